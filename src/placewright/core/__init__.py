@@ -1,0 +1,1 @@
+"""Pure data: graph, cluster, costs, problem, placement, solution, grouping, model source."""

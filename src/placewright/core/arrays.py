@@ -1,0 +1,83 @@
+"""Read-only arrays and compressed sparse rows: what every data type of this room is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.int64]
+BoolArray = NDArray[np.bool_]
+
+
+def frozen_floats(values: ArrayLike) -> FloatArray:
+    """Return `values` as a read-only C-ordered float64 array (a copy where one is needed)."""
+    array = np.array(values, dtype=np.float64, order="C")
+    array.setflags(write=False)
+    return array
+
+
+def frozen_ints(values: ArrayLike) -> IntArray:
+    """Return `values` as a read-only C-ordered int64 array (a copy where one is needed)."""
+    array = np.array(values, dtype=np.int64, order="C")
+    array.setflags(write=False)
+    return array
+
+
+def frozen_bools(values: ArrayLike) -> BoolArray:
+    """Return `values` as a read-only C-ordered bool array (a copy where one is needed)."""
+    array = np.array(values, dtype=np.bool_, order="C")
+    array.setflags(write=False)
+    return array
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Csr:
+    """Rows of integers of unequal length: row i is ``indices[indptr[i]:indptr[i + 1]]``.
+
+    Attributes:
+        indptr: shape (n_rows + 1,), int64, non-decreasing, starts at 0.
+        indices: shape (indptr[-1],), int64.
+    """
+
+    indptr: IntArray
+    indices: IntArray
+
+    @classmethod
+    def from_rows(cls, rows: Sequence[Iterable[int]]) -> Csr:
+        """Build from one iterable of integers per row."""
+        lists = [list(row) for row in rows]
+        indptr = np.zeros(len(lists) + 1, dtype=np.int64)
+        np.cumsum([len(row) for row in lists], out=indptr[1:])
+        indices = np.fromiter((i for row in lists for i in row), np.int64, int(indptr[-1]))
+        return cls(frozen_ints(indptr), frozen_ints(indices))
+
+    @classmethod
+    def from_pairs(cls, rows: ArrayLike, values: ArrayLike, n_rows: int) -> Csr:
+        """Build from parallel arrays (row, value); within a row values keep their given order."""
+        row = np.asarray(rows, dtype=np.int64)
+        value = np.asarray(values, dtype=np.int64)
+        by_row = np.argsort(row, kind="stable")
+        indptr = np.zeros(n_rows + 1, dtype=np.int64)
+        np.cumsum(np.bincount(row, minlength=n_rows), out=indptr[1:])
+        return cls(frozen_ints(indptr), frozen_ints(value[by_row]))
+
+    @property
+    def n_rows(self) -> int:
+        """Number of rows."""
+        return len(self.indptr) - 1
+
+    def row(self, index: int) -> IntArray:
+        """The integers of one row."""
+        return self.indices[self.indptr[index] : self.indptr[index + 1]]
+
+    def row_of_each(self) -> IntArray:
+        """The row number of every entry of `indices`, shape (len(indices),)."""
+        return np.repeat(np.arange(self.n_rows, dtype=np.int64), np.diff(self.indptr))
+
+    def transposed(self, n_columns: int) -> Csr:
+        """Rows become values and values rows; each new row is in ascending order."""
+        return Csr.from_pairs(self.indices, self.row_of_each(), n_columns)

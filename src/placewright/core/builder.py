@@ -1,0 +1,137 @@
+"""Building a computation graph one op at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from placewright.core.arrays import Csr, frozen_bools, frozen_floats, frozen_ints
+from placewright.core.graph import FORWARD, ComputationGraph
+from placewright.errors import GraphError
+
+
+@dataclass
+class GraphBuilder:
+    """Collects ops, tensors and weights; `build` checks and freezes them.
+
+    >>> builder = GraphBuilder()
+    >>> x = builder.add_input(4, shape=(1,), dtype="f32")
+    >>> op = builder.add_op("double", "Multiply", inputs=[x], flops=1)
+    >>> y = builder.add_tensor(op, 4, shape=(1,), dtype="f32", is_output=True)
+    >>> builder.build().n_ops
+    1
+    """
+
+    _names: list[str] = field(default_factory=list)
+    _kinds: list[str] = field(default_factory=list)
+    _flops: list[float] = field(default_factory=list)
+    _phases: list[int] = field(default_factory=list)
+    _modules: list[str] = field(default_factory=list)
+    _colocation: list[int] = field(default_factory=list)
+    _op_weights: list[list[int]] = field(default_factory=list)
+    _weight_bytes: list[float] = field(default_factory=list)
+    _tensor_bytes: list[float] = field(default_factory=list)
+    _producers: list[int] = field(default_factory=list)
+    _consumers: list[dict[int, None]] = field(default_factory=list)
+    _is_output: list[bool] = field(default_factory=list)
+    _shapes: list[tuple[int, ...]] = field(default_factory=list)
+    _dtypes: list[str] = field(default_factory=list)
+
+    def add_op(
+        self,
+        name: str,
+        kind: str,
+        *,
+        inputs: Iterable[int] = (),
+        flops: float = 0.0,
+        phase: int = FORWARD,
+        module: str = "",
+        colocation: int = -1,
+        weights: Iterable[int] = (),
+    ) -> int:
+        """Add an op that consumes tensors `inputs` and keeps `weights` resident; its index."""
+        op = len(self._names)
+        self._names.append(name)
+        self._kinds.append(kind)
+        self._flops.append(float(flops))
+        self._phases.append(phase)
+        self._modules.append(module)
+        self._colocation.append(colocation)
+        self._op_weights.append(list(dict.fromkeys(weights)))
+        for tensor in inputs:
+            self.connect(tensor, op)
+        return op
+
+    def add_input(
+        self,
+        size_bytes: float,
+        *,
+        shape: Sequence[int] = (),
+        dtype: str = "",
+        is_output: bool = False,
+    ) -> int:
+        """Add a graph input of `size_bytes`; its tensor index."""
+        return self._add_tensor(-1, size_bytes, shape, dtype, is_output)
+
+    def add_tensor(
+        self,
+        producer: int,
+        size_bytes: float,
+        *,
+        shape: Sequence[int] = (),
+        dtype: str = "",
+        is_output: bool = False,
+    ) -> int:
+        """Add an output tensor of op `producer`; its tensor index."""
+        return self._add_tensor(producer, size_bytes, shape, dtype, is_output)
+
+    def add_weight(self, size_bytes: float) -> int:
+        """Add a weight of `size_bytes` that ops may share; its index."""
+        self._weight_bytes.append(float(size_bytes))
+        return len(self._weight_bytes) - 1
+
+    def connect(self, tensor: int, consumer: int) -> None:
+        """Let op `consumer` read `tensor` (reading one twice counts once)."""
+        if not 0 <= tensor < len(self._consumers):
+            raise GraphError(
+                f"op '{self._names[consumer]}' reads tensor {tensor}, which is unknown"
+            )
+        self._consumers[tensor][consumer] = None
+
+    def mark_output(self, tensor: int) -> None:
+        """Make `tensor` a graph output."""
+        self._is_output[tensor] = True
+
+    def build(self) -> ComputationGraph:
+        """Check and freeze.
+
+        Raises:
+            GraphError: what was added is not a valid computation graph.
+        """
+        return ComputationGraph(
+            op_names=tuple(self._names),
+            op_kinds=tuple(self._kinds),
+            op_flops=frozen_floats(self._flops),
+            op_phases=frozen_ints(self._phases),
+            op_modules=tuple(self._modules),
+            op_colocation=frozen_ints(self._colocation),
+            op_weights=Csr.from_rows(self._op_weights),
+            weight_bytes=frozen_floats(self._weight_bytes),
+            tensor_bytes=frozen_floats(self._tensor_bytes),
+            tensor_producers=frozen_ints(self._producers),
+            tensor_consumers=Csr.from_rows([sorted(row) for row in self._consumers]),
+            tensor_is_output=frozen_bools(self._is_output),
+            tensor_shapes=tuple(self._shapes),
+            tensor_dtypes=tuple(self._dtypes),
+        )
+
+    def _add_tensor(
+        self, producer: int, size_bytes: float, shape: Sequence[int], dtype: str, is_output: bool
+    ) -> int:
+        self._tensor_bytes.append(float(size_bytes))
+        self._producers.append(producer)
+        self._consumers.append({})
+        self._is_output.append(is_output)
+        self._shapes.append(tuple(int(extent) for extent in shape))
+        self._dtypes.append(dtype)
+        return len(self._tensor_bytes) - 1

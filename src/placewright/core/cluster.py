@@ -1,0 +1,210 @@
+"""Devices, links and the host: the hardware that a placement may use."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from placewright.core.arrays import FloatArray, IntArray, frozen_floats, frozen_ints
+from placewright.errors import ClusterError, UnknownNameError
+
+
+@dataclass(frozen=True)
+class Device:
+    """Where ops run.
+
+    Attributes:
+        name: unique in its cluster, for example ``"cpu:0"`` or ``"GPU.0"``.
+        kind: ``"cpu"``, ``"gpu"``, ``"npu"`` or ``"accelerator"``.
+        memory_bytes: what resident weights and live tensors must fit into; inf is no limit.
+        streams: ops that run at the same time, >= 1.
+        dispatch_seconds: added once per segment.
+        cut_seconds: added once per tensor that enters a segment from another segment or device.
+        cut_seconds_per_byte: added per byte of such a tensor.
+        memory_domain: devices of one domain slow each other down (see `Cluster.contention`).
+        overlaps_transfers: max-load takes the larger of compute and transfers, not their sum.
+        pays_transfers: False where max-load does not charge transfers (Tarnawski's CPUs).
+        options: what the runtime is told, for example ``{"INFERENCE_PRECISION_HINT": "f32"}``.
+        fingerprint: identifies the hardware, driver and options that costs were measured on.
+    """
+
+    name: str
+    kind: str = "cpu"
+    memory_bytes: float = math.inf
+    streams: int = 1
+    dispatch_seconds: float = 0.0
+    cut_seconds: float = 0.0
+    cut_seconds_per_byte: float = 0.0
+    memory_domain: str | None = None
+    overlaps_transfers: bool = False
+    pays_transfers: bool = True
+    options: Mapping[str, str] = field(default_factory=dict)
+    fingerprint: str = ""
+
+    def __post_init__(self) -> None:
+        if not self.name:
+            raise ClusterError("a device has an empty name; give it one")
+        if self.streams < 1:
+            raise ClusterError(f"device '{self.name}': streams must be >= 1, got {self.streams}")
+        for what in ("memory_bytes", "dispatch_seconds", "cut_seconds", "cut_seconds_per_byte"):
+            value = getattr(self, what)
+            if not value >= 0:
+                raise ClusterError(f"device '{self.name}': {what} must be >= 0, got {value}")
+
+
+@dataclass(frozen=True)
+class Link:
+    """A way for bytes from one device (or the host) to another, in one direction.
+
+    Attributes:
+        source, destination: device names or the host's.
+        latency_seconds: per transfer.
+        bandwidth: bytes per second; inf where the two share memory.
+        channel: links that name the same channel wait for each other; None is a channel of its own.
+    """
+
+    source: str
+    destination: str
+    latency_seconds: float = 0.0
+    bandwidth: float = math.inf
+    channel: str | None = None
+
+    def __post_init__(self) -> None:
+        name = f"link {self.source} -> {self.destination}"
+        if self.source == self.destination:
+            raise ClusterError(f"{name}: source and destination must differ")
+        if not (self.latency_seconds >= 0 and math.isfinite(self.latency_seconds)):
+            raise ClusterError(f"{name}: latency must be >= 0 s, got {self.latency_seconds}")
+        if not self.bandwidth > 0:
+            raise ClusterError(f"{name}: bandwidth must be > 0 B/s, got {self.bandwidth}")
+
+
+@dataclass(frozen=True, eq=False)
+class Cluster:
+    """All devices and links of one system, with the host.
+
+    An *endpoint* is a device or the host's memory: endpoints 0 .. n_devices - 1 are the devices;
+    where the host is no device it is endpoint n_devices.
+
+    Attributes:
+        devices: at least one, unique names.
+        links: at most one per ordered pair.
+        host: name of the memory where graph inputs start and graph outputs must end; a device's
+            name or one of its own.
+        contention: memory domain -> factors >= 1; entry k multiplies the seconds of every op on
+            the domain's devices when a placement uses k + 1 of them (the last entry holds on).
+    """
+
+    devices: tuple[Device, ...]
+    links: tuple[Link, ...] = ()
+    host: str = "host"
+    contention: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if not self.devices:
+            raise ClusterError("a cluster needs at least one device")
+        if len(self.device_index) < len(self.devices):
+            names = [device.name for device in self.devices]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ClusterError(f"device name '{twice}' is used twice; names must be unique")
+        seen: set[tuple[str, str]] = set()
+        for link in self.links:
+            for end in (link.source, link.destination):
+                if end not in self.endpoint_index:
+                    raise ClusterError(
+                        f"link {link.source} -> {link.destination} names '{end}', which is neither "
+                        f"a device nor the host; known: {', '.join(self.endpoint_index)}"
+                    )
+            if (link.source, link.destination) in seen:
+                raise ClusterError(f"link {link.source} -> {link.destination} is given twice")
+            seen.add((link.source, link.destination))
+        for domain, factors in self.contention.items():
+            if not factors or any(not (f >= 1 and math.isfinite(f)) for f in factors):
+                raise ClusterError(f"contention of '{domain}' must be factors >= 1, got {factors}")
+
+    @property
+    def n_devices(self) -> int:
+        """Number of devices."""
+        return len(self.devices)
+
+    @property
+    def device_names(self) -> tuple[str, ...]:
+        """Names in device order."""
+        return tuple(device.name for device in self.devices)
+
+    @cached_property
+    def device_index(self) -> dict[str, int]:
+        """Name -> device."""
+        return {device.name: index for index, device in enumerate(self.devices)}
+
+    @cached_property
+    def endpoint_index(self) -> dict[str, int]:
+        """Name -> endpoint: the devices, then the host where it is no device."""
+        endpoints = dict(self.device_index)
+        endpoints.setdefault(self.host, self.n_devices)
+        return endpoints
+
+    @property
+    def n_endpoints(self) -> int:
+        """Devices plus the host where it is no device."""
+        return len(self.endpoint_index)
+
+    @property
+    def host_endpoint(self) -> int:
+        """Endpoint of the host."""
+        return self.endpoint_index[self.host]
+
+    @cached_property
+    def link_latency(self) -> FloatArray:
+        """Seconds, shape (n_endpoints, n_endpoints); inf where there is no link, 0 to itself."""
+        matrix = np.full((self.n_endpoints, self.n_endpoints), np.inf)
+        np.fill_diagonal(matrix, 0.0)
+        for link in self.links:
+            ends = self.endpoint_index[link.source], self.endpoint_index[link.destination]
+            matrix[ends] = link.latency_seconds
+        return frozen_floats(matrix)
+
+    @cached_property
+    def link_seconds_per_byte(self) -> FloatArray:
+        """1 / bandwidth, shape (n_endpoints, n_endpoints); inf where there is no link."""
+        matrix = np.full((self.n_endpoints, self.n_endpoints), np.inf)
+        np.fill_diagonal(matrix, 0.0)
+        for link in self.links:
+            ends = self.endpoint_index[link.source], self.endpoint_index[link.destination]
+            matrix[ends] = 1.0 / link.bandwidth
+        return frozen_floats(matrix)
+
+    @cached_property
+    def link_channel(self) -> IntArray:
+        """Channel number, shape (n_endpoints, n_endpoints); -1 where there is no link."""
+        matrix = np.full((self.n_endpoints, self.n_endpoints), -1, dtype=np.int64)
+        number: dict[str | tuple[str, str], int] = {}
+        for link in self.links:
+            key = link.channel if link.channel is not None else (link.source, link.destination)
+            ends = self.endpoint_index[link.source], self.endpoint_index[link.destination]
+            matrix[ends] = number.setdefault(key, len(number))
+        return frozen_ints(matrix)
+
+    @property
+    def n_channels(self) -> int:
+        """Number of channels."""
+        return int(self.link_channel.max(initial=-1)) + 1
+
+    @cached_property
+    def memory_bytes(self) -> FloatArray:
+        """Memory of each device, shape (n_devices,); inf is no limit."""
+        return frozen_floats([device.memory_bytes for device in self.devices])
+
+    def device(self, name: str) -> int:
+        """Index of the device called `name`.
+
+        Raises:
+            UnknownNameError: there is none.
+        """
+        if name not in self.device_index:
+            raise UnknownNameError("device", name, self.device_names)
+        return self.device_index[name]

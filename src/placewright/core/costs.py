@@ -1,0 +1,46 @@
+"""The cost table: seconds of each unit on each device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from placewright.core.arrays import FloatArray
+from placewright.errors import CostError
+
+
+@dataclass(frozen=True, eq=False)
+class CostTable:
+    """Seconds of each unit on each device.
+
+    Attributes:
+        seconds: shape (n_units, n_devices), float64, >= 0; inf where the device cannot run it.
+        source: where the numbers come from: ``"measured"``, ``"roofline"``, ``"recorded"``,
+            ``"workload"`` or a word of the caller's own.
+
+    Raises:
+        CostError: a negative or NaN entry, or another shape.
+    """
+
+    seconds: FloatArray
+    source: str = "measured"
+
+    def __post_init__(self) -> None:
+        if self.seconds.ndim != 2:
+            raise CostError(f"costs must be a units x devices matrix, got {self.seconds.ndim} axes")
+        wrong = np.argwhere(np.isnan(self.seconds) | (self.seconds < 0))
+        if len(wrong):
+            unit, device = (int(index) for index in wrong[0])
+            value = self.seconds[unit, device]
+            raise CostError(f"cost of unit {unit} on device {device} must be >= 0 s, got {value}")
+
+    @property
+    def n_units(self) -> int:
+        """Number of units."""
+        return int(self.seconds.shape[0])
+
+    @property
+    def n_devices(self) -> int:
+        """Number of devices."""
+        return int(self.seconds.shape[1])

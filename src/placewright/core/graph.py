@@ -1,0 +1,176 @@
+"""The computation graph: operators that pass tensors, as a struct of arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from placewright.core.arrays import BoolArray, Csr, FloatArray, IntArray
+from placewright.core.topology import find_cycle, topological_order
+from placewright.errors import GraphError
+
+FORWARD, BACKWARD, UPDATE = 0, 1, 2
+PHASE_NAMES = ("forward", "backward", "update")
+
+
+@dataclass(frozen=True, eq=False)
+class ComputationGraph:
+    """A directed acyclic graph of operators. Build one with `GraphBuilder`.
+
+    Ops, tensors and weights are integers; an edge is a pair (tensor, consumer).
+
+    Attributes:
+        op_names: unique names, length n_ops.
+        op_kinds: for example ``"MatMul"``, length n_ops.
+        op_flops: floating-point operations, shape (n_ops,), float64.
+        op_phases: FORWARD, BACKWARD or UPDATE, shape (n_ops,), int64.
+        op_modules: path of the module an op came from ("" where unknown), length n_ops.
+        op_colocation: ops of one class >= 0 share a device, -1 is free; shape (n_ops,), int64.
+        op_weights: weights that each op keeps resident, rows are ops.
+        weight_bytes: shape (n_weights,), float64; a weight that several ops share is one entry.
+        tensor_bytes: shape (n_tensors,), float64.
+        tensor_producers: producing op, -1 for a graph input; shape (n_tensors,), int64.
+        tensor_consumers: consuming ops in ascending order without repetition, rows are tensors.
+        tensor_is_output: True where the tensor is a graph output; shape (n_tensors,), bool.
+        tensor_shapes: dimensions, length n_tensors; () where unknown or scalar.
+        tensor_dtypes: for example ``"f32"``, length n_tensors; "" where unknown.
+
+    Raises:
+        GraphError: a duplicate name, an index out of range, a negative or NaN size, a cycle.
+    """
+
+    op_names: tuple[str, ...]
+    op_kinds: tuple[str, ...]
+    op_flops: FloatArray
+    op_phases: IntArray
+    op_modules: tuple[str, ...]
+    op_colocation: IntArray
+    op_weights: Csr
+    weight_bytes: FloatArray
+    tensor_bytes: FloatArray
+    tensor_producers: IntArray
+    tensor_consumers: Csr
+    tensor_is_output: BoolArray
+    tensor_shapes: tuple[tuple[int, ...], ...]
+    tensor_dtypes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        self._check_lengths()
+        self._check_names()
+        self._check_sizes()
+        self._check_indices()
+        if len(self.topological_order) < self.n_ops:
+            cycle = find_cycle(self.successors)
+            path = " -> ".join(f"'{self.op_names[op]}'" for op in cycle)
+            raise GraphError(f"the graph has a cycle: {path}; a computation graph must be acyclic")
+
+    @property
+    def n_ops(self) -> int:
+        """Number of operators."""
+        return len(self.op_names)
+
+    @property
+    def n_tensors(self) -> int:
+        """Number of tensors."""
+        return len(self.tensor_bytes)
+
+    @property
+    def n_edges(self) -> int:
+        """Number of (tensor, consumer) pairs whose tensor an op produces."""
+        produced = self.tensor_producers[self.tensor_consumers.row_of_each()] >= 0
+        return int(np.count_nonzero(produced))
+
+    @cached_property
+    def op_outputs(self) -> Csr:
+        """Tensors that each op produces, in ascending order."""
+        produced = np.flatnonzero(self.tensor_producers >= 0)
+        return Csr.from_pairs(self.tensor_producers[produced], produced, self.n_ops)
+
+    @cached_property
+    def op_inputs(self) -> Csr:
+        """Tensors that each op consumes (graph inputs too), in ascending order."""
+        return self.tensor_consumers.transposed(self.n_ops)
+
+    @cached_property
+    def successors(self) -> Csr:
+        """Distinct consumer ops of each op, in ascending order."""
+        tensors = self.tensor_consumers.row_of_each()
+        producers = self.tensor_producers[tensors]
+        inner = producers >= 0
+        keys = np.unique(producers[inner] * self.n_ops + self.tensor_consumers.indices[inner])
+        return Csr.from_pairs(keys // max(1, self.n_ops), keys % max(1, self.n_ops), self.n_ops)
+
+    @cached_property
+    def predecessors(self) -> Csr:
+        """Distinct producer ops of each op's inputs, in ascending order."""
+        return self.successors.transposed(self.n_ops)
+
+    @cached_property
+    def topological_order(self) -> IntArray:
+        """All ops, producers first, smallest index first among those that are free."""
+        return topological_order(self.successors)
+
+    @cached_property
+    def op_weight_bytes(self) -> FloatArray:
+        """Bytes of all weights of each op, shape (n_ops,), shared weights counted for each."""
+        sizes = self.weight_bytes[self.op_weights.indices]
+        rows = self.op_weights.row_of_each()
+        return np.asarray(np.bincount(rows, weights=sizes, minlength=self.n_ops), dtype=np.float64)
+
+    @cached_property
+    def op_index(self) -> dict[str, int]:
+        """Name -> op."""
+        return {name: op for op, name in enumerate(self.op_names)}
+
+    def _check_lengths(self) -> None:
+        n_ops, n_tensors = self.n_ops, self.n_tensors
+        per_op = (self.op_kinds, self.op_flops, self.op_phases, self.op_modules, self.op_colocation)
+        per_tensor = (
+            self.tensor_producers,
+            self.tensor_is_output,
+            self.tensor_shapes,
+            self.tensor_dtypes,
+        )
+        if n_ops == 0:
+            raise GraphError("the graph has no ops; give a model with at least one operator")
+        if any(len(column) != n_ops for column in per_op) or self.op_weights.n_rows != n_ops:
+            raise GraphError(f"every op column must have {n_ops} entries")
+        rows = self.tensor_consumers.n_rows
+        if any(len(column) != n_tensors for column in per_tensor) or rows != n_tensors:
+            raise GraphError(f"every tensor column must have {n_tensors} entries")
+
+    def _check_names(self) -> None:
+        if len(self.op_index) < self.n_ops:
+            first: dict[str, int] = {}
+            for op, name in enumerate(self.op_names):
+                if name in first:
+                    raise GraphError(
+                        f"op name '{name}' is used twice (ops {first[name]} and {op}); "
+                        "names must be unique"
+                    )
+                first[name] = op
+
+    def _check_sizes(self) -> None:
+        columns = (
+            ("flops", self.op_flops),
+            ("weight bytes", self.weight_bytes),
+            ("tensor bytes", self.tensor_bytes),
+        )
+        for what, values in columns:
+            wrong = np.flatnonzero(~(np.isfinite(values) & (values >= 0)))
+            if len(wrong):
+                index = int(wrong[0])
+                name = f"op '{self.op_names[index]}'" if what == "flops" else f"entry {index}"
+                raise GraphError(f"{name}: {what} must be finite and >= 0, got {values[index]}")
+
+    def _check_indices(self) -> None:
+        producers, consumers = self.tensor_producers, self.tensor_consumers.indices
+        if len(producers) and (producers.min() < -1 or producers.max() >= self.n_ops):
+            raise GraphError(f"a tensor names a producer outside 0..{self.n_ops - 1}")
+        if len(consumers) and (consumers.min() < 0 or consumers.max() >= self.n_ops):
+            raise GraphError(f"a tensor names a consumer outside 0..{self.n_ops - 1}")
+        weights = self.op_weights.indices
+        if len(weights) and (weights.min() < 0 or weights.max() >= len(self.weight_bytes)):
+            raise GraphError(f"an op names a weight outside 0..{len(self.weight_bytes) - 1}")

@@ -1,0 +1,168 @@
+"""Partitions of a graph's nodes, and the coarser graph that a convex one makes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from placewright.core.arrays import Csr, IntArray, frozen_bools, frozen_floats, frozen_ints
+from placewright.core.graph import ComputationGraph
+from placewright.errors import GraphError, GroupingError
+
+
+@dataclass(frozen=True, eq=False)
+class Grouping:
+    """A partition of n nodes into groups 0 .. n_groups - 1, none of them empty.
+
+    Attributes:
+        group_of: group of each node, shape (n_nodes,), int64.
+    """
+
+    group_of: IntArray
+
+    def __post_init__(self) -> None:
+        used = np.unique(self.group_of)
+        if len(used) == 0 or not np.array_equal(used, np.arange(len(used))):
+            raise GroupingError("groups must be numbered 0, 1, 2, ... without an empty one")
+
+    @classmethod
+    def identity(cls, n_nodes: int) -> Grouping:
+        """Every node on its own."""
+        return cls(frozen_ints(np.arange(n_nodes)))
+
+    @classmethod
+    def from_labels(cls, labels: ArrayLike) -> Grouping:
+        """Nodes with equal labels share a group; groups are numbered by first appearance."""
+        _, first, inverse = np.unique(np.asarray(labels), return_index=True, return_inverse=True)
+        rank = np.empty(len(first), dtype=np.int64)
+        rank[np.argsort(first)] = np.arange(len(first))
+        return cls(frozen_ints(rank[inverse.ravel()]))
+
+    @property
+    def n_nodes(self) -> int:
+        """Number of nodes that are grouped."""
+        return len(self.group_of)
+
+    @cached_property
+    def n_groups(self) -> int:
+        """Number of groups."""
+        return int(self.group_of.max()) + 1
+
+    @cached_property
+    def members(self) -> Csr:
+        """Nodes of each group, in ascending order."""
+        return Csr.from_pairs(self.group_of, np.arange(self.n_nodes), self.n_groups)
+
+    @property
+    def is_identity(self) -> bool:
+        """True when every node is its own group, in order."""
+        return self.n_groups == self.n_nodes and bool(
+            np.array_equal(self.group_of, np.arange(self.n_nodes))
+        )
+
+    def expand(self, per_group: ArrayLike) -> IntArray:
+        """Give every node the value of its group: shape (n_groups,) -> (n_nodes,)."""
+        return np.asarray(per_group, dtype=np.int64)[self.group_of]
+
+    def then(self, coarser: Grouping) -> Grouping:
+        """The grouping of nodes that `coarser`, a grouping of these groups, makes."""
+        return Grouping(frozen_ints(coarser.group_of[self.group_of]))
+
+
+@dataclass(frozen=True, eq=False)
+class Quotient:
+    """The graph whose ops are the groups of a finer one.
+
+    Attributes:
+        graph: one op per group; tensors inside a group are gone.
+        tensor_of: the finer graph's tensor behind each tensor of `graph`, shape (n_tensors,).
+    """
+
+    graph: ComputationGraph
+    tensor_of: IntArray
+
+
+def quotient(graph: ComputationGraph, grouping: Grouping) -> Quotient:
+    """Merge the ops of each group into one op named after its costliest member.
+
+    Flops add up, shared weights stay shared, a tensor stays when another group reads it or it
+    leaves the graph.
+
+    Raises:
+        GroupingError: the grouping has another size, or merging makes a cycle (a group that is not
+            convex, or groups that need each other).
+    """
+    if grouping.n_nodes != graph.n_ops:
+        raise GroupingError(f"the grouping has {grouping.n_nodes} nodes, the graph {graph.n_ops}")
+    group_of, n_groups = grouping.group_of, grouping.n_groups
+    tensors = graph.tensor_consumers.row_of_each()
+    producers = graph.tensor_producers
+    producer_group = np.where(producers >= 0, group_of[np.maximum(producers, 0)], -1)
+    consumer_group = group_of[graph.tensor_consumers.indices]
+    crossing = producer_group[tensors] != consumer_group
+    pairs = np.unique(tensors[crossing] * n_groups + consumer_group[crossing])
+    kept = np.union1d(np.unique(pairs // n_groups), np.flatnonzero(graph.tensor_is_output))
+    new_index = np.full(graph.n_tensors, -1, dtype=np.int64)
+    new_index[kept] = np.arange(len(kept))
+    leader = _leaders(graph, grouping)
+    try:
+        merged = ComputationGraph(
+            op_names=tuple(graph.op_names[op] for op in leader),
+            op_kinds=tuple(graph.op_kinds[op] for op in leader),
+            op_flops=frozen_floats(np.bincount(group_of, graph.op_flops, minlength=n_groups)),
+            op_phases=frozen_ints(graph.op_phases[leader]),
+            op_modules=tuple(graph.op_modules[op] for op in leader),
+            op_colocation=frozen_ints(colocation_of_groups(graph.op_colocation, grouping)),
+            op_weights=_weights_of_groups(graph, grouping),
+            weight_bytes=graph.weight_bytes,
+            tensor_bytes=frozen_floats(graph.tensor_bytes[kept]),
+            tensor_producers=frozen_ints(producer_group[kept]),
+            tensor_consumers=Csr.from_pairs(
+                new_index[pairs // n_groups], pairs % n_groups, len(kept)
+            ),
+            tensor_is_output=frozen_bools(graph.tensor_is_output[kept]),
+            tensor_shapes=tuple(graph.tensor_shapes[tensor] for tensor in kept),
+            tensor_dtypes=tuple(graph.tensor_dtypes[tensor] for tensor in kept),
+        )
+    except GraphError as error:
+        raise GroupingError(f"the groups do not form an acyclic graph: {error}") from error
+    return Quotient(merged, frozen_ints(kept))
+
+
+def colocation_of_groups(classes: IntArray, grouping: Grouping) -> IntArray:
+    """Colocation class of each group, -1 where free; classes that meet in a group become one."""
+    bound = np.flatnonzero(classes >= 0)
+    parent = {int(label): int(label) for label in np.unique(classes[bound])}
+
+    def root(label: int) -> int:
+        while parent[label] != label:
+            parent[label] = parent[parent[label]]
+            label = parent[label]
+        return label
+
+    result = np.full(grouping.n_groups, -1, dtype=np.int64)
+    for node in bound.tolist():
+        group, label = int(grouping.group_of[node]), root(int(classes[node]))
+        if result[group] >= 0:
+            other = root(int(result[group]))
+            parent[max(label, other)] = min(label, other)
+        result[group] = root(label)
+    for group in np.flatnonzero(result >= 0).tolist():
+        result[group] = root(int(result[group]))
+    return result
+
+
+def _leaders(graph: ComputationGraph, grouping: Grouping) -> IntArray:
+    by_cost = np.lexsort((np.arange(graph.n_ops), -graph.op_flops, grouping.group_of))
+    starts = np.searchsorted(grouping.group_of[by_cost], np.arange(grouping.n_groups))
+    return by_cost[starts].astype(np.int64)
+
+
+def _weights_of_groups(graph: ComputationGraph, grouping: Grouping) -> Csr:
+    n_weights = max(1, len(graph.weight_bytes))
+    groups = grouping.group_of[graph.op_weights.row_of_each()]
+    pairs = np.unique(groups * n_weights + graph.op_weights.indices)
+    return Csr.from_pairs(pairs // n_weights, pairs % n_weights, grouping.n_groups)

@@ -1,0 +1,28 @@
+"""A placement: which device runs each unit, and optionally in which order."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from numpy.typing import ArrayLike
+
+from placewright.core.arrays import IntArray, frozen_ints
+
+
+@dataclass(frozen=True, eq=False)
+class Placement:
+    """A complete placement of a problem's units.
+
+    Attributes:
+        device_of: device of each unit, shape (n_units,), int64.
+        order: a topological order of all units, shape (n_units,), int64; None leaves the order
+            to the simulator's rank dispatch.
+    """
+
+    device_of: IntArray
+    order: IntArray | None = None
+
+    @classmethod
+    def of(cls, device_of: ArrayLike, order: ArrayLike | None = None) -> Placement:
+        """Freeze arrays or lists into a placement."""
+        return cls(frozen_ints(device_of), None if order is None else frozen_ints(order))

@@ -1,0 +1,209 @@
+"""The problem: everything that a search may look at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Literal, get_args
+
+import numpy as np
+
+from placewright.core.arrays import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    frozen_bools,
+    frozen_floats,
+    frozen_ints,
+)
+from placewright.core.cluster import Cluster
+from placewright.core.costs import CostTable
+from placewright.core.graph import ComputationGraph
+from placewright.core.grouping import Grouping, Quotient, colocation_of_groups, quotient
+from placewright.core.source import ModelSource
+from placewright.errors import CostError, GraphError, InputError, UnknownNameError
+
+Objective = Literal["latency", "throughput", "training"]
+ExecutionModel = Literal["event", "max-load", "subgraph", "subgraph-ip", "placeto"]
+OBJECTIVES: tuple[str, ...] = get_args(Objective)
+EXECUTION_MODELS: tuple[str, ...] = get_args(ExecutionModel)
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A graph, its units, a cluster, costs, an objective and constraints.
+
+    Searches and the simulator work on *units*: `unit_graph` has one op per unit.
+
+    Attributes:
+        graph: the ops as they were read.
+        cluster: devices, links, host.
+        costs: seconds (in `time_unit`) of each unit on each device, shape (n_units, n_devices).
+        units: op -> unit, a grouping into convex sets; the quotient is acyclic.
+        objective: what is minimised.
+        execution_model: what the value of a placement means.
+        pins: op -> device that it must run on.
+        transfer_seconds: seconds of one transfer of each tensor of `graph`, shape (n_tensors,),
+            where the problem carries them; None derives them from the links.
+        time_unit: ``"s"``, or the unit of a file that keeps its own (``"ms"``).
+        samples_in_flight: live bytes are multiplied by it under max-load; 0 counts weights only.
+        subgraphs_per_accelerator: q of the `subgraph-ip` execution model.
+        split_phases: max-load value is max forward + max backward (Tarnawski's ``diffmaxima``).
+        source: the model behind the graph, None for a graph made in memory.
+
+    Raises:
+        CostError: shapes do not match, or a unit has no device (the message names an op).
+        InputError: an unknown objective, execution model or device.
+    """
+
+    graph: ComputationGraph
+    cluster: Cluster
+    costs: CostTable
+    units: Grouping
+    objective: Objective = "latency"
+    execution_model: ExecutionModel = "event"
+    pins: Mapping[int, int] = field(default_factory=dict)
+    transfer_seconds: FloatArray | None = None
+    time_unit: str = "s"
+    samples_in_flight: int = 0
+    subgraphs_per_accelerator: int = 1
+    split_phases: bool = False
+    source: ModelSource | None = None
+
+    def __post_init__(self) -> None:
+        if self.objective not in OBJECTIVES:
+            raise UnknownNameError("objective", self.objective, OBJECTIVES)
+        if self.execution_model not in EXECUTION_MODELS:
+            raise UnknownNameError("execution model", self.execution_model, EXECUTION_MODELS)
+        shape = (self.units.n_groups, self.cluster.n_devices)
+        if self.costs.seconds.shape != shape:
+            raise CostError(f"costs have shape {self.costs.seconds.shape}, expected {shape}")
+        if self.transfer_seconds is not None:
+            self._check_transfer_seconds(self.transfer_seconds)
+        for op, device in self.pins.items():
+            if not (0 <= op < self.graph.n_ops and 0 <= device < self.cluster.n_devices):
+                raise InputError(f"pin op {op} -> device {device}: no such op or device")
+        self._check_every_unit_has_a_device()
+
+    @classmethod
+    def of_ops(cls, graph: ComputationGraph, cluster: Cluster, costs: CostTable) -> Problem:
+        """A problem whose units are single ops."""
+        return cls(graph, cluster, costs, Grouping.identity(graph.n_ops))
+
+    @property
+    def n_units(self) -> int:
+        """Number of units."""
+        return self.units.n_groups
+
+    @property
+    def n_devices(self) -> int:
+        """Number of devices."""
+        return self.cluster.n_devices
+
+    @cached_property
+    def unit_quotient(self) -> Quotient:
+        """The graph of units, with the tensor of `graph` behind each of its tensors."""
+        if self.units.is_identity:
+            return Quotient(self.graph, frozen_ints(np.arange(self.graph.n_tensors)))
+        return quotient(self.graph, self.units)
+
+    @property
+    def unit_graph(self) -> ComputationGraph:
+        """The graph of units."""
+        return self.unit_quotient.graph
+
+    @cached_property
+    def unit_transfer_seconds(self) -> FloatArray | None:
+        """`transfer_seconds` of the unit graph's tensors, shape (unit_graph.n_tensors,)."""
+        if self.transfer_seconds is None:
+            return None
+        return frozen_floats(self.transfer_seconds[self.unit_quotient.tensor_of])
+
+    @cached_property
+    def pinned_device(self) -> IntArray:
+        """Device that each unit is pinned to, -1 where free, shape (n_units,)."""
+        pinned = np.full(self.n_units, -1, dtype=np.int64)
+        for op, device in sorted(self.pins.items()):
+            unit = int(self.units.group_of[op])
+            if pinned[unit] not in (-1, device):
+                raise InputError(
+                    f"op '{self.graph.op_names[op]}' is pinned to "
+                    f"'{self.cluster.devices[device].name}', but another op of its unit to "
+                    f"'{self.cluster.devices[int(pinned[unit])].name}'; a unit moves as one"
+                )
+            pinned[unit] = device
+        return frozen_ints(pinned)
+
+    @cached_property
+    def allowed(self) -> BoolArray:
+        """Where each unit may run by support and pins, shape (n_units, n_devices), bool."""
+        pinned = self.pinned_device[:, None]
+        here = (pinned < 0) | (pinned == np.arange(self.n_devices)[None, :])
+        return frozen_bools(np.isfinite(self.costs.seconds) & here)
+
+    @cached_property
+    def colocation(self) -> Grouping:
+        """Units -> colocation class; a free unit is a class of its own."""
+        classes = colocation_of_groups(self.graph.op_colocation, self.units)
+        free = np.arange(self.n_units) + int(classes.max(initial=-1)) + 1
+        return Grouping.from_labels(np.where(classes >= 0, classes, free))
+
+    @cached_property
+    def allowed_by_class(self) -> BoolArray:
+        """Where each colocation class may run, shape (colocation.n_groups, n_devices), bool."""
+        allowed = np.ones((self.colocation.n_groups, self.n_devices), dtype=np.bool_)
+        np.logical_and.at(allowed, self.colocation.group_of, self.allowed)
+        return frozen_bools(allowed)
+
+    def device_of_ops(self, device_of: IntArray) -> IntArray:
+        """Devices of units -> devices of ops, shape (n_units,) -> (graph.n_ops,)."""
+        return self.units.expand(device_of)
+
+    def coarsened(self, grouping: Grouping) -> Problem:
+        """The problem whose units are groups of this one's units; costs add up.
+
+        Raises:
+            GroupingError: the groups do not form an acyclic graph.
+            CostError: the members of a group have no device in common.
+        """
+        seconds = np.zeros((grouping.n_groups, self.n_devices))
+        np.add.at(seconds, grouping.group_of, self.costs.seconds)
+        coarse = replace(
+            self,
+            units=self.units.then(grouping),
+            costs=CostTable(frozen_floats(seconds), self.costs.source),
+        )
+        coarse.unit_quotient  # noqa: B018 - raises where the grouping is not convex
+        return coarse
+
+    def _check_transfer_seconds(self, seconds: FloatArray) -> None:
+        if seconds.shape != (self.graph.n_tensors,):
+            raise CostError(
+                f"transfer_seconds has shape {seconds.shape}, expected ({self.graph.n_tensors},)"
+            )
+        if np.any(~np.isfinite(seconds) | (seconds < 0)):
+            raise CostError("transfer_seconds must be finite and >= 0")
+
+    def _check_every_unit_has_a_device(self) -> None:
+        nowhere = np.flatnonzero(~np.isfinite(self.costs.seconds).any(axis=1))
+        if len(nowhere):
+            op = int(self.units.members.row(int(nowhere[0]))[0])
+            names = ", ".join(self.cluster.device_names)
+            raise CostError(
+                f"op '{self.graph.op_names[op]}' ({self.graph.op_kinds[op]}) has no device: "
+                f"{names} cannot run it; add a device that can"
+            )
+
+
+def op_named(graph: ComputationGraph, name: str) -> int:
+    """Index of the op called `name`.
+
+    Raises:
+        GraphError: there is none; the message lists near names.
+    """
+    if name in graph.op_index:
+        return graph.op_index[name]
+    near = [other for other in graph.op_names if name.lower() in other.lower()][:3]
+    hint = f"; did you mean {', '.join(near)}?" if near else ""
+    raise GraphError(f"the graph has no op '{name}'{hint}")

@@ -1,0 +1,73 @@
+"""What a placer returns, and how a run is limited."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+from placewright.core.placement import Placement
+from placewright.errors import InputError
+
+Status = Literal["optimal", "feasible", "infeasible", "unknown"]
+
+
+@dataclass(frozen=True)
+class Budget:
+    """How long a search may run: whichever limit is met first ends it.
+
+    Attributes:
+        seconds: wall-clock seconds; None is no limit.
+        evaluations: queries to the evaluator, intermediate ones included; None is no limit.
+            A run that is limited by evaluations alone gives the same answer on every machine.
+    """
+
+    seconds: float | None = None
+    evaluations: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.seconds is not None and not self.seconds > 0:
+            raise InputError(f"a budget needs seconds > 0, got {self.seconds}")
+        if self.evaluations is not None and self.evaluations < 1:
+            raise InputError(f"a budget needs evaluations >= 1, got {self.evaluations}")
+
+
+@dataclass(frozen=True)
+class HistoryPoint:
+    """One improvement of the incumbent: after how many evaluations and seconds, which value."""
+
+    evaluations: int
+    seconds: float
+    value: float
+
+
+@dataclass(frozen=True)
+class Solution:
+    """The outcome of a search.
+
+    Attributes:
+        placement: the incumbent, None when none was found.
+        value: of the incumbent, from the evaluator; inf without one.
+        status: `optimal` only against all placements and orders; `infeasible` only when proven.
+        lower_bound: no placement in any order is faster; 0 where nothing better is known.
+        evaluations: queries that were used.
+        seconds: wall-clock seconds that were used.
+        history: improvements of the incumbent, in time order.
+        message: why there is no placement, or what the method has to say about its answer.
+    """
+
+    placement: Placement | None
+    value: float
+    status: Status
+    lower_bound: float = 0.0
+    evaluations: int = 0
+    seconds: float = 0.0
+    history: tuple[HistoryPoint, ...] = ()
+    message: str = ""
+
+    @property
+    def gap(self) -> float:
+        """value / lower_bound - 1; inf without a bound or a placement."""
+        if self.lower_bound <= 0 or not math.isfinite(self.value):
+            return math.inf if self.value > 0 else 0.0
+        return self.value / self.lower_bound - 1.0

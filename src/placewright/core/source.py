@@ -1,0 +1,33 @@
+"""Where a graph came from: enough to find the same ops in the same model again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """The model behind a graph; plans store it and runtimes use it.
+
+    Attributes:
+        path: file or folder, or ``"zoo:NAME"``.
+        sha256: hash of the content (of the model file and what it refers to).
+        format: name of the reader, for example ``"openvino"``.
+        shapes: input name -> the dimensions that were fixed.
+        reader_version: version of the library that read it.
+        native_names: op name -> the name that the runtime knows the op by, where they differ.
+        options: reader options that change the graph, for example ``{"fold_constants": "no"}``.
+    """
+
+    path: str
+    sha256: str
+    format: str
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    reader_version: str = ""
+    native_names: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def native_name(self, op_name: str) -> str:
+        """The runtime's own name of an op."""
+        return self.native_names.get(op_name, op_name)

@@ -1,0 +1,75 @@
+"""Every error that Placewright raises on purpose: one root, leaves by meaning.
+
+The command line turns an `InputError` into exit code 2 and an `AnswerError` into exit code 1,
+each as one line without a traceback.
+"""
+
+from __future__ import annotations
+
+
+class PlacewrightError(Exception):
+    """Root of all errors raised on purpose."""
+
+
+class InputError(PlacewrightError, ValueError):
+    """What the user gave is wrong; the message names the thing, its value and what to do."""
+
+
+class GraphError(InputError):
+    """A computation graph is malformed: a cycle, a duplicate name, a dangling edge."""
+
+
+class ClusterError(InputError):
+    """A cluster is malformed: an unknown device, a negative bandwidth, overlapping devices."""
+
+
+class CostError(InputError):
+    """A cost table is malformed: a negative or NaN entry, an op that no device supports."""
+
+
+class GroupingError(InputError):
+    """A grouping is malformed, for example its quotient has a cycle."""
+
+
+class FileFormatError(InputError):
+    """A file is not what its name or header says, or is damaged."""
+
+
+class UnknownNameError(InputError):
+    """A name is not in its registry; the message lists the known ones."""
+
+    def __init__(self, what: str, name: str, known: list[str] | tuple[str, ...]) -> None:
+        super().__init__(f"unknown {what} '{name}'; available: {', '.join(known)}")
+
+
+class MissingExtraError(InputError):
+    """An optional dependency is absent; the message names the extra to install."""
+
+    def __init__(self, package: str, extra: str, purpose: str) -> None:
+        super().__init__(
+            f"{purpose} needs the package '{package}'; pip install 'placewright[{extra}]'"
+        )
+
+
+class StalePlanError(InputError):
+    """A plan no longer fits its model, problem or devices; the message says what changed."""
+
+
+class AnswerError(PlacewrightError):
+    """The question was fine and the answer is no."""
+
+
+class InfeasibleError(AnswerError):
+    """No placement can satisfy the constraints; the message says which one and by how much."""
+
+
+class MismatchError(AnswerError):
+    """An executed placement gave other outputs than the unsplit model."""
+
+
+class RuntimeFailure(AnswerError):
+    """A runtime refused to compile or run a segment; the message names the ops concerned."""
+
+
+class BudgetSpent(Exception):
+    """Raised by an evaluator when the budget is used up; placers let it end their search."""

@@ -1,0 +1,93 @@
+"""Placers by name, imported only when asked for."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Mapping
+from typing import ClassVar, Protocol, cast
+
+import numpy as np
+
+from placewright.core.problem import Problem
+from placewright.core.solution import Solution
+from placewright.errors import InputError, UnknownNameError
+from placewright.simulation.evaluator import Evaluator
+
+# Name -> "module:class" under placewright.placers; one line per placer.
+REGISTRY: dict[str, str] = {}
+
+
+class Placer(Protocol):
+    """An algorithm that finds placements: a frozen dataclass of hyperparameters.
+
+    Life cycle: the constructor validates hyperparameters, `supports` tells whether a problem is of
+    the kind that the method is defined for, `place` asks the evaluator for values until it is done
+    or the budget ends, and returns the evaluator's incumbent.
+    """
+
+    name: ClassVar[str]
+    paper: ClassVar[str]
+    objectives: ClassVar[tuple[str, ...]]
+    needs_training: ClassVar[bool]
+
+    def supports(self, problem: Problem) -> str:
+        """Empty when the method is defined for `problem`, else the reason why it is not."""
+        ...
+
+    def place(
+        self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator
+    ) -> Solution:
+        """Search within the evaluator's budget."""
+        ...
+
+
+def placer_names() -> tuple[str, ...]:
+    """All registered names, in alphabetical order."""
+    return tuple(sorted(REGISTRY))
+
+
+def placer_class(name: str) -> type[Placer]:
+    """The class behind a name.
+
+    Raises:
+        UnknownNameError: the name is not registered.
+    """
+    if name not in REGISTRY:
+        raise UnknownNameError("placer", name, placer_names())
+    module, _, attribute = REGISTRY[name].partition(":")
+    found = getattr(importlib.import_module(f"placewright.placers.{module}"), attribute)
+    return cast("type[Placer]", found)
+
+
+def make_placer(name: str, settings: Mapping[str, str] | None = None) -> Placer:
+    """A placer with hyperparameters given as text (``--set-placer key=value``).
+
+    Raises:
+        UnknownNameError: the name is not registered.
+        InputError: an unknown hyperparameter, or a value of the wrong type or range.
+    """
+    found = placer_class(name)
+    fields = {item.name: item for item in dataclasses.fields(found)}  # type: ignore[arg-type]
+    values: dict[str, object] = {}
+    for key, text in (settings or {}).items():
+        if key not in fields:
+            raise InputError(
+                f"placer '{name}' has no setting '{key}'; it has: {', '.join(fields) or 'none'}"
+            )
+        values[key] = _parsed(name, key, text, fields[key].default)
+    return found(**values)
+
+
+def _parsed(placer: str, key: str, text: str, default: object) -> object:
+    try:
+        if isinstance(default, bool):
+            return {"true": True, "yes": True, "false": False, "no": False}[text.lower()]
+        if isinstance(default, int):
+            return int(text)
+        if isinstance(default, float):
+            return float(text)
+    except (KeyError, ValueError):
+        kind = type(default).__name__
+        raise InputError(f"placer '{placer}': {key} must be a {kind}, got '{text}'") from None
+    return text

@@ -1,0 +1,149 @@
+"""What a placer asks "how long does this placement take?": counts, remembers, ends the run."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.placement import Placement
+from placewright.core.problem import Problem
+from placewright.core.solution import Budget, HistoryPoint, Solution, Status
+from placewright.errors import BudgetSpent
+from placewright.simulation.model import Simulator
+
+Measure = Callable[[Placement], float]
+
+
+class Evaluator:
+    """Values placements of one problem within one budget.
+
+    Every query counts, intermediate ones included. The incumbent is the best placement ever
+    evaluated. Placers let `BudgetSpent` end their search (see `placers.anytime`).
+
+    Args:
+        problem: what is placed.
+        budget: the run ends when one of its limits is met.
+        measure: seconds of a placement on real hardware; None simulates. Placements that the
+            simulator finds infeasible are never measured.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(
+        self,
+        problem: Problem,
+        budget: Budget | None = None,
+        *,
+        measure: Measure | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.problem = problem
+        self.budget = budget or Budget()
+        self.simulator = Simulator(problem)
+        self.best: Placement | None = None
+        self.best_value = math.inf
+        self.lower_bound = 0.0
+        self.evaluations = 0
+        self.history: list[HistoryPoint] = []
+        self._measure = measure
+        self._clock = clock
+        self._start = clock()
+
+    @property
+    def is_measured(self) -> bool:
+        """True when values come from hardware."""
+        return self._measure is not None
+
+    @property
+    def seconds(self) -> float:
+        """Wall-clock seconds since the evaluator was made."""
+        return self._clock() - self._start
+
+    @property
+    def remaining_evaluations(self) -> float:
+        """Queries left; inf without a limit."""
+        limit = self.budget.evaluations
+        return math.inf if limit is None else limit - self.evaluations
+
+    @property
+    def remaining_seconds(self) -> float:
+        """Wall-clock seconds left; inf without a limit."""
+        limit = self.budget.seconds
+        return math.inf if limit is None else limit - self.seconds
+
+    @property
+    def is_spent(self) -> bool:
+        """True when a further query would raise `BudgetSpent`."""
+        return self.remaining_evaluations < 1 or self.remaining_seconds <= 0
+
+    def evaluate(self, device_of: ArrayLike, order: ArrayLike | None = None) -> float:
+        """Value of a placement; inf where it breaks a constraint.
+
+        Args:
+            device_of: device of each unit, shape (n_units,).
+            order: topological order of all units, or None for rank dispatch.
+
+        Raises:
+            BudgetSpent: the budget is used up; the query was not answered.
+        """
+        if self.is_spent:
+            raise BudgetSpent
+        placement = Placement.of(device_of, order)
+        value = self.simulator.value(placement)
+        if self._measure is not None and math.isfinite(value):
+            value = self._measure(placement)
+        self.evaluations += 1
+        self._remember(placement.device_of, placement.order, value)
+        return value
+
+    def evaluate_many(self, devices_of: ArrayLike) -> FloatArray:
+        """Values of several placements without order, in parallel over cores where simulated.
+
+        Args:
+            devices_of: shape (n_placements, n_units).
+
+        Returns:
+            Values, shape (n_placements,). When fewer queries are left, only those are answered and
+            the result is shorter.
+
+        Raises:
+            BudgetSpent: no query is left.
+        """
+        rows = np.atleast_2d(np.asarray(devices_of, dtype=np.int64))
+        if self.is_spent:
+            raise BudgetSpent
+        rows = rows[: int(min(len(rows), self.remaining_evaluations))]
+        if self._measure is not None:
+            return np.array([self.evaluate(row) for row in rows])
+        values = self.simulator.values(rows)
+        for row, value in zip(rows, values.tolist(), strict=True):
+            self.evaluations += 1
+            self._remember(row, None, value)
+        return values
+
+    def offer_bound(self, lower_bound: float) -> None:
+        """Keep the largest proven lower bound."""
+        self.lower_bound = max(self.lower_bound, lower_bound)
+
+    def solution(self, status: Status | None = None, message: str = "") -> Solution:
+        """The incumbent as a solution; the status defaults to `feasible`, or `unknown` without."""
+        found = self.best is not None
+        return Solution(
+            placement=self.best,
+            value=self.best_value,
+            status=status or ("feasible" if found else "unknown"),
+            lower_bound=min(self.lower_bound, self.best_value),
+            evaluations=self.evaluations,
+            seconds=self.seconds,
+            history=tuple(self.history),
+            message=message,
+        )
+
+    def _remember(self, device_of: IntArray, order: IntArray | None, value: float) -> None:
+        if value < self.best_value:
+            self.best, self.best_value = Placement.of(device_of, order), value
+            self.history.append(HistoryPoint(self.evaluations, self.seconds, value))
