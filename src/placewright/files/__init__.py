@@ -1,1 +1,1 @@
-"""See docs/architecture.md."""
+"""The files we read and write: cluster YAML, graph, problem and plan files, all atomically."""

@@ -1,0 +1,75 @@
+"""A plan: a placement plus all that is needed to use it again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from placewright.core.placement import Placement
+from placewright.core.problem import Problem
+from placewright.core.solution import HistoryPoint, Solution, Status
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What the hardware said.
+
+    Attributes:
+        median: of the plan's runs, seconds.
+        iqr: distance between the quartiles, seconds.
+        runs: number of runs.
+        baselines: name -> median seconds of what was measured interleaved with the plan.
+        recommendation: name of what the user should run: ``"plan"`` or one of the baselines.
+    """
+
+    median: float
+    iqr: float
+    runs: int
+    baselines: Mapping[str, float] = field(default_factory=dict)
+    recommendation: str = "plan"
+
+
+@dataclass(frozen=True)
+class PlacerRecord:
+    """How a placement was found: enough to find it again."""
+
+    name: str
+    version: str
+    seed: int
+    evaluations: int
+    seconds: float
+    history: tuple[HistoryPoint, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A placement of a problem, its predicted and measured value and where it came from.
+
+    Attributes:
+        problem: what was placed.
+        placement: devices and order of the problem's units.
+        value: predicted, in the problem's time unit.
+        lower_bound: no placement in any order is faster; 0 where nothing better is known.
+        status: see `core.solution.Solution`.
+        runtime: name of the runtime that executes it.
+        memory: device name -> predicted peak bytes.
+        segments: (device, units) in the order of execution; None where the execution model has none.
+        measured: None until it was run.
+        placer: how it was found.
+    """
+
+    problem: Problem
+    placement: Placement
+    value: float
+    lower_bound: float
+    status: Status
+    runtime: str
+    memory: Mapping[str, float]
+    segments: tuple[tuple[int, tuple[int, ...]], ...] | None
+    placer: PlacerRecord
+    measured: Measurement | None = None
+
+    @property
+    def gap(self) -> float:
+        """value / lower_bound - 1; inf without a bound."""
+        return Solution(self.placement, self.value, self.status, self.lower_bound).gap

@@ -1,0 +1,163 @@
+"""Cluster files: devices, links and the host as YAML that people write by hand."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import yaml
+from pydantic import BeforeValidator, Field
+
+from placewright.core.cluster import Cluster, Device, Link
+from placewright.errors import FileFormatError
+from placewright.files.quantities import parse_bandwidth, parse_bytes, parse_seconds
+from placewright.files.schema import Strict, validated
+from placewright.files.text import read_text, write_text
+
+CLUSTER_FORMAT = "placewright.cluster/1"
+MAX_FILE_BYTES = 4 << 20
+
+Bytes = Annotated[float, BeforeValidator(parse_bytes)]
+Seconds = Annotated[float, BeforeValidator(parse_seconds)]
+Bandwidth = Annotated[float, BeforeValidator(parse_bandwidth)]
+
+
+class DeviceEntry(Strict):
+    """One device; see `core.cluster.Device` for the meaning of each field."""
+
+    name: str
+    kind: str = "cpu"
+    memory: Bytes = math.inf
+    streams: int = 1
+    dispatch: Seconds = 0.0
+    cut: Seconds = 0.0
+    cut_per_byte: Seconds = 0.0
+    memory_domain: str | None = None
+    overlaps_transfers: bool = False
+    pays_transfers: bool = True
+    options: dict[str, str] = Field(default_factory=dict)
+    fingerprint: str = ""
+
+
+class LinkEntry(Strict):
+    """One link; ``both: true`` stands for the two directions, each with its own channel."""
+
+    source: str = Field(alias="from")
+    destination: str = Field(alias="to")
+    latency: Seconds = 0.0
+    bandwidth: Bandwidth = math.inf
+    channel: str | None = None
+    both: bool = False
+
+
+class ClusterDocument(Strict):
+    """The whole file. Without `links` the caller may measure them (`links_given` is False)."""
+
+    format: Literal["placewright.cluster/1"]
+    host: str = "host"
+    devices: list[DeviceEntry]
+    links: list[LinkEntry] | None = None
+    contention: dict[str, list[float]] = Field(default_factory=dict)
+
+
+def read_cluster(path: Path | str) -> tuple[Cluster, bool]:
+    """Read a cluster file; also whether it gives links (else they can be measured).
+
+    Raises:
+        InputError: the file cannot be read.
+        FileFormatError: it is not YAML, or a field is wrong.
+        ClusterError: the devices and links make no cluster.
+    """
+    text = read_text(path)
+    if len(text) > MAX_FILE_BYTES:
+        raise FileFormatError(f"file '{path}' is larger than {MAX_FILE_BYTES} bytes")
+    try:
+        data = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError) as error:
+        line = " ".join(str(error).split())
+        raise FileFormatError(f"file '{path}' is not valid YAML: {line}") from None
+    document = validated(ClusterDocument, data, path, CLUSTER_FORMAT)
+    return cluster_of(document), document.links is not None
+
+
+def write_cluster(path: Path | str, cluster: Cluster) -> None:
+    """Write a cluster file that `read_cluster` reads back.
+
+    Raises:
+        InputError: the file cannot be written; an earlier one stays intact.
+    """
+    data = cluster_data(cluster)
+    write_text(path, yaml.safe_dump(data, sort_keys=False, allow_unicode=True))
+
+
+def cluster_of(document: ClusterDocument) -> Cluster:
+    """The cluster that a document describes."""
+    links: list[Link] = []
+    for entry in document.links or []:
+        ends = [(entry.source, entry.destination)]
+        if entry.both:
+            ends.append((entry.destination, entry.source))
+        links += [Link(a, b, entry.latency, entry.bandwidth, entry.channel) for a, b in ends]
+    devices = tuple(
+        Device(
+            name=entry.name,
+            kind=entry.kind,
+            memory_bytes=entry.memory,
+            streams=entry.streams,
+            dispatch_seconds=entry.dispatch,
+            cut_seconds=entry.cut,
+            cut_seconds_per_byte=entry.cut_per_byte,
+            memory_domain=entry.memory_domain,
+            overlaps_transfers=entry.overlaps_transfers,
+            pays_transfers=entry.pays_transfers,
+            options=entry.options,
+            fingerprint=entry.fingerprint,
+        )
+        for entry in document.devices
+    )
+    contention = {domain: tuple(factors) for domain, factors in document.contention.items()}
+    return Cluster(devices, tuple(links), document.host, contention)
+
+
+def cluster_data(cluster: Cluster) -> dict[str, Any]:
+    """The cluster as plain data in the file's own form; inf is written as the text ``"inf"``."""
+    devices = [
+        {
+            "name": device.name,
+            "kind": device.kind,
+            "memory": _number(device.memory_bytes),
+            "streams": device.streams,
+            "dispatch": device.dispatch_seconds,
+            "cut": device.cut_seconds,
+            "cut_per_byte": device.cut_seconds_per_byte,
+            "memory_domain": device.memory_domain,
+            "overlaps_transfers": device.overlaps_transfers,
+            "pays_transfers": device.pays_transfers,
+            "options": dict(device.options),
+            "fingerprint": device.fingerprint,
+        }
+        for device in cluster.devices
+    ]
+    links = [
+        {
+            "from": link.source,
+            "to": link.destination,
+            "latency": link.latency_seconds,
+            "bandwidth": _number(link.bandwidth),
+            "channel": link.channel,
+        }
+        for link in cluster.links
+    ]
+    contention = {domain: list(factors) for domain, factors in cluster.contention.items()}
+    return {
+        "format": CLUSTER_FORMAT,
+        "host": cluster.host,
+        "devices": devices,
+        "links": links,
+        "contention": contention,
+    }
+
+
+def _number(value: float) -> float | str:
+    return value if math.isfinite(value) else "inf"

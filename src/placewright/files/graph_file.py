@@ -1,0 +1,182 @@
+"""Graph files: a computation graph and its model source as JSON columns."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import Field
+
+from placewright.core.arrays import Csr, frozen_bools, frozen_floats, frozen_ints
+from placewright.core.graph import PHASE_NAMES, ComputationGraph
+from placewright.core.source import ModelSource
+from placewright.errors import FileFormatError
+from placewright.files.schema import Strict, validated
+from placewright.files.text import read_json_object, write_text
+
+GRAPH_FORMAT = "placewright.graph/1"
+
+
+class SourceDocument(Strict):
+    """A model source; see `core.source.ModelSource`."""
+
+    path: str
+    sha256: str
+    format: str
+    shapes: dict[str, list[int]] = Field(default_factory=dict)
+    reader_version: str = ""
+    native_names: dict[str, str] = Field(default_factory=dict)
+    options: dict[str, str] = Field(default_factory=dict)
+
+
+class OpColumns(Strict):
+    """One list per property, one entry per op."""
+
+    name: list[str]
+    kind: list[str]
+    flops: list[float]
+    phase: list[str]
+    module: list[str]
+    colocation: list[int]
+    weights: list[list[int]]
+
+
+class TensorColumns(Strict):
+    """One list per property, one entry per tensor; producer -1 is a graph input."""
+
+    bytes: list[float]
+    producer: list[int]
+    consumers: list[list[int]]
+    is_output: list[bool]
+    shape: list[list[int]]
+    dtype: list[str]
+
+
+class GraphColumns(Strict):
+    """A whole computation graph."""
+
+    ops: OpColumns
+    tensors: TensorColumns
+    weight_bytes: list[float]
+
+
+class GraphDocument(Strict):
+    """The whole file."""
+
+    format: Literal["placewright.graph/1"]
+    source: SourceDocument | None
+    graph: GraphColumns
+
+
+def write_graph(path: Path | str, graph: ComputationGraph, source: ModelSource | None) -> None:
+    """Write a graph file that `read_graph` reads back.
+
+    Raises:
+        InputError: the file cannot be written; an earlier one stays intact.
+    """
+    data = {"format": GRAPH_FORMAT, "source": source_data(source), "graph": graph_data(graph)}
+    write_text(path, json.dumps(data))
+
+
+def read_graph(path: Path | str) -> tuple[ComputationGraph, ModelSource | None]:
+    """Read a graph file.
+
+    Raises:
+        InputError: the file cannot be read.
+        FileFormatError: it is no graph file, or a field is wrong.
+        GraphError: the columns make no valid graph.
+    """
+    document = validated(GraphDocument, read_json_object(path), path, GRAPH_FORMAT)
+    return graph_of(document.graph, path), source_of(document.source)
+
+
+def graph_data(graph: ComputationGraph) -> dict[str, Any]:
+    """The graph as plain lists."""
+    return {
+        "ops": {
+            "name": list(graph.op_names),
+            "kind": list(graph.op_kinds),
+            "flops": graph.op_flops.tolist(),
+            "phase": [PHASE_NAMES[phase] for phase in graph.op_phases.tolist()],
+            "module": list(graph.op_modules),
+            "colocation": graph.op_colocation.tolist(),
+            "weights": rows_of(graph.op_weights),
+        },
+        "tensors": {
+            "bytes": graph.tensor_bytes.tolist(),
+            "producer": graph.tensor_producers.tolist(),
+            "consumers": rows_of(graph.tensor_consumers),
+            "is_output": graph.tensor_is_output.tolist(),
+            "shape": [list(shape) for shape in graph.tensor_shapes],
+            "dtype": list(graph.tensor_dtypes),
+        },
+        "weight_bytes": graph.weight_bytes.tolist(),
+    }
+
+
+def graph_of(columns: GraphColumns, path: object) -> ComputationGraph:
+    """The graph that columns describe.
+
+    Raises:
+        FileFormatError: a phase is unknown.
+        GraphError: the columns make no valid graph.
+    """
+    ops, tensors = columns.ops, columns.tensors
+    try:
+        phases = [PHASE_NAMES.index(phase) for phase in ops.phase]
+    except ValueError:
+        raise FileFormatError(f"file '{path}': phases are {', '.join(PHASE_NAMES)}") from None
+    return ComputationGraph(
+        op_names=tuple(ops.name),
+        op_kinds=tuple(ops.kind),
+        op_flops=frozen_floats(ops.flops),
+        op_phases=frozen_ints(phases),
+        op_modules=tuple(ops.module),
+        op_colocation=frozen_ints(ops.colocation),
+        op_weights=Csr.from_rows(ops.weights),
+        weight_bytes=frozen_floats(columns.weight_bytes),
+        tensor_bytes=frozen_floats(tensors.bytes),
+        tensor_producers=frozen_ints(tensors.producer),
+        tensor_consumers=Csr.from_rows([sorted(dict.fromkeys(row)) for row in tensors.consumers]),
+        tensor_is_output=frozen_bools(tensors.is_output),
+        tensor_shapes=tuple(tuple(shape) for shape in tensors.shape),
+        tensor_dtypes=tuple(tensors.dtype),
+    )
+
+
+def source_data(source: ModelSource | None) -> dict[str, Any] | None:
+    """The model source as plain data."""
+    if source is None:
+        return None
+    return {
+        "path": source.path,
+        "sha256": source.sha256,
+        "format": source.format,
+        "shapes": {name: list(shape) for name, shape in source.shapes.items()},
+        "reader_version": source.reader_version,
+        "native_names": dict(source.native_names),
+        "options": dict(source.options),
+    }
+
+
+def source_of(document: SourceDocument | None) -> ModelSource | None:
+    """The model source that a document describes."""
+    if document is None:
+        return None
+    return ModelSource(
+        path=document.path,
+        sha256=document.sha256,
+        format=document.format,
+        shapes={name: tuple(shape) for name, shape in document.shapes.items()},
+        reader_version=document.reader_version,
+        native_names=document.native_names,
+        options=document.options,
+    )
+
+
+def rows_of(csr: Csr) -> list[list[int]]:
+    """Compressed rows as a list of lists."""
+    flat, starts = csr.indices.tolist(), csr.indptr.tolist()
+    return [flat[a:b] for a, b in itertools.pairwise(starts)]

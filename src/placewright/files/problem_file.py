@@ -1,0 +1,141 @@
+"""Problem files: graph, units, cluster, costs and constraints in one JSON file that travels."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from placewright.core.arrays import frozen_floats, frozen_ints
+from placewright.core.costs import CostTable
+from placewright.core.grouping import Grouping
+from placewright.core.problem import ExecutionModel, Objective, Problem
+from placewright.errors import FileFormatError
+from placewright.files.cluster_file import ClusterDocument, cluster_data, cluster_of
+from placewright.files.graph_file import (
+    GraphColumns,
+    SourceDocument,
+    graph_data,
+    graph_of,
+    source_data,
+    source_of,
+)
+from placewright.files.schema import Strict, validated
+from placewright.files.text import read_json_object, write_text
+
+PROBLEM_FORMAT = "placewright.problem/1"
+
+
+class CostColumns(Strict):
+    """Seconds of each unit on each device; null where the device cannot run it."""
+
+    source: str
+    seconds: list[list[float | None]]
+
+
+class ProblemDocument(Strict):
+    """The whole file; see `core.problem.Problem` for the meaning of each field."""
+
+    format: Literal["placewright.problem/1"]
+    unit: str
+    source: SourceDocument | None
+    graph: GraphColumns
+    units: list[int]
+    cluster: ClusterDocument
+    costs: CostColumns
+    objective: Objective
+    execution_model: ExecutionModel
+    pins: dict[str, str]
+    transfer_seconds: list[float] | None
+    samples_in_flight: int
+    subgraphs_per_accelerator: int
+    split_phases: bool
+
+
+def problem_text(problem: Problem) -> str:
+    """The problem as the text of its file; equal problems give equal text."""
+    graph = problem.graph
+    names = problem.cluster.device_names
+    data: dict[str, Any] = {
+        "format": PROBLEM_FORMAT,
+        "unit": problem.time_unit,
+        "source": source_data(problem.source),
+        "graph": graph_data(graph),
+        "units": problem.units.group_of.tolist(),
+        "cluster": cluster_data(problem.cluster),
+        "costs": {
+            "source": problem.costs.source,
+            "seconds": [
+                [value if math.isfinite(value) else None for value in row]
+                for row in problem.costs.seconds.tolist()
+            ],
+        },
+        "objective": problem.objective,
+        "execution_model": problem.execution_model,
+        "pins": {graph.op_names[op]: names[at] for op, at in sorted(problem.pins.items())},
+        "transfer_seconds": None
+        if problem.transfer_seconds is None
+        else problem.transfer_seconds.tolist(),
+        "samples_in_flight": problem.samples_in_flight,
+        "subgraphs_per_accelerator": problem.subgraphs_per_accelerator,
+        "split_phases": problem.split_phases,
+    }
+    return json.dumps(data)
+
+
+def text_sha256(text: str) -> str:
+    """Hash of a file's text, as plans store it."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def write_problem(path: Path | str, problem: Problem) -> str:
+    """Write a problem file that `read_problem` reads back; the hash of its content.
+
+    Raises:
+        InputError: the file cannot be written; an earlier one stays intact.
+    """
+    text = problem_text(problem)
+    write_text(path, text)
+    return text_sha256(text)
+
+
+def read_problem(path: Path | str) -> Problem:
+    """Read a problem file.
+
+    Raises:
+        InputError: the file cannot be read.
+        FileFormatError: it is no problem file, or a field is wrong.
+        GraphError, ClusterError, CostError, GroupingError: the parts make no valid problem.
+    """
+    document = validated(ProblemDocument, read_json_object(path), path, PROBLEM_FORMAT)
+    graph = graph_of(document.graph, path)
+    cluster = cluster_of(document.cluster)
+    rows = document.costs.seconds
+    if any(len(row) != cluster.n_devices for row in rows):
+        raise FileFormatError(f"file '{path}': each row of costs needs {cluster.n_devices} entries")
+    if len(document.units) != graph.n_ops:
+        raise FileFormatError(f"file '{path}': units needs {graph.n_ops} entries, one per op")
+    seconds = np.array([[np.inf if value is None else value for value in row] for row in rows])
+    for name in document.pins:
+        if name not in graph.op_index:
+            raise FileFormatError(f"file '{path}': pins name the unknown op '{name}'")
+    transfers = document.transfer_seconds
+    return Problem(
+        graph=graph,
+        cluster=cluster,
+        costs=CostTable(frozen_floats(seconds), document.costs.source),
+        units=Grouping(frozen_ints(document.units)),
+        objective=document.objective,
+        execution_model=document.execution_model,
+        pins={graph.op_index[op]: cluster.device(at) for op, at in document.pins.items()},
+        transfer_seconds=None if transfers is None else frozen_floats(transfers),
+        time_unit=document.unit,
+        samples_in_flight=document.samples_in_flight,
+        subgraphs_per_accelerator=document.subgraphs_per_accelerator,
+        split_phases=document.split_phases,
+        source=source_of(document.source),
+    )

@@ -1,0 +1,91 @@
+"""Numbers with units, as people write them: ``16GiB``, ``12us``, ``24GB/s``."""
+
+from __future__ import annotations
+
+import math
+import re
+
+from placewright.errors import InputError
+
+_NUMBER = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?|inf)\s*([A-Za-zµ/]*)\s*")
+_BYTES = {
+    "": 1.0,
+    "B": 1.0,
+    **{f"{prefix}B": 1000.0**power for power, prefix in enumerate("kMGTP", start=1)},
+    **{f"{prefix}iB": 1024.0**power for power, prefix in enumerate("KMGTP", start=1)},
+    "KB": 1000.0,
+}
+_SECONDS = {
+    "s": 1.0,
+    "": 1.0,
+    "ms": 1e-3,
+    "us": 1e-6,
+    "µs": 1e-6,
+    "ns": 1e-9,
+    "m": 60.0,
+    "min": 60.0,
+}
+_SECONDS |= {"h": 3600.0}
+
+
+def parse_bytes(text: str | float) -> float:
+    """``"16GiB"`` -> bytes; a bare number is bytes, ``"inf"`` is no limit.
+
+    Raises:
+        InputError: the text is no number of bytes >= 0.
+    """
+    return _parse(text, _BYTES, "a number of bytes such as 16GiB or 500MB")
+
+
+def parse_seconds(text: str | float) -> float:
+    """``"12us"`` -> seconds; a bare number is seconds.
+
+    Raises:
+        InputError: the text is no duration >= 0.
+    """
+    return _parse(text, _SECONDS, "a duration such as 30s, 2min or 12us")
+
+
+def parse_bandwidth(text: str | float) -> float:
+    """``"24GB/s"`` -> bytes per second; a bare number is bytes per second.
+
+    Raises:
+        InputError: the text is no bandwidth.
+    """
+    units = {f"{unit}/s": factor for unit, factor in _BYTES.items() if unit} | {"": 1.0}
+    return _parse(text, units, "a bandwidth such as 24GB/s")
+
+
+def format_bytes(value: float) -> str:
+    """Bytes with a binary unit and three digits: ``"1.50 GiB"``."""
+    if not math.isfinite(value):
+        return "no limit"
+    for unit, size in (("TiB", 2.0**40), ("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10)):
+        if value >= size:
+            return f"{value / size:.2f} {unit}"
+    return f"{value:.0f} B"
+
+
+def format_duration(seconds: float) -> str:
+    """Seconds with a fitting unit and three digits: ``"12.3 ms"``."""
+    if not math.isfinite(seconds):
+        return "-"
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"
+
+
+def _parse(text: str | float, units: dict[str, float], expected: str) -> float:
+    if isinstance(text, bool):
+        raise InputError(f"expected {expected}, got {text}")
+    if isinstance(text, int | float):
+        value, unit = float(text), ""
+    else:
+        match = _NUMBER.fullmatch(text)
+        if match is None:
+            raise InputError(f"expected {expected}, got '{text}'")
+        value, unit = float(match[1]), match[2]
+    if unit not in units or not value >= 0:
+        raise InputError(f"expected {expected}, got '{text}'")
+    return value * units[unit]

@@ -1,0 +1,41 @@
+"""What all our file formats share: strict pydantic models and errors of one line."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from placewright.errors import FileFormatError
+
+
+class Strict(BaseModel):
+    """A model that accepts no unknown keys, so that a typo is an error and not silence."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+M = TypeVar("M", bound=BaseModel)
+
+
+def validated(model: type[M], data: Any, path: object, expected_format: str) -> M:
+    """Parse `data` as `model`.
+
+    Raises:
+        FileFormatError: another format, or a field that is missing, unknown or wrong; the message
+            names the file, the field and the value.
+    """
+    found = data.get("format") if isinstance(data, dict) else None
+    if found != expected_format:
+        raise FileFormatError(
+            f"file '{path}' has format {found!r}, this version reads '{expected_format}'"
+        )
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(str(part) for part in first["loc"])
+        what = first["msg"].removeprefix("Value error, ")
+        value = repr(first.get("input"))
+        shown = value if len(value) <= 60 else value[:57] + "..."
+        raise FileFormatError(f"file '{path}': {where}: {what} (got {shown})") from None

@@ -1,0 +1,79 @@
+"""Reading text with clear errors, and writing it so that an earlier file survives a failure."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from placewright.errors import FileFormatError, InputError
+
+
+def read_text(path: Path | str) -> str:
+    """The UTF-8 content of a file.
+
+    Raises:
+        InputError: the file is missing or cannot be read.
+        FileFormatError: it is not UTF-8 text.
+    """
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError(f"file '{path}' does not exist") from None
+    except UnicodeDecodeError as error:
+        raise FileFormatError(f"file '{path}' is not UTF-8 text (byte {error.start})") from None
+    except OSError as error:
+        raise InputError(f"file '{path}' cannot be read: {error.strerror}") from None
+
+
+def read_json_object(path: Path | str) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises:
+        InputError: the file is missing or cannot be read.
+        FileFormatError: it is not JSON, or not an object.
+    """
+    try:
+        value = json.loads(read_text(path))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise FileFormatError(f"file '{path}' is not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise FileFormatError(f"file '{path}' must hold a JSON object")
+    return value
+
+
+def write_text(path: Path | str, text: str) -> None:
+    """Write a file whole or not at all: an earlier file stays intact when anything fails.
+
+    Raises:
+        InputError: the folder is missing, not writable, or the disk is full.
+    """
+    target = Path(path)
+    temporary: str | None = None
+    try:
+        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+        with os.fdopen(handle, "w", encoding="utf-8") as stream:
+            stream.write(text)
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.chmod(temporary, _mode_of(target))
+        os.replace(temporary, target)
+        temporary = None
+    except OSError as error:
+        raise InputError(f"file '{path}' cannot be written: {error.strerror}") from None
+    finally:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+
+
+def _mode_of(target: Path) -> int:
+    """Permissions for a new file: those of the file it replaces, else the user's default."""
+    if target.exists():
+        return target.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask
