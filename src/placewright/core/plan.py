@@ -53,7 +53,7 @@ class Plan:
         status: see `core.solution.Solution`.
         runtime: name of the runtime that executes it.
         memory: device name -> predicted peak bytes.
-        segments: (device, units) in the order of execution; None where the execution model has none.
+        segments: (device, units) in execution order; None where the model of execution has none.
         measured: None until it was run.
         placer: how it was found.
     """

@@ -1,0 +1,45 @@
+# `make demo` and `make test` are all that a newcomer needs; both set up .venv first.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: help setup demo test test-all check lint docs format clean
+
+help:  ## show the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
+
+setup: $(STAMP)  ## install everything, pinned, into .venv
+
+$(STAMP): requirements.lock pyproject.toml
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade "pip>=24" "setuptools>=77" wheel
+	$(BIN)/python -m pip install --quiet -r requirements.lock
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $(STAMP)
+
+demo: setup  ## place Inception-V3 on this machine's cores, run it, print the table
+	$(BIN)/placewright place zoo:inception_v3 --devices cores --budget 30s -o build/demo.json
+
+test: setup  ## all fast tests
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow"
+
+test-all: setup  ## all tests, the slow ones too
+	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+check: lint docs  ## ruff, mypy strict, documentation
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+docs: setup  ## check that the documents name real commands, files and placers
+	$(BIN)/python -m pytest -q tests/test_docs.py
+
+format: setup  ## format the code
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:  ## remove what was built
+	rm -rf build $(VENV) .mypy_cache .ruff_cache .pytest_cache

@@ -1,0 +1,91 @@
+"""The architecture, enforced: imports run one way, files and functions stay readable."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "placewright"
+EVERYTHING = {path.name for path in SOURCE.iterdir() if path.is_dir() and path.name[0] != "_"}
+MAY_IMPORT = {
+    "errors": set[str](),
+    "core": {"errors"},
+    "files": {"core", "errors"},
+    "simulation": {"core", "errors"},
+    "readers": {"core", "errors"},
+    "writers": {"core", "simulation", "errors"},
+    "placers": {"core", "simulation", "errors"},
+    "report": {"core", "simulation", "errors"},
+    "runtimes": {"core", "simulation", "errors"},
+    "profiling": {"core", "simulation", "runtimes", "errors"},
+    "zoo": {"errors"},
+    "benchmarks": (EVERYTHING | {"errors"}) - {"cli"},
+    "testing": (EVERYTHING | {"errors"}) - {"cli"},
+}
+HEAVY = ("torch", "openvino", "onnxruntime", "onnx", "ortools", "ray", "transformers", "highspy")
+HEAVY += ("gymnasium", "accelerate", "torch_geometric", "pymetis", "mtkahypar", "matplotlib")
+FILES = sorted(SOURCE.rglob("*.py"))
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+def imported_modules(tree: ast.AST) -> list[str]:
+    names: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names += [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            names.append(node.module)
+            if node.module == "placewright":
+                names += [f"placewright.{alias.name}" for alias in node.names]
+    return names
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_room_imports_only_what_it_may(path: Path) -> None:
+    room = room_of(path)
+    if room in {"__init__", "cli", "cli_commands", "commands"}:
+        return
+    allowed = MAY_IMPORT[room] | {room}
+    for module in imported_modules(ast.parse(path.read_text())):
+        if module.startswith("placewright."):
+            assert module.split(".")[1] in allowed, f"{path.name} imports {module}"
+
+
+def test_no_file_and_no_function_grows_too_long() -> None:
+    long: list[str] = []
+    for path in FILES:
+        text = path.read_text()
+        if text.count("\n") > 400:
+            long.append(f"{path.relative_to(ROOT)} has {text.count(chr(10))} lines")
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                body = node.body[1:] if ast.get_docstring(node) else node.body
+                if body and (body[-1].end_lineno or 0) - body[0].lineno + 1 > 60:
+                    long.append(f"{path.relative_to(ROOT)}:{node.name}")
+    assert not long, long
+
+
+def test_help_starts_without_heavy_libraries() -> None:
+    code = (
+        "import sys\nimport placewright, placewright.cli\n"
+        f"print([name for name in {HEAVY!r} if name in sys.modules])"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
+
+
+def test_nothing_prints_outside_the_command_line() -> None:
+    for path in FILES:
+        if room_of(path) in {"cli", "cli_commands", "commands"}:
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            called = node.func if isinstance(node, ast.Call) else None
+            assert not (isinstance(called, ast.Name) and called.id == "print"), path
