@@ -1,0 +1,66 @@
+"""What every reader needs of a file: that it is there, its hash, and unique names for its ops."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from placewright.errors import InputError
+
+
+def existing_path(path: Path | str) -> Path:
+    """`path` as a `Path`.
+
+    Raises:
+        InputError: there is no such file or folder.
+    """
+    found = Path(path)
+    if not found.exists():
+        raise InputError(f"model '{path}' does not exist")
+    return found
+
+
+def content_hash(root: Path, files: Iterable[Path]) -> str:
+    """SHA-256 of files: their paths relative to `root` and their bytes, in path order.
+
+    The hash does not change when the folder that holds all of them moves.
+
+    Raises:
+        InputError: a file cannot be read.
+    """
+    digest = hashlib.sha256()
+    for name, file in sorted((file.relative_to(root).as_posix(), file) for file in set(files)):
+        digest.update(f"{name}\0{file.stat().st_size}\0".encode())
+        try:
+            with file.open("rb") as stream:
+                while block := stream.read(1 << 20):
+                    digest.update(block)
+        except OSError as error:
+            raise InputError(f"file '{file}' cannot be read: {error.strerror}") from None
+    return digest.hexdigest()
+
+
+def one_line(text: object, limit: int = 200) -> str:
+    """The last non-empty line that says something, cut to `limit` characters.
+
+    Front-ends put the place of their own check first and the reason last.
+    """
+    lines = [line.strip() for line in str(text).splitlines() if line.strip()]
+    reason = lines[-1] if lines else "no reason given"
+    return reason if len(reason) <= limit else reason[: limit - 3] + "..."
+
+
+class UniqueNames:
+    """Hands out each wished name once; a taken or empty one gets a number behind it."""
+
+    def __init__(self) -> None:
+        self._taken: dict[str, int] = {}
+
+    def __call__(self, wish: str, fallback: str = "op") -> str:
+        name = base = wish or fallback
+        while name in self._taken:
+            self._taken[base] = self._taken.get(base, 0) + 1
+            name = f"{base}_{self._taken[base]}"
+        self._taken.setdefault(name, 0)
+        return name
