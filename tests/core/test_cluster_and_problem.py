@@ -1,0 +1,92 @@
+"""Clusters and problems: derived matrices, constraints, and the faults they name."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from core.test_graph import diamond
+
+from placewright.core.arrays import frozen_floats
+from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.costs import CostTable
+from placewright.core.grouping import Grouping
+from placewright.core.problem import Problem, op_named
+from placewright.errors import ClusterError, CostError, GraphError, InputError, UnknownNameError
+
+PAIR = Cluster(
+    (Device("cpu:0"), Device("cpu:1", memory_bytes=1e9)),
+    (
+        Link("cpu:0", "cpu:1", 1e-4, 2e9, "bus"),
+        Link("cpu:1", "cpu:0", 2e-4, 1e9, "bus"),
+        Link("host", "cpu:0"),
+    ),
+)
+
+
+def problem(seconds: list[list[float]], **changes: object) -> Problem:
+    graph = diamond()
+    units = Grouping.identity(graph.n_ops)
+    return Problem(graph, PAIR, CostTable(frozen_floats(seconds)), units, **changes)  # type: ignore[arg-type]
+
+
+def test_matrices_cover_devices_and_host() -> None:
+    assert PAIR.endpoint_index == {"cpu:0": 0, "cpu:1": 1, "host": 2}
+    assert PAIR.link_latency[0].tolist() == [0, 1e-4, np.inf]
+    assert PAIR.link_seconds_per_byte[1, 0] == 1e-9
+    assert PAIR.link_channel.tolist() == [[-1, 0, -1], [0, -1, -1], [1, -1, -1]]
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Link("a", "b", bandwidth=-1), "bandwidth must be > 0"),
+        (lambda: Link("a", "b", latency_seconds=-1), "latency must be >= 0"),
+        (lambda: Device("a", streams=0), "streams must be >= 1"),
+        (lambda: Device("a", memory_bytes=float("nan")), "memory_bytes"),
+        (lambda: Cluster((Device("a"), Device("a"))), "'a' is used twice"),
+        (lambda: Cluster((Device("a"),), (Link("a", "b"),)), "names 'b'"),
+        (lambda: Cluster((Device("a"),), contention={"ram": (0.5,)}), "factors >= 1"),
+    ],
+)
+def test_a_wrong_cluster_says_what_is_wrong(make: object, message: str) -> None:
+    with pytest.raises(ClusterError, match=message):
+        make()  # type: ignore[operator]
+
+
+def test_an_op_without_a_device_is_named() -> None:
+    with pytest.raises(CostError, match=r"op 'right' \(MatMul\) has no device: cpu:0, cpu:1"):
+        problem([[1, 1], [1, 1], [np.inf, np.inf], [1, 1]])
+
+
+@pytest.mark.parametrize("wrong", [-1.0, float("nan")])
+def test_a_wrong_cost_is_named(wrong: float) -> None:
+    with pytest.raises(CostError, match="unit 1 on device 0"):
+        CostTable(frozen_floats([[1, 1], [wrong, 1]]))
+
+
+def test_pins_and_support_limit_where_units_may_run() -> None:
+    pinned = problem([[1, 1], [1, np.inf], [1, 1], [1, 1]], pins={3: 1})
+    assert pinned.allowed.tolist() == [[True, True], [True, False], [True, True], [False, True]]
+
+
+def test_two_pins_in_one_unit_are_refused() -> None:
+    merged = problem([[1, 1]] * 4, pins={1: 0, 2: 1}).coarsened(Grouping.from_labels([0, 1, 1, 2]))
+    with pytest.raises(InputError, match="a unit moves as one"):
+        merged.allowed  # noqa: B018
+
+
+def test_a_coarsened_problem_is_a_problem_again() -> None:
+    coarse = problem([[1, 10], [2, 20], [3, 30], [4, 40]]).coarsened(
+        Grouping.from_labels([0, 1, 1, 2])
+    )
+    assert coarse.costs.seconds.tolist() == [[1, 10], [5, 50], [4, 40]]
+    assert coarse.device_of_ops(np.array([0, 1, 0])).tolist() == [0, 1, 1, 0]
+
+
+def test_unknown_names_list_what_is_known() -> None:
+    with pytest.raises(UnknownNameError, match="unknown device 'gpu'; available: cpu:0, cpu:1"):
+        PAIR.device("gpu")
+    with pytest.raises(GraphError, match="no op 'RIGH'; did you mean right"):
+        op_named(diamond(), "RIGH")
+    with pytest.raises(UnknownNameError, match="unknown objective 'speed'"):
+        problem([[1, 1]] * 4, objective="speed")

@@ -1,0 +1,199 @@
+"""Files: what is written reads back; what is wrong is named; an earlier file survives."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from core.test_cluster_and_problem import PAIR, problem
+from hypothesis import given
+from hypothesis import strategies as st
+
+from placewright.core.grouping import Grouping
+from placewright.core.placement import Placement
+from placewright.core.plan import Measurement, PlacerRecord, Plan
+from placewright.core.solution import HistoryPoint
+from placewright.errors import FileFormatError, InputError, StalePlanError
+from placewright.files import text
+from placewright.files.cluster_file import cluster_data, read_cluster, write_cluster
+from placewright.files.graph_file import read_graph, write_graph
+from placewright.files.plan_file import problem_path_of, read_plan, write_plan
+from placewright.files.problem_file import problem_text, read_problem, write_problem
+from placewright.files.quantities import parse_bandwidth, parse_bytes, parse_seconds
+
+
+def plan() -> Plan:
+    placed = problem([[1, 2], [3, 4], [5, np.inf], [7, 8]], pins={0: 1}).coarsened(
+        Grouping.from_labels([0, 1, 1, 2])
+    )
+    return Plan(
+        problem=placed,
+        placement=Placement.of([1, 0, 0], [0, 1, 2]),
+        value=17.0,
+        lower_bound=16.0,
+        status="feasible",
+        runtime="openvino",
+        memory={"cpu:0": 10.0, "cpu:1": 20.0},
+        segments=((1, (0,)), (0, (1, 2))),
+        placer=PlacerRecord("heft", "1", 3, 5, 0.5, (HistoryPoint(1, 0.1, 17.0),)),
+        measured=Measurement(18.0, 0.5, 9, {"cpu:0": 20.0}),
+    )
+
+
+@pytest.mark.parametrize(
+    ("parse", "written", "value"),
+    [
+        (parse_bytes, "16GiB", 16 * 2**30),
+        (parse_bytes, "1.5 kB", 1500),
+        (parse_bytes, 12, 12),
+        (parse_bytes, "inf", np.inf),
+        (parse_seconds, "12us", 12e-6),
+        (parse_seconds, "2min", 120),
+        (parse_bandwidth, "24GB/s", 24e9),
+    ],
+)
+def test_quantities(parse: object, written: object, value: float) -> None:
+    assert parse(written) == pytest.approx(value)  # type: ignore[operator]
+
+
+@pytest.mark.parametrize("wrong", ["banana", "", "-3s", "3 parsecs", "nan", "1s2", True])
+def test_quantities_that_are_none(wrong: object) -> None:
+    with pytest.raises(InputError, match="expected a duration"):
+        parse_seconds(wrong)  # type: ignore[arg-type]
+
+
+@given(st.floats(0, 1e12))
+def test_a_bare_number_is_itself(value: float) -> None:
+    assert parse_bytes(repr(value)) == value
+
+
+def test_cluster_round_trip(tmp_path: Path) -> None:
+    write_cluster(tmp_path / "c.yaml", PAIR)
+    cluster, links_given = read_cluster(tmp_path / "c.yaml")
+    assert links_given
+    assert cluster_data(cluster) == cluster_data(PAIR)
+
+
+def test_cluster_by_hand(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        "format: placewright.cluster/1\nhost: cpu\n"
+        "devices:\n- {name: cpu, memory: 16GiB}\n- {name: gpu, kind: gpu, dispatch: 12us}\n"
+        "links:\n- {from: cpu, to: gpu, bandwidth: 24GB/s, latency: 10us, both: true}\n"
+    )
+    cluster, _ = read_cluster(path)
+    assert cluster.devices[1].dispatch_seconds == pytest.approx(12e-6)
+    assert cluster.link_seconds_per_byte[1, 0] == pytest.approx(1 / 24e9)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("devices: [", "not valid YAML"),
+        ("format: placewright.cluster/9\ndevices: []", "has format 'placewright.cluster/9'"),
+        ("just text", "has format None"),
+        ("format: placewright.cluster/1\ndevices: [{name: a, memroy: 1}]", "memroy"),
+        ("format: placewright.cluster/1\ndevices: []", "at least one device"),
+        (
+            "format: placewright.cluster/1\ndevices: [{name: a}, {name: b}]\n"
+            "links: [{from: a, to: b, bandwidth: -1GB/s}]",
+            "expected a bandwidth",
+        ),
+        ("a: &a [1]\nb: [*a, *a]", "has format None"),
+    ],
+)
+def test_wrong_cluster_files(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(content)
+    with pytest.raises(InputError, match=message):
+        read_cluster(path)
+
+
+def test_graph_and_problem_round_trip(tmp_path: Path) -> None:
+    original = plan().problem
+    write_graph(tmp_path / "g.json", original.graph, None)
+    graph, source = read_graph(tmp_path / "g.json")
+    assert source is None
+    assert graph.op_names == original.graph.op_names
+    write_problem(tmp_path / "p.json", original)
+    assert problem_text(read_problem(tmp_path / "p.json")) == problem_text(original)
+
+
+def test_plan_round_trip(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    write_plan(path, plan())
+    found = read_plan(path)
+    assert found.placement.device_of.tolist() == [1, 0, 0]
+    assert found.placement.order is not None
+    assert found.placement.order.tolist() == [0, 1, 2]
+    assert found.segments == plan().segments
+    assert found.measured == plan().measured
+    assert found.placer == plan().placer
+    document = json.loads(path.read_text())
+    assert document["format"] == "placewright.plan/1"
+    assert document["placement"] == {
+        "split": "cpu:1", "left": "cpu:0", "right": "cpu:0", "join": "cpu:0"
+    }  # fmt: skip
+    assert document["predicted"]["gap"] == pytest.approx(1 / 16)
+
+
+def test_a_plan_whose_problem_changed_is_refused(tmp_path: Path) -> None:
+    write_plan(tmp_path / "plan.json", plan())
+    write_problem(problem_path_of(tmp_path / "plan.json"), problem([[1, 2]] * 4))
+    with pytest.raises(StalePlanError, match="made for another problem"):
+        read_plan(tmp_path / "plan.json")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d["placement"].update(left="cpu:1"), "splits a unit"),
+        (lambda d: d["placement"].pop("join"), "places no device for op 'join'"),
+        (lambda d: d["placement"].update(ghost="cpu:0"), "op 'ghost'"),
+        (lambda d: d["placement"].update(join="tpu"), "unknown device 'tpu'"),
+        (lambda d: d["order"].pop(), "order names 2 of 3"),
+        (lambda d: d.update(objective="speed"), "objective"),
+        (lambda d: d.pop("predicted"), "predicted"),
+        (lambda d: d.update(format="placewright.plan/2"), "has format"),
+    ],
+)
+def test_a_damaged_plan_is_refused(tmp_path: Path, change: object, message: str) -> None:
+    path = tmp_path / "plan.json"
+    write_plan(path, plan())
+    document = json.loads(path.read_text())
+    change(document)  # type: ignore[operator]
+    path.write_text(json.dumps(document))
+    with pytest.raises(InputError, match=message):
+        read_plan(path)
+
+
+def test_a_failed_write_leaves_the_earlier_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text("earlier")
+
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(InputError, match="No space left"):
+        text.write_text(path, "later")
+    assert path.read_text() == "earlier"
+    assert [item.name for item in tmp_path.iterdir()] == ["plan.json"]
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe\x00", b"{", b"[]", b"{'a': 1}", b"[" * 100000])
+def test_what_is_no_json_object_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "x.json"
+    path.write_bytes(content)
+    with pytest.raises(FileFormatError, match="x.json"):
+        text.read_json_object(path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="does not exist"):
+        read_problem(tmp_path / "none.json")
