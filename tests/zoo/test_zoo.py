@@ -1,0 +1,103 @@
+"""The zoo's models: published sizes, repeatable weights, and that they export and train."""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+import pytest
+
+from placewright import zoo
+from placewright.errors import MissingExtraError, UnknownNameError
+
+torch = pytest.importorskip("torch", reason="torch is not installed")
+
+# Parameters that the publications (or the reference implementations) state.
+PUBLISHED = {
+    "inception_v3": 23_834_568,  # torchvision's inception_v3 without its auxiliary head
+    "resnet50": 25_557_032,  # torchvision's resnet50
+    "nasnet_a": 5_289_978,  # NASNet-A mobile with 1,000 classes
+    "bert_base": 109_482_240,  # bert-base-uncased with its pooler
+    "gpt2": 124_439_808,  # gpt2, embedding and head tied
+}
+
+
+def test_names_and_variants() -> None:
+    expected = ["inception_v3", "resnet50", "bert_base", "gpt2", "gnmt", "rnnlm", "nasnet_a", "moe"]
+    assert list(zoo.names()) == expected
+    assert zoo.variants("rnnlm") == ("default", "tiny", "wide")
+
+
+def test_unknown_names_list_the_known() -> None:
+    with pytest.raises(UnknownNameError, match=r"'vgg16'; available: inception_v3, resnet50"):
+        zoo.build("vgg16")
+    with pytest.raises(UnknownNameError, match=r"variant of zoo model gpt2 'huge'"):
+        zoo.build("gpt2", variant="huge")
+
+
+def test_a_missing_package_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "transformers" else find(name)
+    )
+    with pytest.raises(MissingExtraError, match=r"transformers.*placewright\[zoo\]"):
+        zoo.build("gpt2")
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_published_parameter_counts(name: str) -> None:
+    module = zoo.build(name).module
+    assert sum(parameter.numel() for parameter in module.parameters()) == PUBLISHED[name]
+
+
+@pytest.mark.parametrize("name", zoo.names())
+def test_models_are_repeatable_and_export(name: str) -> None:
+    model, again = zoo.build(name, variant="tiny"), zoo.build(name, variant="tiny")
+    assert len(model.input_names) == len(model.example_inputs)
+    assert not model.module.training
+    with torch.no_grad():
+        outputs = _every(model.module(*model.example_inputs))
+        repeated = _every(again.module(*again.example_inputs))
+    program = torch.export.export(model.module, model.example_inputs)
+    exported = _every(program.module()(*model.example_inputs))
+    for output, other, third in zip(outputs, repeated, exported, strict=True):
+        assert torch.isfinite(output).all()
+        assert output.std() > 1e-3  # a vanished signal would make every comparison of outputs pass
+        assert torch.equal(output, other)
+        torch.testing.assert_close(output, third, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["gnmt", "moe", "bert_base"])
+def test_the_loss_reaches_every_weight(name: str) -> None:
+    model = zoo.build(name, variant="tiny")
+    loss = model.loss(model.module(*model.example_inputs))
+    assert loss.shape == ()
+    loss.backward()
+    without = [key for key, value in model.module.named_parameters() if value.grad is None]
+    assert without == []
+
+
+def test_building_leaves_the_callers_random_state_alone() -> None:
+    before = torch.random.get_rng_state()
+    zoo.build("rnnlm", variant="tiny")
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_the_mixture_uses_two_experts_per_token() -> None:
+    model = zoo.build("moe", variant="tiny")
+    mixture = model.module.blocks[0].experts
+    seen: list[object] = []
+    for expert in mixture.experts:
+        expert[2].register_forward_hook(lambda _m, _i, output: seen.append(output))
+    x = torch.randn(1, 8, 32, generator=torch.Generator().manual_seed(1))
+    mixed = mixture(x)
+    scores = torch.softmax(mixture.gate(x), 2)
+    best, chosen = torch.topk(scores, 2, dim=2)
+    stacked = torch.stack(seen, 2)  # (batch, sequence, experts, hidden)
+    picked = torch.gather(stacked, 2, chosen[..., None].expand(-1, -1, -1, 32))
+    expected = (picked * (best / best.sum(2, keepdim=True))[..., None]).sum(2)
+    torch.testing.assert_close(mixed, expected, rtol=1e-5, atol=1e-5)
+
+
+def _every(outputs: object) -> Any:
+    return outputs if isinstance(outputs, tuple) else (outputs,)
