@@ -1,7 +1,7 @@
 """Workloads of Tarnawski et al. 2020, which carry their own costs, so that a problem is read.
 
 Tarnawski, Phanishayee, Devanur, Mahajan, Nina Paravecino: "Efficient Algorithms for Device
-Placement of DNN Graph Operators", NeurIPS 2020; files of the repository msr-fiddle/dnn-partitioning.
+Placement of DNN Graph Operators", NeurIPS 2020; repository msr-fiddle/dnn-partitioning.
 A file is one JSON object: ``maxFPGAs`` accelerators (an "FPGA" is any accelerator) with
 ``maxSizePerFPGA`` bytes each, ``maxCPUs`` CPUs, ``nodes`` and ``edges``. The cost of an edge is the
 time of its source's output between an accelerator and the host's memory, so all edges of one source

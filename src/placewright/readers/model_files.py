@@ -1,0 +1,184 @@
+"""Model files before a front-end opens them: are they what their name says, and what do they need?
+
+Checked are the container (protocol buffer, flat buffer, XML), whether it is complete, and that
+every file it refers to lies in its own folder. A model file is data: nothing in it is executed.
+"""
+
+from __future__ import annotations
+
+import mmap
+import struct
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from xml.parsers import expat
+
+from placewright.errors import FileFormatError, InputError
+from placewright.readers.protobuf import fields
+
+SUFFIXES = (".xml", ".onnx", ".pb", ".tflite")
+_FILES_PER_MODEL = 10_000
+
+# Where tensors sit inside an ONNX model: message -> field number -> message (onnx.proto3).
+_ONNX: Mapping[str, Mapping[int, str]] = {
+    "Model": {7: "Graph", 25: "Function"},
+    "Function": {7: "Node"},
+    "Graph": {1: "Node", 5: "Tensor", 15: "SparseTensor"},
+    "Node": {5: "Attribute"},
+    "Attribute": {
+        5: "Tensor", 6: "Graph", 10: "Tensor", 11: "Graph", 22: "SparseTensor", 23: "SparseTensor",
+    },
+    "SparseTensor": {1: "Tensor", 2: "Tensor"},
+    "Tensor": {13: "Entry"},
+}  # fmt: skip
+
+
+def checked_files(path: Path) -> tuple[Path, ...]:
+    """All files that make up the model at `path`: a file or a SavedModel folder.
+
+    Raises:
+        FileFormatError: it is not what its name says, is incomplete, or refers outside its folder.
+    """
+    if path.is_dir():
+        return _saved_model(path)
+    check = _CHECKS.get(path.suffix.lower())
+    if check is None:
+        raise FileFormatError(
+            f"'{path}' has no known model format; known are {', '.join(SUFFIXES)}, "
+            "a SavedModel folder, .pt2 and .json"
+        )
+    return (path, *_with_content(path, check))
+
+
+def _with_content(path: Path, check: Callable[[Path, memoryview], list[Path]]) -> list[Path]:
+    """Run `check` on the mapped content and put the file's name before what it finds."""
+    try:
+        if path.stat().st_size == 0:
+            raise FileFormatError("it is empty")
+        with (
+            path.open("rb") as stream,
+            mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
+            memoryview(mapped) as content,
+        ):
+            return _released(check, path, content)
+    except FileFormatError as error:
+        raise FileFormatError(f"'{path}' is not a valid {path.suffix} model: {error}") from None
+    except OSError as error:
+        raise InputError(f"file '{path}' cannot be read: {error.strerror}") from None
+
+
+def _released(
+    check: Callable[[Path, memoryview], list[Path]], path: Path, content: memoryview
+) -> list[Path]:
+    """A raised error keeps slices of `content` alive, which would keep the map from closing."""
+    try:
+        return check(path, content)
+    except FileFormatError as error:
+        raise FileFormatError(str(error)) from None
+    except RecursionError:
+        raise FileFormatError("its messages are nested too deeply") from None
+
+
+def _check_xml(path: Path, content: memoryview) -> list[Path]:
+    """Well-formed, root <net>, no document type (so no entities); weights lie beside it."""
+    roots: list[str] = []
+    parser = expat.ParserCreate()
+
+    def refuse_document_type(*_: object) -> None:
+        raise FileFormatError("it declares a document type, which no IR needs")
+
+    def note_root(name: str, _: object) -> None:
+        if not roots:
+            roots.append(name)
+
+    parser.StartDoctypeDeclHandler = refuse_document_type
+    parser.StartElementHandler = note_root
+    try:
+        parser.Parse(bytes(content), True)
+    except expat.ExpatError as error:
+        raise FileFormatError(f"not well-formed XML ({error})") from None
+    if roots != ["net"]:
+        raise FileFormatError(f"its root is <{roots[0]}>, an OpenVINO IR starts with <net>")
+    weights = path.with_suffix(".bin")
+    return [weights] if weights.exists() else []
+
+
+def _check_onnx(path: Path, content: memoryview) -> list[Path]:
+    numbers = {number for number, _ in fields(content)}
+    if 7 not in numbers or max(numbers) > 40:
+        raise FileFormatError("it holds no ONNX graph")
+    names = dict.fromkeys(_external_names(content, "Model"))
+    return [_inside(path.parent, name) for name in names]
+
+
+def _external_names(message: memoryview, kind: str) -> Iterator[str]:
+    """Every ``location`` of external data, in file order."""
+    inner = _ONNX[kind]
+    for number, content in fields(message):
+        child = inner.get(number)
+        if child == "Entry":
+            entry = dict(fields(content))
+            if bytes(entry.get(1, b"")) == b"location":
+                yield bytes(entry.get(2, b"")).decode("utf-8", "replace")
+        elif child is not None:
+            yield from _external_names(content, child)
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """The file `name` of `folder`.
+
+    Raises:
+        FileFormatError: it is missing, or lies outside.
+    """
+    root = folder.resolve()
+    file = (root / name).resolve()
+    if not file.is_relative_to(root) or file == root:
+        raise FileFormatError(f"it refers to '{name}', which is outside its own folder")
+    if not file.is_file():
+        raise FileFormatError(f"its data file '{name}' is missing")
+    return folder / name
+
+
+def _check_graph_def(path: Path, content: memoryview) -> list[Path]:
+    numbers = {number for number, _ in fields(content)}
+    if 1 not in numbers or not numbers <= {1, 2, 3, 4, 5}:
+        if path.name == "saved_model.pb":
+            raise FileFormatError("give its folder, which holds the variables too")
+        raise FileFormatError("it holds no TensorFlow GraphDef")
+    return []
+
+
+def _check_saved_model(path: Path, content: memoryview) -> list[Path]:
+    numbers = {number for number, _ in fields(content)}
+    if not {2} <= numbers <= {1, 2}:
+        raise FileFormatError("it holds no SavedModel")
+    return []
+
+
+def _check_tflite(path: Path, content: memoryview) -> list[Path]:
+    if len(content) < 16 or bytes(content[4:8]) != b"TFL3":
+        raise FileFormatError("the mark TFL3 is missing at byte 4")
+    (root,) = struct.unpack_from("<I", content, 0)
+    if root + 4 > len(content):
+        raise FileFormatError("it ends before its own root table")
+    return []
+
+
+def _saved_model(folder: Path) -> tuple[Path, ...]:
+    definition = folder / "saved_model.pb"
+    if not definition.is_file():
+        raise FileFormatError(f"folder '{folder}' is no SavedModel: it has no saved_model.pb")
+    _with_content(definition, _check_saved_model)
+    files = sorted(file for file in folder.rglob("*") if file.is_file())[:_FILES_PER_MODEL]
+    root = folder.resolve()
+    for file in files:
+        if not file.resolve().is_relative_to(root):
+            raise FileFormatError(f"'{file}' leads outside the SavedModel folder '{folder}'")
+    return tuple(files)
+
+
+_CHECKS: Mapping[str, Callable[[Path, memoryview], list[Path]]] = {
+    ".xml": _check_xml,
+    ".onnx": _check_onnx,
+    ".pb": _check_graph_def,
+    ".tflite": _check_tflite,
+}

@@ -1,0 +1,284 @@
+"""Whatever OpenVINO's front-ends read: IR, ONNX, TensorFlow, TensorFlow Lite.
+
+One op per node of OpenVINO's own graph. Constants, and nodes that depend on constants alone, fold
+into the weights of the ops that read them: a constant that several ops read is one shared weight.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from placewright.core.builder import GraphBuilder
+from placewright.core.graph import ComputationGraph
+from placewright.core.source import ModelSource
+from placewright.errors import (
+    FileFormatError,
+    GraphError,
+    InputError,
+    MissingExtraError,
+    UnknownNameError,
+)
+from placewright.readers.content import UniqueNames, content_hash, existing_path, one_line
+from placewright.readers.model_files import checked_files
+from placewright.readers.openvino_flops import flops_of, static_shape
+
+_LOG = logging.getLogger(__name__)
+_READER = "openvino"
+_NO_SHAPES: Mapping[str, tuple[int, ...]] = {}
+
+
+def read_openvino(
+    path: Path | str,
+    *,
+    shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES,
+    fold_constants: bool = True,
+) -> tuple[ComputationGraph, ModelSource]:
+    """Read a model file through OpenVINO.
+
+    Args:
+        path: ``.xml``, ``.onnx``, ``.pb``, ``.tflite`` or a SavedModel folder.
+        shapes: input name -> dimensions to fix. A dimension that stays unknown becomes 1, which is
+            logged and recorded in the source's shapes.
+        fold_constants: False gives the raw graph with one op per constant, parameter and result.
+
+    Returns:
+        The graph, and its source with the shapes of all inputs.
+
+    Raises:
+        InputError: there is no such file, or the shapes do not fit.
+        UnknownNameError: `shapes` names an input that the model lacks.
+        FileFormatError: it is not what its name says, is damaged, or refers outside its folder.
+        MissingExtraError: openvino is not installed.
+    """
+    file = existing_path(path)
+    files = checked_files(file)
+    openvino = _openvino()
+    try:
+        model = openvino.Core().read_model(str(file))
+    except RuntimeError as error:
+        raise FileFormatError(f"OpenVINO cannot read '{path}': {_reason(error)}") from None
+    fix_shapes(model, shapes)
+    graph, native_names = graph_of_openvino_model(
+        model, fold_constants=fold_constants, names_are_stored=file.suffix.lower() == ".xml"
+    )
+    root = file if file.is_dir() else file.parent
+    source = ModelSource(
+        path=str(path),
+        sha256=content_hash(root, files),
+        format=_READER,
+        shapes=input_shapes(model),
+        reader_version=f"openvino {openvino.__version__}",
+        native_names=native_names,
+        options={} if fold_constants else {"fold_constants": "no"},
+    )
+    return graph, source
+
+
+def graph_of_openvino_model(
+    model: Any, *, fold_constants: bool = True, names_are_stored: bool = False
+) -> tuple[ComputationGraph, dict[str, str]]:
+    """The graph of an ``openvino.Model`` with static input shapes.
+
+    An op is called by its friendly name. A name that OpenVINO made up from its type and a running
+    number differs from one reading to the next; such an op is called by its type and its position
+    in ``model.get_ordered_ops()``, and its native name is ``"#<position>"``.
+
+    Args:
+        model: an ``openvino.Model``.
+        fold_constants: False gives the raw graph.
+        names_are_stored: True for a model read from an IR file, whose names never change.
+
+    Returns:
+        The graph, and op name -> native name where they differ.
+
+    Raises:
+        GraphError: every output of the model is constant.
+    """
+    reading = _Reading(model, fold_constants, names_are_stored)
+    for position, node in enumerate(reading.nodes):
+        reading.add(position, node)
+    if not reading.op_of:
+        raise GraphError("the model has no operator that depends on an input")
+    return reading.builder.build(), reading.native_names
+
+
+def fix_shapes(model: Any, shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES) -> None:
+    """Give every input of an ``openvino.Model`` a static shape, in place.
+
+    Raises:
+        UnknownNameError: `shapes` names an input that the model lacks.
+        InputError: a shape does not fit the model, or an input has no rank and no shape is given.
+    """
+    wanted = dict(shapes)
+    fixed: dict[Any, Any] = {}
+    changed = False
+    for port in model.inputs:
+        names = _names_of(port)
+        given = next((wanted.pop(name) for name in names if name in wanted), None)
+        partial = port.get_partial_shape()
+        if given is None and partial.rank.is_dynamic:
+            raise InputError(f"input '{names[0]}' has no known rank; give --shape {names[0]}=1,...")
+        dimensions = tuple(given) if given is not None else static_shape(partial)
+        if any(extent < 0 for extent in dimensions):
+            raise InputError(f"input '{names[0]}': dimensions must be >= 0, got {dimensions}")
+        if given is None and partial.is_dynamic:
+            _LOG.warning(
+                "input '%s' has the dynamic shape %s; taking %s (--shape chooses another)",
+                names[0], partial, list(dimensions),
+            )  # fmt: skip
+        changed |= partial.is_dynamic or tuple(partial.to_shape()) != dimensions
+        fixed[port] = _openvino().PartialShape(list(dimensions))
+    if wanted:
+        known = [_names_of(port)[0] for port in model.inputs]
+        raise UnknownNameError("model input", next(iter(wanted)), known)
+    if changed:
+        try:
+            model.reshape(fixed)
+        except RuntimeError as error:
+            asked = ", ".join(
+                f"{name}={list(shape)}" for name, shape in input_shapes(model).items()
+            )
+            raise InputError(
+                f"the model cannot take these input shapes ({asked}): {_reason(error)}; "
+                "choose others with --shape"
+            ) from None
+
+
+def input_shapes(model: Any) -> dict[str, tuple[int, ...]]:
+    """Input name -> dimensions of an ``openvino.Model``, unknown ones 1."""
+    return {_names_of(port)[0]: static_shape(port.get_partial_shape()) for port in model.inputs}
+
+
+class _Reading:
+    """State of one walk over a model's nodes in topological order."""
+
+    def __init__(self, model: Any, fold_constants: bool, names_are_stored: bool) -> None:
+        self.builder = GraphBuilder()
+        self.nodes = model.get_ordered_ops()
+        self.fold = fold_constants
+        self.names_are_stored = names_are_stored
+        self.op_of: dict[int, int] = {}  # instance id -> op
+        self.native_names: dict[str, str] = {}
+        self._constant: set[int] = set()  # instance ids; membership only
+        self._tensors: dict[tuple[int, int], int] = {}  # (instance id, port) -> tensor
+        self._weights: dict[tuple[int, int], int] = {}
+        self._variables: dict[str, int] = {}
+        self._name = UniqueNames()
+
+    def add(self, position: int, node: Any) -> None:
+        """Add one node, its output tensors and the weights that it reads."""
+        kind, identity = node.get_type_name(), node.get_instance_id()
+        if self.fold and self._is_constant(node, kind):
+            self._constant.add(identity)
+        elif self.fold and kind == "Parameter":
+            self._add_tensors(node, -1)
+        elif self.fold and kind == "Result":
+            self._mark_output(node.input_value(0))
+        else:
+            self.op_of[identity] = self._add_op(position, node, kind)
+            self._add_tensors(node, self.op_of[identity])
+
+    def _is_constant(self, node: Any, kind: str) -> bool:
+        """Constants, and nodes all of whose inputs are constant (a decompression, a reshape)."""
+        if kind == "Constant":
+            return True
+        if kind in ("Parameter", "Result", "ReadValue", "Assign") or kind.startswith("Random"):
+            return False
+        sources = [value.get_node().get_instance_id() for value in node.input_values()]
+        return bool(sources) and all(source in self._constant for source in sources)
+
+    def _add_op(self, position: int, node: Any, kind: str) -> int:
+        friendly = node.get_friendly_name()
+        looks_made_up = re.fullmatch(rf"{re.escape(kind)}_\d+", friendly) is not None
+        made_up = looks_made_up and not self.names_are_stored
+        name = self._name(f"{kind}_{position}" if made_up else friendly, kind)
+        if made_up or name != friendly:
+            self.native_names[name] = f"#{position}"
+        inputs, weights = [], []
+        for value in node.input_values():
+            key = (value.get_node().get_instance_id(), value.get_index())
+            if key[0] in self._constant:
+                weights.append(self._weight(key, value))
+            else:
+                inputs.append(self._tensors[key])
+        weights += self._weights_inside(node, kind)
+        return self.builder.add_op(
+            name,
+            kind,
+            inputs=inputs,
+            flops=flops_of(node),
+            module=name.rpartition("/")[0],
+            colocation=self._variable_of(node, kind),
+            weights=weights,
+        )
+
+    def _weight(self, key: tuple[int, int], value: Any) -> int:
+        if key not in self._weights:
+            self._weights[key] = self.builder.add_weight(_bytes_of(value))
+        return self._weights[key]
+
+    def _weights_inside(self, node: Any, kind: str) -> list[int]:
+        """Constants in the body of a loop: one weight, resident with the loop."""
+        if kind not in ("Loop", "TensorIterator"):
+            return []
+        inner = [
+            n for n in node.get_function().get_ordered_ops() if n.get_type_name() == "Constant"
+        ]
+        size = sum(_bytes_of(constant.output(0)) for constant in inner)
+        return [self.builder.add_weight(size)] if size else []
+
+    def _variable_of(self, node: Any, kind: str) -> int:
+        """Reading and assigning one variable happens on one device."""
+        if kind not in ("ReadValue", "Assign"):
+            return -1
+        return self._variables.setdefault(node.get_variable_id(), len(self._variables))
+
+    def _add_tensors(self, node: Any, op: int) -> None:
+        for port in node.outputs():
+            if not port.get_target_inputs() and op >= 0:
+                continue  # an output that nobody reads moves nowhere
+            shape = static_shape(port.get_partial_shape())
+            dtype = port.get_element_type().get_type_name()
+            size = _bytes_of(port)
+            self._tensors[node.get_instance_id(), port.get_index()] = (
+                self.builder.add_input(size, shape=shape, dtype=dtype)
+                if op < 0
+                else self.builder.add_tensor(op, size, shape=shape, dtype=dtype)
+            )
+
+    def _mark_output(self, value: Any) -> None:
+        key = (value.get_node().get_instance_id(), value.get_index())
+        if key[0] not in self._constant:
+            self.builder.mark_output(self._tensors[key])
+
+
+def _bytes_of(port: Any) -> float:
+    """Bytes of an output: packed types such as i4 count their bits."""
+    bits = port.get_element_type().bitwidth
+    return float(math.ceil(math.prod(static_shape(port.get_partial_shape())) * bits / 8))
+
+
+def _names_of(port: Any) -> list[str]:
+    """Names of an input, first the one that users see: its shortest tensor name, or the node's."""
+    tensor_names = sorted(port.get_names(), key=lambda name: (len(name), name))
+    friendly = port.get_node().get_friendly_name()
+    return list(dict.fromkeys([*tensor_names, friendly]))
+
+
+def _reason(error: RuntimeError) -> str:
+    """The last line of OpenVINO's text that is no place in its sources."""
+    lines = [line for line in str(error).splitlines() if not line.startswith("Exception from")]
+    return one_line("\n".join(lines))
+
+
+def _openvino() -> Any:
+    try:
+        import openvino
+    except ImportError:
+        raise MissingExtraError("openvino", "openvino", "reading this model") from None
+    return openvino
