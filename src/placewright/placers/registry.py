@@ -15,7 +15,11 @@ from placewright.errors import InputError, UnknownNameError
 from placewright.simulation.evaluator import Evaluator
 
 # Name -> "module:class" under placewright.placers; one line per placer.
-REGISTRY: dict[str, str] = {}
+REGISTRY: dict[str, str] = {
+    "dpl": "dpl:Dpl",
+    "ideal-dp": "ideal_dp:IdealDp",
+    "pipedream": "pipedream:Pipedream",
+}
 
 
 class Placer(Protocol):
@@ -35,9 +39,7 @@ class Placer(Protocol):
         """Empty when the method is defined for `problem`, else the reason why it is not."""
         ...
 
-    def place(
-        self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator
-    ) -> Solution:
+    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """Search within the evaluator's budget."""
         ...
 

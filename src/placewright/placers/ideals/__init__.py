@@ -1,0 +1,1 @@
+"""Dynamic programs over ideals: items, their enumeration, the kernel that walks them."""

@@ -1,0 +1,40 @@
+"""Shared by `ideal-dp`, `dpl`, `pipedream`: the check of a problem, splits to placements."""
+
+from __future__ import annotations
+
+from placewright.core.arrays import IntArray
+from placewright.core.problem import Problem
+from placewright.placers.ideals.enumeration import chain
+from placewright.placers.ideals.items import Items, has_backward_to_forward_edge
+from placewright.placers.ideals.load_model import LoadModel, why_not_separable
+from placewright.placers.ideals.orders import depth_first_order
+from placewright.placers.ideals.program import ContiguousProgram
+from placewright.simulation.evaluator import Evaluator
+
+
+def why_not_contiguous(problem: Problem) -> str:
+    """Empty when the best contiguous split is defined and computable, else the reason."""
+    if problem.execution_model != "max-load":
+        return f"it minimises max-load, not '{problem.execution_model}'; use objective throughput"
+    if problem.split_phases:
+        return "its value is one maximum, not max forward + max backward; use maxload-ip"
+    if has_backward_to_forward_edge(problem):
+        return "a forward op reads a backward op's output, so the forward graph has no ideals"
+    return why_not_separable(problem)
+
+
+def linear_program(model: LoadModel, items: Items) -> ContiguousProgram:
+    """The best contiguous split of one linear order of the items, solved."""
+    program = ContiguousProgram(model, chain(depth_first_order(items.successors)))
+    program.run()
+    return program
+
+
+def evaluate_split(program: ContiguousProgram, items: Items, evaluator: Evaluator) -> float:
+    """Ask the evaluator for the value of the split that a program found."""
+    return evaluator.evaluate(device_of_units(program.devices(), items))
+
+
+def device_of_units(device_of_items: IntArray, items: Items) -> IntArray:
+    """Devices of items -> devices of units."""
+    return items.grouping.expand(device_of_items)

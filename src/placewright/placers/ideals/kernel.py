@@ -1,0 +1,298 @@
+"""The dynamic program itself: walks pairs of nested ideals that may still beat the incumbent.
+
+dp[m][J] = min over ideals I in J and kinds k of max(dp[m - k][I], load_k(J - I)), where m counts
+the devices of each kind in use (Tarnawski et al. 2020, section 5, there for one kind of accelerator
+and CPUs). From every ideal I the supersets J are visited depth first, one item at a time, each
+once; the load of J - I is updated by what the item changes. A branch ends where compute or resident
+bytes, which only grow, leave no kind below the incumbent. A state (m, I) is dropped where the
+devices that are left cannot carry the items that are left, each at its cheapest, below it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+
+from placewright.core.arrays import BoolArray, FloatArray, IntArray
+
+
+class KernelModel(NamedTuple):
+    """`LoadModel` as plain arrays; a consumer that never enters a set (the host) counts too.
+
+    The kernel unpacks the tuples once: every look into a tuple of arrays costs Numba two atomic
+    reference counts, which would double the time of a visit.
+    """
+
+    seconds: FloatArray  # (n_items, n_kinds); 0 where the kind may not run the item
+    barred: IntArray  # (n_items, n_kinds): 1 where the kind may not run the item
+    receive: FloatArray  # (n_tensors, n_kinds)
+    send: FloatArray  # (n_tensors, n_kinds)
+    memory: FloatArray  # (n_kinds,)
+    overlaps: BoolArray  # (n_kinds,)
+    input_ptr: IntArray
+    inputs: IntArray
+    output_ptr: IntArray
+    outputs: IntArray
+    n_consumers: IntArray  # (n_tensors,)
+    weight_ptr: IntArray
+    weights: IntArray
+    weight_bytes: FloatArray
+
+
+class KernelStates(NamedTuple):
+    """Counts of used devices, as mixed-radix numbers, and the values found so far.
+
+    States are numbered with kind 0 fastest; ``stride[k]`` is what one device of kind k adds.
+    """
+
+    n_used: IntArray  # (n_states, n_kinds): devices of each kind that are in use
+    has_room: BoolArray  # (n_states, n_kinds): one more device of the kind may be used
+    stride: IntArray  # (n_kinds,)
+    capacity: FloatArray  # (n_states,): weighted devices that are left
+    work: FloatArray  # (n_items,): weighted least seconds of each item
+    value: FloatArray  # (n_ideals, n_states)
+    previous: IntArray  # (n_ideals, n_states): ideal I behind the value
+    last_kind: IntArray  # (n_ideals, n_states): kind that carries J - I
+
+
+class GrowingSet(NamedTuple):
+    """The set J - I while items enter and leave it."""
+
+    compute: FloatArray  # (n_kinds,)
+    n_barred: IntArray  # (n_kinds,): items inside that the kind may not run
+    transfers: FloatArray  # (n_kinds,)
+    n_inside: IntArray  # (n_tensors,): consumers inside
+    producer_inside: BoolArray  # (n_tensors,)
+    weight_uses: IntArray  # (n_weights,)
+
+
+@numba.njit(cache=True)
+def _add(  # type: ignore[no-untyped-def]
+    item, input_ptr, inputs, output_ptr, outputs, n_consumers,
+    receive, send, n_inside, producer_inside, transfers,
+):  # fmt: skip
+    """Update the transfers of the set for `item` entering it."""
+    n_kinds = len(transfers)
+    for at in range(input_ptr[item], input_ptr[item + 1]):
+        tensor = inputs[at]
+        n_inside[tensor] += 1
+        if producer_inside[tensor]:
+            if n_inside[tensor] == n_consumers[tensor]:
+                for k in range(n_kinds):
+                    transfers[k] -= send[tensor, k]
+        elif n_inside[tensor] == 1:
+            for k in range(n_kinds):
+                transfers[k] += receive[tensor, k]
+    for at in range(output_ptr[item], output_ptr[item + 1]):
+        tensor = outputs[at]
+        producer_inside[tensor] = True
+        if n_inside[tensor] > 0:
+            for k in range(n_kinds):
+                transfers[k] -= receive[tensor, k]
+        if n_inside[tensor] < n_consumers[tensor]:
+            for k in range(n_kinds):
+                transfers[k] += send[tensor, k]
+
+
+@numba.njit(cache=True)
+def _remove(  # type: ignore[no-untyped-def]
+    item, input_ptr, inputs, output_ptr, outputs, n_consumers,
+    receive, send, n_inside, producer_inside, transfers,
+):  # fmt: skip
+    """Undo `_add`."""
+    n_kinds = len(transfers)
+    for at in range(output_ptr[item], output_ptr[item + 1]):
+        tensor = outputs[at]
+        producer_inside[tensor] = False
+        if n_inside[tensor] > 0:
+            for k in range(n_kinds):
+                transfers[k] += receive[tensor, k]
+        if n_inside[tensor] < n_consumers[tensor]:
+            for k in range(n_kinds):
+                transfers[k] -= send[tensor, k]
+    for at in range(input_ptr[item], input_ptr[item + 1]):
+        tensor = inputs[at]
+        if producer_inside[tensor]:
+            if n_inside[tensor] == n_consumers[tensor]:
+                for k in range(n_kinds):
+                    transfers[k] += send[tensor, k]
+        elif n_inside[tensor] == 1:
+            for k in range(n_kinds):
+                transfers[k] -= receive[tensor, k]
+        n_inside[tensor] -= 1
+
+
+@numba.njit(cache=True)
+def _change_weights(item, sign, weight_ptr, weights, weight_bytes, uses):  # type: ignore[no-untyped-def]
+    """Bytes that become resident (or leave, with `sign` -1) as `item` enters (leaves)."""
+    change = 0.0
+    for at in range(weight_ptr[item], weight_ptr[item + 1]):
+        weight = weights[at]
+        if uses[weight] == (0 if sign > 0 else 1):
+            change += sign * weight_bytes[weight]
+        uses[weight] += sign
+    return change
+
+
+@numba.njit(cache=True)
+def remaining_work(indptr, added, reached, work):  # type: ignore[no-untyped-def]
+    """Weighted least seconds of the items outside each ideal, shape (n_ideals,).
+
+    A billionth of the total is taken off, so that rounding never prunes.
+    """
+    n_ideals = len(indptr) - 1
+    left = np.zeros(n_ideals)
+    left[0] = work.sum()
+    for ideal in range(n_ideals):
+        for at in range(indptr[ideal], indptr[ideal + 1]):
+            left[reached[at]] = left[ideal] - work[added[at]]
+    return np.maximum(left - 1e-9 * left[0], 0.0)
+
+
+@numba.njit(cache=True)
+def _open_states(value, n_used, stride, capacity, left, bound, alive):  # type: ignore[no-untyped-def]
+    """Mark the states of an ideal that may still lead below `bound`; True when there is one."""
+    n_states, n_kinds = n_used.shape
+    least = np.empty(n_states)  # over all states with no more devices of any kind
+    found = False
+    for s in range(n_states):
+        fewer = np.inf
+        for k in range(n_kinds):
+            if n_used[s, k] > 0:
+                fewer = min(fewer, least[s - stride[k]])
+        least[s] = min(fewer, value[s])
+        alive[s] = value[s] < bound and value[s] < fewer and left <= capacity[s] * bound
+        found |= alive[s]
+    return found
+
+
+@numba.njit(cache=True)
+def _relax(  # type: ignore[no-untyped-def]
+    kind, load, origin, ideal, left, bound, alive, has_room, stride, capacity,
+    value, previous, last_kind,
+):  # fmt: skip
+    """Try the set `ideal` - `origin` on one more device of `kind` in every open state.
+
+    Returns:
+        The smallest value that a state of `ideal` got, inf when none improved.
+    """
+    least = np.inf
+    for s in range(len(alive)):
+        if not (alive[s] and has_room[s, kind]):
+            continue
+        t = s + stride[kind]
+        new = max(value[origin, s], load)
+        if new < value[ideal, t] and new < bound and left <= capacity[t] * bound:
+            value[ideal, t] = new
+            previous[ideal, t] = origin
+            last_kind[ideal, t] = kind
+            least = min(least, new)
+    return least
+
+
+@numba.njit(cache=True)
+def _extend(origin, lattice, model, growing, states, open_, stacks, seen, bound):  # type: ignore[no-untyped-def]
+    """Visit all sets J - `origin` that may matter; the new bound, and how many were visited."""
+    indptr, added, reached, left = lattice
+    (
+        seconds, barred, receive, send, memory, overlaps, input_ptr, inputs, output_ptr, outputs,
+        n_consumers, weight_ptr, weights, weight_bytes,
+    ) = model  # fmt: skip
+    has_room, stride, capacity = states.has_room, states.stride, states.capacity
+    value, previous, last_kind = states.value, states.previous, states.last_kind
+    compute, n_barred, transfers, n_inside, producer_inside, uses = growing
+    alive, usable = open_
+    path, position, entered = stacks
+    # Zeroed so that rounding of one origin stays with it.
+    compute[:], transfers[:], resident, visits, depth = 0.0, 0.0, 0.0, 0, 0
+    path[0], position[0] = origin, indptr[origin]
+    while depth >= 0:
+        at = position[depth]
+        if at == indptr[path[depth] + 1]:  # 1. Branch done: step back.
+            if depth > 0:
+                item = entered[depth]
+                compute -= seconds[item]
+                n_barred -= barred[item]
+                resident += _change_weights(item, -1, weight_ptr, weights, weight_bytes, uses)
+                _remove(
+                    item, input_ptr, inputs, output_ptr, outputs, n_consumers,
+                    receive, send, n_inside, producer_inside, transfers,
+                )  # fmt: skip
+            depth -= 1
+            continue
+        position[depth] += 1
+        target = reached[at]
+        if seen[target] == origin:
+            continue
+        # 2. A new set: add the item.
+        seen[target], item, may_grow = origin, added[at], False
+        visits += 1
+        compute += seconds[item]
+        n_barred += barred[item]
+        resident += _change_weights(item, 1, weight_ptr, weights, weight_bytes, uses)
+        _add(
+            item, input_ptr, inputs, output_ptr, outputs, n_consumers,
+            receive, send, n_inside, producer_inside, transfers,
+        )  # fmt: skip
+        for k in range(len(memory)):  # 3. Try it on every kind that it fits.
+            fits = usable[k] and n_barred[k] == 0 and resident <= memory[k]
+            if not fits or compute[k] >= bound * (1 + 1e-9):
+                continue
+            may_grow = True
+            load = max(compute[k], transfers[k]) if overlaps[k] else compute[k] + transfers[k]
+            if load < bound:
+                least = _relax(
+                    k, load, origin, target, left[target], bound, alive, has_room, stride,
+                    capacity, value, previous, last_kind,
+                )  # fmt: skip
+                bound = min(bound, least) if target == len(indptr) - 2 else bound
+        # 4. Go deeper where a larger set may fit; the next turn of the loop steps back else.
+        depth += 1
+        path[depth], entered[depth] = target, item
+        position[depth] = indptr[target] if may_grow else indptr[target + 1]
+    return bound, visits
+
+
+@numba.njit(cache=True)
+def walk(lattice, model, growing, states, incumbent, seen, first, quota):  # type: ignore[no-untyped-def]
+    """Extend ideals `first`, `first` + 1, ... until about `quota` sets have been visited.
+
+    Args:
+        lattice: indptr, added and reached of the lattice, and `remaining_work` of it.
+        model: what sets cost.
+        growing: empty on entry and on return.
+        states: the table; it is filled.
+        incumbent: shape (1,); only smaller values are looked for, and it falls as they are found.
+        seen: shape (n_ideals,), which origin visited an ideal last; -1 at first.
+        first: the first ideal to extend.
+        quota: sets after which to return.
+
+    Returns:
+        The ideal to go on with; ``n_ideals - 1`` when done.
+    """
+    left = lattice[3]
+    n_items = len(states.work)
+    alive = np.zeros(len(states.capacity), dtype=np.bool_)
+    usable = np.zeros(len(model.memory), dtype=np.bool_)
+    stacks = (  # ideal, next addition to try and entered item, for each depth of the branch
+        np.empty(n_items + 1, dtype=np.int64),
+        np.empty(n_items + 1, dtype=np.int64),
+        np.empty(n_items + 1, dtype=np.int64),
+    )
+    bound, total, origin = incumbent[0], 0, first
+    while origin < len(left) - 1 and total < quota:
+        if _open_states(
+            states.value[origin], states.n_used, states.stride, states.capacity,
+            left[origin], bound, alive,
+        ):  # fmt: skip
+            for k in range(len(usable)):
+                usable[k] = np.any(alive & states.has_room[:, k])
+            bound, visits = _extend(
+                origin, lattice, model, growing, states, (alive, usable), stacks, seen, bound
+            )
+            total += visits
+        origin += 1
+    incumbent[0] = bound
+    return origin

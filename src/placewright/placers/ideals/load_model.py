@@ -1,0 +1,336 @@
+"""Max-load arithmetic on arrays: what a set of items costs on each kind of device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from placewright.core.arrays import (
+    BoolArray,
+    Csr,
+    FloatArray,
+    IntArray,
+    frozen_bools,
+    frozen_floats,
+    frozen_ints,
+)
+from placewright.core.graph import FORWARD
+from placewright.core.grouping import Grouping
+from placewright.core.problem import Problem
+from placewright.errors import InputError
+
+
+@dataclass(frozen=True, eq=False)
+class LoadModel:
+    """The `max-load` execution model over groups of units (*items*) and kinds of devices.
+
+    Devices of one kind are interchangeable: same seconds for every item, same transfers, memory.
+
+    Attributes:
+        kind_of: kind of each device, shape (n_devices,); kinds are numbered by first appearance.
+        seconds: compute seconds, shape (n_kinds, n_items); inf where not allowed.
+        forward_seconds: the forward units' part of `seconds`, shape (n_kinds, n_items).
+        receive, send: seconds of each tensor, shape (n_kinds, n_tensors); 0 where a kind does not
+            pay transfers.
+        producers: item that produces each tensor, -1 for a graph input, shape (n_tensors,).
+        consumers: other items that consume each tensor, rows are tensors.
+        leaves: True where the tensor also goes to the host, shape (n_tensors,).
+        is_forward: True where a forward unit produces the tensor, shape (n_tensors,).
+        weights: weights that each item keeps resident, rows are items.
+        weight_bytes: shape (n_weights,).
+        memory: bytes of each kind, shape (n_kinds,).
+        overlaps: load is the larger of compute and transfers, shape (n_kinds,).
+    """
+
+    kind_of: IntArray
+    seconds: FloatArray
+    forward_seconds: FloatArray
+    receive: FloatArray
+    send: FloatArray
+    producers: IntArray
+    consumers: Csr
+    leaves: BoolArray
+    is_forward: BoolArray
+    weights: Csr
+    weight_bytes: FloatArray
+    memory: FloatArray
+    overlaps: BoolArray
+
+    @property
+    def n_items(self) -> int:
+        """Number of items."""
+        return int(self.seconds.shape[1])
+
+    @property
+    def n_kinds(self) -> int:
+        """Number of kinds of devices."""
+        return int(self.seconds.shape[0])
+
+    @property
+    def n_tensors(self) -> int:
+        """Number of tensors that may cross between items."""
+        return len(self.producers)
+
+    @cached_property
+    def counts(self) -> IntArray:
+        """Devices of each kind, shape (n_kinds,)."""
+        return np.bincount(self.kind_of, minlength=self.n_kinds).astype(np.int64)
+
+    @cached_property
+    def outputs(self) -> Csr:
+        """Tensors that each item produces."""
+        produced = np.flatnonzero(self.producers >= 0)
+        return Csr.from_pairs(self.producers[produced], produced, self.n_items)
+
+    @cached_property
+    def inputs(self) -> Csr:
+        """Tensors that each item consumes from others."""
+        return self.consumers.transposed(self.n_items)
+
+    @cached_property
+    def speeds(self) -> FloatArray:
+        """Speed of each kind relative to the fastest, by items all kinds run, shape (n_kinds,)."""
+        common = np.isfinite(self.seconds).all(axis=0)
+        totals = self.seconds[:, common].sum(axis=1)
+        if totals.min(initial=np.inf) <= 0 or not common.any():
+            return np.ones(self.n_kinds)
+        return np.asarray(totals.min() / totals)
+
+    @cached_property
+    def scaled_work(self) -> FloatArray:
+        """Least seconds of each item, each kind's weighted by its speed, shape (n_items,).
+
+        Whatever the speeds y: sum of min_k y_k seconds_k <= max-load * sum over devices of y.
+        """
+        return np.asarray((self.seconds * self.speeds[:, None]).min(axis=0))
+
+    @cached_property
+    def area_bound(self) -> float:
+        """No placement has a smaller max-load: all work over all speed, or one item's least."""
+        area = float(self.scaled_work.sum() / (self.counts * self.speeds).sum())
+        return max(area, float(self.seconds.min(axis=0).max()))
+
+    def loads(self, device_of: IntArray) -> FloatArray:
+        """Load of each device, shape (n_devices,), inf where a kind may not run an item."""
+        items = np.arange(self.n_items)
+        n_devices = len(self.kind_of)
+        seconds = self.seconds[self.kind_of[device_of], items]
+        compute = np.bincount(device_of, seconds, minlength=n_devices)
+        receives, sends = self._transfers(device_of)
+        transfers = np.zeros(n_devices)
+        np.add.at(transfers, receives[1], self.receive[self.kind_of[receives[1]], receives[0]])
+        np.add.at(transfers, sends[1], self.send[self.kind_of[sends[1]], sends[0]])
+        overlaps = self.overlaps[self.kind_of]
+        return np.where(overlaps, np.maximum(compute, transfers), compute + transfers)
+
+    def resident_bytes(self, device_of: IntArray) -> FloatArray:
+        """Bytes that each device keeps, a weight that its items share once, shape (n_devices,)."""
+        n_weights = max(1, len(self.weight_bytes))
+        device = device_of[self.weights.row_of_each()]
+        used = np.unique(device * n_weights + self.weights.indices)
+        n_devices = len(self.kind_of)
+        sizes = self.weight_bytes[used % n_weights]
+        return np.asarray(
+            np.bincount(used // n_weights, sizes, minlength=n_devices), dtype=np.float64
+        )
+
+    def is_feasible(self, device_of: IntArray) -> bool:
+        """True when support, pins and memory are kept."""
+        kinds = self.kind_of[device_of]
+        fits = self.resident_bytes(device_of) <= self.memory[self.kind_of]
+        return bool(np.isfinite(self.seconds[kinds, np.arange(self.n_items)]).all() and fits.all())
+
+    def _transfers(self, device_of: IntArray) -> tuple[tuple[IntArray, IntArray], ...]:
+        """(tensor, device) of each receive and of each send, every pair once."""
+        n_devices = len(self.kind_of)
+        tensor = self.consumers.row_of_each()
+        target = device_of[self.consumers.indices]
+        origin = np.where(self.producers >= 0, device_of[np.maximum(self.producers, 0)], -1)
+        crossing = target != origin[tensor]
+        received = np.unique(tensor[crossing] * n_devices + target[crossing])
+        sent = np.zeros(self.n_tensors, dtype=np.bool_)
+        sent[tensor[crossing]] = True
+        sent = (sent | self.leaves) & (self.producers >= 0)
+        sending = np.flatnonzero(sent)
+        return (received // n_devices, received % n_devices), (sending, origin[sending])
+
+
+def load_model(problem: Problem, grouping: Grouping) -> LoadModel:
+    """The load model of a problem whose groups of units move as one."""
+    allowed = np.ones((grouping.n_groups, problem.n_devices), dtype=np.bool_)
+    np.logical_and.at(allowed, grouping.group_of, problem.allowed)
+    forward = problem.unit_graph.op_phases == FORWARD
+    seconds = np.where(allowed, _grouped_seconds(problem, grouping, forward | ~forward), np.inf)
+    forward_seconds = _grouped_seconds(problem, grouping, forward)
+    tensors = _crossing_tensors(problem, grouping)
+    receive, send = _transfer_seconds(problem, tensors.unit_tensors, tensors.weight_of)
+    devices = problem.cluster.devices
+    overlaps = np.array([device.overlaps_transfers for device in devices])
+    memory = problem.cluster.memory_bytes
+    weights, weight_bytes = _grouped_weights(problem, grouping)
+    columns = np.vstack(
+        [seconds, forward_seconds, receive.T, send.T, memory[None, :], overlaps[None, :]]
+    )
+    kinds = Grouping.from_labels(np.unique(columns, axis=1, return_inverse=True)[1])
+    first = kinds.members.indices[kinds.members.indptr[:-1]]
+    return LoadModel(
+        kind_of=kinds.group_of,
+        seconds=frozen_floats(seconds.T[first]),
+        forward_seconds=frozen_floats(forward_seconds.T[first]),
+        receive=frozen_floats(receive[first]),
+        send=frozen_floats(send[first]),
+        producers=tensors.producers,
+        consumers=tensors.consumers,
+        leaves=tensors.leaves,
+        is_forward=tensors.is_forward,
+        weights=weights,
+        weight_bytes=weight_bytes,
+        memory=frozen_floats(memory[first]),
+        overlaps=frozen_bools(overlaps[first]),
+    )
+
+
+@dataclass(frozen=True, eq=False)
+class _Crossing:
+    """Tensors between groups; those that never differ in who reads them are one, with summed costs.
+
+    `unit_tensors` are the tensors of the unit graph that cross and `weight_of` their crossing one.
+    """
+
+    unit_tensors: IntArray
+    weight_of: IntArray
+    producers: IntArray
+    consumers: Csr
+    leaves: BoolArray
+    is_forward: BoolArray
+
+
+def _crossing_tensors(problem: Problem, grouping: Grouping) -> _Crossing:
+    graph, group_of = problem.unit_graph, grouping.group_of
+    number: dict[tuple[int, bool, bool, tuple[int, ...]], int] = {}
+    unit_tensors: list[int] = []
+    merged: list[int] = []
+    for tensor, producer in enumerate(graph.tensor_producers.tolist()):
+        source = int(group_of[producer]) if producer >= 0 else -1
+        groups = np.unique(group_of[graph.tensor_consumers.row(tensor)])
+        readers = tuple(groups[groups != source].tolist())
+        leaves = bool(graph.tensor_is_output[tensor]) and producer >= 0
+        if readers or leaves:
+            forward = producer < 0 or int(graph.op_phases[producer]) == FORWARD
+            unit_tensors.append(tensor)
+            merged.append(number.setdefault((source, leaves, forward, readers), len(number)))
+    keys = list(number)
+    return _Crossing(
+        unit_tensors=frozen_ints(unit_tensors),
+        weight_of=frozen_ints(merged),
+        producers=frozen_ints([key[0] for key in keys]),
+        consumers=Csr.from_rows([key[3] for key in keys]),
+        leaves=frozen_bools([key[1] for key in keys]),
+        is_forward=frozen_bools([key[2] for key in keys]),
+    )
+
+
+def _grouped_seconds(problem: Problem, grouping: Grouping, units: BoolArray) -> FloatArray:
+    """Seconds of the given units by group and device, streams taken into account; inf is 0."""
+    streams = np.array([device.streams for device in problem.cluster.devices], dtype=np.float64)
+    seconds = np.where(problem.allowed, problem.costs.seconds, 0.0) / streams
+    total = np.zeros((grouping.n_groups, problem.n_devices))
+    np.add.at(total, grouping.group_of[units], seconds[units])
+    return total
+
+
+def _grouped_weights(problem: Problem, grouping: Grouping) -> tuple[Csr, FloatArray]:
+    """Weights by group and their bytes; weights that the same groups keep are one."""
+    weights = problem.unit_graph.op_weights
+    sizes = problem.unit_graph.weight_bytes
+    users: list[dict[int, None]] = [{} for _ in range(len(sizes))]
+    groups = grouping.group_of[weights.row_of_each()]
+    for group, weight in sorted(zip(groups.tolist(), weights.indices.tolist(), strict=True)):
+        users[weight][group] = None
+    number: dict[tuple[int, ...], int] = {}
+    merged_bytes: list[float] = []
+    rows: list[list[int]] = [[] for _ in range(grouping.n_groups)]
+    for weight, size in enumerate(sizes.tolist()):
+        key = tuple(users[weight])
+        if not key or size == 0:
+            continue
+        if key not in number:
+            number[key] = len(number)
+            merged_bytes.append(0.0)
+            for group in key:
+                rows[group].append(number[key])
+        merged_bytes[number[key]] += size
+    return Csr.from_rows(rows), frozen_floats(merged_bytes)
+
+
+def _transfer_seconds(
+    problem: Problem, unit_tensors: IntArray, merged: IntArray
+) -> tuple[FloatArray, FloatArray]:
+    """Receive and send seconds by device and crossing tensor, each (n_devices, n_tensors)."""
+    receive, send = peer_independent_transfers(problem)
+    n_tensors = int(merged.max(initial=-1)) + 1
+    totals = np.zeros((2, problem.n_devices, n_tensors))
+    for direction, seconds in enumerate((receive, send)):
+        for device in range(problem.n_devices):
+            np.add.at(totals[direction, device], merged, seconds[device, unit_tensors])
+    return totals[0], totals[1]
+
+
+def why_not_separable(problem: Problem) -> str:
+    """Empty when a device's load depends only on what it runs, else the reason."""
+    if problem.execution_model != "max-load":
+        return f"it minimises max-load, not '{problem.execution_model}'; use objective throughput"
+    if problem.samples_in_flight > 0:
+        return "it counts resident bytes only; leave samples_in_flight at 0"
+    if problem.unit_transfer_seconds is None and _link_seconds(problem) is None:
+        return "the time of a transfer depends on the device at its other end, or on a shared link"
+    return ""
+
+
+def peer_independent_transfers(problem: Problem) -> tuple[FloatArray, FloatArray]:
+    """Seconds to receive and to send each tensor of the unit graph, by device.
+
+    Returns:
+        Two arrays of shape (n_devices, n_tensors), 0 where a device does not pay transfers.
+    """
+    pays = np.array([device.pays_transfers for device in problem.cluster.devices])
+    carried = problem.unit_transfer_seconds
+    if carried is not None:
+        both = np.where(pays[:, None], carried[None, :], 0.0)
+        return both, both
+    links = _link_seconds(problem)
+    if links is None:
+        raise InputError(why_not_separable(problem))
+    sizes = problem.unit_graph.tensor_bytes
+    receive, send = (
+        np.where(pays[:, None], latency[:, None] + per_byte[:, None] * sizes[None, :], 0.0)
+        for latency, per_byte in links
+    )
+    return receive, send
+
+
+def _link_seconds(problem: Problem) -> tuple[tuple[FloatArray, FloatArray], ...] | None:
+    """Latency and seconds per byte of receiving and of sending, by device.
+
+    None where they differ between the other ends, where two devices have no link, or where links
+    share a channel (whose load no single device can account for).
+    """
+    cluster = problem.cluster
+    n = cluster.n_endpoints
+    channels = cluster.link_channel[cluster.link_channel >= 0]
+    if len(np.unique(channels)) < len(channels):
+        return None
+    off_diagonal = ~np.eye(n, dtype=np.bool_)
+    result: list[tuple[FloatArray, FloatArray]] = []
+    for axis in (0, 1):  # receiving: over sources; sending: over destinations
+        columns: list[FloatArray] = []
+        for matrix in (cluster.link_latency, cluster.link_seconds_per_byte):
+            low = np.where(off_diagonal, matrix, np.inf).min(axis=axis, initial=np.inf)
+            high = np.where(off_diagonal, matrix, 0.0).max(axis=axis, initial=0.0)
+            if not np.array_equal(low, high) and n > 1:
+                return None
+            columns.append(np.where(np.isfinite(low), low, 0.0)[: problem.n_devices])
+        result.append((columns[0], columns[1]))
+    return tuple(result)

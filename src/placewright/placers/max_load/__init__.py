@@ -1,0 +1,1 @@
+"""Search and bounds for the max-load execution model without contiguity."""
