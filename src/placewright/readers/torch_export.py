@@ -73,15 +73,19 @@ def functional_program(
     """
     torch = _torch()
     if isinstance(model, Path | str):
-        return load_program(existing_path(model)).run_decompositions({})
+        return _functional(load_program(existing_path(model)))
     try:
         with torch.no_grad():
-            program: ExportedProgram = torch.export.export(model, tuple(example_inputs))
-            return program.run_decompositions({})
+            return _functional(torch.export.export(model, tuple(example_inputs)))
     except Exception as error:  # tracing runs the module's own code
         raise InputError(
             f"module {type(model).__name__} cannot be exported: {one_line(error)}"
         ) from error
+
+
+def _functional(program: ExportedProgram) -> ExportedProgram:
+    functional: ExportedProgram = program.run_decompositions({})  # type: ignore[no-untyped-call]
+    return functional
 
 
 def graph_of_program(program: ExportedProgram, *, fold_constants: bool = True) -> ComputationGraph:

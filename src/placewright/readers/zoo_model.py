@@ -1,4 +1,4 @@
-"""A PyTorch module as an OpenVINO IR file: what the OpenVINO runtime reads for a zoo model."""
+"""A PyTorch model as an OpenVINO IR file: what the OpenVINO runtime reads for a zoo model."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ import hashlib
 import logging
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placewright.errors import InputError, MissingExtraError
-from placewright.readers.content import one_line
+from placewright.readers.content import content_hash, existing_path, one_line
+from placewright.readers.pt2_file import load_program
 
 if TYPE_CHECKING:
     import torch
+    from torch.export import ExportedProgram
 
 _LOG = logging.getLogger(__name__)
 
@@ -38,27 +40,15 @@ def openvino_model_of(
         InputError: the module cannot be exported or converted.
         MissingExtraError: torch or openvino is not installed.
     """
-    torch, openvino = _libraries()
+    torch, _ = _libraries()
     try:
         with torch.no_grad():
             program = torch.export.export(module, tuple(example_inputs))
-        model = openvino.convert_model(program)
-    except Exception as error:  # both raise whatever the module's code or an operator leads to
+    except Exception as error:  # tracing runs the module's own code
         raise InputError(
-            f"module {type(module).__name__} cannot be converted: {one_line(error)}"
+            f"module {type(module).__name__} cannot be exported: {one_line(error)}"
         ) from error
-    for number, (port, example) in enumerate(zip(model.inputs, example_inputs, strict=True)):
-        if input_names:
-            port.get_tensor().set_names({input_names[number]})
-            port.get_node().set_friendly_name(input_names[number])
-        port.get_node().set_partial_shape(openvino.PartialShape(list(example.shape)))
-    model.validate_nodes_and_infer_types()
-    from openvino.passes import ConstantFolding, Manager
-
-    manager = Manager()
-    manager.register_pass(ConstantFolding())
-    manager.run_passes(model)
-    return model
+    return _converted(program, f"module {type(module).__name__}", input_names)
 
 
 def openvino_file_of(
@@ -72,8 +62,8 @@ def openvino_file_of(
 ) -> Path:
     """The IR file (f32 weights) of a module, converted once and then found again.
 
-    The name holds a hash of `name`, `version`, the example inputs' shapes and the versions of
-    torch and openvino: a change of any of them makes another file.
+    The file's name holds a hash of `name`, `version`, the example inputs' shapes and the versions
+    of torch and openvino: a change of any of them makes another file.
 
     Args:
         name: of the model.
@@ -87,16 +77,62 @@ def openvino_file_of(
         InputError: the module cannot be converted, or the file cannot be written.
         MissingExtraError: torch or openvino is not installed.
     """
+    shapes = [tuple(example.shape) for example in example_inputs]
+    return _kept(
+        name,
+        [version, shapes],
+        lambda: openvino_model_of(module, example_inputs, input_names),
+        folder,
+    )
+
+
+def openvino_file_of_pt2(path: Path | str, *, folder: Path | None = None) -> Path:
+    """The IR file of a ``.pt2`` file, converted once and then found again by its content.
+
+    Raises:
+        InputError: there is no such file, it cannot be converted, or the result not written.
+        FileFormatError: the file is damaged, or holds more than data.
+        MissingExtraError: torch or openvino is not installed.
+    """
+    file = existing_path(path)
+    digest = content_hash(file.parent, [file])
+    return _kept(file.stem, [digest], lambda: _converted(load_program(file), str(path)), folder)
+
+
+def _converted(program: ExportedProgram, what: str, input_names: Sequence[str] = ()) -> Any:
+    """An ``openvino.Model`` with the program's input shapes."""
+    _, openvino = _libraries()
+    from openvino.passes import ConstantFolding, Manager
+
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    examples = [values[str(name)] for name in program.graph_signature.user_inputs]
+    try:
+        model = openvino.convert_model(program)
+        for number, (port, example) in enumerate(zip(model.inputs, examples, strict=True)):
+            if input_names:
+                port.get_tensor().set_names({input_names[number]})
+                port.get_node().set_friendly_name(input_names[number])
+            port.get_node().set_partial_shape(openvino.PartialShape(list(example.shape)))
+        model.validate_nodes_and_infer_types()
+    except Exception as error:  # the converter raises whatever an operator leads to
+        raise InputError(f"{what} cannot be converted: {one_line(error)}") from error
+    manager = Manager()
+    manager.register_pass(ConstantFolding())
+    manager.run_passes(model)
+    return model
+
+
+def _kept(name: str, key: Sequence[object], make: Callable[[], Any], folder: Path | None) -> Path:
+    """The file for `key`, made where it is not there yet."""
     torch, openvino = _libraries()
     kept = _cache_folder() if folder is None else folder
-    shapes = [tuple(example.shape) for example in example_inputs]
-    key = "\0".join(map(str, (name, version, shapes, torch.__version__, openvino.__version__)))
-    stem = f"{name.replace('/', '-')}-{hashlib.sha256(key.encode()).hexdigest()[:16]}"
+    text = "\0".join(map(str, (name, *key, torch.__version__, openvino.__version__)))
+    stem = f"{name.replace('/', '-')}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     target = kept / f"{stem}.xml"
     if target.exists() and target.with_suffix(".bin").exists():
         return target
     _LOG.info("converting %s to %s", name, target)
-    model = openvino_model_of(module, example_inputs, input_names)
+    model = make()
     try:
         kept.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=kept) as scratch:
@@ -120,9 +156,9 @@ def _libraries() -> tuple[Any, Any]:
     try:
         import torch
     except ImportError:
-        raise MissingExtraError("torch", "torch", "converting a PyTorch module") from None
+        raise MissingExtraError("torch", "torch", "converting a PyTorch model") from None
     try:
         import openvino
     except ImportError:
-        raise MissingExtraError("openvino", "openvino", "converting a PyTorch module") from None
+        raise MissingExtraError("openvino", "openvino", "converting a PyTorch model") from None
     return torch, openvino
