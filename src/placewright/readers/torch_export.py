@@ -84,7 +84,7 @@ def functional_program(
 
 
 def _functional(program: ExportedProgram) -> ExportedProgram:
-    functional: ExportedProgram = program.run_decompositions({})  # type: ignore[no-untyped-call]
+    functional: ExportedProgram = program.run_decompositions({})
     return functional
 
 

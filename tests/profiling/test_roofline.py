@@ -1,0 +1,130 @@
+"""The catalogue of real devices and costs by the roofline model."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from placewright.core.builder import GraphBuilder
+from placewright.core.cluster import Cluster, Device
+from placewright.core.graph import ComputationGraph
+from placewright.errors import ClusterError, UnknownNameError
+from placewright.profiling.catalogue import (
+    catalogue_cluster,
+    cluster_names,
+    device_entry,
+    device_names,
+    link_entry,
+    link_names,
+)
+from placewright.profiling.roofline import op_bytes, roofline_costs, roofline_problem
+
+
+def three_ops() -> ComputationGraph:
+    """A product that is bound by arithmetic, an activation that is bound by bytes, a reshape."""
+    builder = GraphBuilder()
+    x = builder.add_input(4e6, shape=(1000, 1000), dtype="f32")
+    weight = builder.add_weight(4e6)
+    product = builder.add_op("product", "MatMul", inputs=[x], flops=2e9, weights=[weight])
+    y = builder.add_tensor(product, 4e6, shape=(1000, 1000), dtype="f32")
+    relu = builder.add_op("relu", "Relu", inputs=[y], flops=1e6)
+    z = builder.add_tensor(relu, 4e6, shape=(1000, 1000), dtype="f32")
+    reshape = builder.add_op("reshape", "Reshape", inputs=[z])
+    builder.add_tensor(reshape, 4e6, shape=(1_000_000,), dtype="f32", is_output=True)
+    return builder.build()
+
+
+def test_costs_are_the_larger_of_arithmetic_and_traffic_plus_the_launch() -> None:
+    costs = roofline_costs(three_ops(), catalogue_cluster(["gpu-v100-sxm2-16gb"]))
+    # 2e9 / (15.7e12 * 0.65) against 12e6 / (900e9 * 0.8); 8e6 bytes for the activation.
+    expected = [2e9 / (15.7e12 * 0.65) + 5e-6, 8e6 / (900e9 * 0.8) + 5e-6, 0.0]
+    np.testing.assert_allclose(costs.seconds[:, 0], expected, rtol=1e-12)
+    assert costs.source == "roofline"
+
+
+def test_half_precision_uses_tensor_cores_and_half_the_bytes() -> None:
+    costs = roofline_costs(three_ops(), catalogue_cluster(["gpu-v100-sxm2-16gb"], precision="f16"))
+    expected = [2e9 / (125e12 * 0.65) + 5e-6, 4e6 / (900e9 * 0.8) + 5e-6, 0.0]
+    np.testing.assert_allclose(costs.seconds[:, 0], expected, rtol=1e-12)
+
+
+def test_a_device_without_the_precision_takes_one_that_it_has() -> None:
+    cluster = catalogue_cluster(["cpu-i9-12900k", "npu-lunar-lake"], precision="bf16")
+    assert [device.options["precision"] for device in cluster.devices] == ["f32", "f16"]
+
+
+def test_a_lookup_reads_no_more_of_its_table_than_it_returns() -> None:
+    builder = GraphBuilder()
+    ids = builder.add_input(80, shape=(10,), dtype="i64")
+    table = builder.add_weight(1e9)
+    lookup = builder.add_op("lookup", "Gather", inputs=[ids], weights=[table])
+    builder.add_tensor(lookup, 4000, shape=(10, 100), dtype="f32", is_output=True)
+    assert op_bytes(builder.build()).tolist() == [80 + 4000 + 4000]
+
+
+@pytest.mark.parametrize("name", device_names())
+def test_every_device_states_plausible_numbers_and_its_source(name: str) -> None:
+    entry = device_entry(name)
+    assert name.startswith(f"{entry.kind}-")
+    assert len(entry.source) > 10
+    assert 2**33 <= entry.memory_bytes <= 2**43
+    assert 1e10 < entry.bandwidth < 1e13
+    assert entry.peak
+    assert all(1e11 < rate < 1e16 for rate in entry.peak.values())
+    assert all(0 < fraction <= 1 for fraction in entry.efficiency.values())
+    if "f32" in entry.peak:  # narrower numbers are never slower
+        assert entry.peak["f32"] == min(entry.peak.values())
+
+
+@pytest.mark.parametrize("name", link_names())
+def test_every_link_states_its_source(name: str) -> None:
+    entry = link_entry(name)
+    assert len(entry.source) > 10
+    assert 1e9 <= entry.bandwidth < 1e12
+    assert 0 < entry.latency_seconds < 1e-3
+
+
+@pytest.mark.parametrize("name", cluster_names())
+def test_named_clusters_give_problems(name: str) -> None:
+    problem = roofline_problem(three_ops(), name, "throughput")
+    assert problem.execution_model == "max-load"
+    assert np.isfinite(problem.costs.seconds).all()
+    host = problem.cluster.host_endpoint
+    reached = problem.cluster.link_seconds_per_byte[host]
+    assert np.isfinite(reached).all()
+
+
+def test_the_published_system_of_two_gpus() -> None:
+    cluster = catalogue_cluster("2gpu")
+    assert cluster.device_names == ("cpu", "gpu:0", "gpu:1")
+    assert cluster.host == "cpu"
+    assert math.isinf(cluster.link_seconds_per_byte[1, 2])  # through the host
+    assert cluster.link_seconds_per_byte[0, 1] == pytest.approx(1 / (15.75e9 * 0.8))
+    assert cluster.memory_bytes[1] == 12 * 2**30
+
+
+def test_peer_links_connect_accelerators_directly() -> None:
+    cluster = catalogue_cluster(["gpu-a100-80gb"] * 2, link="pcie-4-x16", peer_link="nvlink-3")
+    assert cluster.host == "host"
+    assert cluster.link_seconds_per_byte[0, 1] == pytest.approx(1 / (300e9 * 0.8))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"devices": ["gpu-z"]}, "unknown catalogue device 'gpu-z'; available: cpu-"),
+        ({"devices": "3gpu"}, r"unknown catalogue cluster '3gpu'; available: cpu\+gpu"),
+        ({"devices": ["gpu-t4"], "link": "string"}, "unknown catalogue link 'string'"),
+        ({"devices": ["gpu-t4"], "precision": "f8"}, "unknown precision 'f8'"),
+    ],
+)
+def test_unknown_names_list_the_known(arguments: dict[str, object], message: str) -> None:
+    with pytest.raises(UnknownNameError, match=message):
+        catalogue_cluster(**arguments)  # type: ignore[arg-type]
+
+
+def test_a_device_outside_the_catalogue_is_refused_by_name() -> None:
+    with pytest.raises(ClusterError, match="'mine' is not of the catalogue"):
+        roofline_costs(three_ops(), Cluster((Device("mine"),)))
