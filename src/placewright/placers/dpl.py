@@ -2,7 +2,8 @@
 
 Tarnawski, Phanishayee, Devanur, Mahajan, Nina Paravecino: "Efficient Algorithms for Device
 Placement of DNN Graph Operators", NeurIPS 2020, section 5.1.2: items in a depth-first
-topological order, then the dynamic program over the n + 1 prefixes. Transfers are those of the original graph.
+topological order, then the dynamic program over the n + 1 prefixes. Transfers are those of the
+original graph.
 
 Departures from the paper: several kinds of devices; ties of the order go by item number.
 """

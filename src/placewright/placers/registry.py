@@ -18,6 +18,7 @@ from placewright.simulation.evaluator import Evaluator
 REGISTRY: dict[str, str] = {
     "dpl": "dpl:Dpl",
     "ideal-dp": "ideal_dp:IdealDp",
+    "maxload-ip": "maxload_ip:MaxloadIp",
     "pipedream": "pipedream:Pipedream",
 }
 

@@ -25,8 +25,8 @@ class Items:
     Attributes:
         grouping: unit -> item.
         successors: precedence among items, acyclic, rows in ascending order.
-        absorbed_memory: True when an item with resident bytes joined another, so that a split
-            which separates the two is not looked at (it matters only where memory is tight).
+        absorbed_memory: True when memory is tight and an item with resident bytes joined another,
+            so that a split which separates the two is not looked at.
     """
 
     grouping: Grouping
@@ -51,7 +51,9 @@ def items_of(problem: Problem, fused: Grouping | None = None) -> Items:
     grouping, absorbed_memory = _idle_leaves_absorbed(problem, grouping)
     pairs = precedence_pairs(problem, grouping)
     successors = Csr.from_pairs(pairs[:, 0], pairs[:, 1], grouping.n_groups)
-    return Items(grouping, successors, absorbed_memory)
+    total = float(problem.unit_graph.weight_bytes.sum())
+    is_tight = total > float(problem.cluster.memory_bytes.min())
+    return Items(grouping, successors, absorbed_memory and is_tight)
 
 
 def precedence_pairs(problem: Problem, grouping: Grouping) -> IntArray:

@@ -1,0 +1,99 @@
+"""Solving a mixed-integer program with HiGHS: a start, limits, and what is known when they end."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from placewright.core.arrays import BoolArray, FloatArray
+from placewright.errors import MissingExtraError
+from placewright.placers.max_load.program import Rows
+
+
+@dataclass(frozen=True, eq=False)
+class MipResult:
+    """What a run of the solver left.
+
+    Attributes:
+        columns: best solution, None without one.
+        lower_bound: proven; -inf without one.
+        is_infeasible: proven to have no solution.
+    """
+
+    columns: FloatArray | None
+    lower_bound: float
+    is_infeasible: bool
+
+
+def solve(
+    rows: Rows,
+    *,
+    upper: FloatArray,
+    is_integer: BoolArray,
+    cost: FloatArray,
+    start: FloatArray | None = None,
+    seconds: float = math.inf,
+    max_nodes: int | None = None,
+    cutoff: float = math.inf,
+) -> MipResult:
+    """Minimise cost . columns under `rows` with columns in [0, upper].
+
+    Args:
+        rows: the constraints.
+        upper: upper bounds of the columns; inf is none.
+        is_integer: integrality of each column.
+        cost: objective coefficients.
+        start: a solution to begin with; integer columns suffice (others nan), None for none.
+        seconds: wall-clock limit.
+        max_nodes: limit of branch-and-bound nodes, for runs that must repeat.
+        cutoff: solutions above it are of no interest.
+
+    Raises:
+        MissingExtraError: highspy is not installed.
+    """
+    try:
+        import highspy
+    except ImportError:
+        raise MissingExtraError("highspy", "all", "an integer program") from None
+    solver = highspy.Highs()
+    solver.setOptionValue("output_flag", False)
+    solver.setOptionValue("threads", 1 if max_nodes is not None else 2)
+    solver.setOptionValue("random_seed", 0)
+    solver.setOptionValue("mip_rel_gap", 1e-6)
+    if math.isfinite(seconds):
+        solver.setOptionValue("time_limit", max(0.1, seconds))
+    if max_nodes is not None:
+        solver.setOptionValue("mip_max_nodes", max_nodes)
+    if math.isfinite(cutoff):
+        solver.setOptionValue("objective_bound", cutoff)
+    solver.passModel(_model(highspy, rows, upper, is_integer, cost))
+    if start is not None:
+        known = np.flatnonzero(np.isfinite(start)).astype(np.int32)
+        solver.setSolution(len(known), known, start[known])
+    solver.run()
+    return _result(highspy, solver)
+
+
+def _model(highspy, rows, upper, is_integer, cost):  # type: ignore[no-untyped-def]
+    model = highspy.HighsLp()
+    model.num_col_, model.num_row_ = len(upper), len(rows.low)
+    model.col_cost_ = cost
+    model.col_lower_, model.col_upper_ = np.zeros(len(upper)), upper
+    model.row_lower_, model.row_upper_ = np.array(rows.low), np.array(rows.high)
+    model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    model.a_matrix_.start_ = np.array(rows.starts, dtype=np.int32)
+    model.a_matrix_.index_ = np.array(rows.columns, dtype=np.int32)
+    model.a_matrix_.value_ = np.array(rows.values)
+    kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
+    model.integrality_ = [kinds[int(flag)] for flag in is_integer]
+    return model
+
+
+def _result(highspy, solver) -> MipResult:  # type: ignore[no-untyped-def]
+    info = solver.getInfo()
+    infeasible = solver.getModelStatus() == highspy.HighsModelStatus.kInfeasible
+    found = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+    columns = np.array(solver.getSolution().col_value) if found else None
+    return MipResult(columns, float(info.mip_dual_bound), infeasible)
