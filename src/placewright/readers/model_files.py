@@ -54,28 +54,16 @@ def _with_content(path: Path, check: Callable[[Path, memoryview], list[Path]]) -
     try:
         if path.stat().st_size == 0:
             raise FileFormatError("it is empty")
-        with (
-            path.open("rb") as stream,
-            mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) as mapped,
-            memoryview(mapped) as content,
-        ):
-            return _released(check, path, content)
+        # The map closes with its last slice, which a raised error may hold for a while.
+        with path.open("rb") as stream:
+            content = memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+        return check(path, content)
+    except RecursionError:
+        raise FileFormatError(f"'{path}': its messages are nested too deeply") from None
     except FileFormatError as error:
         raise FileFormatError(f"'{path}' is not a valid {path.suffix} model: {error}") from None
     except OSError as error:
         raise InputError(f"file '{path}' cannot be read: {error.strerror}") from None
-
-
-def _released(
-    check: Callable[[Path, memoryview], list[Path]], path: Path, content: memoryview
-) -> list[Path]:
-    """A raised error keeps slices of `content` alive, which would keep the map from closing."""
-    try:
-        return check(path, content)
-    except FileFormatError as error:
-        raise FileFormatError(str(error)) from None
-    except RecursionError:
-        raise FileFormatError("its messages are nested too deeply") from None
 
 
 def _check_xml(path: Path, content: memoryview) -> list[Path]:

@@ -116,6 +116,7 @@ def fix_shapes(model: Any, shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES) -
     """
     wanted = dict(shapes)
     fixed: dict[Any, Any] = {}
+    asked: list[str] = []
     changed = False
     for port in model.inputs:
         names = _names_of(port)
@@ -133,6 +134,7 @@ def fix_shapes(model: Any, shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES) -
             )  # fmt: skip
         changed |= partial.is_dynamic or tuple(partial.to_shape()) != dimensions
         fixed[port] = _openvino().PartialShape(list(dimensions))
+        asked.append(f"{names[0]}={list(dimensions)}")
     if wanted:
         known = [_names_of(port)[0] for port in model.inputs]
         raise UnknownNameError("model input", next(iter(wanted)), known)
@@ -140,11 +142,8 @@ def fix_shapes(model: Any, shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES) -
         try:
             model.reshape(fixed)
         except RuntimeError as error:
-            asked = ", ".join(
-                f"{name}={list(shape)}" for name, shape in input_shapes(model).items()
-            )
             raise InputError(
-                f"the model cannot take these input shapes ({asked}): {_reason(error)}; "
+                f"the model cannot take the input shapes {', '.join(asked)}: {_reason(error)}; "
                 "choose others with --shape"
             ) from None
 
