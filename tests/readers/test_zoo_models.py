@@ -58,6 +58,16 @@ def test_inception_has_the_convolutions_of_the_paper(kept: Path) -> None:
     assert (kinds["MaxPool"], kinds["AvgPool"]) == (4, 9)
 
 
+def test_ops_are_called_by_module_and_type(kept: Path) -> None:
+    graph, _ = read_openvino(ir_of("bert_base", kept)[0])
+    assert "bert.encoder.layer.1.output.dense/MatMul" in graph.op_names
+    assert "bert.encoder.layer.0.attention.self" in graph.op_modules
+    graph, _ = read_openvino(ir_of("inception_v3", kept)[0])
+    for op, kind in enumerate(graph.op_kinds):
+        if kind == "Convolution":  # the converter makes their names up
+            assert graph.op_modules[op].startswith(("conv_", "mixed_"))
+
+
 @pytest.mark.parametrize("name", zoo.names())
 def test_the_ir_computes_what_the_module_does(kept: Path, name: str) -> None:
     file, model = ir_of(name, kept)

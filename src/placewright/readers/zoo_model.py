@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placewright.errors import InputError, MissingExtraError
 from placewright.readers.content import content_hash, existing_path, one_line
+from placewright.readers.ir_names import name_by_module
 from placewright.readers.pt2_file import load_program
 
 if TYPE_CHECKING:
@@ -19,6 +22,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 _LOG = logging.getLogger(__name__)
+_CONVERSION = 2  # goes up when the same model would be converted to another file
 
 
 def openvino_model_of(
@@ -102,12 +106,15 @@ def openvino_file_of_pt2(path: Path | str, *, folder: Path | None = None) -> Pat
 def _converted(program: ExportedProgram, what: str, input_names: Sequence[str] = ()) -> Any:
     """An ``openvino.Model`` with the program's input shapes."""
     _, openvino = _libraries()
+    from openvino.frontend.pytorch.fx_decoder import TorchFXPythonDecoder
     from openvino.passes import ConstantFolding, Manager
 
     values = {node.name: node.meta.get("val") for node in program.graph.nodes}
     examples = [values[str(name)] for name in program.graph_signature.user_inputs]
     try:
-        model = openvino.convert_model(program)
+        with _without_warnings():
+            decoder = TorchFXPythonDecoder.from_exported_program(program, dynamic_shapes=False)
+            model = openvino.convert_model(decoder)
         for number, (port, example) in enumerate(zip(model.inputs, examples, strict=True)):
             if input_names:
                 port.get_tensor().set_names({input_names[number]})
@@ -119,6 +126,7 @@ def _converted(program: ExportedProgram, what: str, input_names: Sequence[str] =
     manager = Manager()
     manager.register_pass(ConstantFolding())
     manager.run_passes(model)
+    name_by_module(model, decoder.pt_module.graph)
     return model
 
 
@@ -126,7 +134,7 @@ def _kept(name: str, key: Sequence[object], make: Callable[[], Any], folder: Pat
     """The file for `key`, made where it is not there yet."""
     torch, openvino = _libraries()
     kept = _cache_folder() if folder is None else folder
-    text = "\0".join(map(str, (name, *key, torch.__version__, openvino.__version__)))
+    text = "\0".join(map(str, (name, _CONVERSION, *key, torch.__version__, openvino.__version__)))
     stem = f"{name.replace('/', '-')}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
     target = kept / f"{stem}.xml"
     if target.exists() and target.with_suffix(".bin").exists():
@@ -144,6 +152,25 @@ def _kept(name: str, key: Sequence[object], make: Callable[[], Any], folder: Pat
     except (OSError, RuntimeError) as error:
         raise InputError(f"file '{target}' cannot be written: {one_line(error)}") from None
     return target
+
+
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Keep the converter's remarks about PyTorch's own tables from the root logger and stderr."""
+    root, nothing = logging.getLogger(), logging.NullHandler()
+
+    def refuse(record: logging.LogRecord) -> bool:
+        return False
+
+    root.addFilter(refuse)  # of the root logger itself; other loggers' records pass by it
+    root.addHandler(nothing)  # without any handler, logging would install one
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        root.removeFilter(refuse)
+        root.removeHandler(nothing)
 
 
 def _cache_folder() -> Path:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -141,32 +143,31 @@ class InceptionC(nn.Module):
 
 
 def _network(classes: int) -> nn.Module:
-    return keep_signal(
-        nn.Sequential(
-            ConvUnit(3, 32, 3, stride=2),
-            ConvUnit(32, 32, 3),
-            ConvUnit(32, 64, 3, padding=1),
-            nn.MaxPool2d(3, stride=2),
-            ConvUnit(64, 80, 1),
-            ConvUnit(80, 192, 3),
-            nn.MaxPool2d(3, stride=2),
-            InceptionA(192, 32),
-            InceptionA(256, 64),
-            InceptionA(288, 64),
-            ReductionA(288),
-            InceptionB(768, 128),
-            InceptionB(768, 160),
-            InceptionB(768, 160),
-            InceptionB(768, 192),
-            ReductionB(768),
-            InceptionC(1280),
-            InceptionC(2048),
-            nn.AdaptiveAvgPool2d(1),
-            nn.Dropout(),
-            nn.Flatten(),
-            nn.Linear(2048, classes),
-        )
-    )
+    layers: dict[str, nn.Module] = {
+        "conv_1a": ConvUnit(3, 32, 3, stride=2),
+        "conv_2a": ConvUnit(32, 32, 3),
+        "conv_2b": ConvUnit(32, 64, 3, padding=1),
+        "pool_1": nn.MaxPool2d(3, stride=2),
+        "conv_3b": ConvUnit(64, 80, 1),
+        "conv_4a": ConvUnit(80, 192, 3),
+        "pool_2": nn.MaxPool2d(3, stride=2),
+        "mixed_5b": InceptionA(192, 32),
+        "mixed_5c": InceptionA(256, 64),
+        "mixed_5d": InceptionA(288, 64),
+        "mixed_6a": ReductionA(288),
+        "mixed_6b": InceptionB(768, 128),
+        "mixed_6c": InceptionB(768, 160),
+        "mixed_6d": InceptionB(768, 160),
+        "mixed_6e": InceptionB(768, 192),
+        "mixed_7a": ReductionB(768),
+        "mixed_7b": InceptionC(1280),
+        "mixed_7c": InceptionC(2048),
+        "pool": nn.AdaptiveAvgPool2d(1),
+        "dropout": nn.Dropout(),
+        "flatten": nn.Flatten(),
+        "head": nn.Linear(2048, classes),
+    }
+    return keep_signal(nn.Sequential(OrderedDict(layers)))
 
 
 def inception_v3(size: int = 299, classes: int = 1000) -> ZooModel:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -35,19 +37,25 @@ class Bottleneck(nn.Module):
 
 
 def _network(classes: int) -> nn.Module:
-    layers: list[nn.Module] = [
-        nn.Conv2d(3, 64, 7, 2, 3, bias=False),
-        nn.BatchNorm2d(64),
-        nn.ReLU(),
-        nn.MaxPool2d(3, 2, 1),
-    ]
+    layers: dict[str, nn.Module] = {
+        "conv": nn.Conv2d(3, 64, 7, 2, 3, bias=False),
+        "bn": nn.BatchNorm2d(64),
+        "relu": nn.ReLU(),
+        "max_pool": nn.MaxPool2d(3, 2, 1),
+    }
     inputs = 64
-    for width, blocks, stride in _STAGES:
+    for stage, (width, blocks, stride) in enumerate(_STAGES, start=1):
+        bottlenecks = []
         for block in range(blocks):
-            layers.append(Bottleneck(inputs, width, stride if block == 0 else 1))
+            bottlenecks.append(Bottleneck(inputs, width, stride if block == 0 else 1))
             inputs = 4 * width
-    layers += [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(inputs, classes)]
-    return keep_signal(nn.Sequential(*layers))
+        layers[f"stage{stage}"] = nn.Sequential(*bottlenecks)
+    layers |= {
+        "pool": nn.AdaptiveAvgPool2d(1),
+        "flatten": nn.Flatten(),
+        "head": nn.Linear(inputs, classes),
+    }
+    return keep_signal(nn.Sequential(OrderedDict(layers)))
 
 
 def resnet50(size: int = 224, classes: int = 1000) -> ZooModel:
