@@ -17,7 +17,10 @@ from placewright.simulation.evaluator import Evaluator
 # Name -> "module:class" under placewright.placers; one line per placer.
 REGISTRY: dict[str, str] = {
     "dpl": "dpl:Dpl",
+    "expert": "expert:Expert",
+    "greedy": "greedy:Greedy",
     "ideal-dp": "ideal_dp:IdealDp",
+    "latency-ip": "latency_ip:LatencyIp",
     "maxload-ip": "maxload_ip:MaxloadIp",
     "pipedream": "pipedream:Pipedream",
 }

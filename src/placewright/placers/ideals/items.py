@@ -47,7 +47,7 @@ def items_of(problem: Problem, fused: Grouping | None = None) -> Items:
         fused: units that stay together beyond their colocation class (PipeDream's components).
     """
     grouping = fused or problem.colocation
-    grouping = _components_fused(grouping, precedence_pairs(problem, grouping))
+    grouping = components_fused(grouping, precedence_pairs(problem, grouping))
     grouping, absorbed_memory = _idle_leaves_absorbed(problem, grouping)
     pairs = precedence_pairs(problem, grouping)
     successors = Csr.from_pairs(pairs[:, 0], pairs[:, 1], grouping.n_groups)
@@ -96,7 +96,7 @@ def unit_edges(graph: ComputationGraph) -> tuple[IntArray, IntArray]:
     return producers[inner], graph.tensor_consumers.indices[inner]
 
 
-def _components_fused(grouping: Grouping, pairs: IntArray) -> Grouping:
+def components_fused(grouping: Grouping, pairs: IntArray) -> Grouping:
     """Fuse groups that reach each other."""
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components

@@ -169,7 +169,7 @@ def load_model(problem: Problem, grouping: Grouping) -> LoadModel:
     devices = problem.cluster.devices
     overlaps = np.array([device.overlaps_transfers for device in devices])
     memory = problem.cluster.memory_bytes
-    weights, weight_bytes = _grouped_weights(problem, grouping)
+    weights, weight_bytes = grouped_weights(problem, grouping)
     columns = np.vstack(
         [seconds, forward_seconds, receive.T, send.T, memory[None, :], overlaps[None, :]]
     )
@@ -241,7 +241,7 @@ def _grouped_seconds(problem: Problem, grouping: Grouping, units: BoolArray) -> 
     return total
 
 
-def _grouped_weights(problem: Problem, grouping: Grouping) -> tuple[Csr, FloatArray]:
+def grouped_weights(problem: Problem, grouping: Grouping) -> tuple[Csr, FloatArray]:
     """Weights by group and their bytes; weights that the same groups keep are one."""
     weights = problem.unit_graph.op_weights
     sizes = problem.unit_graph.weight_bytes

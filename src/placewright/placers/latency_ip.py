@@ -1,0 +1,209 @@
+"""Integer program for the latency of a sample on accelerator subgraphs, started from search.
+
+Tarnawski, Phanishayee, Devanur, Mahajan, Nina Paravecino: "Efficient Algorithms for Device
+Placement of DNN Graph Operators", NeurIPS 2020, section 4 and appendix A (q subgraphs per
+accelerator). HiGHS solves it; incumbent and bound are kept when time ends.
+
+Departures from the paper: the solver starts from the best of the greedy filling, the all-CPU
+placement, DPL's split and simulated annealing, whose value replaces the big constant. Under the
+`subgraph` execution model, where the pieces of an accelerator do not wait for each other, the
+program only proposes placements and its bound is not used: the bound is the longest path.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from placewright.core.arrays import IntArray
+from placewright.core.problem import Problem
+from placewright.core.solution import Solution
+from placewright.errors import InputError
+from placewright.placers.anytime import anytime
+from placewright.placers.greedy import filled
+from placewright.placers.ideals.contiguous import linear_program, why_not_contiguous
+from placewright.placers.ideals.items import items_of
+from placewright.placers.ideals.load_model import load_model
+from placewright.placers.max_load.highs import solve
+from placewright.placers.subgraphs.latency import LatencyArrays, latency_arrays, pieces
+from placewright.placers.subgraphs.program import LatencyProgram, latency_program
+from placewright.placers.subgraphs.search import Moves, anneal, moves_of
+from placewright.simulation.evaluator import Evaluator
+
+_STEPS_PER_SECOND = 10_000  # of annealing, on a slow core and a graph of a thousand ops
+_HEATS = (0.1, 0.03, 0.01, 0.003)  # first temperatures, relative to the value
+_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class LatencyIp:
+    """Searches, then solves the latency integer program.
+
+    Attributes:
+        annealing_share: part of the budget's seconds that annealing takes, in [0, 1].
+        annealing_steps: steps of one round, >= 1.
+        annealing_rounds: rounds where the budget has no seconds, >= 0.
+        max_nodes: branch-and-bound nodes where the budget has no seconds, >= 1.
+        max_columns: the program is left out beyond so many columns, >= 0.
+    """
+
+    name: ClassVar[str] = "latency-ip"
+    paper: ClassVar[str] = "Tarnawski et al., NeurIPS 2020"
+    objectives: ClassVar[tuple[str, ...]] = ("latency",)
+    needs_training: ClassVar[bool] = False
+
+    annealing_share: float = 0.5
+    annealing_steps: int = 50_000
+    annealing_rounds: int = 8
+    max_nodes: int = 50
+    max_columns: int = 60_000
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.annealing_share <= 1:
+            raise InputError(
+                f"latency-ip: annealing_share must be in [0, 1], got {self.annealing_share}"
+            )
+        limits = {"annealing_steps": 1, "annealing_rounds": 0, "max_nodes": 1, "max_columns": 0}
+        for what, least in limits.items():
+            if getattr(self, what) < least:
+                raise InputError(
+                    f"latency-ip: {what} must be >= {least}, got {getattr(self, what)}"
+                )
+
+    def supports(self, problem: Problem) -> str:
+        """Empty for the execution models `subgraph` and `subgraph-ip`."""
+        if problem.execution_model not in ("subgraph", "subgraph-ip"):
+            return (
+                f"it minimises the latency of atomic subgraphs, not '{problem.execution_model}'; "
+                "use execution model subgraph or subgraph-ip"
+            )
+        return ""
+
+    @anytime
+    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
+        """Known placements, annealing from the best of them, then the integer program."""
+        arrays = latency_arrays(problem)
+        evaluator.offer_bound(_longest_path(problem, arrays))
+        best: IntArray | None = None
+        for start in _starts(problem, arrays):
+            before = evaluator.best_value
+            if evaluator.evaluate(start) < before:
+                best = start
+        if best is not None:
+            best = self._annealed(problem, arrays, best, evaluator, rng)
+        if evaluator.best_value <= evaluator.lower_bound * (1 + _TOLERANCE):
+            return evaluator.solution("optimal")
+        return self._solved(problem, arrays, best, evaluator)
+
+    def _annealed(
+        self,
+        problem: Problem,
+        arrays: LatencyArrays,
+        start: IntArray,
+        evaluator: Evaluator,
+        rng: np.random.Generator,
+    ) -> IntArray:
+        """Rounds of annealing at falling heat, each from the best so far; improvements count."""
+        moves: Moves = moves_of(problem, arrays)
+        classes = problem.colocation
+        best = start[classes.members.indices[classes.members.indptr[:-1]]]
+        value = evaluator.best_value
+        share = self.annealing_share * evaluator.remaining_seconds
+        timed, end, done = math.isfinite(share), evaluator.seconds + share, 0
+        while (evaluator.seconds < end) if timed else (done < self.annealing_rounds):
+            steps = self.annealing_steps
+            if timed:
+                left = int((end - evaluator.seconds) * _STEPS_PER_SECOND) + 100
+                steps = min(steps * (1 + done // len(_HEATS)), left)
+            heat = _HEATS[done % len(_HEATS)] * value
+            found = best.copy()
+            new = anneal(arrays, moves, best.copy(), found, value, rng, steps, heat, value * 1e-4)
+            done += 1
+            if new < value:
+                best, value = found, new
+                evaluator.evaluate(classes.expand(best))
+        return classes.expand(best)
+
+    def _solved(
+        self,
+        problem: Problem,
+        arrays: LatencyArrays,
+        best: IntArray | None,
+        evaluator: Evaluator,
+    ) -> Solution:
+        """Run the solver on the program and turn what it leaves into a solution."""
+        is_exact = problem.execution_model == "subgraph-ip"
+        q = problem.subgraphs_per_accelerator
+        n_machines = 1 + q * int(arrays.is_atomic.sum())
+        size = n_machines * (2 * problem.n_units + 2 * len(arrays.transfer))
+        if size > self.max_columns or evaluator.is_spent:
+            return evaluator.solution(message="search only: the program is too large")
+        horizon = evaluator.best_value if best is not None else _all_in_turn(arrays)
+        scale = 1000.0 / horizon if horizon > 0 else 1.0
+        scaled = arrays._replace(seconds=arrays.seconds * scale, transfer=arrays.transfer * scale)
+        program = latency_program(problem, scaled, q, horizon * scale)
+        timed = math.isfinite(evaluator.remaining_seconds)
+        result = solve(
+            program.rows,
+            upper=program.upper,
+            is_integer=program.is_integer,
+            cost=program.cost,
+            start=None if best is None else _start_columns(program, arrays, best, q),
+            seconds=evaluator.remaining_seconds * 0.98 - 0.2,
+            max_nodes=None if timed else self.max_nodes,
+        )
+        bound = result.lower_bound / scale * (1 - _TOLERANCE)
+        if is_exact and math.isfinite(bound):
+            evaluator.offer_bound(bound)
+        if result.columns is not None and not evaluator.is_spent:
+            evaluator.evaluate(program.devices(result.columns))
+        if is_exact and result.is_infeasible and best is None:
+            return evaluator.solution("infeasible", "no placement keeps memory and support")
+        proven = is_exact and evaluator.best_value <= bound * (1 + 3 * _TOLERANCE)
+        return evaluator.solution("optimal" if proven else None)
+
+
+def _starts(problem: Problem, arrays: LatencyArrays) -> list[IntArray]:
+    """Greedy filling, all on a CPU, and DPL's split of the same problem as a pipeline."""
+    starts: list[IntArray] = []
+    greedy = filled(problem)
+    if greedy is not None:
+        starts.append(greedy)
+    cpus = np.flatnonzero(arrays.is_atomic == 0)
+    starts += [np.full(problem.n_units, cpu, dtype=np.int64) for cpu in cpus[:1].tolist()]
+    pipeline = replace(
+        problem, objective="throughput", execution_model="max-load", samples_in_flight=0
+    )
+    if not why_not_contiguous(pipeline):
+        items = items_of(pipeline)
+        program = linear_program(load_model(pipeline, items.grouping), items)
+        if program.found:
+            starts.append(items.grouping.expand(program.devices()))
+    return starts
+
+
+def _longest_path(problem: Problem, arrays: LatencyArrays) -> float:
+    """Longest path of each unit's least seconds: no unit starts before its producers end."""
+    least = arrays.seconds.min(axis=1)
+    done = np.zeros(problem.n_units)
+    predecessors = problem.unit_graph.predecessors
+    for unit in arrays.order.tolist():
+        done[unit] = least[unit] + done[predecessors.row(unit)].max(initial=0.0)
+    return float(done.max())
+
+
+def _all_in_turn(arrays: LatencyArrays) -> float:
+    """More than any placement takes: everything at its slowest, all tensors sent and received."""
+    slowest = np.where(np.isfinite(arrays.seconds), arrays.seconds, 0.0).max(axis=1)
+    return float(slowest.sum() + 2.0 * len(arrays.is_atomic) * arrays.transfer.sum())
+
+
+def _start_columns(
+    program: LatencyProgram, arrays: LatencyArrays, device_of: IntArray, q: int
+) -> np.ndarray[tuple[int], np.dtype[np.float64]] | None:
+    piece = np.empty(len(device_of), dtype=np.int64)
+    pieces(arrays, device_of, piece)
+    return program.start(device_of, piece, q)

@@ -1,0 +1,1 @@
+"""Latency of atomic accelerator subgraphs: arithmetic, search and the integer program."""
