@@ -1,0 +1,207 @@
+"""What a runtime must offer so that plans can be profiled and executed with it.
+
+A tensor that travels between segments is the runtime's own object (`NativeTensor`); only `to_host`
+and `from_host` turn it into a NumPy array and back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placewright.core.arrays import FloatArray
+from placewright.core.cluster import Device
+from placewright.core.graph import ComputationGraph
+from placewright.core.grouping import Grouping
+from placewright.core.problem import Problem
+from placewright.core.source import ModelSource
+from placewright.errors import GraphError
+
+NativeTensor = Any
+HostArray = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class OpSegment:
+    """Ops of one device that run as one compiled call, in terms of the graph as it was read.
+
+    Attributes:
+        device: index in the cluster.
+        ops: graph ops in an order in which they can execute.
+        inputs: tensors that enter, ascending, without repetition; graph inputs among them.
+        outputs: tensors that leave for other segments or for the host, ascending.
+    """
+
+    device: int
+    ops: tuple[int, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+class SegmentInstance(Protocol):
+    """One executable copy of a compiled segment with buffers of its own."""
+
+    def run(self, inputs: Sequence[NativeTensor]) -> Sequence[NativeTensor]:
+        """Compute the segment's outputs; they stay valid until the next call of `run`."""
+        ...
+
+
+class CompiledSegment(Protocol):
+    """A segment compiled for one device."""
+
+    def instance(self) -> SegmentInstance:
+        """A new copy with buffers of its own; two copies may run at the same time."""
+        ...
+
+
+class LoadedModel(Protocol):
+    """A model that a runtime has read, with the graph that plans speak of.
+
+    Life cycle: `Runtime.load` makes it; it may be asked for any number of compiled segments, which
+    it caches by content.
+    """
+
+    graph: ComputationGraph
+
+    def compile(
+        self, segments: Sequence[OpSegment], devices: Sequence[Device]
+    ) -> list[CompiledSegment]:
+        """Compile segments; ``segments[i].device`` indexes `devices`.
+
+        Raises:
+            RuntimeFailure: the runtime refuses a segment; the message names its ops.
+        """
+        ...
+
+    def reference(self, device: Device) -> CompiledSegment:
+        """The whole unsplit model: all graph inputs in, all graph outputs out, both ascending."""
+        ...
+
+    def fused_groups(self, device: Device) -> Grouping:
+        """Which ops the runtime executes as one kernel on `device`, shape (n_ops,)."""
+        ...
+
+    def profiler(self, device: Device) -> Callable[[], FloatArray]:
+        """A function that runs the model once on `device`, each kernel timed where it stands.
+
+        Each call returns seconds of each op, shape (n_ops,): a kernel's seconds are at one op of
+        its group, the others have 0; inf where the device cannot run an op.
+        """
+        ...
+
+    def unit_labels(self, units: Grouping) -> tuple[str, ...]:
+        """For each unit a text that is equal for units that compute the same on the same shapes."""
+        ...
+
+    def random_inputs(self, rng: np.random.Generator) -> list[HostArray]:
+        """Valid values for all graph inputs, ascending."""
+        ...
+
+    def from_host(self, array: HostArray) -> NativeTensor:
+        """A host array as the runtime's tensor, shared where possible."""
+        ...
+
+    def to_host(self, tensor: NativeTensor) -> HostArray:
+        """The runtime's tensor as a host array of its own."""
+        ...
+
+    def worker_setup(self, device: Device) -> Callable[[], None]:
+        """What the worker thread of `device` calls once before its first segment."""
+        ...
+
+    def tolerance(self, devices: Sequence[Device]) -> float:
+        """Largest relative error (to an output's largest magnitude) that precision explains."""
+        ...
+
+
+class Runtime(Protocol):
+    """What executes segments for real."""
+
+    @property
+    def name(self) -> str:
+        """Name in ``--runtime``."""
+        ...
+
+    @property
+    def version(self) -> str:
+        """Version of the library; part of every cost's key."""
+        ...
+
+    def discover(self) -> tuple[Device, ...]:
+        """All devices that the runtime sees here, those that overlap among them."""
+        ...
+
+    def load(self, source: ModelSource, graph: ComputationGraph) -> LoadedModel:
+        """Read the model behind a graph.
+
+        Raises:
+            StalePlanError: the model is no longer the one that the graph was read from.
+            InputError: it cannot be read.
+        """
+        ...
+
+
+def graph_inputs(graph: ComputationGraph) -> tuple[int, ...]:
+    """Tensors that the host provides, ascending."""
+    return tuple(np.flatnonzero(graph.tensor_producers < 0).tolist())
+
+
+def graph_outputs(graph: ComputationGraph) -> tuple[int, ...]:
+    """Tensors that end at the host, ascending."""
+    return tuple(np.flatnonzero(graph.tensor_is_output).tolist())
+
+
+def segments_of_ops(
+    graph: ComputationGraph, parts: Iterable[tuple[int, Sequence[int]]]
+) -> tuple[OpSegment, ...]:
+    """Segments with their boundary tensors from (device, ops) pairs that cover all ops once.
+
+    Raises:
+        GraphError: an op is in no part or in two.
+    """
+    listed = [(device, [int(op) for op in ops]) for device, ops in parts]
+    part_of = np.full(graph.n_ops, -1, dtype=np.int64)
+    for index, (_, ops) in enumerate(listed):
+        for op in ops:
+            if part_of[op] >= 0:
+                raise GraphError(f"op '{graph.op_names[op]}' is in two segments")
+            part_of[op] = index
+    missing = np.flatnonzero(part_of < 0)
+    if len(missing):
+        raise GraphError(f"op '{graph.op_names[int(missing[0])]}' is in no segment")
+    inputs: list[list[int]] = [[] for _ in listed]
+    outputs: list[list[int]] = [[] for _ in listed]
+    for tensor in range(graph.n_tensors):
+        producer = int(graph.tensor_producers[tensor])
+        home = int(part_of[producer]) if producer >= 0 else -1
+        readers = np.unique(part_of[graph.tensor_consumers.row(tensor)]).tolist()
+        elsewhere = [part for part in readers if part != home]
+        for part in elsewhere:
+            inputs[part].append(tensor)
+        if home >= 0 and (elsewhere or graph.tensor_is_output[tensor]):
+            outputs[home].append(tensor)
+    return tuple(
+        OpSegment(device, tuple(ops), tuple(inputs[index]), tuple(outputs[index]))
+        for index, (device, ops) in enumerate(listed)
+    )
+
+
+def segments_of_units(
+    problem: Problem, parts: Iterable[tuple[int, Sequence[int]]]
+) -> tuple[OpSegment, ...]:
+    """Segments in graph ops from (device, units) pairs, as plans store them."""
+    graph, members = problem.graph, problem.units.members
+    position = np.empty(graph.n_ops, dtype=np.int64)
+    position[graph.topological_order] = np.arange(graph.n_ops)
+    of_ops: list[tuple[int, Sequence[int]]] = []
+    for device, units in parts:
+        ops: list[int] = []
+        for unit in units:
+            row = members.row(int(unit))
+            ops += row[np.argsort(position[row])].tolist()
+        of_ops.append((device, ops))
+    return segments_of_ops(graph, of_ops)

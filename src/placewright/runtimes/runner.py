@@ -1,0 +1,316 @@
+"""The concurrent runner: one worker thread per device, any number of requests in flight.
+
+Each worker executes its device's segments in plan order as their inputs arrive; among requests the
+oldest goes first. Tensors are handed over by reference. The runtime releases Python's global lock
+while it computes, so that workers overlap.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from queue import SimpleQueue
+
+from placewright.core.cluster import Device
+from placewright.core.graph import ComputationGraph
+from placewright.errors import InputError, RuntimeFailure
+from placewright.runtimes.base import (
+    CompiledSegment,
+    HostArray,
+    LoadedModel,
+    NativeTensor,
+    OpSegment,
+    SegmentInstance,
+    graph_inputs,
+    graph_outputs,
+)
+
+
+@dataclass(frozen=True)
+class Execution:
+    """One finished request.
+
+    Attributes:
+        outputs: all graph outputs, ascending.
+        tensors: tensor -> value of every tensor that left a segment, where asked for.
+        seconds: from the first segment's permission to start to the last segment's end.
+        spans: (start, end) of each segment in seconds since the request started.
+    """
+
+    outputs: tuple[HostArray, ...]
+    tensors: Mapping[int, HostArray]
+    seconds: float
+    spans: tuple[tuple[float, float], ...]
+
+
+@dataclass(eq=False)
+class _Slot:
+    """Buffers of one request in flight; requests follow each other in it."""
+
+    instances: list[SegmentInstance]
+    tensors: dict[int, NativeTensor] = field(default_factory=dict)
+
+
+@dataclass(eq=False)
+class _Request:
+    """Progress of one request."""
+
+    slot: _Slot
+    number: int
+    waiting: list[int]  # segments that each segment still waits for
+    turns: list[int]  # next turn of each device; written by its worker alone
+    spans: list[tuple[float, float]]
+    left: int
+    start: float = field(default_factory=time.perf_counter)
+    error: RuntimeFailure | None = None
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def seconds(self) -> float:
+        """From the start to the last segment's end."""
+        return max(end for _, end in self.spans)
+
+
+class ConcurrentRunner:
+    """Executes segments on all devices at once. A context manager; `close` ends its threads.
+
+    Args:
+        model: what `segments` were cut from.
+        segments: in an order in which they can execute; each device follows its own part of it.
+        devices: ``segments[i].device`` indexes it.
+        in_flight: requests that may be under way at the same time, >= 1.
+        compiled: of each segment, where the caller has compiled them already.
+
+    Raises:
+        RuntimeFailure: the runtime refuses a segment.
+    """
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        segments: Sequence[OpSegment],
+        devices: Sequence[Device],
+        *,
+        in_flight: int = 1,
+        compiled: Sequence[CompiledSegment] | None = None,
+    ) -> None:
+        if in_flight < 1:
+            raise ValueError(f"in_flight must be >= 1, got {in_flight}")
+        self.model, self.segments, self.devices = model, tuple(segments), tuple(devices)
+        made = model.compile(self.segments, self.devices) if compiled is None else compiled
+        self._inputs = graph_inputs(model.graph)
+        self._outputs = graph_outputs(model.graph)
+        self._dependents, self._needs = _dependencies(model.graph, self.segments)
+        self._turns = _turns(self.segments, len(self.devices))
+        self._slots = [_Slot([one.instance() for one in made]) for _ in range(in_flight)]
+        self._finished: SimpleQueue[_Request] = SimpleQueue()
+        self._mail: list[SimpleQueue[_Request | None]] = [SimpleQueue() for _ in self.devices]
+        self._started = 0
+        self._last_spans: tuple[tuple[float, float], ...] = ()
+        self._workers = [self._worker(d) for d, row in enumerate(self._turns) if row]
+
+    def __enter__(self) -> ConcurrentRunner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the workers after the segment that each is in; a second call does nothing."""
+        for mail in self._mail:
+            mail.put(None)
+        for worker in self._workers:
+            worker.join(timeout=10.0)
+        self._workers = []
+
+    def run(self, inputs: Sequence[HostArray], *, keep_tensors: bool = False) -> Execution:
+        """Execute one request.
+
+        Args:
+            inputs: values of all graph inputs, ascending.
+            keep_tensors: return every tensor that left a segment, too.
+
+        Raises:
+            RuntimeFailure: a segment failed; the message names it.
+        """
+        return self.run_many([inputs], keep_tensors=keep_tensors)[0]
+
+    def run_many(
+        self, requests: Sequence[Sequence[HostArray]], *, keep_tensors: bool = False
+    ) -> list[Execution]:
+        """Execute requests, as many at a time as were allowed in flight, answers in their order."""
+        if not self._workers:
+            raise RuntimeFailure("the runner is closed; make a new one")
+        results: dict[int, Execution] = {}
+        free, pending = deque(self._slots), deque(enumerate(requests))
+        under_way: dict[int, int] = {}  # request number -> index in `requests`
+        try:
+            while pending or under_way:
+                while pending and free:
+                    index, inputs = pending.popleft()
+                    under_way[self._start(free.popleft(), inputs).number] = index
+                done = self._next_finished()
+                results[under_way.pop(done.number)] = self._execution(done, keep_tensors)
+                free.append(done.slot)
+        except BaseException:
+            self.close()  # requests that are under way must not outlive their caller
+            raise
+        return [results[index] for index in range(len(requests))]
+
+    def time(self, runs: int) -> list[float]:
+        """Seconds of `runs` requests with the inputs of the last one, one after the other.
+
+        Nothing but the execution itself is inside: no conversion of inputs or outputs.
+        """
+        slot = self._slots[0]
+        if not slot.tensors or not self._workers:
+            raise RuntimeFailure("run the plan once before timing it")
+        seconds = []
+        for _ in range(runs):
+            self._launch(slot)
+            done = self._next_finished()
+            seconds.append(done.seconds)
+            self._last_spans = tuple(done.spans)
+        return seconds
+
+    @property
+    def last_spans(self) -> tuple[tuple[float, float], ...]:
+        """(start, end) of each segment in the last timed request, seconds since its start."""
+        return self._last_spans
+
+    def describe(self, index: int) -> str:
+        """Segment number, device and ops, for messages."""
+        segment, names = self.segments[index], self.model.graph.op_names
+        shown = ", ".join(names[op] for op in segment.ops[:3])
+        more = f", ... ({len(segment.ops)} ops)" if len(segment.ops) > 3 else ""
+        device = self.devices[segment.device].name
+        return f"segment {index} on '{device}' [{shown}{more}]"
+
+    def _next_finished(self) -> _Request:
+        done = self._finished.get()
+        if done.error is not None:
+            self.close()
+            raise done.error
+        return done
+
+    def _start(self, slot: _Slot, inputs: Sequence[HostArray]) -> _Request:
+        if len(inputs) != len(self._inputs):
+            raise InputError(
+                f"the model has {len(self._inputs)} inputs, got values for {len(inputs)}"
+            )
+        for tensor, value in zip(self._inputs, inputs, strict=True):
+            slot.tensors[tensor] = self.model.from_host(value)
+        return self._launch(slot)
+
+    def _launch(self, slot: _Slot) -> _Request:
+        n_segments = len(self.segments)
+        request = _Request(
+            slot,
+            self._started,
+            list(self._needs),
+            [0] * len(self.devices),
+            [(0.0, 0.0)] * n_segments,
+            n_segments,
+        )
+        self._started += 1
+        for device, turns in enumerate(self._turns):
+            if turns and self._needs[turns[0]] == 0:
+                self._mail[device].put(request)
+        return request
+
+    def _execution(self, done: _Request, keep_tensors: bool) -> Execution:
+        to_host, tensors = self.model.to_host, done.slot.tensors
+        kept = {t: to_host(value) for t, value in tensors.items()} if keep_tensors else {}
+        outputs = tuple(to_host(tensors[tensor]) for tensor in self._outputs)
+        return Execution(outputs, kept, done.seconds, tuple(done.spans))
+
+    def _worker(self, device: int) -> threading.Thread:
+        name = f"placewright {self.devices[device].name}"
+        setup = self.model.worker_setup(self.devices[device])
+        thread = threading.Thread(target=self._work, args=(device, setup), name=name, daemon=True)
+        thread.start()
+        return thread
+
+    def _work(self, device: int, setup: Callable[[], None]) -> None:
+        """A worker: a letter says that a request may have something to run here."""
+        setup()
+        mail, turns = self._mail[device], self._turns[device]
+        active: dict[int, _Request] = {}
+        while True:
+            runnable = next((n for n in sorted(active) if self._is_ready(active[n], device)), None)
+            if runnable is None or not mail.empty():
+                request = mail.get()
+                if request is None:
+                    return
+                if request.turns[device] < len(turns):  # else the letter came after the fact
+                    active[request.number] = request
+                continue
+            request = active[runnable]
+            index = turns[request.turns[device]]
+            request.turns[device] += 1
+            succeeded = self._execute(request, index)
+            if not succeeded or request.turns[device] == len(turns):
+                del active[runnable]
+
+    def _is_ready(self, request: _Request, device: int) -> bool:
+        return request.waiting[self._turns[device][request.turns[device]]] == 0
+
+    def _execute(self, request: _Request, index: int) -> bool:
+        """Run one segment and tell whoever waits for it; False when it failed."""
+        segment, tensors = self.segments[index], request.slot.tensors
+        begin = time.perf_counter()
+        try:
+            values = request.slot.instances[index].run([tensors[t] for t in segment.inputs])
+            tensors.update(zip(segment.outputs, values, strict=True))
+        except BaseException as error:  # a worker must never end silently
+            request.error = RuntimeFailure(f"{self.describe(index)} failed: {error}")
+            request.error.__cause__ = error
+            self._finished.put(request)
+            return False
+        request.spans[index] = (begin - request.start, time.perf_counter() - request.start)
+        arrived: dict[int, None] = {}
+        with request.lock:
+            request.left -= 1
+            is_last = request.left == 0
+            for dependent in self._dependents[index]:
+                request.waiting[dependent] -= 1
+                if request.waiting[dependent] == 0:
+                    arrived[self.segments[dependent].device] = None
+        arrived.pop(segment.device, None)  # this worker looks by itself
+        for device in arrived:
+            self._mail[device].put(request)
+        if is_last:
+            self._finished.put(request)
+        return True
+
+
+def _dependencies(
+    graph: ComputationGraph, segments: Sequence[OpSegment]
+) -> tuple[list[list[int]], list[int]]:
+    """Who waits for each segment, and for how many others each segment waits."""
+    home = {op: index for index, segment in enumerate(segments) for op in segment.ops}
+    dependents: list[list[int]] = [[] for _ in segments]
+    needs = []
+    for index, segment in enumerate(segments):
+        producers = [int(graph.tensor_producers[t]) for t in segment.inputs]
+        sources = sorted({home[op] for op in producers if op >= 0})
+        for source in sources:
+            if source >= index:
+                raise RuntimeFailure(
+                    f"segment {index} needs segment {source}, which comes later; "
+                    "the order of segments must be one in which they can execute"
+                )
+            dependents[source].append(index)
+        needs.append(len(sources))
+    return dependents, needs
+
+
+def _turns(segments: Sequence[OpSegment], n_devices: int) -> list[list[int]]:
+    """Segments of each device in plan order."""
+    turns: list[list[int]] = [[] for _ in range(n_devices)]
+    for index, segment in enumerate(segments):
+        turns[segment.device].append(index)
+    return turns
