@@ -131,3 +131,14 @@ def test_a_pt2_file_becomes_an_ir(tmp_path: Path, kept: Path) -> None:
     path.write_bytes(b"hello")
     with pytest.raises(FileFormatError):
         openvino_file_of_pt2(path, folder=tmp_path / "kept")
+
+
+def test_the_raw_resnet_has_the_counts_that_hsdag_publishes(kept: Path, tmp_path: Path) -> None:
+    """396 nodes and 411 edges: HSDAG (NeurIPS 2024) reads IR with weights compressed to f16."""
+    file, _ = ir_of("resnet50", kept)
+    compressed = tmp_path / "compressed.xml"
+    ov.save_model(ov.Core().read_model(str(file)), str(compressed), compress_to_fp16=True)
+    raw, _ = read_openvino(compressed, fold_constants=False)
+    assert (raw.n_ops, raw.n_edges) == (396, 411)
+    graph, _ = read_openvino(compressed)
+    assert (graph.n_ops, graph.n_edges) == (176, 191)
