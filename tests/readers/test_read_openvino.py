@@ -279,6 +279,11 @@ class TestDamagedFiles:
             onnx_file.write_bytes(content[:end])
             refused(onnx_file)
 
+    def test_a_name_that_is_no_text_is_refused(self, onnx_file: Path) -> None:
+        content = onnx_file.read_bytes()
+        onnx_file.write_bytes(content.replace(b"dense/sum", b"dense/\xff\xfem"))
+        assert "UTF-8" in refused(onnx_file)
+
     def test_a_truncated_graph_def_is_refused(self, tmp_path: Path) -> None:
         path = tmp_path / "cut.pb"
         path.write_bytes(graph_def()[:-3])

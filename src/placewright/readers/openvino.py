@@ -60,12 +60,18 @@ def read_openvino(
     openvino = _openvino()
     try:
         model = openvino.Core().read_model(str(file))
+        fix_shapes(model, shapes)
+        graph, native_names = graph_of_openvino_model(
+            model,
+            fold_constants=fold_constants,
+            names_are_stored=file.suffix.lower() == ".xml",
+        )
     except RuntimeError as error:
         raise FileFormatError(f"OpenVINO cannot read '{path}': {_reason(error)}") from None
-    fix_shapes(model, shapes)
-    graph, native_names = graph_of_openvino_model(
-        model, fold_constants=fold_constants, names_are_stored=file.suffix.lower() == ".xml"
-    )
+    except UnicodeDecodeError:
+        raise FileFormatError(f"'{path}' is damaged: a name in it is not UTF-8 text") from None
+    except GraphError as error:
+        raise GraphError(f"'{path}': {error}") from None
     root = file if file.is_dir() else file.parent
     source = ModelSource(
         path=str(path),
