@@ -1,0 +1,304 @@
+"""The OpenVINO runtime: devices, compiled segments, kernels, all through OpenVINO's Python API.
+
+A device's ``options`` are OpenVINO properties. Two of them are our own: ``device`` names the
+OpenVINO device (a cluster's ``cpu:0`` is OpenVINO's ``CPU``) and ``core`` the processor core that
+the device's worker thread stays on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from placewright.core.arrays import FloatArray
+from placewright.core.cluster import Device
+from placewright.core.graph import ComputationGraph
+from placewright.core.grouping import Grouping
+from placewright.core.source import ModelSource
+from placewright.errors import InputError, MissingExtraError, RuntimeFailure
+from placewright.runtimes.base import (
+    CompiledSegment,
+    HostArray,
+    NativeTensor,
+    OpSegment,
+    graph_inputs,
+    graph_outputs,
+)
+from placewright.runtimes.openvino_kernels import KernelMap
+from placewright.runtimes.openvino_segments import NodeMap, cut
+
+OWN_OPTIONS = ("device", "core")
+_TOLERANCE = {"f32": 2e-4, "f16": 3e-2, "bf16": 1e-1}
+
+
+@dataclass(frozen=True)
+class OpenVinoRuntime:
+    """Runs models and segments with OpenVINO.
+
+    Attributes:
+        cache_dir: where OpenVINO keeps compiled segments between processes; None keeps none.
+    """
+
+    cache_dir: Path | None = None
+
+    @property
+    def name(self) -> str:
+        """Name in ``--runtime``."""
+        return "openvino"
+
+    @property
+    def version(self) -> str:
+        """Version of the library."""
+        return f"openvino {_openvino().__version__}"
+
+    def discover(self) -> tuple[Device, ...]:
+        """The CPU with all its threads, each core with one thread, every GPU and NPU."""
+        core = _openvino().Core()
+        found = [
+            Device(name=name, kind="gpu" if "GPU" in name else "npu", options={"device": name})
+            for name in core.available_devices
+            if name.startswith(("GPU", "NPU"))
+        ]
+        return (*cpu_devices(), *found)
+
+    def load(self, source: ModelSource, graph: ComputationGraph) -> OpenVinoModel:
+        """Read the model behind a graph.
+
+        Raises:
+            StalePlanError: it is no longer the model that the graph was read from.
+            InputError: it cannot be read.
+        """
+        openvino = _openvino()
+        core = openvino.Core()
+        try:
+            model = core.read_model(source.path)
+            shapes = {
+                port: openvino.PartialShape(list(shape))
+                for port in model.inputs
+                for name, shape in source.shapes.items()
+                if name in port.get_names() or name == port.get_node().get_friendly_name()
+            }
+            if any(list(p.get_partial_shape()) != list(s) for p, s in shapes.items()):
+                model.reshape(shapes)
+        except RuntimeError as error:
+            raise InputError(f"OpenVINO cannot read '{source.path}': {_last_line(error)}") from None
+        return OpenVinoModel(core, model, graph, NodeMap(model, graph, source), self.cache_dir)
+
+
+@dataclass
+class OpenVinoModel:
+    """A model that OpenVINO has read. See `runtimes.base.LoadedModel`."""
+
+    core: Any
+    model: Any
+    graph: ComputationGraph
+    nodes: NodeMap
+    cache_dir: Path | None = None
+    _compiled: dict[tuple[object, ...], OpenVinoSegment] = field(default_factory=dict)
+
+    def compile(
+        self, segments: Sequence[OpSegment], devices: Sequence[Device]
+    ) -> list[CompiledSegment]:
+        """Compile segments, each once: equal ops on equal options are found in memory.
+
+        Raises:
+            RuntimeFailure: OpenVINO refuses a segment; the message names its ops.
+        """
+        keys = [_key(segment, devices[segment.device]) for segment in segments]
+        new = {key: i for i, key in enumerate(keys) if key not in self._compiled}
+        chosen = [segments[i] for i in new.values()]
+        parts = cut(_openvino(), self.model, self.nodes, chosen) if chosen else []
+        for key, segment, part in zip(new, chosen, parts, strict=True):
+            self._compiled[key] = self._compile(part, segment, devices[segment.device])
+        return [self._compiled[key] for key in keys]
+
+    def reference(self, device: Device) -> CompiledSegment:
+        """The whole unsplit model on `device`."""
+        return self.compile([self._whole()], [device])[0]
+
+    def fused_groups(self, device: Device) -> Grouping:
+        """Which ops OpenVINO executes as one kernel on `device`."""
+        profiled = self._profiled(device)
+        return KernelMap(self.graph, profiled.compiled).grouping
+
+    def profiler(self, device: Device) -> Callable[[], FloatArray]:
+        """A function that runs the whole model once with OpenVINO's own kernel timers."""
+        profiled = self._profiled(device)
+        kernels = KernelMap(self.graph, profiled.compiled)
+        instance = profiled.instance()
+        inputs = [self.from_host(a) for a in self.random_inputs(np.random.default_rng(0))]
+
+        def run() -> FloatArray:
+            instance.run(inputs)
+            return kernels.seconds(instance.request.profiling_info)
+
+        return run
+
+    def unit_labels(self, units: Grouping) -> tuple[str, ...]:
+        """Kinds, attributes, shapes and dtypes of a unit's ops, and how they are connected."""
+        ordered = self.model.get_ordered_ops()
+        own = [_signature(ordered[at]) for at in self.nodes.node_of_op]
+        graph, labels = self.graph, []
+        for group in range(units.n_groups):
+            ops = units.members.row(group).tolist()
+            place = {op: at for at, op in enumerate(ops)}
+            wires = [[place.get(p, -1) for p in graph.predecessors.row(op).tolist()] for op in ops]
+            text = repr([(own[op], wire) for op, wire in zip(ops, wires, strict=True)])
+            labels.append(hashlib.sha256(text.encode()).hexdigest())
+        return tuple(labels)
+
+    def random_inputs(self, rng: np.random.Generator) -> list[HostArray]:
+        """Standard normal values; small integers (valid as token numbers and masks) and bools."""
+        ordered = self.model.get_ordered_ops()
+        values = []
+        for at in self.nodes.parameters:
+            port = ordered[at].output(0)
+            shape, dtype = tuple(port.get_shape()), port.get_element_type().to_dtype()
+            if np.issubdtype(dtype, np.floating):
+                values.append(rng.standard_normal(shape).astype(dtype))
+            elif dtype == np.bool_:
+                values.append(np.ones(shape, dtype))
+            else:
+                values.append(rng.integers(0, 2, shape).astype(dtype))
+        return values
+
+    def from_host(self, array: HostArray) -> NativeTensor:
+        """A tensor that shares the array's memory."""
+        return _openvino().Tensor(np.ascontiguousarray(array), shared_memory=array.ndim > 0)
+
+    def to_host(self, tensor: NativeTensor) -> HostArray:
+        """A copy of a tensor."""
+        return np.array(tensor.data)
+
+    def worker_setup(self, device: Device) -> Callable[[], None]:
+        """Keep the worker of a one-core device on its core; sync inference computes in it."""
+        core = device.options.get("core")
+
+        def pin() -> None:
+            if core is not None and hasattr(os, "sched_setaffinity"):
+                os.sched_setaffinity(0, {int(core)})
+
+        return pin
+
+    def tolerance(self, devices: Sequence[Device]) -> float:
+        """By the coarsest precision among the devices."""
+        hints = [d.options.get("INFERENCE_PRECISION_HINT", "") for d in devices]
+        default = _TOLERANCE["bf16"]
+        return max(_TOLERANCE.get(hint, default) for hint in hints)
+
+    def _whole(self) -> OpSegment:
+        order = tuple(self.graph.topological_order.tolist())
+        return OpSegment(0, order, graph_inputs(self.graph), graph_outputs(self.graph))
+
+    def _profiled(self, device: Device) -> OpenVinoSegment:
+        options = {**device.options, "PERF_COUNT": "YES"}
+        whole = Device(device.name, device.kind, options=options)
+        made = self.compile([self._whole()], [whole])[0]
+        assert isinstance(made, OpenVinoSegment)
+        return made
+
+    def _compile(self, part: Any, segment: OpSegment, device: Device) -> OpenVinoSegment:
+        options = {k: v for k, v in device.options.items() if k not in OWN_OPTIONS}
+        if self.cache_dir is not None:
+            options["CACHE_DIR"] = str(self.cache_dir)
+        try:
+            compiled = self.core.compile_model(part, native_device(device), options)
+        except RuntimeError as error:
+            shown = ", ".join(self.graph.op_names[op] for op in segment.ops[:4])
+            raise RuntimeFailure(
+                f"OpenVINO cannot compile a segment of {len(segment.ops)} ops ({shown}, ...) for "
+                f"'{device.name}': {_last_line(error)}"
+            ) from error
+        return OpenVinoSegment(compiled)
+
+
+@dataclass
+class OpenVinoSegment:
+    """A compiled sub-model."""
+
+    compiled: Any
+
+    def instance(self) -> OpenVinoInstance:
+        """An infer request of its own."""
+        return OpenVinoInstance(self.compiled.create_infer_request(), self.compiled)
+
+
+class OpenVinoInstance:
+    """One infer request. Inputs and outputs are set once where their memory stays the same."""
+
+    def __init__(self, request: Any, compiled: Any) -> None:
+        self.request = request
+        self._bound: list[NativeTensor] = [None] * len(compiled.inputs)
+        self._n_outputs = len(compiled.outputs)
+        static = all(port.get_partial_shape().is_static for port in compiled.outputs)
+        self._outputs: list[NativeTensor] | None = self._fetch() if static else None
+        # The class's own `infer` dispatches on the kind of input; everything is bound already.
+        self._infer = super(type(request), request).infer
+
+    def run(self, inputs: Sequence[NativeTensor]) -> Sequence[NativeTensor]:
+        """Infer in the calling thread."""
+        for index, tensor in enumerate(inputs):
+            if tensor is not self._bound[index]:
+                self.request.set_input_tensor(index, tensor)
+                self._bound[index] = tensor
+        self._infer({}, share_outputs=True, decode_strings=False)
+        return self._fetch() if self._outputs is None else self._outputs
+
+    def _fetch(self) -> list[NativeTensor]:
+        return [self.request.get_output_tensor(index) for index in range(self._n_outputs)]
+
+
+def cpu_devices(precision: str = "f32") -> tuple[Device, ...]:
+    """``cpu`` with all threads, and ``cpu:N``, one thread on the N-th core that we may use."""
+    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    cores = cores or list(range(os.cpu_count() or 1))
+    hint = {"device": "CPU", "INFERENCE_PRECISION_HINT": precision, "NUM_STREAMS": "1"}
+    whole = Device("cpu", "cpu", memory_domain="cpu", options=hint)
+    # Pinning is ours (`worker_setup`): OpenVINO would pin every one-thread model to the same core.
+    one = {**hint, "INFERENCE_NUM_THREADS": "1", "ENABLE_CPU_PINNING": "NO"}
+    single = [
+        Device(f"cpu:{n}", "cpu", memory_domain="cpu", options={**one, "core": str(core)})
+        for n, core in enumerate(cores)
+    ]
+    return (whole, *single)
+
+
+def native_device(device: Device) -> str:
+    """What OpenVINO calls a device."""
+    if "device" in device.options:
+        return device.options["device"]
+    return "CPU" if device.kind == "cpu" else device.name
+
+
+def _key(segment: OpSegment, device: Device) -> tuple[object, ...]:
+    # Which core runs a segment does not change what is compiled.
+    options = tuple(sorted((k, v) for k, v in device.options.items() if k != "core"))
+    ops = tuple(sorted(segment.ops))
+    return (ops, segment.inputs, segment.outputs, native_device(device), options)
+
+
+def _signature(node: Any) -> object:
+    attributes = {k: str(v) for k, v in sorted(node.get_attributes().items())}
+    ports = [(str(p.get_partial_shape()), p.get_element_type().get_type_name()) for p in
+             [*node.inputs(), *node.outputs()]]  # fmt: skip
+    return (node.get_type_name(), sorted(attributes.items()), ports)
+
+
+def _last_line(error: RuntimeError) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1] if lines else "no reason given"
+
+
+def _openvino() -> Any:
+    try:
+        import openvino
+        import openvino.opset13
+    except ImportError:
+        raise MissingExtraError("openvino", "openvino", "the OpenVINO runtime") from None
+    return openvino
