@@ -1,0 +1,321 @@
+"""The workloads of Tarnawski et al. 2020: every method on every workload, resumable.
+
+Tarnawski, Phanishayee, Devanur, Mahajan, Nina Paravecino: "Efficient Algorithms for Device
+Placement of DNN Graph Operators", NeurIPS 2020; data of the repository msr-fiddle/dnn-partitioning
+(MIT licence).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import math
+import multiprocessing
+import sys
+import tarfile
+import time
+import urllib.request
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from placewright.core.problem import Problem
+from placewright.core.solution import Budget
+from placewright.errors import AnswerError, FileFormatError, InputError
+from placewright.files.text import read_json_object, write_text
+from placewright.placers.registry import Placer, make_placer, placer_class, placer_names
+from placewright.readers.tarnawski import read_workload
+from placewright.simulation.evaluator import Evaluator
+
+COMMIT = "b207b6ad27a1407d321f1e028cea96d7f2c90e3e"
+ARCHIVE = f"https://codeload.github.com/msr-fiddle/dnn-partitioning/tar.gz/{COMMIT}"
+# SHA-256 over name and content of the 30 JSON files, in the order of their names.
+DIGEST = "f0e698fc3f38c1a06401a067502d43d40288500ce971168a3bca7a989444547c"
+FORMAT = "placewright.tarnawski/1"
+
+# Folders of the repository -> folders of ours; the reader of results finds either.
+_FOLDERS = {
+    "throughput-inputs": "throughput",
+    "latency-inputs": "latency",
+    "human-experts": "experts",
+}
+# What the authors' PipeDream baseline leaves out of components, by workload (dp.cpp).
+_PIPEDREAM_IGNORED = {"gnmt_inference": "2,40,46", "gnmt_training": "2,40,46"}
+
+
+@dataclass(frozen=True)
+class BenchmarkRow:
+    """One method on one workload.
+
+    Attributes:
+        workload: ``"throughput/LayerGraphs/gnmt_inference"``.
+        method: registry name.
+        value: in ms; None without a placement.
+        bound: the method's own proven lower bound in ms; 0 without one.
+        gap: value / best bound that any method proved for the workload - 1; None without both.
+        status: of the solution, or ``"error"``.
+        seconds: wall-clock seconds of the search, reading left out.
+        peak_memory_bytes: of the process that searched; 0 where the system does not tell.
+        message: what the method said.
+    """
+
+    workload: str
+    method: str
+    value: float | None
+    bound: float
+    gap: float | None
+    status: str
+    seconds: float
+    peak_memory_bytes: int
+    message: str
+
+
+def run_tarnawski_benchmark(
+    data_folder: Path | str,
+    *,
+    methods: Sequence[str] | None = None,
+    workloads: Sequence[str] | None = None,
+    seconds_per_run: float = 60.0,
+    results_path: Path | str,
+    on_row: Callable[[BenchmarkRow], None] = lambda row: None,
+) -> list[BenchmarkRow]:
+    """Run methods on workloads, one process per run, and keep what is done in a file.
+
+    A run that the file already holds for the same seconds is not repeated.
+
+    Args:
+        data_folder: holds ``throughput``, ``latency`` and ``experts`` (or the repository's names).
+        methods: registry names; None is every method that needs no training.
+        workloads: parts of workload names; None is all.
+        seconds_per_run: budget of each run.
+        results_path: JSON file that is read first and written after every run.
+        on_row: called with every row as it is done.
+
+    Returns:
+        All rows that were asked for, by workload and method.
+
+    Raises:
+        InputError: the folder holds no such workload.
+        UnknownNameError: a method is not registered.
+        FileFormatError: the results file is damaged or of another format.
+    """
+    names = list(methods) if methods is not None else untrained_methods()
+    for name in names:
+        placer_class(name)
+    found = find_workloads(data_folder, workloads)
+    store = _Store(Path(results_path), seconds_per_run)
+    for workload, path in found.items():
+        for name in names:
+            known = store.row(workload, name)
+            if known is None:
+                known = _run_apart(workload, path, name, seconds_per_run)
+                if known is not None:
+                    store.add(known)
+            if known is not None:
+                on_row(known)
+    rows = [row for workload in found for name in names if (row := store.row(workload, name))]
+    return _with_gaps(rows)
+
+
+def untrained_methods() -> list[str]:
+    """Registry names of the placers that need no training."""
+    return [name for name in placer_names() if not placer_class(name).needs_training]
+
+
+def find_workloads(data_folder: Path | str, parts: Sequence[str] | None = None) -> dict[str, Path]:
+    """Workload name -> file, throughput first, in the order of the names.
+
+    Raises:
+        InputError: the folder holds no workload whose name contains one of `parts`.
+    """
+    root = Path(data_folder)
+    found: dict[str, Path] = {}
+    for objective in ("throughput", "latency"):
+        folder = _folder(root, objective)
+        for path in sorted(folder.glob("*/*.json")):
+            name = f"{objective}/{path.parent.name}/{path.stem}"
+            if parts is None or any(part in name for part in parts):
+                found[name] = path
+    if not found:
+        wanted = "" if parts is None else f" named like {', '.join(parts)}"
+        raise InputError(
+            f"'{root}' has no workloads{wanted}; it needs throughput/*/*.json or latency/*/*.json "
+            "(placewright bench tarnawski --fetch gets them)"
+        )
+    return found
+
+
+def fetch_workloads(destination: Path | str, *, timeout_seconds: float = 60.0) -> Path:
+    """Download the published workloads, check them, and write them to a folder.
+
+    Returns:
+        `destination`, with ``throughput``, ``latency`` and ``experts`` in it.
+
+    Raises:
+        AnswerError: there is no network, or what came is not what was published.
+    """
+    root = Path(destination)
+    try:
+        with urllib.request.urlopen(ARCHIVE, timeout=timeout_seconds) as response:
+            content = response.read()
+    except OSError as error:
+        raise AnswerError(f"cannot download {ARCHIVE}: {error}") from None
+    files = _workload_files(content)
+    digest = hashlib.sha256(b"".join(name.encode() + files[name] for name in sorted(files)))
+    if digest.hexdigest() != DIGEST:
+        raise AnswerError(
+            f"{ARCHIVE} holds other workloads than were published (SHA-256 {digest.hexdigest()})"
+        )
+    for name in sorted(files):
+        target = root / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(files[name])
+    return root
+
+
+def _workload_files(content: bytes) -> dict[str, bytes]:
+    """Our path -> content of the JSON files in an archive of the repository."""
+    files: dict[str, bytes] = {}
+    try:
+        with tarfile.open(fileobj=io.BytesIO(content), mode="r:gz") as archive:
+            for member in archive:
+                _, *parts = Path(member.name).parts
+                if len(parts) < 2 or parts[0] not in _FOLDERS or ".." in parts:
+                    continue
+                stream = archive.extractfile(member) if member.name.endswith(".json") else None
+                if stream is not None:
+                    files["/".join([_FOLDERS[parts[0]], *parts[1:]])] = stream.read()
+    except tarfile.TarError as error:
+        raise AnswerError(f"what was downloaded is no archive: {error}") from None
+    return files
+
+
+def _folder(root: Path, name: str) -> Path:
+    """A folder by our name or the repository's."""
+    theirs = next(key for key, ours in _FOLDERS.items() if ours == name)
+    return root / theirs if (root / theirs).is_dir() else root / name
+
+
+def _run_apart(workload: str, path: Path, method: str, seconds: float) -> BenchmarkRow | None:
+    """One run in a process of its own, so that its peak memory is its own."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:
+        return pool.submit(run_one, workload, str(path), method, seconds).result()
+
+
+def run_one(workload: str, path: str, method: str, seconds: float) -> BenchmarkRow | None:
+    """One method on one workload in this process; None where the method is not defined for it."""
+    is_throughput = workload.startswith("throughput")
+    problem = read_workload(path, objective="throughput" if is_throughput else "latency")
+    settings = _settings(method, Path(path))
+    if settings is None:
+        return None
+    placer = make_placer(method, settings)
+    if placer.supports(problem):
+        return None
+    return _row(workload, placer, problem, seconds)
+
+
+def _row(workload: str, placer: Placer, problem: Problem, seconds: float) -> BenchmarkRow:
+    start = time.perf_counter()
+    evaluator = Evaluator(problem, Budget(seconds=seconds))
+    try:
+        solution = placer.place(problem, evaluator, np.random.default_rng(0))
+        value = solution.value if math.isfinite(solution.value) else None
+        bound, status, message = solution.lower_bound, str(solution.status), solution.message
+    except (InputError, AnswerError) as error:
+        value, bound, status, message = None, 0.0, "error", str(error)
+    return BenchmarkRow(
+        workload,
+        placer.name,
+        value,
+        bound if math.isfinite(bound) else 0.0,
+        None,
+        status,
+        time.perf_counter() - start,
+        _peak_memory(),
+        message,
+    )
+
+
+def _settings(method: str, path: Path) -> dict[str, str] | None:
+    """Hyperparameters of a method on a workload; None where it has nothing to go by."""
+    if method == "pipedream" and path.stem in _PIPEDREAM_IGNORED:
+        return {"ignored": _PIPEDREAM_IGNORED[path.stem]}
+    if method == "expert":
+        if path.parent.name != "LayerGraphs":
+            return None
+        folder = _folder(path.parents[2], "experts")
+        for stem in (path.stem, path.stem.replace("training", "inference")):
+            file = folder / f"{stem}_expert.json"
+            if file.exists():
+                return {"file": str(file)}
+        return None
+    return {}
+
+
+def _peak_memory() -> int:
+    """Largest resident set of this process so far, in bytes; 0 where the system does not tell."""
+    try:
+        import resource
+    except ImportError:
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak) * (1 if sys.platform == "darwin" else 1024)
+
+
+class _Store:
+    """Rows in a JSON file."""
+
+    def __init__(self, path: Path, seconds_per_run: float) -> None:
+        self._path, self._seconds = path, seconds_per_run
+        self._rows: dict[tuple[str, str], BenchmarkRow] = {}
+        if path.exists():
+            self._read()
+
+    def row(self, workload: str, method: str) -> BenchmarkRow | None:
+        """A row that is done, else None."""
+        return self._rows.get((workload, method))
+
+    def add(self, row: BenchmarkRow) -> None:
+        """Keep a row and write the file."""
+        self._rows[row.workload, row.method] = row
+        document = {
+            "format": FORMAT,
+            "seconds_per_run": self._seconds,
+            "rows": [asdict(row) for row in self._rows.values()],
+        }
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        write_text(self._path, json.dumps(document, indent=1) + "\n")
+
+    def _read(self) -> None:
+        document: dict[str, Any] = read_json_object(self._path)
+        if document.get("format") != FORMAT:
+            raise FileFormatError(
+                f"results '{self._path}' have format {document.get('format')!r}, expected {FORMAT}"
+            )
+        if document.get("seconds_per_run") != self._seconds:
+            return  # runs of another budget are not comparable: begin again
+        try:
+            rows = [BenchmarkRow(**row) for row in document["rows"]]
+        except (KeyError, TypeError) as error:
+            raise FileFormatError(f"results '{self._path}' are damaged: {error}") from None
+        self._rows = {(row.workload, row.method): row for row in rows}
+
+
+def _with_gaps(rows: list[BenchmarkRow]) -> list[BenchmarkRow]:
+    """Every row's gap against the best bound that any method proved for the workload."""
+    best: dict[str, float] = {}
+    for row in rows:
+        best[row.workload] = max(best.get(row.workload, 0.0), row.bound)
+    result: list[BenchmarkRow] = []
+    for row in rows:
+        bound = best[row.workload]
+        gap = None if row.value is None or bound <= 0 else max(0.0, row.value / bound - 1.0)
+        result.append(BenchmarkRow(**{**asdict(row), "gap": gap}))
+    return result
