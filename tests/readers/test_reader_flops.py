@@ -147,6 +147,20 @@ class TestFx:
         assert self.counts(lambda x: x.mean((2, 3)), image)["mean"] == 200
         assert self.counts(lambda x: x.transpose(1, 2) + 1, image) == {"transpose": 0, "add": 200}
 
+    def test_recurrent_layers(self) -> None:
+        from placewright.readers.torch_export import functional_program, graph_of_program
+
+        nn = self.torch.nn
+        cases = [  # the first layer reads 3 values, the second both directions of the first
+            (nn.LSTM(3, 4, 2, bidirectional=True, batch_first=True), flops.lstm, (2, 7, 3)),
+            (nn.GRU(3, 4, 2, bidirectional=True), flops.gru, (7, 2, 3)),
+            (nn.RNN(3, 4, 2, bidirectional=True), flops.rnn, (7, 2, 3)),
+        ]
+        for layer, count, shape in cases:
+            program = functional_program(layer.eval(), (self.torch.ones(*shape),))
+            expected = 2 * (count(2, 7, 3, 4) + count(2, 7, 8, 4))
+            assert graph_of_program(program).op_flops.max() == expected
+
     def test_a_convolution_s_gradient_costs_its_forward_pass_twice(self) -> None:
         torch = self.torch
 

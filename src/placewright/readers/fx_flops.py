@@ -150,17 +150,18 @@ def _batch_normalisation(node: Node) -> float:
     return flops.batch_normalisation(_output(node))
 
 
-def _lstm(node: Node) -> float:
-    """Arguments: x, (h, c), weights, bias, layers, dropout, train, both ways, batch first."""
-    x = _input(node, 0)
-    hidden = _input(node, 1)[-1]
-    layers, directions = int(_argument(node, 4) or 1), 2 if _argument(node, 7) else 1
-    batch_first = bool(_argument(node, 8))
-    batch, steps = (x[0], x[1]) if batch_first else (x[1], x[0])
-    first = flops.lstm(batch, steps, x[2], hidden)
-    return directions * (
-        first + (layers - 1) * flops.lstm(batch, steps, directions * hidden, hidden)
-    )
+def _recurrent(count: Callable[[int, int, int, int], float]) -> Callable[[Node], float]:
+    """Arguments: x, state(s), weights, bias, layers, dropout, train, both ways, batch first."""
+
+    def of_node(node: Node) -> float:
+        x, hidden = _input(node, 0), _input(node, 1)[-1]
+        layers, directions = int(_argument(node, 4) or 1), 2 if _argument(node, 7) else 1
+        batch, steps = (x[0], x[1]) if _argument(node, 8) else (x[1], x[0])
+        first = count(batch, steps, x[2], hidden)
+        upper = count(batch, steps, directions * hidden, hidden)
+        return directions * (first + (layers - 1) * upper)
+
+    return of_node
 
 
 _SPECIAL: Mapping[str, Callable[[Node], float]] = {
@@ -212,7 +213,9 @@ _SPECIAL: Mapping[str, Callable[[Node], float]] = {
         _normalisation_backward,
     ),
     **dict.fromkeys(("batch_norm", "_native_batch_norm_legit_no_training"), _batch_normalisation),
-    "lstm": _lstm,
+    "lstm": _recurrent(flops.lstm),
+    "gru": _recurrent(flops.gru),
+    **dict.fromkeys(("rnn_tanh", "rnn_relu"), _recurrent(flops.rnn)),
 }
 
 _REDUCTIONS = frozenset(
