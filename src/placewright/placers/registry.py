@@ -16,13 +16,20 @@ from placewright.simulation.evaluator import Evaluator
 
 # Name -> "module:class" under placewright.placers; one line per placer.
 REGISTRY: dict[str, str] = {
+    "cem": "cem:Cem",
     "dpl": "dpl:Dpl",
     "expert": "expert:Expert",
     "greedy": "greedy:Greedy",
+    "grouper-placer": "learned.grouper_placer:GrouperPlacer",
+    "hierarchical": "learned.hierarchical:Hierarchical",
+    "hsdag": "learned.hsdag:Hsdag",
     "ideal-dp": "ideal_dp:IdealDp",
     "latency-ip": "latency_ip:LatencyIp",
     "maxload-ip": "maxload_ip:MaxloadIp",
     "pipedream": "pipedream:Pipedream",
+    "placeto": "learned.placeto:Placeto",
+    "post": "learned.post:Post",
+    "seq2seq": "learned.seq2seq:Seq2Seq",
 }
 
 

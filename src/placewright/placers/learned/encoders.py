@@ -1,0 +1,174 @@
+"""Networks that more than one system uses: the attentional decoder, small perceptrons."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+
+from placewright.placers.learned.sampling import chosen, entropy, masked_log_softmax, sample
+
+
+@dataclass(frozen=True)
+class Logits:
+    """How scores become logits: ``constant * tanh(score / temperature)``, or plain scores.
+
+    Attributes:
+        constant: C; 0 leaves out the tanh and only divides.
+        temperature: T > 0.
+    """
+
+    constant: float = 5.0
+    temperature: float = 10.0
+
+    def __call__(self, scores: Tensor) -> Tensor:
+        """Logits of the same shape."""
+        if self.constant == 0:
+            return scores / self.temperature
+        return self.constant * torch.tanh(scores / self.temperature)
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """Devices of each group with what learning needs.
+
+    Attributes:
+        actions: shape (samples, groups), int64.
+        log_probability: of each whole sample, shape (samples,).
+        entropy: mean over groups, shape (samples,).
+    """
+
+    actions: Tensor
+    log_probability: Tensor
+    entropy: Tensor
+
+
+class AttentionalDecoder(nn.Module):
+    """Recurrent encoder over groups, decoder with additive attention, one device per step.
+
+    The decoder reads the embedding of the previous group's device (a learned "go" at first); its
+    state queries the encoder's memory, v . tanh(W1 memory + W2 state); the logits come from
+    [state; context]. Sampling runs step by step; scoring runs all steps at once.
+    """
+
+    def __init__(
+        self,
+        n_inputs: int,
+        n_devices: int,
+        hidden: int,
+        *,
+        bidirectional: bool = False,
+        cell: str = "lstm",
+    ) -> None:
+        super().__init__()
+        recurrent = nn.GRU if cell == "gru" else nn.LSTM
+        self.is_lstm = cell != "gru"
+        width = hidden // 2 if bidirectional else hidden
+        self.encoder = recurrent(n_inputs, width, batch_first=True, bidirectional=bidirectional)
+        self.decoder = recurrent(hidden, hidden, batch_first=True)
+        self.device_embedding = nn.Embedding(n_devices + 1, hidden)  # the last one is "go"
+        self.memory_projection = nn.Linear(hidden, hidden, bias=False)
+        self.query_projection = nn.Linear(hidden, hidden, bias=False)
+        self.score = nn.Linear(hidden, 1, bias=False)
+        self.output = nn.Linear(2 * hidden, n_devices)
+        self.n_devices = n_devices
+        self.bidirectional = bidirectional
+
+    def encode(self, groups: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Memory (batch, groups, hidden) and first state, from (batch, groups, inputs)."""
+        memory, final = self.encoder(groups)
+        states = final if self.is_lstm else (final,)
+        if self.bidirectional:  # (2, batch, hidden / 2) -> (1, batch, hidden)
+            states = tuple(torch.cat([s[0], s[1]], dim=-1).unsqueeze(0) for s in states)
+        return memory, tuple(states)
+
+    def attend(self, states: Tensor, memory: Tensor) -> Tensor:
+        """Scores of devices from decoder states (batch, steps, hidden): (batch, steps, devices)."""
+        keys = self.memory_projection(memory).unsqueeze(1)  # (batch, 1, groups, hidden)
+        queries = self.query_projection(states).unsqueeze(2)  # (batch, steps, 1, hidden)
+        weights = torch.softmax(self.score(torch.tanh(keys + queries)).squeeze(-1), dim=-1)
+        context = weights @ memory  # (batch, steps, hidden)
+        scores: Tensor = self.output(torch.cat([states, context], dim=-1))
+        return scores
+
+    @torch.no_grad()
+    def draw(
+        self,
+        groups: Tensor,
+        allowed: Tensor,
+        samples: int,
+        logits: Logits,
+        generator: torch.Generator,
+        noise: Tensor | None = None,
+    ) -> Tensor:
+        """Sample devices, shape (samples, groups), int64.
+
+        Args:
+            groups: inputs, shape (1, groups, inputs) or (samples, groups, inputs).
+            allowed: bool, shape (groups, devices) or (samples, groups, devices).
+            samples: how many.
+            logits: how scores become logits.
+            generator: of the samples.
+            noise: added to the logits in units of their root mean square over devices, shape
+                (samples, groups, devices).
+        """
+        memory, state = self.encode(groups)
+        memory = memory.expand(samples, -1, -1)
+        state = tuple(s.expand(-1, samples, -1).contiguous() for s in state)
+        keys = self.memory_projection(memory)  # (samples, groups, hidden)
+        previous = torch.full((samples,), self.n_devices)
+        actions = torch.empty((samples, groups.shape[1]), dtype=torch.int64)
+        mask = allowed.expand(samples, -1, -1)
+        for step in range(groups.shape[1]):
+            inputs = self.device_embedding(previous).unsqueeze(1)  # (samples, 1, hidden)
+            out, after = self.decoder(inputs, state if self.is_lstm else state[0])
+            state = after if self.is_lstm else (after,)
+            query = self.query_projection(out)  # (samples, 1, hidden)
+            weights = torch.softmax(self.score(torch.tanh(keys + query)).squeeze(-1), dim=-1)
+            context = weights.unsqueeze(1) @ memory  # (samples, 1, hidden)
+            value = logits(self.output(torch.cat([out, context], dim=-1)).squeeze(1))
+            if noise is not None:
+                value = value + noise[:, step] * _size(value)
+            previous = sample(masked_log_softmax(value, mask[:, step]), generator)
+            actions[:, step] = previous
+        return actions
+
+    def score_actions(
+        self,
+        groups: Tensor,
+        allowed: Tensor,
+        actions: Tensor,
+        logits: Logits,
+        noise: Tensor | None = None,
+    ) -> Decoded:
+        """Log-probability of given actions (samples, groups), all steps at once."""
+        samples = len(actions)
+        memory, state = self.encode(groups)
+        memory = memory.expand(samples, -1, -1)
+        state = tuple(s.expand(-1, samples, -1).contiguous() for s in state)
+        go = torch.full((samples, 1), self.n_devices)
+        previous = torch.cat([go, actions[:, :-1]], dim=1)  # (samples, groups)
+        states, _ = self.decoder(
+            self.device_embedding(previous), state if self.is_lstm else state[0]
+        )
+        value = logits(self.attend(states, memory))  # (samples, groups, devices)
+        if noise is not None:
+            value = value + noise * _size(value)
+        log_p = masked_log_softmax(value, allowed)
+        return Decoded(actions, chosen(log_p, actions).sum(1), entropy(log_p).mean(1))
+
+
+def _size(logits: Tensor) -> Tensor:
+    return logits.detach().square().mean(dim=-1, keepdim=True).sqrt()
+
+
+def perceptron(*widths: int) -> nn.Sequential:
+    """Linear layers of the given widths with ReLU between them."""
+    layers: list[nn.Module] = []
+    for index, (inputs, outputs) in enumerate(pairwise(widths)):
+        if index:
+            layers.append(nn.ReLU())
+        layers.append(nn.Linear(inputs, outputs))
+    return nn.Sequential(*layers)

@@ -1,0 +1,74 @@
+"""What a jointly trained grouper and placer see: rows per op, and rows per sampled group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.grouping import Grouping
+from placewright.core.problem import Problem
+from placewright.placers.learned.features import (
+    group_edges,
+    kind_counts,
+    kind_vocabulary,
+    output_shapes,
+)
+
+ADJACENCY_SLOTS = 10
+
+
+@dataclass(frozen=True, eq=False)
+class NodeRows:
+    """Features of what the grouper groups (units, or colocation classes).
+
+    Attributes:
+        kinds: kind counts, shape (n_nodes, n_kinds).
+        shapes: padded output shapes, shape (n_nodes, 25), -1 pads.
+        neighbours: topological distance / n_nodes to the first consumers (positive) and producers
+            (negative), 0 pads, shape (n_nodes, 2 * ADJACENCY_SLOTS).
+        edges: distinct edges between nodes, shape (2, n_edges).
+    """
+
+    kinds: FloatArray
+    shapes: FloatArray
+    neighbours: FloatArray
+    edges: IntArray
+
+    @classmethod
+    def of(cls, problem: Problem, nodes: Grouping) -> NodeRows:
+        """Features of the nodes that `nodes` groups a problem's units into."""
+        edges, _ = group_edges(problem, nodes)
+        slots = np.zeros((nodes.n_groups, 2, ADJACENCY_SLOTS))
+        used = np.zeros((nodes.n_groups, 2), dtype=np.int64)
+        for producer, consumer in edges.T.tolist():
+            for here, there, side in ((producer, consumer, 0), (consumer, producer, 1)):
+                if used[here, side] < ADJACENCY_SLOTS:
+                    slots[here, side, used[here, side]] = (there - here) / nodes.n_groups
+                    used[here, side] += 1
+        return cls(
+            kind_counts(problem, nodes, kind_vocabulary(problem)),
+            output_shapes(problem, nodes),
+            slots.reshape(nodes.n_groups, -1),  # (nodes, out ++ in)
+            edges,
+        )
+
+    def for_grouper(self) -> FloatArray:
+        """Input of the grouper, shape (n_nodes, n_kinds + 25 + 2 * ADJACENCY_SLOTS)."""
+        return np.concatenate([self.kinds, self.shapes, self.neighbours], axis=1)
+
+    def for_placer(self, group_of: IntArray, n_groups: int) -> FloatArray:
+        """Rows of sampled groups, shape (n_groups, n_kinds + 25 + 2 * n_groups).
+
+        Kind counts, summed output shapes, and edges to and from each other group; each row divided
+        by its maximum + 1.
+        """
+        kinds = np.zeros((n_groups, self.kinds.shape[1]))
+        shapes = np.zeros((n_groups, self.shapes.shape[1]))
+        np.add.at(kinds, group_of, self.kinds)
+        np.add.at(shapes, group_of, np.maximum(self.shapes, 0.0))
+        adjacency = np.zeros((n_groups, n_groups))
+        np.add.at(adjacency, (group_of[self.edges[0]], group_of[self.edges[1]]), 1.0)
+        rows = np.concatenate([adjacency, adjacency.T, kinds, shapes], axis=1)
+        return np.asarray(rows / (rows.max(axis=1, keepdims=True) + 1.0))

@@ -1,0 +1,312 @@
+"""Placeto: state, network, REINFORCE, from top to bottom (see `Placeto`)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from scipy.sparse.csgraph import dijkstra
+from torch import Tensor, nn
+
+from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.core.placement import Placement
+from placewright.core.problem import Problem
+from placewright.errors import BudgetSpent
+from placewright.placers.learned.baselines import PerStepAverage
+from placewright.placers.learned.encoders import perceptron
+from placewright.placers.learned.features import (
+    group_adjacency,
+    group_output_bytes,
+    group_seconds,
+    levels,
+)
+from placewright.placers.learned.grouping import ActionSpace, colocation_grouping, neighbour_merge
+from placewright.placers.learned.monitoring import EarlyStop, scalars_to
+from placewright.placers.learned.returns import discounted, reference_value, relative_times
+from placewright.placers.learned.sampling import (
+    as_array,
+    chosen,
+    entropy,
+    masked_log_softmax,
+    sample,
+    torch_scope,
+)
+from placewright.simulation.evaluator import Evaluator
+
+if TYPE_CHECKING:
+    from placewright.placers.learned.placeto import Placeto
+
+
+@dataclass(frozen=True, eq=False)
+class PlacetoGraph:
+    """The fixed part of the state of one problem, all over n groups in topological order.
+
+    Attributes:
+        space: groups and their devices.
+        adjacency: 1 where a row feeds a column, shape (n, n).
+        ancestors, descendants, parallel: 1 where the column is one of the row's, shape (n, n).
+        fixed: cost per device and output bytes, each by its maximum, shape (n, n_devices + 1).
+        starts: placement of all units -> start seconds of each group, shape (n,).
+    """
+
+    space: ActionSpace
+    adjacency: Tensor
+    ancestors: Tensor
+    descendants: Tensor
+    parallel: Tensor
+    fixed: FloatArray
+    starts: Callable[[IntArray], FloatArray]
+
+    @classmethod
+    def of(cls, problem: Problem, settings: Placeto, evaluator: Evaluator) -> PlacetoGraph:
+        """Group a problem and look up what does not change."""
+        grouping = neighbour_merge(problem, colocation_grouping(problem), settings.groups)
+        space = ActionSpace(problem, grouping)
+        links = (group_adjacency(problem, grouping) > 0).astype(np.float32)
+        reach = np.isfinite(dijkstra(links, unweighted=True))
+        np.fill_diagonal(reach, False)
+        rest = ~(reach | reach.T)
+        np.fill_diagonal(rest, False)
+        seconds = group_seconds(problem, grouping)
+        seconds = np.where(np.isfinite(seconds), seconds, 0.0)
+        columns = [seconds, group_output_bytes(problem, grouping)[:, None]]
+        return cls(
+            space,
+            torch.tensor(links),
+            _float(reach.T),
+            _float(reach),
+            _float(rest),
+            np.concatenate([column / max(column.max(), 1e-30) for column in columns], axis=1),
+            lambda device_of: start_seconds(space, evaluator, device_of),
+        )
+
+    def features(self, devices: IntArray, current: int, done: BoolArray) -> FloatArray:
+        """State rows: costs, bytes, done, is-current, start time, device; shape (n, d).
+
+        Start times are shifted by the current node's and divided by their largest magnitude.
+        """
+        n, n_devices = self.space.allowed.shape
+        start = self.starts(self.space.expand(devices))
+        start = start - start[current]
+        start = start / max(np.abs(start).max(), 1e-30)
+        is_current = np.arange(n) == current
+        one_hot = devices[:, None] == np.arange(n_devices)
+        return np.column_stack([self.fixed, done, is_current, start, one_hot]).astype(np.float32)
+
+
+def start_seconds(space: ActionSpace, evaluator: Evaluator, device_of: IntArray) -> FloatArray:
+    """When each group's first unit starts: simulated, or by longest path outside `event`."""
+    problem = space.problem
+    if problem.execution_model == "event":
+        begin = evaluator.simulator.timeline(Placement.of(device_of)).start
+    else:
+        seconds = problem.costs.seconds[np.arange(problem.n_units), device_of]
+        graph = problem.unit_graph
+        begin = levels(graph.successors, graph.topological_order, seconds)
+    first = np.full(space.n_groups, np.inf)
+    np.minimum.at(first, space.grouping.group_of, begin)
+    return np.where(np.isfinite(first), first, 0.0)
+
+
+class PlacetoPolicy(nn.Module):
+    """Message passing both ways, three aggregations, classifier for the current node."""
+
+    def __init__(self, n_devices: int, rounds: int) -> None:
+        super().__init__()
+        d = 4 + 2 * n_devices
+        self.n_devices, self.rounds = n_devices, rounds
+        self.transform = perceptron(d, d, d, d)
+        self.messages = nn.ModuleList(perceptron(d, d, d) for _ in range(2))
+        self.updates = nn.ModuleList(perceptron(d, d, d) for _ in range(2))
+        self.gathers = nn.ModuleList(perceptron(2 * d, 2 * d, 2 * d) for _ in range(3))
+        self.summaries = nn.ModuleList(perceptron(2 * d, 2 * d, 2 * d) for _ in range(3))
+        self.classifier = perceptron(8 * d, 16 * d, 8 * d, n_devices)
+
+    def forward(self, graph: PlacetoGraph, features: Tensor, current: Tensor) -> Tensor:
+        """Logits of the current node's device.
+
+        Args:
+            graph: the fixed part.
+            features: shape (batch, n, d).
+            current: node of each state, shape (batch,).
+        """
+        own = self.transform(features)  # (batch, n, d)
+        passed = []
+        for side, links in enumerate((graph.adjacency.T, graph.adjacency)):
+            has_neighbour = (links.sum(dim=1) > 0).float()[:, None]  # (n, 1)
+            x = own
+            for _ in range(self.rounds):
+                x = has_neighbour * self.updates[side](links @ self.messages[side](x)) + own
+            passed.append(x)
+        both = torch.cat(passed, dim=-1)  # (batch, n, 2 d)
+        parts = [both[torch.arange(len(current)), current]]  # (batch, 2 d)
+        for index, relation in enumerate((graph.ancestors, graph.descendants, graph.parallel)):
+            weights = relation[current].unsqueeze(1)  # (batch, 1, n)
+            total = (weights @ self.gathers[index](both)).squeeze(1)
+            parts.append(self.summaries[index](total))
+        logits: Tensor = self.classifier(torch.cat(parts, dim=-1))  # (batch, devices)
+        return logits
+
+
+@dataclass(frozen=True, eq=False)
+class Episode:
+    """What one episode of all workers leaves for learning; T = groups, W = workers.
+
+    Attributes:
+        features: shape (T, W, n, d).
+        actions: shape (T, W).
+        rewards: shape (T, W).
+    """
+
+    features: Tensor
+    actions: Tensor
+    rewards: FloatArray
+
+
+def run_episode(
+    policy: PlacetoPolicy,
+    graph: PlacetoGraph,
+    evaluator: Evaluator,
+    devices: IntArray,
+    generator: torch.Generator,
+) -> Episode:
+    """Visit every node once from first placements `devices` (workers, n); each step is timed."""
+    n_workers, n = devices.shape
+    reference = reference_value(graph.space.problem)
+    allowed = torch.tensor(graph.space.allowed)
+    before = _times(evaluator, graph.space.expand(devices), reference)
+    kept, actions, rewards = [], [], []
+    for node in range(n):
+        done = np.arange(n) < node
+        state = torch.tensor(np.stack([graph.features(row, node, done) for row in devices]))
+        current = torch.full((n_workers,), node)
+        with torch.no_grad():
+            log_p = masked_log_softmax(policy(graph, state, current), allowed[node])
+        action = sample(log_p, generator)
+        devices = devices.copy()
+        devices[:, node] = as_array(action)
+        after = _times(evaluator, graph.space.expand(devices), reference)
+        kept.append(state)
+        actions.append(action)
+        rewards.append(before - after)
+        before = after
+    return Episode(torch.stack(kept), torch.stack(actions), np.stack(rewards))
+
+
+def greedy_placement(policy: PlacetoPolicy, graph: PlacetoGraph) -> IntArray:
+    """Argmax actions through one episode without a query; devices of all units."""
+    devices = graph.space.allowed.argmax(axis=1)
+    for node in range(len(devices)):
+        state = graph.features(devices, node, np.arange(len(devices)) < node)
+        with torch.no_grad():
+            logits = policy(graph, torch.tensor(state)[None], torch.tensor([node]))[0]
+        allowed = torch.tensor(graph.space.allowed[node])
+        devices[node] = int(masked_log_softmax(logits, allowed).argmax())
+    return graph.space.expand(devices)
+
+
+def update(
+    policy: PlacetoPolicy,
+    graph: PlacetoGraph,
+    episode: Episode,
+    baseline: PerStepAverage,
+    entropy_weight: float,
+) -> tuple[Tensor, float]:
+    """REINFORCE loss with entropy bonus, gradients summed over workers; the mean entropy."""
+    returns = discounted(episode.rewards, 1.0)  # (T, W)
+    advantage = returns - baseline.value(len(returns))[:, None]
+    baseline.update(returns.mean(axis=1))
+    steps, workers = episode.actions.shape
+    states = episode.features.flatten(0, 1)  # (T * W, n, d)
+    current = torch.arange(steps).repeat_interleave(workers)
+    allowed = torch.tensor(graph.space.allowed)[current]
+    log_p = masked_log_softmax(policy(graph, states, current), allowed)
+    weights = torch.tensor(advantage, dtype=torch.float32).flatten()
+    spread = entropy(log_p)
+    score = weights * chosen(log_p, episode.actions.flatten()) + entropy_weight * spread
+    return -score.sum() / steps, spread.mean().item()
+
+
+def learn(
+    settings: Placeto, problem: Problem, evaluator: Evaluator, rng: np.random.Generator
+) -> PlacetoPolicy:
+    """Learn on one problem until the budget ends (`BudgetSpent`) or patience is lost."""
+    stop, baseline = EarlyStop(settings.patience), PerStepAverage(settings.baseline_window)
+    with torch_scope(rng) as generator, scalars_to(settings.tensorboard) as scalars:
+        policy = PlacetoPolicy(problem.n_devices, settings.rounds)
+        graph = PlacetoGraph.of(problem, settings, evaluator)
+        if settings.policy:
+            load_weights(policy, settings.policy)
+            evaluator.evaluate(greedy_placement(policy, graph))
+        optimiser = torch.optim.Adam(policy.parameters(), lr=settings.learning_rate)
+        queries = settings.workers * (graph.space.n_groups + 1)
+        n_updates = (evaluator.budget.evaluations or settings.horizon * queries) / queries
+        episode_number = 0
+        while not stop(evaluator.best_value, evaluator.evaluations):
+            left = max(0.0, 1.0 - episode_number / n_updates)  # falls from 1 to 0
+            first = first_placements(settings, graph, rng)
+            episode = run_episode(policy, graph, evaluator, first, generator)
+            rate = settings.last_learning_rate
+            rate += left * (settings.learning_rate - settings.last_learning_rate)
+            optimiser.param_groups[0]["lr"] = rate
+            weight = settings.entropy_weight * left
+            loss, spread = update(policy, graph, episode, baseline, weight)
+            optimiser.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            nn.utils.clip_grad_norm_(policy.parameters(), settings.clip_norm)
+            optimiser.step()
+            episode_number += 1
+            gain = float(episode.rewards.sum(axis=0).mean())
+            scalars(
+                evaluator.evaluations,
+                best=evaluator.best_value,
+                gain=gain,
+                loss=loss.item(),
+                entropy=spread,
+            )
+    return policy
+
+
+def first_placements(settings: Placeto, graph: PlacetoGraph, rng: np.random.Generator) -> IntArray:
+    """First placement of each worker's episode, shape (workers, n)."""
+    allowed = graph.space.allowed
+    if settings.initial == "zero":
+        return np.tile(allowed.argmax(axis=1), (settings.workers, 1))
+    draws = np.where(allowed, rng.random((settings.workers, *allowed.shape)), -1.0)
+    first: IntArray = draws.argmax(axis=2)
+    return first
+
+
+def load_weights(policy: PlacetoPolicy, path: str) -> None:
+    """Take the parameters of a policy file.
+
+    Raises:
+        FileFormatError: the file is unusable, or its policy has another number of devices.
+    """
+    from placewright.errors import FileFormatError
+    from placewright.placers.learned.checkpoint import load_checkpoint
+
+    checkpoint = load_checkpoint(path, "placeto")
+    trained = int(checkpoint.metadata["n_devices"])
+    if trained != policy.n_devices or int(checkpoint.metadata["rounds"]) != policy.rounds:
+        raise FileFormatError(
+            f"policy '{path}' is for {trained} devices and {checkpoint.metadata['rounds']} rounds, "
+            f"not {policy.n_devices} and {policy.rounds}; train one for them"
+        )
+    policy.load_state_dict(
+        {name: checkpoint.tensors[f"policy.{name}"] for name in policy.state_dict()}
+    )
+
+
+def _times(evaluator: Evaluator, placements: IntArray, reference: float) -> FloatArray:
+    values = evaluator.evaluate_many(placements)
+    if len(values) < len(placements):
+        raise BudgetSpent
+    return relative_times(values, reference)
+
+
+def _float(matrix: BoolArray) -> Tensor:
+    return torch.tensor(matrix.astype(np.float32))

@@ -1,0 +1,68 @@
+"""Placeto over a family of graphs: one policy, a per-step baseline for each graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from placewright.core.problem import Problem
+from placewright.errors import InputError
+from placewright.placers.learned.baselines import PerStepAverage
+from placewright.placers.learned.placeto_learner import (
+    PlacetoGraph,
+    PlacetoPolicy,
+    first_placements,
+    run_episode,
+    update,
+)
+from placewright.placers.learned.training import EpisodeResult
+from placewright.simulation.evaluator import Evaluator
+
+if TYPE_CHECKING:
+    from placewright.placers.learned.placeto import Placeto
+
+
+class PlacetoTrainee:
+    """See `training.Trainee`."""
+
+    def __init__(self, settings: Placeto, problems: Sequence[Problem]) -> None:
+        self.settings = settings
+        self.policy = PlacetoPolicy(problems[0].n_devices, settings.rounds)
+        self.learning_rate = settings.learning_rate
+        self.metadata: Mapping[str, Any] = {
+            "n_devices": problems[0].n_devices,
+            "rounds": settings.rounds,
+        }
+        self._evaluators = [Evaluator(problem) for problem in problems]
+        self._graphs = [
+            PlacetoGraph.of(problem, settings, evaluator)
+            for problem, evaluator in zip(problems, self._evaluators, strict=True)
+        ]
+        self._baselines = [PerStepAverage(settings.baseline_window) for _ in problems]
+
+    def episode(self, graph: int, progress: float, generator: torch.Generator) -> EpisodeResult:
+        """Visit every node of one graph once."""
+        evaluator, state = self._evaluators[graph], self._graphs[graph]
+        before = evaluator.evaluations
+        rng = np.random.default_rng(int(torch.randint(2**31, (1,), generator=generator)))
+        first = first_placements(self.settings, state, rng)
+        episode = run_episode(self.policy, state, evaluator, first, generator)
+        weight = self.settings.entropy_weight * (1.0 - progress)
+        loss, _ = update(self.policy, state, episode, self._baselines[graph], weight)
+        gain = float(episode.rewards.sum(axis=0).mean())
+        return EpisodeResult(loss, -gain, evaluator.evaluations - before)
+
+
+def trainee(settings: Placeto, problems: Sequence[Problem]) -> PlacetoTrainee:
+    """A policy for graphs on the same number of devices.
+
+    Raises:
+        InputError: the problems differ in their number of devices.
+    """
+    counts = sorted({problem.n_devices for problem in problems})
+    if len(counts) > 1:
+        raise InputError(f"placeto trains for one number of devices, got graphs with {counts}")
+    return PlacetoTrainee(settings, problems)

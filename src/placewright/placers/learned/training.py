@@ -1,0 +1,183 @@
+"""Training one policy over many graphs, for the placers whose networks carry over.
+
+`placeto` and `hsdag` learn as they do on one problem, episode after episode over the graphs in
+turn, with a baseline of its own for each; `zero-shot` exists for this only. The others cannot: the
+parameters of `post` are the groups of one graph, and the adjacency columns of `seq2seq`,
+`hierarchical` and `grouper-placer` are those of one graph.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from placewright.core.problem import Problem
+from placewright.errors import FileFormatError, InputError
+from placewright.placers.learned.extra import require_packages
+from placewright.placers.learned.monitoring import scalars_to
+from placewright.placers.registry import make_placer
+
+# Placer -> module with `trainee(settings, problems)`.
+TRAINABLE: dict[str, str] = {
+    "hsdag": "placewright.placers.learned.hsdag_training",
+    "placeto": "placewright.placers.learned.placeto_training",
+    "zero-shot": "placewright.placers.learned.zero_shot_training",
+}
+
+Report = Callable[[float, str], None]
+
+
+@dataclass(frozen=True)
+class EpisodeResult:
+    """What one training episode gives.
+
+    Attributes:
+        loss: scalar tensor to descend.
+        mean_time: of the episode's placements, over the graph's reference time.
+        queries: placements that were timed.
+    """
+
+    loss: Any
+    mean_time: float
+    queries: int
+
+
+class Trainee(Protocol):
+    """A policy that learns from episodes on several graphs.
+
+    Attributes:
+        policy: a torch module.
+        metadata: JSON values that its placer needs to build the network again.
+        learning_rate: of Adam.
+    """
+
+    policy: Any
+    metadata: Mapping[str, Any]
+    learning_rate: float
+
+    def episode(self, graph: int, progress: float, generator: Any) -> EpisodeResult:
+        """One episode on graph number `graph`; `progress` in [0, 1] is how far training is."""
+        ...
+
+
+def train(
+    placer: str,
+    problems: Sequence[Problem],
+    output: str | Path,
+    *,
+    episodes: int = 1_000,
+    seed: int = 0,
+    settings: Mapping[str, str] | None = None,
+    progress: Report | None = None,
+    resume: bool = True,
+    save_every: int = 50,
+    tensorboard: str = "",
+) -> Path:
+    """Train a policy over a family of graphs and write it to `output`.
+
+    The file is written every `save_every` episodes with the optimiser's state. An interrupted
+    training goes on from there when called again with the same arguments and `resume`; more
+    `episodes` continue a finished one.
+
+    Args:
+        placer: one of `TRAINABLE`.
+        problems: the graphs with their devices; all need the same number of devices for `placeto`
+            and `hsdag`.
+        output: policy file, for the placer's setting `policy`.
+        episodes: in all, over the graphs in a random order that is drawn again each round.
+        seed: of every random choice.
+        settings: hyperparameters of the placer, as text.
+        progress: told the fraction done and the mean time of the last round.
+        resume: go on from `output` where it exists.
+        save_every: episodes between two writes.
+        tensorboard: folder for TensorBoard scalars; "" writes none.
+
+    Raises:
+        InputError: the placer cannot be trained, there are no problems, or they do not fit.
+        MissingExtraError: PyTorch is absent.
+    """
+    if placer not in TRAINABLE:
+        raise InputError(
+            f"placer '{placer}' cannot be trained over graphs; these can: {', '.join(TRAINABLE)}"
+        )
+    if not problems or episodes < 1:
+        raise InputError(
+            f"training needs graphs and episodes >= 1, got {len(problems)}, {episodes}"
+        )
+    require_packages("torch", "torch_geometric")
+    import torch
+
+    from placewright.placers.learned.sampling import torch_scope
+
+    target = Path(output)
+    rng = np.random.default_rng(seed)
+    with torch_scope(rng) as generator, scalars_to(tensorboard) as scalars:
+        module = importlib.import_module(TRAINABLE[placer])
+        trainee: Trainee = module.trainee(make_placer(placer, settings), tuple(problems))
+        optimiser = torch.optim.Adam(trainee.policy.parameters(), lr=trainee.learning_rate)
+        done = _restore(target, placer, trainee, optimiser) if resume and target.exists() else 0
+        last = np.full(len(problems), np.nan)
+        for episode in range(done, episodes):
+            generator.manual_seed(int(np.random.default_rng((seed, episode)).integers(2**62)))
+            torch.manual_seed(int(np.random.default_rng((seed, episode, 1)).integers(2**62)))
+            graph = _graph_of_episode(seed, episode, len(problems))
+            result = trainee.episode(graph, episode / episodes, generator)
+            optimiser.zero_grad()
+            result.loss.backward()
+            torch.nn.utils.clip_grad_norm_(trainee.policy.parameters(), 1.0)
+            optimiser.step()
+            last[graph] = result.mean_time
+            mean = float(np.nanmean(last))
+            scalars(episode, loss=result.loss.item(), mean_time=mean)
+            if progress is not None:
+                progress((episode + 1) / episodes, f"mean time {mean:.3f} of the reference")
+            if (episode + 1) % save_every == 0 or episode + 1 == episodes:
+                _save(target, placer, trainee, optimiser, episode + 1)
+    return target
+
+
+def _graph_of_episode(seed: int, episode: int, n_graphs: int) -> int:
+    """Every graph once a round, in an order that depends on seed and round alone."""
+    round_number, position = divmod(episode, n_graphs)
+    order = np.random.default_rng((seed, round_number, 2)).permutation(n_graphs)
+    return int(order[position])
+
+
+def _save(target: Path, placer: str, trainee: Trainee, optimiser: Any, episodes: int) -> None:
+    from placewright.placers.learned.checkpoint import Checkpoint, save_checkpoint
+
+    tensors = {f"policy.{name}": value for name, value in trainee.policy.state_dict().items()}
+    for index, state in optimiser.state_dict()["state"].items():
+        tensors.update({f"optimiser.{index}.{key}": value for key, value in state.items()})
+    metadata = {**trainee.metadata, "episodes": episodes}
+    save_checkpoint(target, Checkpoint(placer, metadata, tensors))
+
+
+def _restore(target: Path, placer: str, trainee: Trainee, optimiser: Any) -> int:
+    """Take parameters and optimiser state from `target`; episodes that were done."""
+    from placewright.placers.learned.checkpoint import load_checkpoint
+
+    checkpoint = load_checkpoint(target, placer)
+    if {**checkpoint.metadata, "episodes": 0} != {**trainee.metadata, "episodes": 0}:
+        raise FileFormatError(
+            f"policy '{target}' was trained with other settings or graphs; give another file"
+        )
+    own = {
+        name.removeprefix("policy."): value
+        for name, value in checkpoint.tensors.items()
+        if name.startswith("policy.")
+    }
+    trainee.policy.load_state_dict(own)
+    state: dict[int, dict[str, Any]] = {}
+    for name, value in checkpoint.tensors.items():
+        if name.startswith("optimiser."):
+            _, index, key = name.split(".", 2)
+            state.setdefault(int(index), {})[key] = value
+    if state:
+        optimiser.load_state_dict({**optimiser.state_dict(), "state": state})
+    return int(checkpoint.metadata["episodes"])
