@@ -117,6 +117,8 @@ def _with(part: str, index: int, **values: Any) -> dict[str, Any]:
         ({**SMALL, "nodes": []}, GraphError, "7 -> 3"),
         ({**SMALL, "nodes": [], "edges": []}, GraphError, "no ops"),
         ({**SMALL, "nodes": {}}, FileFormatError, "nodes"),
+        ({**SMALL, "maxFPGAs": 1.5}, FileFormatError, "whole number"),
+        ({**SMALL, "maxCPUs": 10**12}, FileFormatError, "up to 10000"),
         ({**SMALL, "maxFPGAs": 0, "maxCPUs": 0}, FileFormatError, "neither"),
     ],
 )

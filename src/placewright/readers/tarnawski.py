@@ -31,6 +31,7 @@ from placewright.core.source import ModelSource
 from placewright.errors import FileFormatError, GraphError
 from placewright.readers.content import content_hash, existing_path
 
+_MOST_DEVICES = 10_000
 _REQUIRED = ("maxFPGAs", "maxCPUs", "maxSizePerFPGA", "nodes", "edges")
 _DEFAULT_MODEL: Mapping[str, ExecutionModel] = {
     "throughput": "max-load",
@@ -179,14 +180,23 @@ def _number(file: Path, row: Mapping[str, Any], key: str, what: str) -> float:
     return float(value)
 
 
+def _count(file: Path, document: Mapping[str, Any], key: str) -> int:
+    value = _number(file, document, key, "the workload")
+    if value != int(value) or value > _MOST_DEVICES:
+        raise FileFormatError(
+            f"workload '{file}': '{key}' must be a whole number up to {_MOST_DEVICES}, got {value}"
+        )
+    return int(value)
+
+
 def _cluster(file: Path, document: Mapping[str, Any]) -> Cluster:
     """k accelerators and l CPUs; every accelerator reaches the host's memory.
 
     Links are free because the problem carries its own transfer times. A tensor between two
     accelerators goes through the host, so that it pays its time twice, as the paper counts.
     """
-    n_accelerators = int(_number(file, document, "maxFPGAs", "the workload"))
-    n_cpus = int(_number(file, document, "maxCPUs", "the workload"))
+    n_accelerators = _count(file, document, "maxFPGAs")
+    n_cpus = _count(file, document, "maxCPUs")
     memory = _number(file, document, "maxSizePerFPGA", "the workload")
     if n_accelerators + n_cpus == 0:
         raise FileFormatError(f"workload '{file}' has neither accelerators nor CPUs")
