@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -135,6 +135,10 @@ class Runtime(Protocol):
         """All devices that the runtime sees here, those that overlap among them."""
         ...
 
+    def completed(self, device: Device) -> Device:
+        """A device from a cluster file with the options and fingerprint that it leaves open."""
+        ...
+
     def load(self, source: ModelSource, graph: ComputationGraph) -> LoadedModel:
         """Read the model behind a graph.
 
@@ -142,6 +146,15 @@ class Runtime(Protocol):
             StalePlanError: the model is no longer the one that the graph was read from.
             InputError: it cannot be read.
         """
+        ...
+
+
+@runtime_checkable
+class MeasuresTransfers(Protocol):
+    """A runtime that can time a tensor's way between devices that do not share memory."""
+
+    def transfer_seconds(self, source: Device, destination: Device, size_bytes: int) -> float:
+        """Median seconds to bring `size_bytes` from one device to the other; 0 where shared."""
         ...
 
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import platform
+import statistics
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +24,7 @@ from placewright.core.cluster import Device
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.source import ModelSource
-from placewright.errors import InputError, MissingExtraError, RuntimeFailure
+from placewright.errors import InputError, MissingExtraError, RuntimeFailure, UnknownNameError
 from placewright.runtimes.base import (
     CompiledSegment,
     HostArray,
@@ -65,7 +68,42 @@ class OpenVinoRuntime:
             for name in core.available_devices
             if name.startswith(("GPU", "NPU"))
         ]
-        return (*cpu_devices(), *found)
+        return tuple(self.completed(device) for device in (*cpu_devices(), *found))
+
+    def completed(self, device: Device) -> Device:
+        """Fill the options that a device leaves open, by its name, and its fingerprint.
+
+        Raises:
+            UnknownNameError: OpenVINO has no such device here.
+        """
+        known = {one.name: one for one in cpu_devices()}
+        options = {**(known[device.name].options if device.name in known else {}), **device.options}
+        filled = replace(device, options=options)
+        available = _openvino().Core().available_devices
+        if native_device(filled).partition(".")[0] not in {n.partition(".")[0] for n in available}:
+            raise UnknownNameError("device", device.name, [*known, *available])
+        told = {k: v for k, v in sorted(options.items()) if k != "core"}
+        return replace(filled, fingerprint=f"{_hardware(filled)} {told}")
+
+    def transfer_seconds(self, source: Device, destination: Device, size_bytes: int) -> float:
+        """Half of a round trip of `size_bytes` through one element-wise op on the device that is
+        no CPU (through the host where neither is); 0 between CPUs, which share memory."""
+        far = [device for device in (source, destination) if native_device(device) != "CPU"]
+        return sum(self._round_trip_seconds(device, size_bytes) / 2 for device in far)
+
+    def _round_trip_seconds(self, device: Device, size_bytes: int) -> float:
+        openvino = _openvino()
+        x = openvino.opset13.parameter([1, max(1, size_bytes // 4)], np.float32)
+        model = openvino.Model([openvino.opset13.relu(x)], [x])
+        options = {k: v for k, v in device.options.items() if k not in OWN_OPTIONS}
+        compiled = openvino.Core().compile_model(model, native_device(device), options)
+        request = compiled.create_infer_request()
+        seconds = []
+        for _ in range(12):
+            start = time.perf_counter()
+            request.infer()
+            seconds.append(time.perf_counter() - start)
+        return statistics.median(seconds[2:])
 
     def load(self, source: ModelSource, graph: ComputationGraph) -> OpenVinoModel:
         """Read the model behind a graph.
@@ -239,7 +277,7 @@ class OpenVinoInstance:
         static = all(port.get_partial_shape().is_static for port in compiled.outputs)
         self._outputs: list[NativeTensor] | None = self._fetch() if static else None
         # The class's own `infer` dispatches on the kind of input; everything is bound already.
-        self._infer = super(type(request), request).infer
+        self._infer = super(type(request), request).infer  # type: ignore[misc]
 
     def run(self, inputs: Sequence[NativeTensor]) -> Sequence[NativeTensor]:
         """Infer in the calling thread."""
@@ -254,19 +292,43 @@ class OpenVinoInstance:
         return [self.request.get_output_tensor(index) for index in range(self._n_outputs)]
 
 
-def cpu_devices(precision: str = "f32") -> tuple[Device, ...]:
+def cpu_devices() -> tuple[Device, ...]:
     """``cpu`` with all threads, and ``cpu:N``, one thread on the N-th core that we may use."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     cores = cores or list(range(os.cpu_count() or 1))
-    hint = {"device": "CPU", "INFERENCE_PRECISION_HINT": precision, "NUM_STREAMS": "1"}
-    whole = Device("cpu", "cpu", memory_domain="cpu", options=hint)
+    hint = {"device": "CPU", "INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": "1"}
     # Pinning is ours (`worker_setup`): OpenVINO would pin every one-thread model to the same core.
     one = {**hint, "INFERENCE_NUM_THREADS": "1", "ENABLE_CPU_PINNING": "NO"}
-    single = [
-        Device(f"cpu:{n}", "cpu", memory_domain="cpu", options={**one, "core": str(core)})
-        for n, core in enumerate(cores)
-    ]
-    return (whole, *single)
+    memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    whole = Device("cpu", memory_bytes=memory, memory_domain="cpu", options=hint)
+    return (
+        whole,
+        *(
+            replace(whole, name=f"cpu:{number}", options={**one, "core": str(core)})
+            for number, core in enumerate(cores)
+        ),
+    )
+
+
+def _hardware(device: Device) -> str:
+    """What tells one processor from another, not which of several equal ones it is."""
+    options = device.options
+    if native_device(device) != "CPU":
+        try:
+            return str(_openvino().Core().get_property(native_device(device), "FULL_DEVICE_NAME"))
+        except RuntimeError:
+            return native_device(device)
+    text = ""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        keys = ("model name", "cpu family", "model\t", "stepping", "cache size")
+        lines = info.read_text().split("\n\n")[0].splitlines()
+        text = "; ".join(line.partition(":")[2].strip() for line in lines if line.startswith(keys))
+    text = text or platform.processor() or platform.machine()
+    if "core" not in options:
+        return f"{text}; {os.cpu_count()} cores"
+    speed = Path(f"/sys/devices/system/cpu/cpu{options['core']}/cpufreq/cpuinfo_max_freq")
+    return f"{text}; {speed.read_text().strip() if speed.exists() else ''}"
 
 
 def native_device(device: Device) -> str:

@@ -1,0 +1,198 @@
+"""Placements on the hardware: measured values for a search, and fair comparisons."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from placewright.core.cluster import Device
+from placewright.core.placement import Placement
+from placewright.core.problem import Problem
+from placewright.errors import MismatchError
+from placewright.runtimes.base import (
+    HostArray,
+    LoadedModel,
+    OpSegment,
+    graph_inputs,
+    graph_outputs,
+    segments_of_units,
+)
+from placewright.runtimes.runner import ConcurrentRunner
+from placewright.simulation.model import Simulator
+from placewright.simulation.segments import segments_of
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How far outputs are from those of the unsplit model.
+
+    Attributes:
+        error: largest difference, relative to the tensor's largest magnitude.
+        tolerance: what the precision explains.
+        worst: name of the op whose tensor has the largest error.
+    """
+
+    error: float
+    tolerance: float
+    worst: str
+
+    @property
+    def equal(self) -> bool:
+        """True when the error is within the tolerance."""
+        return self.error <= self.tolerance
+
+
+def placement_segments(problem: Problem, placement: Placement) -> tuple[OpSegment, ...]:
+    """The segments that a runtime executes for a placement: exactly those of the simulator."""
+    order = placement.order
+    if order is None:
+        order = Simulator(problem).timeline(placement).order
+    found = segments_of(problem, placement, order)
+    return segments_of_units(problem, [(s.device, [int(u) for u in s.units]) for s in found])
+
+
+def placement_runner(
+    problem: Problem, placement: Placement, model: LoadedModel, *, in_flight: int = 1
+) -> ConcurrentRunner:
+    """A runner of a placement; close it, or use it as a context manager."""
+    segments = placement_segments(problem, placement)
+    return ConcurrentRunner(model, segments, problem.cluster.devices, in_flight=in_flight)
+
+
+def whole_model_runner(model: LoadedModel, device: Device) -> ConcurrentRunner:
+    """A runner of the unsplit model on one device: a baseline, and the reference for outputs."""
+    graph = model.graph
+    order = tuple(graph.topological_order.tolist())
+    whole = OpSegment(0, order, graph_inputs(graph), graph_outputs(graph))
+    compiled = [model.reference(device)]
+    return ConcurrentRunner(model, [whole], [device], compiled=compiled)
+
+
+def measured_values(
+    problem: Problem, model: LoadedModel, *, runs: int = 7
+) -> Callable[[Placement], float]:
+    """What `Evaluator(measure=...)` takes: median seconds of a placement on this machine.
+
+    The machine drifts; each value is the placement's time divided by that of a reference (the
+    unsplit model on the first device) in the same loop, times the reference's first median.
+    """
+    inputs = model.random_inputs(np.random.default_rng(0))
+    reference = whole_model_runner(model, problem.cluster.devices[0])
+    reference.run(inputs)
+    reference.time(2)
+    base = statistics.median(reference.time(runs))
+
+    def measure(placement: Placement) -> float:
+        with placement_runner(problem, placement, model) as runner:
+            runner.run(inputs)
+            runner.time(1)
+            pairs = [(runner.time(1)[0], reference.time(1)[0]) for _ in range(runs)]
+        return base * statistics.median(mine / other for mine, other in pairs)
+
+    return measure
+
+
+def measure_interleaved(
+    contenders: Mapping[str, ConcurrentRunner],
+    inputs: Sequence[HostArray],
+    *,
+    rounds: int = 15,
+    progress: Callable[[int], None] | None = None,
+) -> dict[str, list[float]]:
+    """Seconds of each contender in each round; every round runs all, in an order that rotates.
+
+    A first run of each turn is thrown away: it finds caches filled by another contender.
+
+    Args:
+        contenders: name -> runner.
+        inputs: values of all graph inputs.
+        rounds: samples of each contender.
+        progress: called with the number of finished rounds.
+    """
+    names = list(contenders)
+    for name in names:
+        contenders[name].run(inputs)
+    samples: dict[str, list[float]] = {name: [] for name in names}
+    for number in range(rounds):
+        turn = number % len(names)
+        for name in names[turn:] + names[:turn]:
+            samples[name].append(contenders[name].time(2)[-1])
+        if progress is not None:
+            progress(number + 1)
+    return samples
+
+
+def compare_outputs(
+    problem: Problem,
+    placement: Placement,
+    model: LoadedModel,
+    *,
+    inputs: Sequence[HostArray] | None = None,
+    boundaries: bool = False,
+) -> Comparison:
+    """Run a placement once beside the unsplit model and compare outputs.
+
+    Args:
+        problem: that the placement belongs to.
+        placement: complete.
+        model: as the runtime has read it.
+        inputs: values of all graph inputs; None takes random ones.
+        boundaries: compare every tensor that leaves a segment, too.
+    """
+    values = model.random_inputs(np.random.default_rng(0)) if inputs is None else inputs
+    segments = placement_segments(problem, placement)
+    devices = problem.cluster.devices
+    with ConcurrentRunner(model, segments, devices) as runner:
+        found = runner.run(values, keep_tensors=True).tensors
+    graph = problem.graph
+    wanted = graph_outputs(graph)
+    if boundaries:
+        inner = {tensor: None for segment in segments for tensor in segment.outputs}
+        wanted = tuple(sorted({**inner, **dict.fromkeys(wanted)}))
+    expected = reference_tensors(model, devices[0], values, wanted)
+    errors = [relative_error(found[t], expected[t]) for t in wanted]
+    worst = int(np.argmax(errors))
+    producer = int(graph.tensor_producers[wanted[worst]])
+    name = graph.op_names[producer] if producer >= 0 else "an input"
+    return Comparison(errors[worst], model.tolerance(devices), name)
+
+
+def require_equal(comparison: Comparison) -> None:
+    """Raise where outputs differ.
+
+    Raises:
+        MismatchError: with the op and the size of the error.
+    """
+    if not comparison.equal:
+        raise MismatchError(
+            f"outputs differ from the unsplit model: relative error {comparison.error:.3g} at op "
+            f"'{comparison.worst}', tolerance {comparison.tolerance:.3g}"
+        )
+
+
+def reference_tensors(
+    model: LoadedModel, device: Device, inputs: Sequence[HostArray], tensors: Sequence[int]
+) -> dict[int, HostArray]:
+    """Values of some tensors (graph inputs excepted) in the unsplit model on one device."""
+    graph = model.graph
+    order = tuple(graph.topological_order.tolist())
+    whole = OpSegment(0, order, graph_inputs(graph), tuple(tensors))
+    with ConcurrentRunner(model, [whole], [device]) as runner:
+        return dict(runner.run(inputs, keep_tensors=True).tensors)
+
+
+def relative_error(found: HostArray, expected: HostArray) -> float:
+    """Largest difference over the largest magnitude of what was expected; 0 where both are 0."""
+    if found.shape != expected.shape:
+        return float("inf")
+    if found.size == 0 or np.array_equal(found, expected, equal_nan=True):
+        return 0.0
+    if not np.issubdtype(expected.dtype, np.floating):
+        return float("inf")
+    mine, other = found.astype(np.float64), expected.astype(np.float64)
+    largest = float(np.abs(mine - other).max())
+    scale = max(float(np.abs(other).max()), 1e-12)
+    return largest / scale if np.isfinite(largest) else float("inf")

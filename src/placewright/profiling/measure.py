@@ -1,0 +1,215 @@
+"""Seconds of each unit on each device, measured where it stands.
+
+The whole model runs with the runtime's kernel timers; a unit compiled alone would be timed with
+layouts and caches that it never sees in the model. Each round also times the plain model, and
+kernel times are scaled so that they add up to it. Rounds of all devices alternate, so that drift
+of the machine hits all alike; medians are kept; devices with equal fingerprints are measured once,
+and units with equal labels share their samples.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.cluster import Device
+from placewright.core.grouping import Grouping
+from placewright.profiling.store import CostStore
+from placewright.runtimes.base import LoadedModel, NativeTensor, SegmentInstance
+
+_VERSION = "in-situ/1"  # another way of measuring makes other keys
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a measurement stands.
+
+    Attributes:
+        what: is being measured.
+        fraction: that is done, 0 to 1.
+        seconds_left: estimate; None while there is none.
+    """
+
+    what: str
+    fraction: float
+    seconds_left: float | None
+
+
+ProgressCallback = Callable[[Progress], None]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How long to measure a device.
+
+    Attributes:
+        rounds: at least.
+        max_rounds: at most.
+        max_seconds: per device; no further round starts after it.
+        precision: stop when the 95 % interval of the median total is within this share of it.
+    """
+
+    rounds: int = 10
+    max_rounds: int = 60
+    max_seconds: float = 15.0
+    precision: float = 0.005
+
+
+@dataclass
+class _Session:
+    """Measuring one device: its worker thread, its runs and its samples so far."""
+
+    device: Device
+    keys: list[str]  # of each unit
+    samples: dict[str, list[float]]
+    run: Callable[[], FloatArray]  # one round: seconds of each unit
+    pool: ThreadPoolExecutor
+    totals: list[float] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def needs_more(self, effort: Effort) -> bool:
+        rounds = len(self.totals)
+        if rounds < effort.rounds:
+            return True
+        if rounds >= effort.max_rounds or self.seconds >= effort.max_seconds:
+            return False
+        q1, median, q3 = np.percentile(self.totals, [25, 50, 75])
+        return bool(1.57 * (q3 - q1) / np.sqrt(rounds) > effort.precision * median)
+
+
+def measure_costs(
+    model: LoadedModel,
+    units: Grouping,
+    devices: Sequence[Device],
+    store: CostStore,
+    *,
+    version: str,
+    effort: Effort | None = None,
+    progress: ProgressCallback | None = None,
+) -> FloatArray:
+    """Seconds of each unit on each device, shape (n_units, n_devices); inf where unsupported.
+
+    Args:
+        model: as the runtime has read it.
+        units: what moves as one.
+        devices: with fingerprints; equal fingerprints are measured once.
+        store: known samples come from it, new ones go to it after every round.
+        version: of the runtime.
+        effort: when to stop.
+        progress: called after every round.
+
+    Raises:
+        RuntimeFailure: a device cannot run the model.
+    """
+    effort = effort or Effort()
+    labels = model.unit_labels(units)
+    keys = {
+        device.fingerprint: [f"{_VERSION}|{version}|{device.fingerprint}|{x}" for x in labels]
+        for device in devices
+    }
+    one_of = {device.fingerprint: device for device in devices}
+    missing = []
+    for fingerprint, device in one_of.items():
+        known = store.samples(keys[fingerprint])
+        if not all(key in known and known[key][1] for key in keys[fingerprint]):
+            partial = {key: row for key, (row, complete) in known.items() if not complete}
+            missing.append(_session(model, units, device, keys[fingerprint], partial))
+    _measure_in_turns(missing, store, effort, progress)
+    table = np.empty((units.n_groups, len(devices)))
+    for column, device in enumerate(devices):
+        rows = store.samples(keys[device.fingerprint])
+        table[:, column] = [statistics.median(rows[k][0]) for k in keys[device.fingerprint]]
+    return table
+
+
+def _session(
+    model: LoadedModel,
+    units: Grouping,
+    device: Device,
+    keys: list[str],
+    partial: dict[str, list[float]],
+) -> _Session:
+    profile = model.profiler(device)
+    plain = model.reference(device).instance()
+    inputs = [model.from_host(a) for a in model.random_inputs(np.random.default_rng(0))]
+
+    def one_round() -> FloatArray:
+        kernels = np.bincount(units.group_of, weights=profile(), minlength=units.n_groups)
+        return np.asarray(kernels * _scale(plain, inputs, float(kernels.sum())))
+
+    pool = ThreadPoolExecutor(1, initializer=model.worker_setup(device))
+    samples = {key: list(partial.get(key, ())) for key in keys}
+    done = min((len(row) for row in samples.values()), default=0)
+    totals = [sum(samples[key][i] for key in keys) for i in range(done)]
+    session = _Session(device, keys, samples, one_round, pool, totals)
+    if done == 0:
+        pool.submit(one_round).result()  # warm-up: first runs allocate
+    return session
+
+
+def _scale(plain: SegmentInstance, inputs: Sequence[NativeTensor], kernels: float) -> float:
+    """Plain seconds / kernel seconds, where the plain model could be timed beside the kernels."""
+    if not np.isfinite(kernels) or kernels <= 0:
+        return 1.0
+    start = time.perf_counter()
+    plain.run(inputs)
+    return (time.perf_counter() - start) / kernels
+
+
+def _measure_in_turns(
+    sessions: list[_Session],
+    store: CostStore,
+    effort: Effort,
+    progress: ProgressCallback | None,
+) -> None:
+    try:
+        active = list(sessions)
+        while active:
+            for session in active:
+                _one_round(session, store)
+            for session in [s for s in active if not s.needs_more(effort)]:
+                store.put_samples(session.samples, complete=True)
+                active.remove(session)
+            if progress is not None:
+                progress(_progress(sessions, active, effort))
+    finally:
+        for session in sessions:
+            session.pool.shutdown()
+
+
+def _one_round(session: _Session, store: CostStore) -> None:
+    start = time.perf_counter()
+    seconds = session.pool.submit(session.run).result()
+    session.seconds += time.perf_counter() - start
+    session.totals.append(float(seconds.sum()))
+    for key, value in zip(*_per_key(session.keys, seconds), strict=True):
+        session.samples[key].append(value)
+    store.put_samples(session.samples, complete=False)
+
+
+def _per_key(keys: list[str], seconds: FloatArray) -> tuple[list[str], list[float]]:
+    """One sample per distinct key and round: the mean over units that share it."""
+    number = {key: i for i, key in enumerate(dict.fromkeys(keys))}
+    index: IntArray = np.array([number[key] for key in keys], dtype=np.int64)
+    total = np.bincount(index, weights=seconds, minlength=len(number))
+    return list(number), (total / np.bincount(index, minlength=len(number))).tolist()
+
+
+def _progress(sessions: list[_Session], active: list[_Session], effort: Effort) -> Progress:
+    done = sum(effort.max_rounds if s not in active else len(s.totals) for s in sessions)
+    names = ", ".join(s.device.name for s in active) or "done"
+    left = [
+        min(
+            (effort.max_rounds - len(s.totals)) * s.seconds / max(1, len(s.totals)),
+            max(0.0, effort.max_seconds - s.seconds),
+        )
+        for s in active
+    ]
+    fraction = done / max(1, effort.max_rounds * len(sessions))
+    return Progress(f"kernels on {names}", fraction, sum(left))

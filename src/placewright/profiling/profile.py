@@ -1,0 +1,96 @@
+"""A model and devices -> a problem with measured costs."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+
+from placewright.core.arrays import frozen_floats, frozen_ints
+from placewright.core.cluster import Cluster, Device
+from placewright.core.costs import CostTable
+from placewright.core.graph import ComputationGraph
+from placewright.core.grouping import Grouping
+from placewright.core.problem import Objective, Problem
+from placewright.core.source import ModelSource
+from placewright.profiling.measure import Effort, Progress, ProgressCallback, measure_costs
+from placewright.profiling.store import CostStore
+from placewright.profiling.units import common_units
+from placewright.runtimes.base import LoadedModel, Runtime
+
+
+def profile(
+    graph: ComputationGraph,
+    source: ModelSource,
+    cluster: Cluster,
+    runtime: Runtime,
+    *,
+    objective: Objective = "latency",
+    store: CostStore | None = None,
+    effort: Effort | None = None,
+    progress: ProgressCallback | None = None,
+    model: LoadedModel | None = None,
+) -> Problem:
+    """Measure every unit of a model on every device of a cluster.
+
+    A second call with the same model, devices and runtime measures nothing; an interrupted one
+    resumes.
+
+    Args:
+        graph: read from `source`.
+        source: where the runtime finds the model.
+        cluster: from `profiling.discover`, or of a file and completed by it.
+        runtime: that will execute plans.
+        objective: of the problem.
+        store: of samples; None is the one in the user's cache folder.
+        effort: when to stop measuring.
+        progress: called with what is being measured and the time left.
+        model: as `runtime.load` gave it, where the caller has it already.
+
+    Raises:
+        RuntimeFailure: a device cannot run the model.
+        CostError: no device runs an op.
+    """
+    kept = store or CostStore()
+    loaded = model or runtime.load(source, graph)
+    identity = _identity(graph, source)
+    groups = []
+    for device in {d.fingerprint: d for d in cluster.devices}.values():
+        if progress is not None:
+            progress(Progress(f"what {device.name} fuses", 0.0, None))
+        groups.append(_fused_groups(loaded, device, kept, f"{identity}|{runtime.version}"))
+    units = common_units(graph, groups)
+    seconds = measure_costs(
+        loaded,
+        units,
+        cluster.devices,
+        kept,
+        version=runtime.version,
+        effort=effort,
+        progress=progress,
+    )
+    return Problem(
+        graph=graph,
+        cluster=cluster,
+        costs=CostTable(frozen_floats(seconds), "measured"),
+        units=units,
+        objective=objective,
+        execution_model="max-load" if objective == "throughput" else "event",
+        source=source,
+    )
+
+
+def _fused_groups(model: LoadedModel, device: Device, store: CostStore, identity: str) -> Grouping:
+    key = f"fused|{identity}|{device.fingerprint}"
+    known = store.fact(key)
+    if known is not None:
+        return Grouping(frozen_ints(json.loads(known)))
+    grouping = model.fused_groups(device)
+    store.put_fact(key, json.dumps(grouping.group_of.tolist()))
+    return grouping
+
+
+def _identity(graph: ComputationGraph, source: ModelSource) -> str:
+    """Of a model as it was read: content, shapes and ops."""
+    shapes = sorted((name, list(shape)) for name, shape in source.shapes.items())
+    text = repr((source.sha256, shapes, source.reader_version, graph.op_names, graph.op_kinds))
+    return hashlib.sha256(text.encode()).hexdigest()

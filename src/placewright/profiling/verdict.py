@@ -1,0 +1,106 @@
+"""An honest answer: is the placement faster than what a user gets without it, beyond noise?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+PLAN = "plan"
+
+
+@dataclass(frozen=True)
+class Contender:
+    """Samples of one way to run the model, in short.
+
+    Attributes:
+        median: seconds.
+        iqr: distance between the quartiles, seconds.
+        runs: number of samples.
+    """
+
+    median: float
+    iqr: float
+    runs: int
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What to run.
+
+    Attributes:
+        recommendation: name of a contender; the simplest of those that are as fast as the best.
+        split: True when that is the plan.
+        speedup: seconds of the best other contender / seconds of the plan, median over rounds.
+        interval: 95 % interval of `speedup`.
+        text: one sentence.
+        contenders: name -> its samples in short.
+    """
+
+    recommendation: str
+    split: bool
+    speedup: float
+    interval: tuple[float, float]
+    text: str
+    contenders: Mapping[str, Contender]
+
+
+def judge(
+    samples: Mapping[str, Sequence[float]],
+    simplest_first: Sequence[str],
+    *,
+    least_gain: float = 0.01,
+) -> Verdict:
+    """Compare the plan with everything simpler, round by round.
+
+    Two contenders are compared by the ratio of their times in the same round, which cancels drift
+    of the machine. The plan wins only if the whole 95 % interval of the median ratio to every
+    simpler contender is above 1 + `least_gain`. Otherwise the simplest contender that is as fast
+    as the fastest simpler one, within the same margin, is recommended.
+
+    Args:
+        samples: name -> seconds of each round, equal lengths; ``"plan"`` is the placement.
+        simplest_first: names of the others, for example single devices, then the default.
+        least_gain: relative gain that is worth a split.
+
+    >>> judge({"plan": [1.0] * 9, "cpu:0": [2.0] * 9}, ["cpu:0"]).split
+    True
+    """
+    contenders = {name: _in_short(row) for name, row in samples.items()}
+    fastest = min(simplest_first, key=lambda name: contenders[name].median)
+    plan = np.asarray(samples[PLAN])
+    intervals = {n: median_interval(np.asarray(samples[n]) / plan) for n in simplest_first}
+    speedup, low, high = intervals[fastest]
+    wins = all(interval[1] > 1 + least_gain for interval in intervals.values())
+    if wins:
+        text = (
+            f"run the plan: {speedup:.2f} times as fast as '{fastest}', the best without a split "
+            f"(95 % interval {low:.2f} to {high:.2f})"
+        )
+        return Verdict(PLAN, True, speedup, (low, high), text, contenders)
+    best = np.asarray(samples[fastest])
+    chosen = next(
+        name
+        for name in simplest_first
+        if name == fastest or median_interval(np.asarray(samples[name]) / best)[1] <= 1 + least_gain
+    )
+    share, _, most = median_interval(np.asarray(samples[chosen]) / plan)
+    how = "is faster" if most < 1 - least_gain else "is as fast within noise"
+    text = f"do not split: '{chosen}' {how} (it takes {share:.2f} of the plan's time)"
+    return Verdict(chosen, False, speedup, (low, high), text, contenders)
+
+
+def median_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float, float]:
+    """Median and its 95 % interval by order statistics (binomial; no distribution is assumed)."""
+    ordered = np.sort(np.asarray(values, dtype=np.float64))
+    n = len(ordered)
+    reach = 0.98 * np.sqrt(n)  # 1.96 standard deviations of a binomial with p = 1/2
+    low = max(0, int(np.floor(n / 2 - reach)))
+    high = min(n - 1, int(np.ceil(n / 2 + reach)))
+    return float(np.median(ordered)), float(ordered[low]), float(ordered[high])
+
+
+def _in_short(row: Sequence[float]) -> Contender:
+    q1, median, q3 = np.percentile(row, [25, 50, 75])
+    return Contender(float(median), float(q3 - q1), len(row))
