@@ -26,7 +26,7 @@ from placewright.placers.anytime import anytime
 from placewright.placers.greedy import filled
 from placewright.placers.ideals.contiguous import linear_program, why_not_contiguous
 from placewright.placers.ideals.items import items_of
-from placewright.placers.ideals.load_model import load_model
+from placewright.placers.ideals.load_model import allowed_devices, load_model
 from placewright.placers.max_load.highs import solve
 from placewright.placers.subgraphs.latency import LatencyArrays, latency_arrays, pieces
 from placewright.placers.subgraphs.program import LatencyProgram, latency_program
@@ -186,8 +186,9 @@ def _starts(problem: Problem, arrays: LatencyArrays) -> list[IntArray]:
 
 
 def _longest_path(problem: Problem, arrays: LatencyArrays) -> float:
-    """Longest path of each unit's least seconds: no unit starts before its producers end."""
-    least = arrays.seconds.min(axis=1)
+    """Longest path of each unit's least seconds where its class fits: a bound on any placement."""
+    fits = allowed_devices(problem, problem.colocation)[problem.colocation.group_of]
+    least = np.where(fits, arrays.seconds, np.inf).min(axis=1)
     done = np.zeros(problem.n_units)
     predecessors = problem.unit_graph.predecessors
     for unit in arrays.order.tolist():

@@ -163,7 +163,8 @@ def _open_states(value, n_used, stride, capacity, left, bound, alive):  # type: 
             if n_used[s, k] > 0:
                 fewer = min(fewer, least[s - stride[k]])
         least[s] = min(fewer, value[s])
-        alive[s] = value[s] < bound and value[s] < fewer and left <= capacity[s] * bound
+        too_much = left > capacity[s] * bound  # False where no bound is known yet (0 * inf)
+        alive[s] = value[s] < bound and value[s] < fewer and not too_much
         found |= alive[s]
     return found
 
@@ -184,7 +185,7 @@ def _relax(  # type: ignore[no-untyped-def]
             continue
         t = s + stride[kind]
         new = max(value[origin, s], load)
-        if new < value[ideal, t] and new < bound and left <= capacity[t] * bound:
+        if new < value[ideal, t] and new < bound and not left > capacity[t] * bound:
             value[ideal, t] = new
             previous[ideal, t] = origin
             last_kind[ideal, t] = kind

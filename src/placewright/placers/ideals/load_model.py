@@ -159,8 +159,7 @@ class LoadModel:
 
 def load_model(problem: Problem, grouping: Grouping) -> LoadModel:
     """The load model of a problem whose groups of units move as one."""
-    allowed = np.ones((grouping.n_groups, problem.n_devices), dtype=np.bool_)
-    np.logical_and.at(allowed, grouping.group_of, problem.allowed)
+    allowed = allowed_devices(problem, grouping)
     forward = problem.unit_graph.op_phases == FORWARD
     seconds = np.where(allowed, _grouped_seconds(problem, grouping, forward | ~forward), np.inf)
     forward_seconds = _grouped_seconds(problem, grouping, forward)
@@ -190,6 +189,16 @@ def load_model(problem: Problem, grouping: Grouping) -> LoadModel:
         memory=frozen_floats(memory[first]),
         overlaps=frozen_bools(overlaps[first]),
     )
+
+
+def allowed_devices(problem: Problem, grouping: Grouping) -> BoolArray:
+    """Where each group may be: support, pins, and its own bytes fit; (n_groups, n_devices)."""
+    allowed = np.ones((grouping.n_groups, problem.n_devices), dtype=np.bool_)
+    np.logical_and.at(allowed, grouping.group_of, problem.allowed)
+    weights, weight_bytes = grouped_weights(problem, grouping)
+    sizes = weight_bytes[weights.indices]
+    own = np.bincount(weights.row_of_each(), sizes, minlength=grouping.n_groups)
+    return allowed & (own[:, None] <= problem.cluster.memory_bytes[None, :])
 
 
 @dataclass(frozen=True, eq=False)

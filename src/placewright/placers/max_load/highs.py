@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -57,7 +58,7 @@ def solve(
         import highspy
     except ImportError:
         raise MissingExtraError("highspy", "all", "an integer program") from None
-    solver = highspy.Highs()
+    solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("threads", 1 if max_nodes is not None else 2)
     solver.setOptionValue("random_seed", 0)
@@ -76,7 +77,9 @@ def solve(
     return _result(highspy, solver)
 
 
-def _model(highspy, rows, upper, is_integer, cost):  # type: ignore[no-untyped-def]
+def _model(
+    highspy: Any, rows: Rows, upper: FloatArray, is_integer: BoolArray, cost: FloatArray
+) -> Any:
     model = highspy.HighsLp()
     model.num_col_, model.num_row_ = len(upper), len(rows.low)
     model.col_cost_ = cost
@@ -91,7 +94,7 @@ def _model(highspy, rows, upper, is_integer, cost):  # type: ignore[no-untyped-d
     return model
 
 
-def _result(highspy, solver) -> MipResult:  # type: ignore[no-untyped-def]
+def _result(highspy: Any, solver: Any) -> MipResult:
     info = solver.getInfo()
     infeasible = solver.getModelStatus() == highspy.HighsModelStatus.kInfeasible
     found = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible

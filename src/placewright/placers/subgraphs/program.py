@@ -2,8 +2,8 @@
 
 Machine 0 is all CPUs together, with as many as it takes; machines 1 ... are subgraphs, q to an
 accelerator, each contiguous. Columns: x[v, m]; in[t, m], out[t, m]; start[m], finish[m];
-latency[v]; the total; z[v, m] for contiguity. The big constant of the
-published program, the sum of all CPU times, is the value of the best known placement here: no better one is cut off.
+latency[v]; the total; z[v, m] for contiguity. The big constant (the sum of all CPU times in the
+published program) is the value of the best known placement here: no better one is cut off.
 """
 
 from __future__ import annotations

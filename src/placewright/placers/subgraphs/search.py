@@ -11,7 +11,7 @@ from placewright.core.arrays import BoolArray, Csr, FloatArray, IntArray
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.placers.ideals.items import unit_edges
-from placewright.placers.ideals.load_model import grouped_weights
+from placewright.placers.ideals.load_model import allowed_devices, grouped_weights
 from placewright.placers.subgraphs.latency import LatencyArrays, latency
 
 
@@ -36,8 +36,6 @@ def moves_of(problem: Problem, arrays: LatencyArrays) -> Moves:
     """Lay out the moves of a problem."""
     classes = problem.colocation
     n_items = classes.n_groups
-    allowed = np.ones((n_items, problem.n_devices), dtype=np.bool_)
-    np.logical_and.at(allowed, classes.group_of, problem.allowed)
     order = np.fromiter(dict.fromkeys(classes.group_of[arrays.order].tolist()), np.int64)
     position = np.empty(n_items, dtype=np.int64)
     position[order] = np.arange(n_items)
@@ -51,7 +49,7 @@ def moves_of(problem: Problem, arrays: LatencyArrays) -> Moves:
         near_ptr=near.indptr,
         near=near.indices,
         choices=_choices(arrays),
-        barred=~allowed,
+        barred=~allowed_devices(problem, classes),
         weight_ptr=weights.indptr,
         weights=weights.indices,
         weight_bytes=weight_bytes,

@@ -1,0 +1,148 @@
+"""Published tables of Tarnawski et al. 2020, and an own small workload that always runs."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "placers"))
+from pipelines import best_by_brute_force
+from workloads import EXPERTS, FOLDER, LATENCY, THROUGHPUT, needs_workloads
+
+from placewright.core.problem import Problem
+from placewright.core.solution import Budget, Solution
+from placewright.placers.ideals.enumeration import enumerate_ideals
+from placewright.placers.ideals.items import items_of
+from placewright.placers.registry import make_placer
+from placewright.readers.tarnawski import read_workload
+from placewright.simulation.evaluator import Evaluator
+
+SMALL = Path(__file__).parent / "small_workload.json"
+CONTIGUOUS, FREE, LEAST_LATENCY = 17.0, 14.0, 35.5  # by brute force over 3^7 placements
+SLOW = ("gnmt", "bert_L-12", "bert_l-12")
+
+
+def marked(names: list[str]) -> list[object]:
+    """Expensive workloads run with `make test-all` only."""
+    slow = [any(part in name for part in SLOW) for name in names]
+    return [
+        pytest.param(name, marks=pytest.mark.slow) if is_slow else name
+        for name, is_slow in zip(names, slow, strict=True)
+    ]
+
+
+def solved(name: str, problem: Problem, seconds: float | None = None, **settings: str) -> Solution:
+    evaluator = Evaluator(problem, Budget(seconds=seconds))
+    return make_placer(name, settings).place(problem, evaluator, np.random.default_rng(0))
+
+
+def test_small_workload_under_max_load() -> None:
+    """The constants are counted again here; placers must hit them."""
+    problem = read_workload(SMALL)
+    assert best_by_brute_force(problem, contiguous=True) == pytest.approx(CONTIGUOUS)
+    assert best_by_brute_force(problem, contiguous=False) == pytest.approx(FREE)
+    assert solved("ideal-dp", problem).value == pytest.approx(CONTIGUOUS)
+    free = solved("maxload-ip", problem)
+    assert free.value == pytest.approx(FREE)
+    assert free.status == "optimal"
+
+
+def test_small_workload_under_latency() -> None:
+    """One subgraph per accelerator."""
+    problem = read_workload(SMALL, objective="latency", execution_model="subgraph-ip")
+    solution = solved("latency-ip", problem, annealing_steps="500", annealing_rounds="2")
+    assert solution.value == pytest.approx(LEAST_LATENCY)
+    assert solution.lower_bound <= LEAST_LATENCY + 1e-9
+
+
+@needs_workloads
+@pytest.mark.parametrize("name", marked(list(THROUGHPUT)))
+def test_ideal_dp_equals_the_published_program(name: str) -> None:
+    """Value to four digits, and as many ideals."""
+    problem = read_workload(FOLDER / "throughput" / f"{name}.json")
+    value, n_ideals, _, _ = THROUGHPUT[name]
+    lattice = enumerate_ideals(items_of(problem).successors, 100_000)
+    assert lattice is not None
+    assert lattice.n_ideals == n_ideals
+    solution = solved("ideal-dp", problem)
+    assert solution.value == pytest.approx(value, rel=1e-5)
+    assert solution.message.startswith("optimal among contiguous placements")
+
+
+@needs_workloads
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "value"), [("inceptionv3_inference", 51.5519), ("inceptionv3_training", 122.762)]
+)
+def test_ideal_dp_proves_what_the_published_program_cannot_finish(name: str, value: float) -> None:
+    """36,596 ideals; the published program needs more than 15 minutes and 3 GB."""
+    problem = read_workload(FOLDER / "throughput" / "LayerGraphs" / f"{name}.json")
+    solution = solved("ideal-dp", problem)
+    assert solution.value == pytest.approx(value, rel=1e-5)
+    assert solution.message.startswith("optimal among contiguous placements")
+
+
+@needs_workloads
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(name, row[2]) for name, row in THROUGHPUT.items() if row[2] is not None],
+)
+def test_pipedream_equals_the_published_program(name: str, value: float) -> None:
+    problem = read_workload(FOLDER / "throughput" / f"{name}.json")
+    settings = {"ignored": "2,40,46"} if "gnmt" in name else {}
+    assert solved("pipedream", problem, **settings).value == pytest.approx(value, rel=1e-5)
+
+
+@needs_workloads
+@pytest.mark.parametrize(("name", "value"), list(EXPERTS.items()))
+def test_experts_splits(name: str, value: float) -> None:
+    problem = read_workload(FOLDER / "throughput" / "LayerGraphs" / f"{name}.json")
+    solution = solved("expert", problem, file=str(FOLDER / "experts" / f"{name}_expert.json"))
+    assert solution.value == pytest.approx(value, abs=0.005)
+
+
+@needs_workloads
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "name",
+    [
+        "LayerGraphs/bert24_inference",
+        "LayerGraphs/bert24_training",
+        "OperatorGraphs/bert_l-3_inference",
+        "OperatorGraphs/bert_l-3_training",
+    ],
+)
+def test_max_load_program_proves_optimality(name: str) -> None:
+    problem = read_workload(FOLDER / "throughput" / f"{name}.json")
+    solution = solved("maxload-ip", problem, 60.0)
+    assert solution.value <= THROUGHPUT[name][3] + 0.005
+    assert solution.status == "optimal"
+
+
+@needs_workloads
+@pytest.mark.parametrize("name", list(LATENCY))
+def test_latency_columns(name: str) -> None:
+    """All ops on CPUs, and greedy, to four digits."""
+    problem = read_workload(FOLDER / "latency" / f"{name}.json", objective="latency")
+    on_cpu, greedy, _ = LATENCY[name]
+    cpu = problem.cluster.device("cpu:0")
+    evaluator = Evaluator(problem)
+    assert evaluator.evaluate(np.full(problem.n_units, cpu)) == pytest.approx(on_cpu, abs=0.005)
+    if greedy is not None:
+        assert solved("greedy", problem).value == pytest.approx(greedy, abs=0.005)
+
+
+@needs_workloads
+@pytest.mark.slow
+@pytest.mark.parametrize("name", list(LATENCY))
+def test_latency_is_at_least_as_good_as_every_legal_column(name: str) -> None:
+    problem = read_workload(FOLDER / "latency" / f"{name}.json", objective="latency")
+    solution = solved(
+        "latency-ip", problem, annealing_steps="50000", annealing_rounds="8", max_columns="0"
+    )
+    assert solution.value <= LATENCY[name][2] + 0.005
+    assert 0 < solution.lower_bound <= solution.value
