@@ -1,0 +1,133 @@
+"""The benchmark: rows, gaps, resuming, fetching."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import shutil
+import tarfile
+from pathlib import Path
+from urllib.error import URLError
+
+import pytest
+
+from placewright.benchmarks import tarnawski
+from placewright.benchmarks.tarnawski import (
+    BenchmarkRow,
+    fetch_workloads,
+    find_workloads,
+    run_one,
+    run_tarnawski_benchmark,
+)
+from placewright.errors import AnswerError, FileFormatError, InputError, UnknownNameError
+
+SMALL = Path(__file__).parent / "small_workload.json"
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """The small workload as a throughput layer graph and as a latency operator graph."""
+    for place in ("throughput/LayerGraphs", "latency/OperatorGraphs"):
+        (tmp_path / place).mkdir(parents=True)
+        shutil.copy(SMALL, tmp_path / place / "small.json")
+    return tmp_path
+
+
+def in_this_process(workload: str, path: Path, method: str, seconds: float) -> BenchmarkRow | None:
+    return run_one(workload, str(path), method, seconds)
+
+
+def test_rows_gaps_and_resuming(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Methods that are not defined for a workload give no row; a second call runs nothing."""
+    monkeypatch.setattr(tarnawski, "_run_apart", in_this_process)
+    results = tmp_path / "results.json"
+    seen: list[BenchmarkRow] = []
+    rows = run_tarnawski_benchmark(
+        data,
+        methods=["ideal-dp", "maxload-ip", "greedy"],
+        seconds_per_run=5.0,
+        results_path=results,
+        on_row=seen.append,
+    )
+    by_key = {(row.workload.split("/")[0], row.method): row for row in rows}
+    assert sorted(by_key) == [
+        ("latency", "greedy"),
+        ("throughput", "greedy"),
+        ("throughput", "ideal-dp"),
+        ("throughput", "maxload-ip"),
+    ]
+    assert len(seen) == 4
+    contiguous, free = by_key["throughput", "ideal-dp"], by_key["throughput", "maxload-ip"]
+    assert contiguous.value == pytest.approx(17)
+    assert free.value == pytest.approx(14)
+    assert contiguous.gap == pytest.approx(17 / 14 - 1, rel=1e-4)  # against the best bound
+    assert free.peak_memory_bytes > 1e6
+
+    monkeypatch.setattr(tarnawski, "_run_apart", lambda *_: pytest.fail("ran again"))
+    again = run_tarnawski_benchmark(
+        data,
+        methods=["ideal-dp", "maxload-ip"],
+        workloads=["throughput"],
+        seconds_per_run=5.0,
+        results_path=results,
+    )
+    assert [row.value for row in again] == [contiguous.value, free.value]
+
+
+@pytest.mark.slow
+def test_every_run_has_a_process_of_its_own(data: Path, tmp_path: Path) -> None:
+    rows = run_tarnawski_benchmark(
+        data, methods=["dpl"], seconds_per_run=30.0, results_path=tmp_path / "r.json"
+    )
+    assert [(row.workload, row.method) for row in rows] == [("throughput/LayerGraphs/small", "dpl")]
+
+
+def test_what_is_wrong_is_told(data: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="has no workloads named like bert"):
+        find_workloads(data, ["bert"])
+    with pytest.raises(UnknownNameError, match="unknown placer 'hefft'"):
+        run_tarnawski_benchmark(data, methods=["hefft"], results_path=tmp_path / "r.json")
+    (tmp_path / "r.json").write_text(json.dumps({"format": "other"}))
+    with pytest.raises(FileFormatError, match="format 'other'"):
+        run_tarnawski_benchmark(data, methods=["dpl"], results_path=tmp_path / "r.json")
+
+
+def archive_of(files: dict[str, bytes]) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz") as archive:
+        for name, content in files.items():
+            member = tarfile.TarInfo(f"repository-abc/{name}")
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return stream.getvalue()
+
+
+def test_fetching_checks_what_came(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    content = archive_of(
+        {
+            "README.md": b"no",
+            "throughput-inputs/LayerGraphs/a.json": b"{}",
+            "human-experts/a_expert.json": b"[]",
+            "throughput-inputs/../../evil.json": b"no",
+        }
+    )
+    monkeypatch.setattr(tarnawski.urllib.request, "urlopen", lambda *_, **__: io.BytesIO(content))
+    with pytest.raises(AnswerError, match="other workloads than were published"):
+        fetch_workloads(tmp_path / "data")
+    expected = b"experts/a_expert.json[]throughput/LayerGraphs/a.json{}"
+    monkeypatch.setattr(tarnawski, "DIGEST", hashlib.sha256(expected).hexdigest())
+    root = fetch_workloads(tmp_path / "data")
+    written = sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+    assert written == ["experts/a_expert.json", "throughput/LayerGraphs/a.json"]
+
+
+def test_no_network_is_an_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise URLError("no route to host")
+
+    monkeypatch.setattr("urllib.request.urlopen", refuse)
+    with pytest.raises(AnswerError, match="cannot download"):
+        fetch_workloads(tmp_path)
