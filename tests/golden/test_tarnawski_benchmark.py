@@ -114,7 +114,7 @@ def test_fetching_checks_what_came(tmp_path: Path, monkeypatch: pytest.MonkeyPat
             "throughput-inputs/../../evil.json": b"no",
         }
     )
-    monkeypatch.setattr(tarnawski.urllib.request, "urlopen", lambda *_, **__: io.BytesIO(content))
+    monkeypatch.setattr("urllib.request.urlopen", lambda *_, **__: io.BytesIO(content))
     with pytest.raises(AnswerError, match="other workloads than were published"):
         fetch_workloads(tmp_path / "data")
     expected = b"experts/a_expert.json[]throughput/LayerGraphs/a.json{}"
