@@ -1,0 +1,262 @@
+"""What splitting costs on this machine: dispatch, cuts, contention and wake-up times, fitted.
+
+A few placements run on the hardware. The runner records when each segment starts and ends; the
+seconds of a segment beyond those of its units are explained, by non-negative least squares, as
+
+    (factor - 1) * units' seconds + dispatch + cut * tensors + cut per byte * bytes
+
+with one set of overheads per device fingerprint and one contention factor per memory domain and
+number of devices in use. Times are ratios to the unsplit model in the same loop, so that drift
+cancels. What a cut costs the segment that the tensor leaves and the one that it enters is fitted
+apart; the simulator charges the sum to the reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+from scipy.optimize import nnls
+
+from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.placement import Placement
+from placewright.core.problem import Problem
+from placewright.profiling.hardware import placement_segments, whole_model_runner
+from placewright.profiling.measure import Progress, ProgressCallback
+from placewright.runtimes.base import LoadedModel, OpSegment
+from placewright.runtimes.runner import ConcurrentRunner
+
+_OVERHEADS = 5  # dispatch, tensors in, bytes in, tensors out, bytes out
+
+
+@dataclass(frozen=True)
+class _Row:
+    """One segment of one measured placement."""
+
+    device: int
+    devices_in_use: int  # of its memory domain
+    unit_seconds: float
+    counts: tuple[float, float, float, float]  # tensors in, bytes in, tensors out, bytes out
+    seconds: float
+
+
+@dataclass(frozen=True)
+class _Wait:
+    """Seconds from the end of the last segment that another one waited for to its start."""
+
+    source: int
+    destination: int
+    seconds: float
+
+
+def calibrated(
+    problem: Problem,
+    model: LoadedModel,
+    rng: np.random.Generator,
+    *,
+    placements: int = 8,
+    rounds: int = 9,
+    progress: ProgressCallback | None = None,
+) -> Problem:
+    """The problem with a cluster whose overheads, factors and latencies fit this machine.
+
+    Args:
+        problem: with measured costs; what its cluster says of overheads is replaced.
+        model: as the runtime has read it.
+        rng: draws the placements.
+        placements: measured, at most 20.
+        rounds: runs of each placement, each beside one of the unsplit model.
+        progress: called before each placement.
+
+    Raises:
+        ValueError: placements is not within 1 to 20.
+        RuntimeFailure: a segment cannot run.
+    """
+    if not 1 <= placements <= 20:
+        raise ValueError(f"placements must be 1 to 20, got {placements}")
+    if problem.n_devices == 1 or problem.execution_model != "event":
+        return problem
+    plain = replace(problem, cluster=_plain(problem.cluster))
+    rows: list[_Row] = []
+    waits: list[_Wait] = []
+    inputs = model.random_inputs(np.random.default_rng(0))
+    first = int(np.argmin(np.where(np.isfinite(plain.costs.seconds).all(axis=0), 0, 1)))
+    with whole_model_runner(model, plain.cluster.devices[first]) as reference:
+        reference.run(inputs)
+        expected = float(plain.costs.seconds[:, first].sum())
+        for number in range(placements):
+            if progress is not None:
+                done = number / placements
+                progress(Progress(f"placement {number + 1} of {placements}", done, None))
+            stickiness = (0.97, 0.9, 0.8)[number % 3]
+            placement = Placement.of(wandering_placement(plain, rng, stickiness))
+            segments = placement_segments(plain, placement)
+            with ConcurrentRunner(model, segments, plain.cluster.devices) as runner:
+                runner.run(inputs)
+                spans = []
+                for _ in range(rounds):
+                    scale = expected / reference.time(2)[-1]
+                    runner.time(2)
+                    spans.append(np.array(runner.last_spans) * scale)
+            rows += _rows(plain, segments, placement.device_of, np.array(spans))
+            waits += _waits(plain, segments, np.median(spans, axis=0))
+    return replace(problem, cluster=_fitted(plain.cluster, rows, waits))
+
+
+def wandering_placement(problem: Problem, rng: np.random.Generator, stickiness: float) -> IntArray:
+    """A random placement in which units tend to stay where their inputs are, shape (n_units,).
+
+    Args:
+        problem: what is placed; units go where they are allowed.
+        rng: random numbers.
+        stickiness: probability to follow one of the predecessors, 0 to 1.
+    """
+    graph, allowed = problem.unit_graph, problem.allowed
+    device_of = np.zeros(problem.n_units, dtype=np.int64)
+    chosen = np.full(problem.colocation.n_groups, -1, dtype=np.int64)
+    for unit in graph.topological_order.tolist():
+        group = int(problem.colocation.group_of[unit])
+        makers = graph.predecessors.row(unit)
+        device = int(rng.choice(np.flatnonzero(problem.allowed_by_class[group])))
+        if len(makers) and rng.random() < stickiness:
+            followed = int(device_of[rng.choice(makers)])
+            device = followed if allowed[unit, followed] else device
+        if chosen[group] < 0:
+            chosen[group] = device
+        device_of[unit] = chosen[group]
+    return device_of
+
+
+def _rows(
+    problem: Problem, segments: Sequence[OpSegment], device_of: IntArray, spans: Any
+) -> list[_Row]:
+    """Rows of one placement; spans (rounds, n_segments, 2)."""
+    graph, devices = problem.graph, problem.cluster.devices
+    seconds = np.median(spans[:, :, 1] - spans[:, :, 0], axis=0)
+    used = sorted(set(device_of.tolist()))
+    domains = [_domain(devices[d]) for d in used]
+    in_domain = {d: domains.count(x) if x else 1 for d, x in zip(used, domains, strict=True)}
+    rows = []
+    for segment, duration in zip(segments, seconds.tolist(), strict=True):
+        units = np.unique(problem.units.group_of[list(segment.ops)])
+        entering = [t for t in segment.inputs if graph.tensor_producers[t] >= 0]
+        leaving = [t for t in segment.outputs if _is_cut(problem, segment, t)]
+        counts = (
+            float(len(entering)),
+            float(graph.tensor_bytes[entering].sum()),
+            float(len(leaving)),
+            float(graph.tensor_bytes[leaving].sum()),
+        )
+        own = float(problem.costs.seconds[units, segment.device].sum())
+        rows.append(_Row(segment.device, in_domain[segment.device], own, counts, duration))
+    return rows
+
+
+def _is_cut(problem: Problem, segment: OpSegment, tensor: int) -> bool:
+    inside = set(segment.ops)
+    return any(op not in inside for op in problem.graph.tensor_consumers.row(tensor).tolist())
+
+
+def _waits(problem: Problem, segments: Sequence[OpSegment], spans: Any) -> list[_Wait]:
+    """Where a device was idle until another one's segment ended; spans (n_segments, 2)."""
+    home = {op: index for index, segment in enumerate(segments) for op in segment.ops}
+    free: dict[int, float] = {}
+    waits = []
+    for index, segment in enumerate(segments):
+        producers = problem.graph.tensor_producers[list(segment.inputs)].tolist()
+        sources = sorted({home[op] for op in producers if op >= 0})
+        last = max(sources, key=lambda s: spans[s, 1], default=-1)
+        if last >= 0 and segments[last].device != segment.device:
+            ready = float(spans[last, 1])
+            if ready > free.get(segment.device, 0.0):
+                wait = float(spans[index, 0]) - ready
+                waits.append(_Wait(segments[last].device, segment.device, max(0.0, wait)))
+        free[segment.device] = float(spans[index, 1])
+    return waits
+
+
+def _fitted(cluster: Cluster, rows: list[_Row], waits: list[_Wait]) -> Cluster:
+    kinds = list(dict.fromkeys(device.fingerprint for device in cluster.devices))
+    levels = sorted({_level(cluster, row) for row in rows if row.devices_in_use > 1})
+    matrix = np.zeros((len(rows), _OVERHEADS * len(kinds) + len(levels)))
+    target = np.zeros(len(rows))
+    for at, row in enumerate(rows):
+        start = _OVERHEADS * kinds.index(cluster.devices[row.device].fingerprint)
+        matrix[at, start : start + _OVERHEADS] = (1.0, *row.counts)
+        if row.devices_in_use > 1:
+            column = _OVERHEADS * len(kinds) + levels.index(_level(cluster, row))
+            matrix[at, column] = row.unit_seconds
+        target[at] = row.seconds - row.unit_seconds
+    weights = _non_negative(matrix, target)
+    devices = []
+    for device in cluster.devices:
+        start = _OVERHEADS * kinds.index(device.fingerprint)
+        dispatch, count_in, bytes_in, count_out, bytes_out = weights[start : start + _OVERHEADS]
+        devices.append(
+            replace(
+                device,
+                dispatch_seconds=float(dispatch),
+                cut_seconds=float(count_in + count_out),
+                cut_seconds_per_byte=float(bytes_in + bytes_out),
+            )
+        )
+    factors = {level: 1.0 + weights[_OVERHEADS * len(kinds) + i] for i, level in enumerate(levels)}
+    return replace(
+        cluster,
+        devices=tuple(devices),
+        links=tuple(_with_wait(link, cluster, waits) for link in cluster.links),
+        contention=_contention(cluster, factors),
+    )
+
+
+def _non_negative(matrix: FloatArray, target: FloatArray) -> FloatArray:
+    """Non-negative least squares with columns scaled to equal length, twice: the second time
+    without the rows that the first leaves furthest off (a run that the system disturbed)."""
+    length = np.linalg.norm(matrix, axis=0)
+    length[length == 0] = 1.0
+    scaled = matrix / length
+    found, _ = nnls(scaled, target)
+    residual = np.abs(scaled @ found - target)
+    kept = residual <= np.quantile(residual, 0.98)
+    found, _ = nnls(scaled[kept], target[kept])
+    return np.asarray(found / length, dtype=np.float64)
+
+
+def _contention(
+    cluster: Cluster, factors: dict[tuple[str, int], float]
+) -> dict[str, tuple[float, ...]]:
+    """Factors by number of devices; a number that was not measured has the one before it."""
+    result: dict[str, tuple[float, ...]] = {}
+    for domain in sorted({_domain(device) for device in cluster.devices} - {""}):
+        row = [1.0]
+        for count in range(2, sum(_domain(d) == domain for d in cluster.devices) + 1):
+            row.append(max(row[-1], float(factors.get((domain, count), row[-1]))))
+        result[domain] = tuple(row)
+    return result
+
+
+def _with_wait(link: Link, cluster: Cluster, waits: list[_Wait]) -> Link:
+    index = cluster.device_index
+    ends = (index.get(link.source), index.get(link.destination))
+    seen = [wait.seconds for wait in waits if (wait.source, wait.destination) == ends]
+    # Few waits say less than the measured round trips.
+    return link if len(seen) < 5 else replace(link, latency_seconds=float(np.median(seen)))
+
+
+def _plain(cluster: Cluster) -> Cluster:
+    devices = tuple(
+        replace(d, dispatch_seconds=0.0, cut_seconds=0.0, cut_seconds_per_byte=0.0)
+        for d in cluster.devices
+    )
+    return replace(cluster, devices=devices, contention={})
+
+
+def _level(cluster: Cluster, row: _Row) -> tuple[str, int]:
+    return (_domain(cluster.devices[row.device]), row.devices_in_use)
+
+
+def _domain(device: Device) -> str:
+    return device.memory_domain or ""
