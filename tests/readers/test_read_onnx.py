@@ -158,5 +158,9 @@ def test_damaged_models_are_refused(tmp_path: Path) -> None:
         read_onnx(path)
     with pytest.raises(GraphError, match="no operator"):
         read_onnx(write(path, [helper.make_node("Exp", ["c"], ["y"])], {"c": np.ones(2, "f4")}))
+    write_onnx(path)
+    path.write_bytes(path.read_bytes().replace(b"dense/sum", b"dense/\xff\xfem"))
+    with pytest.raises(InputError, match=r"damaged\.onnx"):
+        read_onnx(path)
     with pytest.raises(InputError, match=r"damaged\.onnx"):
         read_onnx(write(path, [helper.make_node("Add", ["x", "ghost"], ["y"], name="sum")]))

@@ -176,6 +176,46 @@ class TestFilesThatBringCode:
             read(path)
         assert not target.exists()
 
+    @pytest.mark.parametrize("prefix", ["custom_obj_0", "opaque_obj_0", "../weights/weight_0"])
+    def test_constants_that_are_no_tensors(self, tmp_path: Path, prefix: str) -> None:
+        path = saved(tmp_path)
+
+        def changed(content: bytes) -> bytes:
+            return json.dumps({"config": {"c": {"path_name": prefix}}}).encode()
+
+        replaced(path, "model_constants_config.json", changed)
+        with pytest.raises(FileFormatError, match="is no tensor"):
+            read(path)
+
+    @pytest.mark.parametrize(
+        "member",
+        [
+            "small/data/aotinductor/model/code.so",  # compiled code
+            "small/data/constants/model.pt",  # constants of an older format, unpickled in full
+            "small/data/constants/opaque_obj_0",
+            "small/models/other.json",
+            "version",  # marks the oldest format
+            "serialized_constants.pt",
+        ],
+    )
+    def test_members_that_no_program_needs(self, tmp_path: Path, member: str) -> None:
+        path = saved(tmp_path)
+        with zipfile.ZipFile(path, "a") as archive:
+            root = archive.namelist()[0].partition("/")[0]
+            archive.writestr(member.replace("small/", f"{root}/"), b"anything")
+        with pytest.raises(
+            FileFormatError, match=r"no exported program needs|more than one folder"
+        ):
+            read(path)
+
+    @pytest.mark.filterwarnings("ignore:Duplicate name")
+    def test_a_member_that_is_there_twice(self, tmp_path: Path) -> None:
+        path = saved(tmp_path)
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.writestr(archive.namelist()[0], b"another")
+        with pytest.raises(FileFormatError, match="twice"):
+            read(path)
+
     @pytest.mark.parametrize(
         ("key", "value", "message"),
         [
@@ -183,6 +223,8 @@ class TestFilesThatBringCode:
             ("range_constraints", {"s0": {"expr_str": "open('made', 'w')"}}, "computes sizes"),
             ("extra", [{"target": "torch.ops.evil.run"}], "no ATen operator"),
             ("extra", [{"target": "torch.hub.load"}], "no ATen operator"),
+            ("extra", [{"target": "math.sqrt", "inputs": []}], "no ATen operator"),
+            ("extra", [{"target": "torch.ops.higher_order.call_torchbind"}], "no ATen operator"),
         ],
     )
     def test_expressions_and_foreign_calls(

@@ -18,8 +18,15 @@ def flops_of(node: Node) -> float:
     """Operations of `node`, by the rules of `readers.flops`.
 
     A call of a subgraph (a loop's body, a region with other gradient settings) counts its nodes
-    once.
+    once. 0 where a shape that the count needs depends on data.
     """
+    try:
+        return _counted(node)
+    except (IndexError, ValueError):
+        return 0.0
+
+
+def _counted(node: Node) -> float:
     kind = _kind(node)
     special = _SPECIAL.get(kind)
     if special is not None:

@@ -27,7 +27,14 @@ class NodeShapes:
 
 
 def flops_of(node: NodeShapes) -> float:
-    """Operations by the rules of `readers.flops`."""
+    """Operations by the rules of `readers.flops`; 0 where a shape that counts is unknown."""
+    try:
+        return _counted(node)
+    except (IndexError, ValueError):
+        return 0.0
+
+
+def _counted(node: NodeShapes) -> float:
     special = _SPECIAL.get(node.kind)
     if special is not None:
         return special(node)

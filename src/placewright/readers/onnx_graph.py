@@ -73,6 +73,8 @@ def read_onnx(
         graph = reading.graph()
     except GraphError as error:
         raise GraphError(f"'{path}': {error}") from None
+    except (TypeError, ValueError, KeyError) as error:  # names or types that ONNX does not know
+        raise FileFormatError(f"'{path}' is damaged: {one_line(error)}") from None
     source = ModelSource(
         path=str(path),
         sha256=content_hash(file.parent, files),
@@ -96,11 +98,11 @@ def _fix_shapes(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, 
     for value in inputs:
         tensor = value.type.tensor_type
         if not tensor.HasField("shape") and value.name not in shapes:
-            raise InputError(f"input '{value.name}' has no known rank; give --shape {value.name}=1")
+            raise InputError(f"input {value.name!r} has no known rank; give --shape NAME=1,...")
         stated = tuple(d.dim_value if d.HasField("dim_value") else 1 for d in tensor.shape.dim)
         wanted = tuple(shapes.get(value.name, stated))
         if any(extent < 0 for extent in wanted):
-            raise InputError(f"input '{value.name}': dimensions must be >= 0, got {wanted}")
+            raise InputError(f"input {value.name!r}: dimensions must be >= 0, got {wanted}")
         if value.name not in shapes and not all(d.HasField("dim_value") for d in tensor.shape.dim):
             _LOG.warning("input '%s' has open dimensions; taking %s (--shape chooses another)",
                          value.name, list(wanted))  # fmt: skip
@@ -168,7 +170,7 @@ class _Reading:
             self.native_names[name] = f"#{position}"
         lost = [value for value in read if not (value in self._constants or value in self._tensors)]
         if lost:
-            raise GraphError(f"node '{name}' reads '{lost[0]}', which nothing before it makes")
+            raise GraphError(f"node {name!r} reads {lost[0]!r}, which nothing before it makes")
         weights = [self._weight(value) for value in read if value in self._constants]
         op = self.builder.add_op(
             name,

@@ -129,10 +129,10 @@ def fix_shapes(model: Any, shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES) -
         given = next((wanted.pop(name) for name in names if name in wanted), None)
         partial = port.get_partial_shape()
         if given is None and partial.rank.is_dynamic:
-            raise InputError(f"input '{names[0]}' has no known rank; give --shape {names[0]}=1,...")
+            raise InputError(f"input {names[0]!r} has no known rank; give --shape NAME=1,...")
         dimensions = tuple(given) if given is not None else static_shape(partial)
         if any(extent < 0 for extent in dimensions):
-            raise InputError(f"input '{names[0]}': dimensions must be >= 0, got {dimensions}")
+            raise InputError(f"input {names[0]!r}: dimensions must be >= 0, got {dimensions}")
         if given is None and partial.is_dynamic:
             _LOG.warning(
                 "input '%s' has the dynamic shape %s; taking %s (--shape chooses another)",

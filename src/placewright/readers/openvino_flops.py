@@ -12,7 +12,17 @@ Shape = tuple[int, ...]
 
 
 def flops_of(node: Any) -> float:
-    """Operations of an ``openvino.Node`` with static shapes, by the rules of `readers.flops`."""
+    """Operations of an ``openvino.Node`` by the rules of `readers.flops`.
+
+    0 where a shape that the count needs depends on data.
+    """
+    try:
+        return _counted(node)
+    except (IndexError, ValueError):
+        return 0.0
+
+
+def _counted(node: Any) -> float:
     kind = node.get_type_name()
     if kind in _NONE:
         return 0.0

@@ -1,17 +1,19 @@
 """Loading a ``.pt2`` file without running what is in it.
 
-``torch.export.load`` falls back to full unpickling, and hands the texts of symbolic sizes to an
-evaluator. Either runs code that a file brings along. So everything in the archive that would get
-there is checked first, and a file that is more than data is refused.
+``torch.export.load`` falls back to full unpickling and to an older format, loads compiled code, and
+hands the texts of symbolic sizes to an evaluator: each runs what a file brings along. So only the
+members that an exported program needs are admitted, each is checked, and PyTorch gets a new archive
+of exactly the bytes that were checked.
 """
 
 from __future__ import annotations
 
 import io
 import json
+import logging
 import re
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +23,16 @@ from placewright.readers.content import one_line
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
-_OPERATORS = ("torch.ops.aten.", "torch.ops.prims.", "torch.ops.higher_order.", "_operator.")
+_MEMBERS = re.compile(
+    r"archive_format|archive_version|byteorder|version|\.data/version|\.data/serialization_id"
+    r"|models/model\.json|data/sample_inputs/model\.pt"
+    r"|data/weights/(model_weights_config\.json|weight_\d+)"
+    r"|data/constants/(model_constants_config\.json|tensor_\d+)"
+)
+_OPERATOR = re.compile(
+    r"torch\.ops\.(aten|prims)\.\w+\.\w+|_operator\.\w+|torch\.ops\.higher_order\."
+    r"(cond|while_loop|scan|map_impl|wrap_with_set_grad_enabled|wrap_with_autocast)"
+)
 _SYMBOL = re.compile(r"-?\w{1,40}")
 
 
@@ -43,53 +54,80 @@ def load_program(path: Path) -> ExportedProgram:
     except OSError as error:
         raise InputError(f"file '{path}' cannot be read: {error.strerror}") from None
     try:
-        _check(content)
-    except zipfile.BadZipFile:
-        raise FileFormatError(f"'{path}' is not a valid .pt2 model: it is no archive") from None
+        admitted = _admitted(content)
     except FileFormatError as error:
         raise FileFormatError(f"'{path}' is not a valid .pt2 model: {error}") from None
+    except zipfile.BadZipFile:
+        raise FileFormatError(f"'{path}' is not a valid .pt2 model: it is no archive") from None
+    except Exception as error:  # zipfile answers damage with many types
+        reason = one_line(error)
+        raise FileFormatError(f"'{path}' is a damaged .pt2 archive: {reason}") from None
+    log = logging.getLogger("torch.export")
+    level = log.level
+    log.setLevel(logging.CRITICAL)  # a failure is told in one line below, not in a traceback
     try:
-        # The checked bytes, not the path: the file may have changed in between.
-        return torch.export.load(io.BytesIO(content))
+        return torch.export.load(_archive_of(admitted))
     except Exception as error:  # the loader has no error type of its own
         raise FileFormatError(f"PyTorch cannot read '{path}': {one_line(error)}") from None
+    finally:
+        log.setLevel(level)
 
 
-def _check(content: bytes) -> None:
+def _admitted(content: bytes) -> dict[str, bytes]:
+    """Members below the archive's one folder, by name; all of them checked."""
     with zipfile.ZipFile(io.BytesIO(content)) as archive:
         names = archive.namelist()
-        models = [name for name in names if re.search(r"(^|/)models/[^/]+\.json$", name)]
-        if not models:
+        roots = list(dict.fromkeys(name.partition("/")[0] for name in names))
+        if not any(re.search(r"(^|/)models/[^/]+\.json$", name) for name in names):
             raise FileFormatError("it holds no exported program")
-        pickled = [name for name in names if re.search(r"/sample_inputs/[^/]+\.pt$", name)]
+        if len(roots) != 1 or len(dict.fromkeys(names)) < len(names):
+            raise FileFormatError("it has more than one folder, or a member twice")
+        members: dict[str, bytes] = {}
         for name in names:
-            if name.endswith("_config.json"):
-                folder = name.rpartition("/")[0]
-                pickled += [f"{folder}/{entry}" for entry in _pickled_entries(archive, name)]
-        for name in pickled:
-            _check_plain(archive, name)
-        for name in models:
-            _check_model(_json(archive, name), name)
+            inner = name.partition("/")[2]
+            if not _MEMBERS.fullmatch(inner):
+                raise FileFormatError(f"it holds '{name}', which no exported program needs")
+            members[inner] = archive.read(name)
+    pickled = ["data/sample_inputs/model.pt"] if "data/sample_inputs/model.pt" in members else []
+    for name in members:
+        if name.endswith("_config.json"):
+            folder = name.rpartition("/")[0]
+            pickled += [f"{folder}/{entry}" for entry in _pickled_entries(members, name)]
+    for name in pickled:
+        _check_plain(members, name)
+    _check_model(_json(members, "models/model.json"), "models/model.json")
+    return members
 
 
-def _pickled_entries(archive: zipfile.ZipFile, name: str) -> list[str]:
+def _archive_of(members: Mapping[str, bytes]) -> io.BytesIO:
+    """A new archive with these members and nothing else."""
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
+        for name, data in members.items():
+            archive.writestr(f"model/{name}", data)
+    stream.seek(0)
+    return stream
+
+
+def _pickled_entries(members: Mapping[str, bytes], name: str) -> list[str]:
     """Weights or constants that are stored as pickles."""
-    config = _json(archive, name).get("config")
+    config = _json(members, name).get("config")
     entries = config.values() if isinstance(config, dict) else ()
     found = [entry for entry in entries if isinstance(entry, dict)]
-    if any("custom_obj" in str(entry.get("path_name")) for entry in found):
-        raise FileFormatError(f"'{name}' names objects that only full unpickling restores")
-    return [str(entry.get("path_name")) for entry in found if entry.get("use_pickle")]
+    for entry in found:
+        path = entry.get("path_name")
+        if not (isinstance(path, str) and re.fullmatch(r"(weight|tensor)_\d+", path)):
+            raise FileFormatError(f"'{name}' names {path!r}, which is no tensor")
+    return [str(entry["path_name"]) for entry in found if entry.get("use_pickle")]
 
 
-def _check_plain(archive: zipfile.ZipFile, name: str) -> None:
+def _check_plain(members: Mapping[str, bytes], name: str) -> None:
     """Only tensors and containers: what PyTorch's restricted unpickler accepts."""
     import torch
 
     try:
-        data = archive.read(name)
-        if data:
-            torch.load(io.BytesIO(data), weights_only=True)
+        if members[name]:
+            torch.load(io.BytesIO(members[name]), weights_only=True)
     except Exception:  # the unpickler raises many types; each means that this is not plain data
         raise FileFormatError(f"'{name}' is not made of tensors alone") from None
 
@@ -97,29 +135,30 @@ def _check_plain(archive: zipfile.ZipFile, name: str) -> None:
 def _check_model(document: dict[str, Any], name: str) -> None:
     if document.get("guards_code"):
         raise FileFormatError(f"'{name}' brings code for its guards; export with static shapes")
-    for key, value in _entries(document):
-        if key == "target" and isinstance(value, str) and value.startswith(("torch", "_operator")):
-            if not value.startswith(_OPERATORS):
-                raise FileFormatError(f"'{name}' calls '{value}', which is no ATen operator")
-        elif key == "expr_str" and not (isinstance(value, str) and _SYMBOL.fullmatch(value)):
+    for item in _objects(document):
+        target, size = item.get("target"), item.get("expr_str")
+        is_call = "inputs" in item or str(target).startswith(("torch.", "_operator."))
+        if target is not None and is_call and not _OPERATOR.fullmatch(str(target)):
+            raise FileFormatError(f"'{name}' calls {target!r}, which is no ATen operator")
+        if size is not None and not (isinstance(size, str) and _SYMBOL.fullmatch(size)):
             raise FileFormatError(f"'{name}' computes sizes; export with static shapes")
 
 
-def _entries(value: Any) -> Iterator[tuple[str, Any]]:
-    """Every (key, value) of nested JSON, without recursion."""
+def _objects(value: Any) -> Iterator[dict[str, Any]]:
+    """Every object in nested JSON, without recursion."""
     pending = [value]
     while pending:
         current = pending.pop()
         if isinstance(current, dict):
-            yield from current.items()
+            yield current
             pending.extend(current.values())
         elif isinstance(current, list):
             pending.extend(current)
 
 
-def _json(archive: zipfile.ZipFile, name: str) -> dict[str, Any]:
+def _json(members: Mapping[str, bytes], name: str) -> dict[str, Any]:
     try:
-        value = json.loads(archive.read(name))
+        value = json.loads(members[name])
     except (ValueError, RecursionError, KeyError):
         raise FileFormatError(f"'{name}' is not valid JSON") from None
     if not isinstance(value, dict):

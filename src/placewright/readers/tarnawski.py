@@ -220,12 +220,14 @@ def _graph(
     colours: dict[Any, int] = {}
     op_of: dict[Any, int] = {}
     for node in nodes:
-        if "id" not in node or isinstance(node["id"], dict | list):
-            raise FileFormatError(f"workload '{file}': a node has no 'id'")
+        if not isinstance(node.get("id"), int | str):
+            raise FileFormatError(f"workload '{file}': a node has no number or text as 'id'")
         what = f"node {node['id']}"
         if node["id"] in op_of:
             raise GraphError(f"workload '{file}': two nodes have the id {node['id']}")
         colour = node.get("colorClass")
+        if not isinstance(colour, int | str | None):
+            raise FileFormatError(f"workload '{file}': 'colorClass' of {what} must be a number")
         weight = builder.add_weight(_number(file, node, "size", what))
         op_of[node["id"]] = builder.add_op(
             str(node["id"]),
@@ -251,7 +253,7 @@ def _connect(
     for edge in edges:
         what = f"edge {edge.get('sourceId')} -> {edge.get('destId')}"
         for key in ("sourceId", "destId"):
-            if key not in edge or edge[key] not in op_of:
+            if not isinstance(edge.get(key), int | str) or edge[key] not in op_of:
                 raise GraphError(f"workload '{file}': {what}: '{key}' names no node")
         source = op_of[edge["sourceId"]]
         outputs.setdefault(source, {})[op_of[edge["destId"]]] = None
