@@ -1,1 +1,1 @@
-"""See docs/architecture.md."""
+"""The one truth about time and memory: kernels, evaluator, segments, timeline, bounds."""

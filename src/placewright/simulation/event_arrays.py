@@ -1,0 +1,127 @@
+"""A problem laid out for the event kernel: compiled once, evaluated often."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.core.problem import Problem
+
+NO_ROUTE, LOCAL, DIRECT, VIA_HOST = -1, 0, 1, 2
+
+
+class EventArrays(NamedTuple):
+    """All that the kernel reads; units, tensors and devices are numbers.
+
+    M is the number of endpoints: the devices, then the host where it is no device.
+    """
+
+    seconds: FloatArray  # (n_units, n_devices)
+    allowed: BoolArray  # (n_units, n_devices)
+    colocation: IntArray  # (n_units,): class of each unit
+    n_classes: int
+    topological: IntArray  # (n_units,)
+    input_ptr: IntArray  # (n_units + 1,)
+    inputs: IntArray  # tensors that each unit reads
+    input_edge: IntArray  # index of the same edge in `consumers`
+    output_ptr: IntArray  # (n_units + 1,)
+    outputs: IntArray  # tensors that each unit makes
+    consumer_ptr: IntArray  # (n_tensors + 1,)
+    consumers: IntArray  # units that read each tensor; an edge is an index of this array
+    producer: IntArray  # (n_tensors,): -1 for a graph input
+    tensor_bytes: FloatArray  # (n_tensors,)
+    is_output: BoolArray  # (n_tensors,)
+    own_transfer: FloatArray  # (n_tensors,) seconds, or empty: from the links
+    route: IntArray  # (M, M): NO_ROUTE, LOCAL, DIRECT or VIA_HOST
+    latency: FloatArray  # (M, M) seconds
+    seconds_per_byte: FloatArray  # (M, M)
+    channel: IntArray  # (M, M)
+    n_channels: int
+    host: int
+    streams: IntArray  # (n_devices,)
+    dispatch: FloatArray  # (n_devices,) seconds per segment
+    cut: FloatArray  # (n_devices,) seconds per tensor that enters a segment
+    cut_per_byte: FloatArray  # (n_devices,)
+    has_cuts: bool
+    domain: IntArray  # (n_devices,): memory domain, -1 for none
+    factors: FloatArray  # (n_domains, n_devices + 1): factor for a number of used devices
+    weight_ptr: IntArray  # (n_weights + 1,)
+    weight_units: IntArray  # units that keep each weight resident
+    weight_bytes: FloatArray  # (n_weights,)
+    memory: FloatArray  # (n_devices,) bytes
+
+
+def event_arrays(problem: Problem) -> EventArrays:
+    """Lay a problem out for the event kernel."""
+    graph, cluster = problem.unit_graph, problem.cluster
+    devices = cluster.devices
+    own = problem.unit_transfer_seconds
+    weights = graph.op_weights.transposed(len(graph.weight_bytes))
+    domain, factors = _contention(problem)
+    cut = np.array([device.cut_seconds for device in devices])
+    cut_per_byte = np.array([device.cut_seconds_per_byte for device in devices])
+    return EventArrays(
+        seconds=np.ascontiguousarray(problem.costs.seconds),
+        allowed=problem.allowed,
+        colocation=problem.colocation.group_of,
+        n_classes=problem.colocation.n_groups,
+        topological=graph.topological_order,
+        input_ptr=graph.op_inputs.indptr,
+        inputs=graph.op_inputs.indices,
+        input_edge=np.argsort(graph.tensor_consumers.indices, kind="stable").astype(np.int64),
+        output_ptr=graph.op_outputs.indptr,
+        outputs=graph.op_outputs.indices,
+        consumer_ptr=graph.tensor_consumers.indptr,
+        consumers=graph.tensor_consumers.indices,
+        producer=graph.tensor_producers,
+        tensor_bytes=graph.tensor_bytes,
+        is_output=graph.tensor_is_output,
+        own_transfer=np.empty(0) if own is None else np.ascontiguousarray(own),
+        route=routes(problem),
+        latency=cluster.link_latency,
+        seconds_per_byte=cluster.link_seconds_per_byte,
+        channel=cluster.link_channel,
+        n_channels=cluster.n_channels,
+        host=cluster.host_endpoint,
+        streams=np.array([device.streams for device in devices], dtype=np.int64),
+        dispatch=np.array([device.dispatch_seconds for device in devices]),
+        cut=cut,
+        cut_per_byte=cut_per_byte,
+        has_cuts=bool(cut.any() or cut_per_byte.any()),
+        domain=domain,
+        factors=factors,
+        weight_ptr=weights.indptr,
+        weight_units=weights.indices,
+        weight_bytes=graph.weight_bytes,
+        memory=cluster.memory_bytes,
+    )
+
+
+def routes(problem: Problem) -> IntArray:
+    """How a tensor gets from one endpoint to another, shape (M, M), int64."""
+    cluster = problem.cluster
+    linked = cluster.link_channel >= 0
+    host = cluster.host_endpoint
+    route = np.full(linked.shape, NO_ROUTE, dtype=np.int64)
+    through = linked[:, host][:, None] & linked[host, :][None, :]
+    route[through] = VIA_HOST
+    route[linked] = DIRECT
+    np.fill_diagonal(route, LOCAL)
+    return route
+
+
+def _contention(problem: Problem) -> tuple[IntArray, FloatArray]:
+    cluster = problem.cluster
+    names = list(cluster.contention)
+    domain = np.array(
+        [names.index(d.memory_domain) if d.memory_domain in names else -1 for d in cluster.devices],
+        dtype=np.int64,
+    )
+    factors = np.ones((len(names), cluster.n_devices + 1))
+    for row, name in enumerate(names):
+        given = cluster.contention[name]
+        for used in range(1, cluster.n_devices + 1):
+            factors[row, used] = given[min(used, len(given)) - 1]
+    return domain, factors

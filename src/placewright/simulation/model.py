@@ -1,0 +1,132 @@
+"""The simulator: one problem, compiled once, asked for values of placements."""
+
+from __future__ import annotations
+
+import math
+import os
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from placewright.core.arrays import FloatArray, IntArray, frozen_ints
+from placewright.core.placement import Placement
+from placewright.core.problem import Problem
+from placewright.errors import InfeasibleError, InputError
+from placewright.simulation.event_arrays import event_arrays
+from placewright.simulation.event_kernel import run
+from placewright.simulation.event_state import BAD_ORDER, FINE, TOO_LARGE, check
+from placewright.simulation.max_load import NO_ORDER, MaxLoad, memory_of
+from placewright.simulation.placeto import placeto_runtime
+from placewright.simulation.subgraph import SubgraphLatency
+from placewright.simulation.timeline import Timeline, timeline_of
+from placewright.simulation.violation import Violation, violation_of
+
+_PARALLEL_FROM = 64  # units times placements below which threads cost more than they bring
+
+
+class Simulator:
+    """Values placements of one problem under the problem's execution model.
+
+    The instance holds no state that a query changes, so that threads may share it.
+    """
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.arrays = event_arrays(problem)
+        self._max_load = MaxLoad(problem, self.arrays)
+        is_subgraph = problem.execution_model in ("subgraph", "subgraph-ip")
+        self._subgraph = SubgraphLatency(problem) if is_subgraph else None
+
+    def value(self, placement: Placement) -> float:
+        """Seconds (in the problem's time unit) of a placement; inf where it is infeasible."""
+        return self._evaluate(placement.device_of, _order_of(placement))[0]
+
+    def values(self, devices_of: ArrayLike) -> FloatArray:
+        """Values of placements without order, in parallel over cores.
+
+        Args:
+            devices_of: shape (n_placements, n_units).
+
+        Returns:
+            Shape (n_placements,), in the same order whatever the number of threads.
+        """
+        rows = np.ascontiguousarray(np.atleast_2d(devices_of), dtype=np.int64)
+        threads = min(len(rows), os.cpu_count() or 1)
+        if threads < 2 or rows.size < _PARALLEL_FROM:
+            return np.array([self._evaluate(row, NO_ORDER)[0] for row in rows])
+        with ThreadPoolExecutor(threads) as pool:
+            return np.array([found[0] for found in pool.map(self._evaluate_row, rows)])
+
+    def violation(self, placement: Placement) -> Violation | None:
+        """Which constraint a placement breaks; None when it is feasible."""
+        value, fault, at, peaks = self._evaluate(placement.device_of, _order_of(placement))
+        if fault != FINE:
+            return violation_of(self.problem, placement, fault, at, peaks)
+        if math.isinf(value):
+            return Violation(
+                "subgraphs",
+                self.problem.execution_model,
+                "pieces of an accelerator need each other, or there are more than "
+                f"{self.problem.subgraphs_per_accelerator} on one; move ops",
+            )
+        return None
+
+    def memory_peaks(self, placement: Placement) -> FloatArray:
+        """Peak bytes of each device, shape (n_devices,)."""
+        return self._evaluate(placement.device_of, _order_of(placement))[3]
+
+    def loads(self, device_of: IntArray) -> FloatArray:
+        """Loads under `max-load`: devices, then channels; shape (n_phases, n), seconds."""
+        return self._max_load.loads(device_of)
+
+    def timeline(self, placement: Placement) -> Timeline:
+        """All that happens under execution model `event`.
+
+        Raises:
+            InputError: another execution model, which has no timeline.
+            InfeasibleError: the placement breaks a constraint.
+        """
+        if self.problem.execution_model != "event":
+            raise InputError(
+                f"execution model '{self.problem.execution_model}' has no timeline; use 'event'"
+            )
+        violation = self.violation(placement)
+        if violation is not None:
+            raise InfeasibleError(violation.message)
+        _, _, _, state = run(self.arrays, placement.device_of, _order_of(placement), True)
+        return timeline_of(self.problem, self.arrays, placement, state)
+
+    def _evaluate_row(self, row: IntArray) -> tuple[float, int, int, FloatArray]:
+        return self._evaluate(row, NO_ORDER)
+
+    def _evaluate(self, device_of: IntArray, order: IntArray) -> tuple[float, int, int, FloatArray]:
+        """Value, fault, where it is, peak bytes of each device."""
+        model = self.problem.execution_model
+        if len(device_of) != self.problem.n_units:
+            raise InputError(
+                f"a placement needs {self.problem.n_units} devices, got {len(device_of)}"
+            )
+        if model == "event":
+            value, fault, at, state = run(self.arrays, device_of, order, False)
+            return value, fault, at, state.peak
+        if model == "max-load":
+            return self._max_load.evaluate(device_of)
+        fault, at = check(self.arrays, device_of, order)
+        if fault not in (FINE, BAD_ORDER):
+            return math.inf, fault, at, np.zeros(self.problem.n_devices)
+        if self._subgraph is not None:
+            memory = memory_of(self.arrays, device_of, 0.0)
+            over = np.flatnonzero(memory > self.arrays.memory)
+            if len(over):
+                return math.inf, TOO_LARGE, int(over[0]), memory
+            return self._subgraph.value_of_units(device_of), FINE, -1, memory
+        value, peaks = placeto_runtime(self.problem, self.arrays, device_of)
+        over = np.flatnonzero(peaks > self.arrays.memory)
+        if len(over):
+            return math.inf, TOO_LARGE, int(over[0]), peaks
+        return value, FINE, -1, peaks
+
+
+def _order_of(placement: Placement) -> IntArray:
+    return NO_ORDER if placement.order is None else frozen_ints(placement.order)

@@ -1,0 +1,104 @@
+"""Execution model `placeto`: the event simulator published with Placeto (Addanki et al. 2019).
+
+One queue per device in the order of readiness; 5.7 microseconds follow every op that takes time;
+one bus per *source* device; a transfer takes 25 microseconds and bytes / 7600 per microsecond and
+serves all destinations at once; destinations never wait. The runtime is the time of the last event.
+Memory is the bytes of outputs from the start of their op until the end of the last reader.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+import numpy as np
+
+from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.problem import Problem
+from placewright.simulation.event_arrays import EventArrays
+
+OP_OVERHEAD = 5.7e-6
+TRANSFER_OVERHEAD = 25e-6
+BYTES_PER_SECOND = 7600e6
+
+
+def placeto_runtime(
+    problem: Problem, arrays: EventArrays, device_of: IntArray
+) -> tuple[float, FloatArray]:
+    """Seconds until the last event, and peak bytes of each device (n_devices,).
+
+    Events of one instant are handled in the order (op end before transfer end, index), which the
+    published code leaves to its queue.
+    """
+    run = _Run(problem, arrays, device_of.tolist())
+    return run.runtime(), run.peak
+
+
+class _Run:
+    """One simulation."""
+
+    def __init__(self, problem: Problem, arrays: EventArrays, device_of: list[int]) -> None:
+        graph = problem.unit_graph
+        self.arrays, self.device_of = arrays, device_of
+        self.readers = [
+            graph.tensor_consumers.row(tensor).tolist() for tensor in range(graph.n_tensors)
+        ]
+        self.outputs = [graph.op_outputs.row(unit).tolist() for unit in range(graph.n_ops)]
+        self.inputs = [graph.op_inputs.row(unit).tolist() for unit in range(graph.n_ops)]
+        made = graph.tensor_producers >= 0
+        self.missing = [int(made[row].sum()) for row in self.inputs]
+        self.waiting = [len(row) for row in self.readers]
+        self.device_free = [0.0] * problem.n_devices
+        self.bus_free = [0.0] * problem.n_devices
+        self.usage = [0.0] * problem.n_devices
+        self.peak = np.zeros(problem.n_devices)
+        self.events: list[tuple[float, int, int]] = []
+
+    def runtime(self) -> float:
+        for unit, missing in enumerate(self.missing):
+            if missing == 0:
+                self.begin(unit, 0.0)
+        last = 0.0
+        while self.events:
+            now, is_transfer, index = heapq.heappop(self.events)
+            last = max(last, now)
+            if is_transfer:
+                self.deliver(index, now, here=False)
+            else:
+                self.finish(index, now)
+        return last
+
+    def begin(self, unit: int, now: float) -> None:
+        """Take the device's next turn: readiness came in this order."""
+        device = self.device_of[unit]
+        seconds = float(self.arrays.seconds[unit, device])
+        start = max(now, self.device_free[device])
+        for tensor in self.outputs[unit]:
+            self.usage[device] += float(self.arrays.tensor_bytes[tensor])
+        self.peak[device] = max(self.peak[device], self.usage[device])
+        end = start + seconds
+        self.device_free[device] = end + (OP_OVERHEAD if seconds > 0 else 0.0)
+        heapq.heappush(self.events, (self.device_free[device], 0, unit))
+
+    def finish(self, unit: int, now: float) -> None:
+        device = self.device_of[unit]
+        for tensor in self.inputs[unit]:
+            self.waiting[tensor] -= 1
+            producer = int(self.arrays.producer[tensor])
+            if self.waiting[tensor] == 0 and producer >= 0:
+                home = self.device_of[producer]
+                self.usage[home] -= float(self.arrays.tensor_bytes[tensor])
+        for tensor in self.outputs[unit]:
+            self.deliver(tensor, now, here=True)
+            if any(self.device_of[reader] != device for reader in self.readers[tensor]):
+                start = max(now, self.bus_free[device])
+                size = float(self.arrays.tensor_bytes[tensor])
+                self.bus_free[device] = start + size / BYTES_PER_SECOND + TRANSFER_OVERHEAD
+                heapq.heappush(self.events, (self.bus_free[device], 1, tensor))
+
+    def deliver(self, tensor: int, now: float, *, here: bool) -> None:
+        home = self.device_of[int(self.arrays.producer[tensor])]
+        for reader in self.readers[tensor]:
+            if (self.device_of[reader] == home) == here:
+                self.missing[reader] -= 1
+                if self.missing[reader] == 0:
+                    self.begin(reader, now)

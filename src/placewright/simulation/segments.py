@@ -1,0 +1,98 @@
+"""Segments: consecutive units of one device that run as one compiled call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from placewright.core.arrays import IntArray
+from placewright.core.placement import Placement
+from placewright.core.problem import Problem
+
+
+@dataclass(frozen=True, eq=False)
+class Segment:
+    """Units of one device in their order, with the tensors that cross its boundary.
+
+    Attributes:
+        device: where it runs.
+        units: in the order of execution.
+        inputs: unit-graph tensors that enter (graph inputs too), ascending.
+        outputs: unit-graph tensors that leave (graph outputs too), ascending.
+    """
+
+    device: int
+    units: tuple[int, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+def segments_of(problem: Problem, placement: Placement, order: IntArray) -> tuple[Segment, ...]:
+    """Cut an order into segments.
+
+    Along a device's order a segment ends after a unit with a reader on another device and before a
+    unit with an input made on another device.
+
+    Args:
+        problem: what is placed.
+        placement: its devices.
+        order: topological order of all units, shape (n_units,).
+
+    Returns:
+        Segments in an order in which they can execute one after another.
+    """
+    graph, device_of = problem.unit_graph, placement.device_of
+    producers = graph.tensor_producers
+    readers = graph.tensor_consumers
+    edge_tensor = readers.row_of_each()
+    made = producers[edge_tensor] >= 0
+    sources, targets = producers[edge_tensor][made], readers.indices[made]
+    crosses = device_of[sources] != device_of[targets]
+    remote_in = np.zeros(problem.n_units, dtype=np.bool_)
+    remote_out = np.zeros(problem.n_units, dtype=np.bool_)
+    remote_in[targets[crosses]] = True
+    remote_out[sources[crosses]] = True
+    parts: list[list[int]] = []
+    open_part: dict[int, int] = {}
+    closed_at: list[int] = []
+    for at, unit in enumerate(order.tolist()):
+        device = int(device_of[unit])
+        if device not in open_part or remote_in[unit]:
+            open_part[device] = len(parts)
+            parts.append([])
+            closed_at.append(at)
+        part = open_part[device]
+        parts[part].append(unit)
+        closed_at[part] = at
+        if remote_out[unit]:
+            del open_part[device]
+    part_of = np.empty(problem.n_units, dtype=np.int64)
+    for part, units in enumerate(parts):
+        part_of[units] = part
+    # A segment only needs segments that were closed before it opened: opening order executes.
+    return tuple(_with_boundary(problem, placement, units, part_of) for units in parts)
+
+
+def _with_boundary(
+    problem: Problem, placement: Placement, units: list[int], part_of: IntArray
+) -> Segment:
+    graph = problem.unit_graph
+    part = int(part_of[units[0]])
+    inputs: dict[int, None] = {}
+    outputs: dict[int, None] = {}
+    for unit in units:
+        for tensor in graph.op_inputs.row(unit).tolist():
+            producer = int(graph.tensor_producers[tensor])
+            if producer < 0 or part_of[producer] != part:
+                inputs[tensor] = None
+        for tensor in graph.op_outputs.row(unit).tolist():
+            leaves = np.any(part_of[graph.tensor_consumers.row(tensor)] != part)
+            if leaves or graph.tensor_is_output[tensor]:
+                outputs[tensor] = None
+    return Segment(
+        int(placement.device_of[units[0]]),
+        tuple(units),
+        tuple(sorted(inputs)),
+        tuple(sorted(outputs)),
+    )

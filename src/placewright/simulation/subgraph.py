@@ -1,0 +1,267 @@
+"""Latency under the `subgraph` and `subgraph-ip` execution models, fast enough for a search.
+
+Tarnawski et al. 2020: an accelerator's ops form contiguous pieces; a piece starts when all its
+inputs from outside are ready, and takes its incoming transfers, its compute and its outgoing
+transfers, each tensor once. A CPU op starts when its producers are done, on as many CPUs as it
+takes. Under `subgraph-ip` the pieces of one accelerator also wait for each other in turn.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numba
+import numpy as np
+
+from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.problem import Problem
+
+
+class LatencyArrays(NamedTuple):
+    """A problem as plain arrays, units in topological order of their numbers in `order`."""
+
+    order: IntArray  # (n_units,)
+    seconds: FloatArray  # (n_units, n_devices)
+    is_atomic: IntArray  # (n_devices,): 1 for accelerators, 0 for CPUs
+    input_ptr: IntArray
+    inputs: IntArray
+    output_ptr: IntArray
+    outputs: IntArray
+    producers: IntArray  # (n_tensors,)
+    consumer_ptr: IntArray
+    consumers: IntArray
+    transfer: FloatArray  # (n_tensors,)
+    max_pieces: int  # per accelerator; 0 is no limit
+    is_serial: bool  # pieces of one accelerator wait for each other
+
+
+def latency_arrays(problem: Problem) -> LatencyArrays:
+    """Lay a problem of execution model `subgraph` or `subgraph-ip` out for the kernels."""
+    graph = problem.unit_graph
+    serial = problem.execution_model == "subgraph-ip"
+    transfer = problem.unit_transfer_seconds
+    atomic = [int(device.pays_transfers) for device in problem.cluster.devices]
+    return LatencyArrays(
+        order=graph.topological_order,
+        seconds=np.ascontiguousarray(np.where(problem.allowed, problem.costs.seconds, np.inf)),
+        is_atomic=np.array(atomic, dtype=np.int64),
+        input_ptr=graph.op_inputs.indptr,
+        inputs=graph.op_inputs.indices,
+        output_ptr=graph.op_outputs.indptr,
+        outputs=graph.op_outputs.indices,
+        producers=graph.tensor_producers,
+        consumer_ptr=graph.tensor_consumers.indptr,
+        consumers=graph.tensor_consumers.indices,
+        transfer=np.zeros(graph.n_tensors) if transfer is None else transfer,
+        max_pieces=problem.subgraphs_per_accelerator if serial else 0,
+        is_serial=serial,
+    )
+
+
+@numba.njit(cache=True)
+def pieces(arrays, device_of, piece):  # type: ignore[no-untyped-def]
+    """Number of each unit's piece within its accelerator, by the longest alternation before it.
+
+    A piece number rises by one whenever a path leaves the accelerator and comes back.
+
+    Args:
+        arrays: see `LatencyArrays`.
+        device_of: shape (n_units,).
+        piece: written, shape (n_units,); -1 on CPUs, else 0, 1, ...
+
+    Returns:
+        The largest number of pieces of an accelerator.
+    """
+    order, input_ptr, inputs = arrays.order, arrays.input_ptr, arrays.inputs
+    producers, is_atomic = arrays.producers, arrays.is_atomic
+    n_units, n_devices = arrays.seconds.shape
+    # depth[u, d]: pieces of device d that a path up to u has been through
+    depth = np.zeros((n_units, n_devices), dtype=np.int32)
+    most = 0
+    for unit in order:
+        home = device_of[unit]
+        for at in range(input_ptr[unit], input_ptr[unit + 1]):
+            before = producers[inputs[at]]
+            if before < 0:
+                continue
+            for device in range(n_devices):
+                if is_atomic[device] == 1:
+                    reached = depth[before, device]
+                    if device == home and device_of[before] != home:
+                        reached += 1
+                    depth[unit, device] = max(depth[unit, device], reached)
+        piece[unit] = -1
+        if is_atomic[home] == 1:
+            depth[unit, home] = max(depth[unit, home], 1)
+            piece[unit] = depth[unit, home] - 1
+            most = max(most, piece[unit] + 1)
+    return most
+
+
+@numba.njit(cache=True)
+def _blocks(arrays, device_of, block, work, first_of_device):  # type: ignore[no-untyped-def]
+    """Number the blocks (pieces, and CPU units) and add up their compute.
+
+    Args:
+        block: written, shape (n_units,).
+        work: written, shape (n_units,), seconds of each block.
+        first_of_device: written, shape (n_devices, n_units): block of each piece, -1 where none.
+
+    Returns:
+        The number of blocks; -1 when an accelerator has too many pieces.
+    """
+    n_units = len(device_of)
+    piece = np.empty(n_units, dtype=np.int64)
+    most = pieces(arrays, device_of, piece)
+    if arrays.max_pieces > 0 and most > arrays.max_pieces:
+        return -1
+    first_of_device[:, : most + 1] = -1
+    seconds = arrays.seconds
+    n_blocks = 0
+    for unit in range(n_units):
+        device = device_of[unit]
+        number = n_blocks
+        if piece[unit] >= 0 and first_of_device[device, piece[unit]] >= 0:
+            number = first_of_device[device, piece[unit]]
+        else:
+            work[number] = 0.0
+            n_blocks += 1
+            if piece[unit] >= 0:
+                first_of_device[device, piece[unit]] = number
+        block[unit] = number
+        work[number] += seconds[unit, device]
+    return n_blocks
+
+
+@numba.njit(cache=True)
+def _add_transfers(arrays, device_of, block, work):  # type: ignore[no-untyped-def]
+    """Add to each accelerator piece the tensors that enter and leave it, each once."""
+    producers, transfer, is_atomic = arrays.producers, arrays.transfer, arrays.is_atomic
+    consumer_ptr, consumers = arrays.consumer_ptr, arrays.consumers
+    entered = np.full(len(block), -1, dtype=np.int64)  # the last tensor that entered each block
+    for tensor in range(len(producers)):
+        producer = producers[tensor]
+        if producer < 0:
+            continue
+        leaves = False
+        for at in range(consumer_ptr[tensor], consumer_ptr[tensor + 1]):
+            target = block[consumers[at]]
+            if target == block[producer]:
+                continue
+            leaves = True
+            if is_atomic[device_of[consumers[at]]] == 1 and entered[target] != tensor:
+                entered[target] = tensor
+                work[target] += transfer[tensor]
+        if leaves and is_atomic[device_of[producer]] == 1:
+            work[block[producer]] += transfer[tensor]
+
+
+@numba.njit(cache=True)
+def _waiting(arrays, block, piece_block, n_blocks):  # type: ignore[no-untyped-def]
+    """Edges that enter each block, and the block that waits for its end to use the accelerator."""
+    producers, consumers, consumer_ptr = arrays.producers, arrays.consumers, arrays.consumer_ptr
+    waiting = np.zeros(n_blocks, dtype=np.int64)
+    for tensor in range(len(producers)):
+        for at in range(consumer_ptr[tensor], consumer_ptr[tensor + 1]):
+            target = block[consumers[at]]
+            if producers[tensor] >= 0 and target != block[producers[tensor]]:
+                waiting[target] += 1
+    after = np.full(n_blocks, -1, dtype=np.int64)
+    if arrays.is_serial:
+        for device in np.flatnonzero(arrays.is_atomic):
+            piece = 1
+            while piece_block[device, piece - 1] >= 0 and piece_block[device, piece] >= 0:
+                after[piece_block[device, piece - 1]] = piece_block[device, piece]
+                waiting[piece_block[device, piece]] += 1
+                piece += 1
+    return waiting, after
+
+
+@numba.njit(cache=True)
+def _members(block, n_blocks):  # type: ignore[no-untyped-def]
+    """Units of each block as compressed rows."""
+    member_ptr = np.zeros(n_blocks + 1, dtype=np.int64)
+    for number in block:
+        member_ptr[number + 1] += 1
+    member_ptr = np.cumsum(member_ptr)
+    fill, members = member_ptr[:-1].copy(), np.empty(len(block), dtype=np.int64)
+    for unit in range(len(block)):
+        members[fill[block[unit]]] = unit
+        fill[block[unit]] += 1
+    return member_ptr, members
+
+
+@numba.njit(cache=True)
+def latency(arrays, device_of):  # type: ignore[no-untyped-def]
+    """Latency of a placement; inf where pieces need each other or are too many.
+
+    Args:
+        arrays: see `LatencyArrays`.
+        device_of: shape (n_units,).
+    """
+    n_units, n_devices = arrays.seconds.shape
+    block, work = np.empty(n_units, dtype=np.int64), np.empty(n_units)
+    piece_block = np.empty((n_devices, n_units + 1), dtype=np.int64)
+    n_blocks = _blocks(arrays, device_of, block, work, piece_block)
+    if n_blocks < 0:
+        return np.inf
+    _add_transfers(arrays, device_of, block, work)
+    waiting, after = _waiting(arrays, block, piece_block, n_blocks)
+    member_ptr, members = _members(block, n_blocks)
+    consumers, consumer_ptr = arrays.consumers, arrays.consumer_ptr
+    output_ptr, outputs = arrays.output_ptr, arrays.outputs
+    ready, queue = np.zeros(n_blocks), np.empty(n_blocks, dtype=np.int64)
+    free = np.flatnonzero(waiting == 0)
+    head, tail, longest = 0, len(free), 0.0
+    queue[:tail] = free
+    while head < tail:
+        number = queue[head]
+        head += 1
+        finish = ready[number] + work[number]
+        longest = max(longest, finish)
+        if after[number] >= 0:
+            tail = _release(after[number], finish, ready, waiting, queue, tail)
+        for unit in members[member_ptr[number] : member_ptr[number + 1]]:
+            for tensor in outputs[output_ptr[unit] : output_ptr[unit + 1]]:
+                for at in range(consumer_ptr[tensor], consumer_ptr[tensor + 1]):
+                    target = block[consumers[at]]
+                    if target != number:
+                        tail = _release(target, finish, ready, waiting, queue, tail)
+    return longest if head == n_blocks else np.inf
+
+
+@numba.njit(cache=True)
+def _release(target, finish, ready, waiting, queue, tail):  # type: ignore[no-untyped-def]
+    """One thing that block `target` waits for is done at `finish`; the new end of the queue."""
+    ready[target] = max(ready[target], finish)
+    waiting[target] -= 1
+    if waiting[target] == 0:
+        queue[tail] = target
+        tail += 1
+    return tail
+
+
+class SubgraphLatency:
+    """Values placements of one problem of execution model `subgraph` or `subgraph-ip`."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.arrays = latency_arrays(problem)
+        self._memory = problem.cluster.memory_bytes
+        weights = problem.unit_graph.op_weights
+        self._unit_of_use, self._weight = weights.row_of_each(), weights.indices
+        self._weight_bytes = problem.unit_graph.weight_bytes
+
+    def resident_bytes(self, device_of: IntArray) -> FloatArray:
+        """Bytes that each device keeps, shape (n_devices,)."""
+        n_weights = max(1, len(self._weight_bytes))
+        used = np.unique(device_of[self._unit_of_use] * n_weights + self._weight)
+        sizes = self._weight_bytes[used % n_weights]
+        return np.asarray(
+            np.bincount(used // n_weights, sizes, minlength=len(self._memory)), dtype=np.float64
+        )
+
+    def value_of_units(self, device_of: IntArray) -> float:
+        """Latency; inf where memory, support or the acyclicity of pieces is broken."""
+        if np.any(self.resident_bytes(device_of) > self._memory):
+            return float("inf")
+        return float(latency(self.arrays, np.asarray(device_of, dtype=np.int64)))

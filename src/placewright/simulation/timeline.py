@@ -1,0 +1,193 @@
+"""What happens when: every unit, every transfer, why each unit waited, and the critical path."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.placement import Placement
+from placewright.core.problem import Problem
+from placewright.simulation.event_arrays import EventArrays
+from placewright.simulation.event_state import N_HOPS, State
+
+
+@dataclass(frozen=True, eq=False)
+class Transfer:
+    """One hop of a tensor: endpoints by number, seconds."""
+
+    tensor: int
+    source: int
+    destination: int
+    channel: int
+    start: float
+    end: float
+
+
+@dataclass(frozen=True)
+class Step:
+    """One piece of the critical path: a unit or a transfer, and what it began right after."""
+
+    what: str
+    index: int
+    start: float
+    end: float
+    reason: str
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """A placement through time.
+
+    Attributes:
+        value: makespan, seconds.
+        device_of: device of each unit, shape (n_units,).
+        start, end: seconds, shape (n_units,).
+        segment_of: segment of each unit, numbered by first start, shape (n_units,).
+        order: all units by start, a topological order that repeats this timeline.
+        transfers: all hops by start.
+        memory_peaks: bytes, shape (n_devices,).
+        critical_path: from time 0 to the makespan, without a hole wherever nothing idles.
+        waits: for each unit what it waited for: ``"none"``, ``"input T"`` or ``"device U"``.
+    """
+
+    value: float
+    device_of: IntArray
+    start: FloatArray
+    end: FloatArray
+    segment_of: IntArray
+    order: IntArray
+    transfers: tuple[Transfer, ...]
+    memory_peaks: FloatArray
+    critical_path: tuple[Step, ...]
+    waits: tuple[str, ...]
+
+
+def timeline_of(
+    problem: Problem, arrays: EventArrays, placement: Placement, state: State
+) -> Timeline:
+    """Read a timeline off a recorded run of the event kernel."""
+    transfers = _transfers(arrays, state)
+    order = _order(problem, placement, state)
+    ends = [hop.end for hop in transfers]
+    value = max([float(state.end.max()), *ends])
+    reasons = _Reasons(problem, placement, state, transfers, order)
+    return Timeline(
+        value=value,
+        device_of=placement.device_of,
+        start=state.start,
+        end=state.end,
+        segment_of=state.segment,
+        order=order,
+        transfers=transfers,
+        memory_peaks=state.peak,
+        critical_path=reasons.critical_path(value),
+        waits=tuple(reasons.wait(unit)[0] for unit in range(problem.n_units)),
+    )
+
+
+def _transfers(arrays: EventArrays, state: State) -> tuple[Transfer, ...]:
+    found = []
+    for hop in range(int(state.count[N_HOPS])):
+        transfer, source, target, start = state.hops[:, hop].tolist()
+        tensor = int(state.transfer_tensor[int(transfer)])
+        channel = int(arrays.channel[int(source), int(target)])
+        end = float(state.hop_end[hop])
+        found.append(Transfer(tensor, int(source), int(target), channel, start, end))
+    return tuple(sorted(found, key=lambda hop: (hop.start, hop.tensor, hop.destination)))
+
+
+def _order(problem: Problem, placement: Placement, state: State) -> IntArray:
+    """Units by (start, topological position), which keeps producers of zero seconds first."""
+    if placement.order is not None:
+        return placement.order
+    position = np.empty(problem.n_units, dtype=np.int64)
+    position[problem.unit_graph.topological_order] = np.arange(problem.n_units)
+    return np.lexsort((position, state.end, state.segment, state.start))
+
+
+class _Reasons:
+    """Why each unit and transfer began when it did."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        placement: Placement,
+        state: State,
+        transfers: tuple[Transfer, ...],
+        order: IntArray,
+    ) -> None:
+        self.graph = problem.unit_graph
+        self.device_of = placement.device_of
+        self.state = state
+        self.transfers = transfers
+        self.arrival = {(hop.tensor, hop.destination): i for i, hop in enumerate(transfers)}
+        self.before: dict[int, int] = {}
+        last: dict[int, int] = {}
+        for unit in order.tolist():
+            device = int(self.device_of[unit])
+            if device in last:
+                self.before[unit] = last[device]
+            last[device] = unit
+
+    def wait(self, unit: int) -> tuple[str, str, int]:
+        """Text, and kind and index of what ended last before the unit began."""
+        start = float(self.state.start[unit])
+        device = int(self.device_of[unit])
+        best: tuple[float, str, str, int] = (-1.0, "none", "", -1)
+        for tensor in self.graph.op_inputs.row(unit).tolist():
+            producer = int(self.graph.tensor_producers[tensor])
+            hop = self.arrival.get((tensor, device))
+            if hop is not None:
+                found = (self.transfers[hop].end, f"input {self._name(tensor)}", "transfer", hop)
+            elif producer >= 0:
+                end = float(self.state.end[producer])
+                found = (end, f"input {self._name(tensor)}", "unit", producer)
+            else:
+                continue
+            if found[0] > best[0]:
+                best = found
+        previous = self.before.get(unit)
+        if previous is not None and self.state.end[previous] > best[0]:
+            name = self.graph.op_names[previous]
+            best = (float(self.state.end[previous]), f"device {name}", "unit", previous)
+        return (best[1], best[2], best[3]) if start > 0 else ("none", "", -1)
+
+    def critical_path(self, value: float) -> tuple[Step, ...]:
+        """Walk back from what ends last, each time to what ended right before it began."""
+        steps: list[Step] = []
+        kind, index = self._last(value)
+        while index >= 0 and len(steps) <= len(self.device_of) + len(self.transfers):
+            if kind == "unit":
+                reason, before, at = self.wait(index)
+                start, end = float(self.state.start[index]), float(self.state.end[index])
+                what = self.graph.op_names[index]
+            else:
+                hop = self.transfers[index]
+                reason, before, at = self._before_hop(index)
+                start, end, what = hop.start, hop.end, f"transfer of {self._name(hop.tensor)}"
+            steps.append(Step(what, index, start, end, reason))
+            kind, index = before, at
+        return tuple(reversed(steps))
+
+    def _last(self, value: float) -> tuple[str, int]:
+        for index, hop in enumerate(self.transfers):
+            if hop.end == value:
+                return "transfer", index
+        return "unit", int(np.argmax(self.state.end))
+
+    def _before_hop(self, index: int) -> tuple[str, str, int]:
+        hop = self.transfers[index]
+        producer = int(self.graph.tensor_producers[hop.tensor])
+        for other, earlier in enumerate(self.transfers):
+            if other != index and earlier.channel == hop.channel and earlier.end == hop.start:
+                return f"channel {self._name(earlier.tensor)}", "transfer", other
+        first = self.arrival.get((hop.tensor, hop.source))
+        if first is not None and first != index:
+            return f"input {self._name(hop.tensor)}", "transfer", first
+        return ("none", "", -1) if producer < 0 else (self._name(hop.tensor), "unit", producer)
+
+    def _name(self, tensor: int) -> str:
+        producer = int(self.graph.tensor_producers[tensor])
+        return f"graph input {tensor}" if producer < 0 else self.graph.op_names[producer]
