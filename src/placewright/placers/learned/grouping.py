@@ -223,8 +223,8 @@ def neighbour_merge(problem: Problem, grouping: Grouping, n_groups: int) -> Grou
         leader = int(grouping.members.indices[label])
         merger.merge(int(merger.class_of[leader]), int(merger.class_of[unit]))
     roots = merger.roots()
-    seconds = mean_seconds(problem)
-    cost = {int(root): float(seconds[roots == root].sum()) for root in np.unique(roots)}
+    total = np.bincount(roots, mean_seconds(problem))
+    cost = {root: float(total[root]) for root in np.unique(roots).tolist()}
     shared = _shared_bytes(problem, roots)
     heap = [(value, root) for root, value in sorted(cost.items())]
     heapq.heapify(heap)
@@ -233,8 +233,8 @@ def neighbour_merge(problem: Problem, grouping: Grouping, n_groups: int) -> Grou
         if cost.get(root) != value:
             continue
         near = sorted(shared.get(root, {}).items(), key=lambda item: (-item[1], item[0]))
-        far = [(other, 0.0) for _, other in heapq.nsmallest(8, heap) if other in cost]
-        for other, _ in near or far:
+        far = [] if near else heapq.nsmallest(8, heap)
+        for other in [node for node, _ in near] or [node for _, node in far if node in cost]:
             if other != root and merger.merge(root, other):
                 _absorb(cost, shared, merger.root(root), root, other)
                 heapq.heappush(heap, (cost[merger.root(root)], merger.root(root)))

@@ -26,8 +26,6 @@ from placewright.simulation.evaluator import Evaluator
 if TYPE_CHECKING:
     from placewright.placers.learned.hierarchical import Hierarchical
 
-LARGEST_NUMBER_OF_GROUPS, GROUPS_PER_DEVICE = 256, 20
-
 
 class HierarchicalPolicy(nn.Module):
     """Grouper: a perceptron per op. Placer: bidirectional LSTM, attentional decoder."""
@@ -50,10 +48,7 @@ def learn(
     nodes = problem.colocation
     space = ActionSpace(problem, nodes)
     rows = NodeRows.of(problem, nodes)
-    n_groups = settings.groups or min(
-        LARGEST_NUMBER_OF_GROUPS, GROUPS_PER_DEVICE * problem.n_devices
-    )
-    n_groups = min(n_groups, nodes.n_groups)
+    n_groups = min(settings.groups, nodes.n_groups)
     k = settings.placements_per_update
     logits = Logits(settings.tanh_constant, settings.temperature)
     reference, stop = reference_value(problem), EarlyStop(settings.patience)

@@ -33,6 +33,8 @@ class Seq2Seq:
         * Adam at the paper's 0.1 saturates the policy within a few updates, and without an entropy
           bonus REINFORCE ends on one device even on a separable toy: the defaults are 0.003 and
           an entropy weight of 0.03 (0.1 and 0 can be set);
+        * at most 128 groups (the paper's models have 83 to 280), neighbours merged: attention needs
+          memory with their square;
         * one process instead of 20 asynchronous controllers.
 
     Variant ``hsdag-rnn`` is the RNN baseline of HSDAG's notebooks: GRU with hidden 5 x input,
@@ -42,6 +44,7 @@ class Seq2Seq:
 
     Attributes:
         variant: ``paper`` or ``hsdag-rnn``.
+        groups: largest number of groups.
         hidden: width of encoder and decoder (ignored by ``hsdag-rnn``).
         embedding: width of the kind embedding (64 for ``hsdag-rnn``).
         learning_rate: of Adam.
@@ -62,6 +65,7 @@ class Seq2Seq:
     needs_training: ClassVar[bool] = False
 
     variant: str = "paper"
+    groups: int = 128
     hidden: int = 64
     embedding: int = 32
     learning_rate: float = 0.003
@@ -78,7 +82,7 @@ class Seq2Seq:
     def __post_init__(self) -> None:
         if self.variant not in VARIANTS:
             raise InputError(f"seq2seq: variant must be one of {VARIANTS}, got '{self.variant}'")
-        for what in ("hidden", "embedding", "samples_per_update"):
+        for what in ("groups", "hidden", "embedding", "samples_per_update"):
             if getattr(self, what) < 1:
                 raise InputError(f"seq2seq: {what} must be >= 1, got {getattr(self, what)}")
         if not self.learning_rate > 0 or not self.temperature > 0:

@@ -18,7 +18,11 @@ from placewright.placers.learned.features import (
     kind_vocabulary,
     output_shapes,
 )
-from placewright.placers.learned.grouping import ActionSpace, colocation_grouping
+from placewright.placers.learned.grouping import (
+    ActionSpace,
+    colocation_grouping,
+    neighbour_merge,
+)
 from placewright.placers.learned.monitoring import EarlyStop, scalars_to
 from placewright.placers.learned.returns import (
     FAILING_TIMES,
@@ -79,7 +83,8 @@ def learn(
     is_rnn = settings.variant == "hsdag-rnn"
     if is_rnn:
         settings = replace(settings, embedding=64, samples_per_update=1, tanh_constant=0.0)
-    space = ActionSpace(problem, colocation_grouping(problem))
+    groups = neighbour_merge(problem, colocation_grouping(problem), settings.groups)
+    space = ActionSpace(problem, groups)
     reference = reference_value(problem)
     stop = EarlyStop(settings.patience)
     baseline = MovingAverage(settings.baseline_decay)
