@@ -18,9 +18,11 @@ from placewright.simulation.evaluator import Evaluator
 REGISTRY: dict[str, str] = {
     "cem": "cem:Cem",
     "dpl": "dpl:Dpl",
+    "even-split": "even_split:EvenSplit",
     "expert": "expert:Expert",
     "greedy": "greedy:Greedy",
     "grouper-placer": "learned.grouper_placer:GrouperPlacer",
+    "heft": "heft:Heft",
     "hierarchical": "learned.hierarchical:Hierarchical",
     "hsdag": "learned.hsdag:Hsdag",
     "ideal-dp": "ideal_dp:IdealDp",
@@ -29,7 +31,10 @@ REGISTRY: dict[str, str] = {
     "pipedream": "pipedream:Pipedream",
     "placeto": "learned.placeto:Placeto",
     "post": "learned.post:Post",
+    "random": "random_search:RandomSearch",
+    "round-robin": "round_robin:RoundRobin",
     "seq2seq": "learned.seq2seq:Seq2Seq",
+    "single": "single:Single",
 }
 
 

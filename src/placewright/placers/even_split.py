@@ -1,0 +1,99 @@
+"""Contiguous split of one topological order: each device gets the same share of the work."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.problem import Problem
+from placewright.core.solution import Solution
+from placewright.errors import InputError
+from placewright.placers.anytime import anytime
+from placewright.placers.legal import evaluate_within_memory, repaired
+from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.feasibility import prove_infeasible
+
+
+@dataclass(frozen=True)
+class EvenSplit:
+    """Cuts the topological order so that all devices are busy for the same time.
+
+    Attributes:
+        share: ``"work"`` gives every device the same fraction of the mean seconds;
+            ``"speed"`` fractions in proportion to the devices' speed, so that each takes as long;
+            ``"memory"`` fractions of the weight bytes in proportion to the devices' memory.
+    """
+
+    name: ClassVar[str] = "even-split"
+    paper: ClassVar[str] = "baseline"
+    objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput", "training")
+    needs_training: ClassVar[bool] = False
+
+    share: str = "speed"
+
+    def __post_init__(self) -> None:
+        if self.share not in ("work", "speed", "memory"):
+            raise InputError(
+                f"even-split: share must be 'work', 'speed' or 'memory', got '{self.share}'"
+            )
+
+    def supports(self, problem: Problem) -> str:
+        """Defined for every problem."""
+        del problem
+        return ""
+
+    @anytime
+    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
+        """One evaluation (more where memory binds)."""
+        del rng
+        if proof := prove_infeasible(problem):
+            return evaluator.solution("infeasible", proof)
+        wish = contiguous_split(problem, self.share)
+        evaluate_within_memory(evaluator, lambda limits: (repaired(problem, wish, limits), None))
+        return evaluator.solution()
+
+
+def contiguous_split(problem: Problem, share: str) -> IntArray:
+    """Device of each unit, shape (n_units,), before repair."""
+    seconds = np.where(problem.allowed, problem.costs.seconds, np.nan)
+    size = np.nanmean(np.where(problem.allowed.any(axis=1)[:, None], seconds, 0.0), axis=1)
+    fractions = np.ones(problem.n_devices)
+    if share == "speed":
+        fractions = device_speeds(problem)
+    if share == "memory":
+        size = np.array(problem.unit_graph.op_weight_bytes)
+        memory = problem.cluster.memory_bytes
+        unlimited = np.asarray(np.isinf(memory))
+        fractions = unlimited.astype(np.float64) if unlimited.any() else np.array(memory)
+    order = problem.unit_graph.topological_order
+    total = size.sum()
+    middle = (np.cumsum(size[order]) - size[order] / 2) / (total if total > 0 else 1.0)
+    ends = np.cumsum(fractions) / fractions.sum()
+    device_of = np.empty(problem.n_units, dtype=np.int64)
+    device_of[order] = np.minimum(np.searchsorted(ends, middle), problem.n_devices - 1)
+    return device_of
+
+
+def device_speeds(problem: Problem) -> FloatArray:
+    """Work per second of each device relative to the others, shape (n_devices,), positive.
+
+    Streams times the geometric mean, over units that two or more devices can run, of the fastest
+    device's seconds divided by this one's.
+    """
+    costs = problem.costs.seconds
+    allowed = np.asarray(np.isfinite(costs) & (costs > 0))
+    seconds = np.where(allowed, problem.costs.seconds, np.inf)
+    best = seconds.min(axis=1)
+    speeds = np.ones(problem.n_devices)
+    for device, spec in enumerate(problem.cluster.devices):
+        rows = allowed[:, device]
+        if rows.any():
+            ratio = np.log(seconds[rows, device] / best[rows])
+            weights = best[rows] / best[rows].sum()
+            speeds[device] = spec.streams * float(np.exp(-(ratio * weights).sum()))
+        else:
+            speeds[device] = 1e-9
+    return speeds

@@ -1,0 +1,1 @@
+"""What list schedulers share."""

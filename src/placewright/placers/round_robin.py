@@ -1,0 +1,58 @@
+"""Ops dealt to the devices in turn, in topological order. No costs are read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from placewright.core.arrays import FloatArray
+from placewright.core.problem import Problem
+from placewright.core.solution import Solution
+from placewright.placers.anytime import anytime
+from placewright.placers.legal import Proposal, ResidentMemory, evaluate_within_memory
+from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.feasibility import prove_infeasible
+
+
+@dataclass(frozen=True)
+class RoundRobin:
+    """Deals colocation classes in the order of their first unit; skips devices that cannot."""
+
+    name: ClassVar[str] = "round-robin"
+    paper: ClassVar[str] = "baseline"
+    objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput", "training")
+    needs_training: ClassVar[bool] = False
+
+    def supports(self, problem: Problem) -> str:
+        """Defined for every problem."""
+        del problem
+        return ""
+
+    @anytime
+    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
+        """One evaluation (more where memory binds)."""
+        del rng
+        if proof := prove_infeasible(problem):
+            return evaluator.solution("infeasible", proof)
+        evaluate_within_memory(evaluator, lambda limits: _dealt(problem, limits))
+        return evaluator.solution()
+
+
+def _dealt(problem: Problem, limits: FloatArray) -> Proposal:
+    classes, allowed = problem.colocation, problem.allowed_by_class
+    memory = ResidentMemory(problem, limits)
+    device_of_class = np.full(classes.n_groups, -1, dtype=np.int64)
+    turn = 0
+    for unit in problem.unit_graph.topological_order.tolist():
+        group = int(classes.group_of[unit])
+        if device_of_class[group] >= 0:
+            continue
+        turns = [(turn + step) % problem.n_devices for step in range(problem.n_devices)]
+        usable = [device for device in turns if allowed[group, device]]
+        chosen = next((d for d in usable if memory.fits(group, d)), usable[0])
+        memory.add(group, chosen)
+        device_of_class[group] = chosen
+        turn = (chosen + 1) % problem.n_devices
+    return classes.expand(device_of_class), None
