@@ -68,8 +68,8 @@ def read_onnx(
         raise
     except Exception as error:  # the protocol-buffer library has its own types
         raise FileFormatError(f"ONNX cannot read '{path}': {one_line(error)}") from None
-    reading = _Reading(onnx, inferred.graph, fold_constants)
     try:
+        reading = _Reading(onnx, inferred.graph, fold_constants)
         graph = reading.graph()
     except GraphError as error:
         raise GraphError(f"'{path}': {error}") from None
