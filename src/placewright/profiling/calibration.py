@@ -29,6 +29,8 @@ from placewright.profiling.measure import Progress, ProgressCallback
 from placewright.runtimes.base import LoadedModel, OpSegment
 from placewright.runtimes.runner import ConcurrentRunner
 
+_REWEIGHTINGS = 20
+_SMALLEST_RESIDUAL = 2e-6  # seconds; timers resolve no less
 _OVERHEADS = 5  # dispatch, tensors in, bytes in, tensors out, bytes out
 
 
@@ -213,15 +215,20 @@ def _fitted(cluster: Cluster, rows: list[_Row], waits: list[_Wait]) -> Cluster:
 
 
 def _non_negative(matrix: FloatArray, target: FloatArray) -> FloatArray:
-    """Non-negative least squares with columns scaled to equal length, twice: the second time
-    without the rows that the first leaves furthest off (a run that the system disturbed)."""
+    """Non-negative least absolute deviations, by iteratively reweighted least squares.
+
+    Absolute deviations, because a few segments that the system disturbed, or a few very large
+    tensors, must not decide what an ordinary cut costs.
+    """
     length = np.linalg.norm(matrix, axis=0)
     length[length == 0] = 1.0
     scaled = matrix / length
-    found, _ = nnls(scaled, target)
-    residual = np.abs(scaled @ found - target)
-    kept = residual <= np.quantile(residual, 0.98)
-    found, _ = nnls(scaled[kept], target[kept])
+    weights = np.ones(len(target))
+    found = np.zeros(matrix.shape[1])
+    for _ in range(_REWEIGHTINGS):
+        root = np.sqrt(weights)
+        found, _ = nnls(scaled * root[:, None], target * root)
+        weights = 1.0 / np.maximum(np.abs(scaled @ found - target), _SMALLEST_RESIDUAL)
     return np.asarray(found / length, dtype=np.float64)
 
 

@@ -186,7 +186,8 @@ class OpenVinoModel:
         for group in range(units.n_groups):
             ops = units.members.row(group).tolist()
             place = {op: at for at, op in enumerate(ops)}
-            wires = [[place.get(p, -1) for p in graph.predecessors.row(op).tolist()] for op in ops]
+            makers = [graph.tensor_producers[graph.op_inputs.row(op)].tolist() for op in ops]
+            wires = [[place.get(maker, -1) for maker in row] for row in makers]
             text = repr([(own[op], wire) for op, wire in zip(ops, wires, strict=True)])
             labels.append(hashlib.sha256(text.encode()).hexdigest())
         return tuple(labels)

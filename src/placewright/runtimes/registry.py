@@ -1,0 +1,31 @@
+"""Runtimes by name, imported only when asked for."""
+
+from __future__ import annotations
+
+import importlib
+from typing import cast
+
+from placewright.errors import UnknownNameError
+from placewright.runtimes.base import Runtime
+
+# Name -> "module:class" under placewright.runtimes; one line per runtime.
+REGISTRY: dict[str, str] = {"openvino": "openvino:OpenVinoRuntime"}
+
+
+def runtime_names() -> tuple[str, ...]:
+    """All registered names, in alphabetical order."""
+    return tuple(sorted(REGISTRY))
+
+
+def make_runtime(name: str) -> Runtime:
+    """The runtime called `name`.
+
+    Raises:
+        UnknownNameError: the name is not registered.
+        MissingExtraError: its library is not installed.
+    """
+    if name not in REGISTRY:
+        raise UnknownNameError("runtime", name, runtime_names())
+    module, _, attribute = REGISTRY[name].partition(":")
+    found = getattr(importlib.import_module(f"placewright.runtimes.{module}"), attribute)
+    return cast(Runtime, found())
