@@ -1,1 +1,45 @@
-"""x"""
+"""Decide which device runs each operator of a neural network, prove it, run it.
+
+>>> import placewright as pw
+>>> "heft" in pw.placer_names()
+True
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+_NAMES = {
+    "read": "workflow.facade",
+    "discover": "workflow.facade",
+    "profile": "workflow.facade",
+    "place": "workflow.facade",
+    "run": "workflow.facade",
+    "read_plan": "files.plan_file",
+    "write_plan": "files.plan_file",
+    "read_problem": "files.problem_file",
+    "write_problem": "files.problem_file",
+    "read_cluster": "files.cluster_file",
+    "placer_names": "placers.registry",
+    "make_placer": "placers.registry",
+    "Evaluator": "simulation.evaluator",
+    "Simulator": "simulation.model",
+    "Budget": "core.solution",
+    "Placement": "core.placement",
+    "Problem": "core.problem",
+    "PlacewrightError": "errors",
+}
+__all__ = sorted(_NAMES)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NAMES:
+        raise AttributeError(f"module 'placewright' has no attribute '{name}'")
+    value = getattr(importlib.import_module(f"placewright.{_NAMES[name]}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -7,10 +7,10 @@ one instant never count together.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
 from placewright.core.arrays import FloatArray, IntArray
+from placewright.simulation.compiled import compiled, inlined, uncounted
 from placewright.simulation.event_arrays import DIRECT, NO_ROUTE, EventArrays
 from placewright.simulation.event_state import (
     CUT_OFF,
@@ -32,7 +32,7 @@ from placewright.simulation.heap import drop_first, pop_ready, push, push_ready
 from placewright.simulation.ranks import hop_seconds, ranks_of
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def run(
     arrays: EventArrays, device_of: IntArray, order: IntArray, record: bool
 ) -> tuple[float, int, int, State]:
@@ -60,7 +60,7 @@ def run(
 
 
 # Without reference counts: nothing in the loop allocates, and counting would take most of the time.
-@numba.njit(cache=True, nogil=True, _nrt=False)
+@uncounted
 def _advance(arrays: EventArrays, state: State, device_of: IntArray) -> float:
     """Let time pass until nothing more happens; the time of the last event."""
     _begin_time(arrays, state, device_of)
@@ -83,13 +83,13 @@ def _advance(arrays: EventArrays, state: State, device_of: IntArray) -> float:
     return last
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def makespan(arrays: EventArrays, device_of: IntArray, order: IntArray) -> float:
     """Makespan of one placement, inf where it breaks a constraint."""
     return run(arrays, device_of, order, False)[0]
 
 
-@numba.njit(cache=True, nogil=True, inline="always", _nrt=False)
+@inlined
 def _begin_time(arrays: EventArrays, state: State, device_of: IntArray) -> None:
     """Send the graph inputs, then begin what needs none of them."""
     for tensor in range(len(arrays.producer)):
@@ -105,7 +105,7 @@ def _begin_time(arrays: EventArrays, state: State, device_of: IntArray) -> None:
     _begin_units(arrays, state, 0.0)
 
 
-@numba.njit(cache=True, nogil=True, inline="always", _nrt=False)
+@inlined
 def _make_ready(state: State, device_of: IntArray, unit: int) -> None:
     device = device_of[unit]
     if len(state.rank):
@@ -115,7 +115,7 @@ def _make_ready(state: State, device_of: IntArray, unit: int) -> None:
     _touch(state, device)
 
 
-@numba.njit(cache=True, nogil=True, inline="always", _nrt=False)
+@inlined
 def _touch(state: State, device: int) -> None:
     if not state.is_touched[device]:
         state.is_touched[device] = True
@@ -123,7 +123,7 @@ def _touch(state: State, device: int) -> None:
         state.count[N_TOUCHED] += 1
 
 
-@numba.njit(cache=True, nogil=True, inline="always", _nrt=False)
+@inlined
 def _begin_units(arrays: EventArrays, state: State, now: float) -> None:
     """Let every device with a free stream begin what it may, in the order of its rule."""
     for index in range(state.count[N_TOUCHED]):
@@ -146,7 +146,7 @@ def _begin_units(arrays: EventArrays, state: State, now: float) -> None:
     state.count[N_TOUCHED] = 0
 
 
-@numba.njit(cache=True, nogil=True, inline="always", _nrt=False)
+@inlined
 def _begin_unit(arrays: EventArrays, state: State, device: int, unit: int, now: float) -> None:
     seconds = state.duration[unit]
     if state.open_segment[device] < 0 or state.remote_in[unit]:
@@ -175,7 +175,7 @@ def _begin_unit(arrays: EventArrays, state: State, device: int, unit: int, now: 
     )
 
 
-@numba.njit(cache=True, nogil=True, inline="always", _nrt=False)
+@inlined
 def _cut_seconds(arrays: EventArrays, state: State, device: int, unit: int) -> float:
     """What the tensors cost that enter the unit's segment with it."""
     seconds = 0.0
@@ -197,7 +197,7 @@ def _cut_seconds(arrays: EventArrays, state: State, device: int, unit: int) -> f
     return seconds
 
 
-@numba.njit(cache=True, nogil=True, inline="always", _nrt=False)
+@inlined
 def _end_unit(
     arrays: EventArrays, state: State, device_of: IntArray, unit: int, now: float
 ) -> None:
@@ -221,7 +221,7 @@ def _end_unit(
             _release(arrays, state, tensor, device, now)
 
 
-@numba.njit(cache=True, nogil=True, inline="always", _nrt=False)
+@inlined
 def _release(arrays: EventArrays, state: State, tensor: int, endpoint: int, now: float) -> None:
     """One reader or outgoing transfer of a tensor's original is done."""
     state.tensor_users[tensor] -= 1
@@ -229,7 +229,7 @@ def _release(arrays: EventArrays, state: State, tensor: int, endpoint: int, now:
         _use_memory(state, endpoint, -arrays.tensor_bytes[tensor], now)
 
 
-@numba.njit(cache=True, nogil=True, inline="always", _nrt=False)
+@inlined
 def _send(
     arrays: EventArrays, state: State, device_of: IntArray, tensor: int, source: int, now: float
 ) -> None:
@@ -272,7 +272,7 @@ def _send(
         _first_hop(arrays, state, transfer, source, now)
 
 
-@numba.njit(cache=True, nogil=True, inline="always", _nrt=False)
+@inlined
 def _new_transfer(state: State, tensor: int, slot: int, target: int) -> None:
     transfer = state.count[N_TRANSFERS]
     state.count[N_TRANSFERS] += 1
@@ -281,7 +281,7 @@ def _new_transfer(state: State, tensor: int, slot: int, target: int) -> None:
     state.transfer_target[transfer] = target
 
 
-@numba.njit(cache=True, nogil=True, inline="always", _nrt=False)
+@inlined
 def _first_hop(arrays: EventArrays, state: State, transfer: int, source: int, now: float) -> None:
     target = state.transfer_target[transfer]
     route = arrays.route[source, target]
@@ -292,7 +292,7 @@ def _first_hop(arrays: EventArrays, state: State, transfer: int, source: int, no
     _queue_hop(arrays, state, transfer, source, target if route == DIRECT else arrays.host, now)
 
 
-@numba.njit(cache=True, nogil=True, inline="always", _nrt=False)
+@inlined
 def _queue_hop(
     arrays: EventArrays, state: State, transfer: int, source: int, target: int, now: float
 ) -> None:
@@ -309,7 +309,7 @@ def _queue_hop(
     _begin_hop(arrays, state, transfer, now)
 
 
-@numba.njit(cache=True, nogil=True, inline="always", _nrt=False)
+@inlined
 def _begin_hop(arrays: EventArrays, state: State, transfer: int, now: float) -> None:
     tensor = state.transfer_tensor[transfer]
     source, target = state.transfer_from[transfer], state.transfer_to[transfer]
@@ -337,7 +337,7 @@ def _begin_hop(arrays: EventArrays, state: State, transfer: int, now: float) -> 
     )
 
 
-@numba.njit(cache=True, nogil=True, inline="always", _nrt=False)
+@inlined
 def _end_hop(
     arrays: EventArrays, state: State, device_of: IntArray, transfer: int, now: float
 ) -> None:
@@ -364,7 +364,7 @@ def _end_hop(
         edge = state.next_edge[edge]
 
 
-@numba.njit(cache=True, nogil=True, inline="always", _nrt=False)
+@inlined
 def _use_memory(state: State, device: int, size: float, now: float) -> None:
     if now > state.changed[device]:
         state.peak[device] = max(state.peak[device], state.usage[device])
@@ -372,7 +372,7 @@ def _use_memory(state: State, device: int, size: float, now: float) -> None:
     state.usage[device] += size
 
 
-@numba.njit(cache=True, nogil=True, inline="always", _nrt=False)
+@inlined
 def _check_memory(arrays: EventArrays, state: State) -> None:
     for device in range(len(state.busy)):
         state.peak[device] = max(state.peak[device], state.usage[device])

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.simulation.compiled import compiled, uncounted
 from placewright.simulation.event_arrays import EventArrays
 
 # Why a placement has no value.
@@ -65,7 +65,7 @@ class State(NamedTuple):
     count: IntArray
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def new_state(
     arrays: EventArrays, device_of: IntArray, order: IntArray, rank: FloatArray, record: bool
 ) -> State:
@@ -126,7 +126,7 @@ def new_state(
     return state
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def check(arrays: EventArrays, device_of: IntArray, order: IntArray) -> tuple[int, int]:
     """Support, pins, colocation and the order: what is wrong (FINE when nothing), and where."""
     n_units = len(device_of)
@@ -156,7 +156,7 @@ def check(arrays: EventArrays, device_of: IntArray, order: IntArray) -> tuple[in
     return FINE, -1
 
 
-@numba.njit(cache=True, nogil=True, _nrt=False)
+@uncounted
 def _mark_edges(arrays: EventArrays, state: State, device_of: IntArray) -> None:
     for tensor in range(len(arrays.producer)):
         producer = arrays.producer[tensor]
@@ -168,7 +168,7 @@ def _mark_edges(arrays: EventArrays, state: State, device_of: IntArray) -> None:
                 state.remote_out[producer] = True
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _set_durations(arrays: EventArrays, state: State, device_of: IntArray) -> None:
     n_units, n_devices = arrays.seconds.shape
     factor = np.ones(n_devices)
@@ -185,7 +185,7 @@ def _set_durations(arrays: EventArrays, state: State, device_of: IntArray) -> No
         state.duration[unit] = arrays.seconds[unit, device] * factor[device]
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def _set_queues(state: State, device_of: IntArray, order: IntArray) -> None:
     for unit in range(len(device_of)):
         state.queue_start[device_of[unit] + 1] += 1
@@ -199,7 +199,7 @@ def _set_queues(state: State, device_of: IntArray, order: IntArray) -> None:
             filled[device] += 1
 
 
-@numba.njit(cache=True, nogil=True, _nrt=False)
+@uncounted
 def _set_weights(arrays: EventArrays, state: State, device_of: IntArray) -> None:
     for weight in range(len(arrays.weight_bytes)):
         for at in range(arrays.weight_ptr[weight], arrays.weight_ptr[weight + 1]):

@@ -6,12 +6,12 @@ sends, each once; the value is the largest load. Here also with links, channels,
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.graph import FORWARD
 from placewright.core.problem import Problem
+from placewright.simulation.compiled import compiled
 from placewright.simulation.event_arrays import DIRECT, NO_ROUTE, EventArrays
 from placewright.simulation.event_state import CUT_OFF, FINE, TOO_LARGE, check
 from placewright.simulation.ranks import hop_seconds
@@ -67,7 +67,7 @@ class MaxLoad:
         return np.hstack([together, channels * self._is_shared]), fault, int(missing)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def loads_of(
     arrays: EventArrays, device_of: IntArray, phase: IntArray, n_phases: int, pays: BoolArray
 ) -> tuple[FloatArray, FloatArray, FloatArray, int]:
@@ -119,7 +119,7 @@ def loads_of(
     return compute, transfers, channels, missing
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def memory_of(arrays: EventArrays, device_of: IntArray, in_flight: float) -> FloatArray:
     """Resident bytes, plus bytes of tensors made or received times samples in flight."""
     n_devices = arrays.seconds.shape[1]

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
+from placewright.simulation.compiled import compiled, inlined, uncounted
 from placewright.simulation.event_arrays import DIRECT, VIA_HOST, EventArrays, event_arrays
 
 
-@numba.njit(cache=True, nogil=True, inline="always", _nrt=False)
+@inlined
 def transfer_seconds(arrays: EventArrays, tensor: int, source: int, target: int) -> float:
     """Seconds of all hops of a tensor between two endpoints; inf without a route."""
     kind = arrays.route[source, target]
@@ -25,7 +25,7 @@ def transfer_seconds(arrays: EventArrays, tensor: int, source: int, target: int)
     return np.inf
 
 
-@numba.njit(cache=True, nogil=True, inline="always", _nrt=False)
+@inlined
 def hop_seconds(arrays: EventArrays, tensor: int, source: int, target: int) -> float:
     """Seconds of a tensor on one link."""
     if len(arrays.own_transfer):
@@ -34,7 +34,7 @@ def hop_seconds(arrays: EventArrays, tensor: int, source: int, target: int) -> f
     return float(arrays.latency[source, target] + arrays.tensor_bytes[tensor] * per_byte)
 
 
-@numba.njit(cache=True, nogil=True)
+@compiled
 def ranks_of(arrays: EventArrays, device_of: IntArray) -> FloatArray:
     """Upward rank of each unit with a placement's own costs, shape (n_units,)."""
     rank = np.zeros(len(device_of))
@@ -42,7 +42,7 @@ def ranks_of(arrays: EventArrays, device_of: IntArray) -> FloatArray:
     return rank
 
 
-@numba.njit(cache=True, nogil=True, _nrt=False)
+@uncounted
 def _fill_ranks(arrays: EventArrays, device_of: IntArray, rank: FloatArray) -> None:
     for at in range(len(rank) - 1, -1, -1):
         unit = arrays.topological[at]

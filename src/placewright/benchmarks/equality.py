@@ -1,0 +1,62 @@
+"""Random placements run for real: are all outputs equal to those of the unsplit model?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from placewright.core.placement import Placement
+from placewright.core.problem import Problem
+from placewright.profiling.calibration import wandering_placement
+from placewright.profiling.hardware import compare_outputs, placement_segments
+from placewright.runtimes.base import LoadedModel
+
+# From placements of a few long segments to those of a segment per unit.
+_STICKINESS = (0.98, 0.95, 0.9, 0.8, 0.5)
+
+
+@dataclass(frozen=True)
+class EqualityResult:
+    """How many placements were equal, and how far the worst one was off.
+
+    Attributes:
+        placements: that ran.
+        equal: of them, within the precision's tolerance.
+        largest_error: relative to an output's largest magnitude.
+        tolerance: of the precision.
+        fewest_segments, most_segments: of one placement.
+    """
+
+    placements: int
+    equal: int
+    largest_error: float
+    tolerance: float
+    fewest_segments: int
+    most_segments: int
+
+
+def run_equality_benchmark(
+    problem: Problem,
+    model: LoadedModel,
+    placements: int,
+    *,
+    seed: int = 0,
+    on_done: Callable[[str], None] = lambda line: None,
+) -> EqualityResult:
+    """Run random placements of a problem, each with other random inputs, and compare outputs."""
+    rng = np.random.default_rng(seed)
+    errors: list[float] = []
+    counts: list[int] = []
+    tolerance = model.tolerance(problem.cluster.devices)
+    for number in range(placements):
+        stickiness = _STICKINESS[number % len(_STICKINESS)]
+        placement = Placement.of(wandering_placement(problem, rng, stickiness))
+        counts.append(len(placement_segments(problem, placement)))
+        inputs = model.random_inputs(rng)
+        errors.append(compare_outputs(problem, placement, model, inputs=inputs).error)
+        if (number + 1) % 10 == 0:
+            on_done(f"{number + 1} of {placements}: largest relative error {max(errors):.2g}")
+    equal = sum(error <= tolerance for error in errors)
+    return EqualityResult(placements, equal, max(errors), tolerance, min(counts), max(counts))

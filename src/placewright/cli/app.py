@@ -1,0 +1,65 @@
+"""The application: registers the commands, turns errors into one line and an exit code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import NoReturn
+
+import click
+import typer
+
+from placewright.errors import AnswerError, InputError, PlacewrightError
+
+EXIT_NO, EXIT_WRONG_INPUT, EXIT_BUG, EXIT_INTERRUPTED = 1, 2, 70, 130
+
+app = typer.Typer(
+    name="placewright",
+    help="Decide which device runs each operator of a neural network, prove it, run it.",
+    add_completion=False,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+
+
+def main() -> NoReturn:
+    """Run the command line and exit: 0 done, 1 the answer is no, 2 the input is wrong."""
+    from placewright.cli import bench, compare, inspect, place, run, train
+
+    for module in (inspect, place, run, compare, train, bench):
+        module.register(app)
+    sys.exit(_exit_code())
+
+
+def _exit_code() -> int:
+    try:
+        result = app(standalone_mode=False)
+    except click.exceptions.Abort:
+        return _fail("interrupted", EXIT_INTERRUPTED)
+    except click.ClickException as error:
+        return _fail(error.format_message(), EXIT_WRONG_INPUT)
+    except (InputError, AnswerError, PlacewrightError) as error:
+        return _fail(str(error), EXIT_NO if isinstance(error, AnswerError) else EXIT_WRONG_INPUT)
+    except KeyboardInterrupt:
+        return _fail("interrupted", EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_NO
+    except OSError as error:
+        return _fail(f"{error.filename or 'input/output'}: {error.strerror}", EXIT_WRONG_INPUT)
+    except Exception as error:
+        if os.environ.get("PLACEWRIGHT_TRACEBACK"):
+            raise
+        return _fail(
+            f"internal error: {type(error).__name__}: {error}; this is a bug in placewright, "
+            "set PLACEWRIGHT_TRACEBACK=1 to see where",
+            EXIT_BUG,
+        )
+    return result if isinstance(result, int) else 0
+
+
+def _fail(message: str, code: int) -> int:
+    line = " ".join(message.split())
+    sys.stderr.write(f"placewright: {line}\n")
+    return code

@@ -1,0 +1,138 @@
+"""`placewright bench`: reproduce published tables and our own figures."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from placewright.cli import options as opt
+from placewright.cli.output import print_json, print_note, print_table
+from placewright.errors import InputError
+
+Results = Annotated[Path, typer.Option("--results", help="Results file; runs in it are kept.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the `bench` group."""
+    group = typer.Typer(help="Reproduce tables and figures.", no_args_is_help=True)
+    group.command()(tarnawski)
+    group.command()(kernel)
+    group.command()(equality)
+    app.add_typer(group, name="bench")
+
+
+def tarnawski(
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Folder with throughput/, latency/, experts/.")
+    ] = None,
+    fetch: Annotated[
+        Path | None, typer.Option("--fetch", help="Download the workloads into this folder first.")
+    ] = None,
+    methods: Annotated[str | None, typer.Option(help="Comma-separated placers.")] = None,
+    workloads: Annotated[str | None, typer.Option(help="Comma-separated parts of names.")] = None,
+    seconds: Annotated[float, typer.Option(help="Budget of each run.")] = 60.0,
+    results: Results = Path("tarnawski.json"),
+    as_json: opt.Json = False,
+) -> None:
+    """Every method on every workload of Tarnawski et al. 2020: value, bound, gap, time, memory."""
+    from placewright.benchmarks.tarnawski import fetch_workloads, run_tarnawski_benchmark
+    from placewright.workflow.parsing import parse_names
+
+    folder = fetch_workloads(fetch) if fetch is not None else data
+    if folder is None:
+        raise InputError("give --data FOLDER, or --fetch FOLDER to download the workloads")
+    rows = run_tarnawski_benchmark(
+        folder,
+        methods=parse_names(methods) if methods else None,
+        workloads=parse_names(workloads) if workloads else None,
+        seconds_per_run=seconds,
+        results_path=results,
+        on_row=lambda row: print_note(f"{row.workload} {row.method}: {row.value}"),
+    )
+    if as_json:
+        print_json([asdict(row) for row in rows])
+        return
+    table = [
+        [
+            row.workload,
+            row.method,
+            "-" if row.value is None else f"{row.value:.2f}",
+            f"{row.bound:.2f}",
+            "-" if row.value is None or row.bound <= 0 else f"{row.value / row.bound - 1:.1%}",
+            f"{row.seconds:.2f}",
+            f"{row.peak_memory_bytes / 2**20:.0f}",
+        ]
+        for row in rows
+    ]
+    columns = ["workload", "method", "value (ms)", "bound", "gap", "seconds", "MiB"]
+    print_table("Tarnawski et al. 2020", columns, table)
+
+
+def kernel(
+    sizes: Annotated[str, typer.Option(help="Comma-separated numbers of ops.")] = "1000,10000",
+    devices: Annotated[int, typer.Option(help="Number of devices.")] = 4,
+    as_json: opt.Json = False,
+) -> None:
+    """Rate of the event kernel on one core, beside a plain-Python simulator of the same rules."""
+    from placewright.benchmarks.kernel import run_kernel_benchmark
+    from placewright.workflow.parsing import parse_names
+
+    try:
+        numbers = [int(text) for text in parse_names(sizes)]
+    except ValueError:
+        raise InputError(f"--sizes expects numbers such as 1000,10000, got '{sizes}'") from None
+    rows = run_kernel_benchmark(numbers, devices)
+    if as_json:
+        print_json([asdict(row) for row in rows])
+        return
+    table = [
+        [
+            str(row.ops),
+            str(row.devices),
+            f"{row.ops_per_second / 1e6:.2f} M/s",
+            f"{row.seconds * 1e3:.3f} ms",
+            f"{row.times_plain_python:.0f}",
+        ]
+        for row in rows
+    ]
+    columns = ["ops", "devices", "rate", "one evaluation", "times plain Python"]
+    print_table("Event kernel, one core", columns, table)
+
+
+def equality(
+    model: opt.Model,
+    placements: Annotated[int, typer.Option(help="Random placements to run.")] = 200,
+    device_names: opt.Devices = "cores",
+    runtime: opt.RuntimeName = None,
+    seed: opt.Seed = 0,
+    as_json: opt.Json = False,
+) -> None:
+    """Run random placements of MODEL and compare all outputs with the unsplit model's."""
+    from placewright.benchmarks.equality import run_equality_benchmark
+    from placewright.workflow.problems import ProblemRequest, build_problem
+    from placewright.workflow.running import loaded_model
+
+    problem = build_problem(ProblemRequest.of_texts(model, devices=device_names, runtime=runtime))
+    found = run_equality_benchmark(
+        problem, loaded_model(problem, runtime), placements, seed=seed, on_done=print_note
+    )
+    if as_json:
+        print_json(asdict(found))
+    else:
+        print_table(
+            f"{model}: {found.placements} random placements",
+            ["equal", "largest relative error", "tolerance", "segments"],
+            [
+                [
+                    f"{found.equal}/{found.placements}",
+                    f"{found.largest_error:.2g}",
+                    f"{found.tolerance:.2g}",
+                    f"{found.fewest_segments} to {found.most_segments}",
+                ]
+            ],
+        )
+    if found.equal < found.placements:
+        raise typer.Exit(1)

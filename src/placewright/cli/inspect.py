@@ -1,0 +1,193 @@
+"""`devices`, `graph`, `profile` and `placers`: what there is to place, where and how."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import typer
+
+from placewright.cli import options as opt
+from placewright.cli.output import print_json, print_line, print_note, print_table, progress
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command()(devices)
+    app.command()(graph)
+    app.command()(profile)
+    app.command()(placers)
+
+
+def devices(
+    device_names: opt.Devices = None,
+    runtime: opt.RuntimeName = None,
+    output: opt.Output = None,
+    as_json: opt.Json = False,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Devices and links of this machine, measured; -o writes the cluster file."""
+    from placewright.files.cluster_file import cluster_data, write_cluster
+    from placewright.files.quantities import format_bytes, format_duration
+    from placewright.workflow.devices import candidates, discover
+
+    with progress("devices", hidden=quiet or as_json) as report:
+        report(0.0, "measuring links")
+        cluster = discover(device_names, runtime=runtime)
+    if output is not None:
+        write_cluster(output, cluster)
+        print_note(f"wrote {output}")
+    others = [name for name in candidates(runtime) if name not in cluster.device_index]
+    if as_json:
+        print_json({"cluster": cluster_data(cluster), "also_available": others})
+        return
+    rows = [
+        [
+            device.name,
+            device.kind,
+            format_bytes(device.memory_bytes),
+            str(device.streams),
+            ", ".join(f"{key}={value}" for key, value in sorted(device.options.items())) or "-",
+        ]
+        for device in cluster.devices
+    ]
+    print_table("Devices", ["device", "kind", "memory", "streams", "options"], rows)
+    if cluster.links:
+        links = [
+            [
+                f"{link.source} -> {link.destination}",
+                format_duration(link.latency_seconds),
+                f"{format_bytes(link.bandwidth)}/s",
+            ]
+            for link in cluster.links
+        ]
+        print_table("Links", ["link", "latency", "bandwidth"], links)
+    if others:
+        print_line(f"Also available with --devices: {', '.join(others)}")
+
+
+def graph(
+    model: opt.Model,
+    shapes: opt.Shapes = None,
+    fold_constants: bool = typer.Option(
+        True, help="Count constants as their consumers' weights; --no-... keeps the raw graph."
+    ),
+    output: opt.Output = None,
+    as_json: opt.Json = False,
+) -> None:
+    """What was read from MODEL: ops, edges, flops, bytes, kinds; -o saves it."""
+    from placewright.files.graph_file import write_graph
+    from placewright.files.quantities import format_bytes
+    from placewright.workflow.models import load_model
+    from placewright.workflow.parsing import parse_shapes
+
+    loaded = load_model(
+        model,
+        shapes=parse_shapes(shapes or []),
+        fold_constants=fold_constants,
+    )
+    read = loaded.graph
+    if output is not None:
+        write_graph(output, read, loaded.source)
+        print_note(f"wrote {output}")
+    summary: dict[str, Any] = {
+        "model": model,
+        "ops": read.n_ops,
+        "edges": read.n_edges,
+        "tensors": read.n_tensors,
+        "units": loaded.n_units,
+        "flops": float(read.op_flops.sum()),
+        "weight_bytes": float(read.weight_bytes.sum()),
+        "tensor_bytes": float(read.tensor_bytes.sum()),
+        "kinds": dict(Counter(read.op_kinds).most_common()),
+    }
+    if as_json:
+        print_json(summary)
+        return
+    print_line(f"{model}: {read.n_ops} ops, {read.n_edges} edges, {loaded.n_units} units")
+    print_line(
+        f"{summary['flops'] / 1e9:.2f} GFLOP, {format_bytes(summary['weight_bytes'])} of weights,"
+    )
+    print_line(f"{format_bytes(summary['tensor_bytes'])} of tensors")
+    rows = [[kind, str(count)] for kind, count in summary["kinds"].items()]
+    print_table("Kinds", ["kind", "ops"], rows)
+
+
+def profile(
+    model: opt.Model,
+    device_names: opt.Devices = None,
+    cluster: opt.ClusterFile = None,
+    runtime: opt.RuntimeName = None,
+    objective: opt.ObjectiveName = None,
+    shapes: opt.Shapes = None,
+    output: opt.Output = None,
+    as_json: opt.Json = False,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Measure the op times of MODEL on each device; -o saves the problem."""
+    from placewright.files.problem_file import write_problem
+    from placewright.files.quantities import format_duration
+    from placewright.workflow.problems import ProblemRequest, build_problem
+
+    request = ProblemRequest.of_texts(
+        model,
+        devices=device_names,
+        cluster=cluster,
+        runtime=runtime,
+        objective=objective,
+        shapes=shapes,
+    )
+    with progress("profile", hidden=quiet or as_json) as report:
+        problem = build_problem(request, report)
+    if output is not None:
+        write_problem(output, problem)
+        print_note(f"wrote {output}")
+    names = problem.cluster.device_names
+    totals = problem.costs.seconds.sum(axis=0).tolist()
+    if as_json:
+        print_json(
+            {
+                "model": model,
+                "ops": problem.graph.n_ops,
+                "units": problem.n_units,
+                "cost_source": problem.costs.source,
+                "unit": problem.time_unit,
+                "whole_model": dict(zip(names, totals, strict=True)),
+            }
+        )
+        return
+    print_line(f"{model}: {problem.graph.n_ops} ops in {problem.n_units} units")
+    rows = [[name, format_duration(total)] for name, total in zip(names, totals, strict=True)]
+    print_table("Sum of all units", ["device", "time"], rows)
+
+
+def placers(as_json: opt.Json = False) -> None:
+    """All placers, their paper, objectives, and whether they need training."""
+    from placewright.placers.registry import placer_class, placer_names
+
+    rows: list[dict[str, Any]] = []
+    for name in placer_names():
+        found = placer_class(name)
+        first_line = (found.__doc__ or "").strip().splitlines()[0]
+        rows.append(
+            {
+                "name": name,
+                "paper": found.paper,
+                "objectives": list(found.objectives),
+                "needs_training": found.needs_training,
+                "summary": first_line,
+            }
+        )
+    if as_json:
+        print_json(rows)
+        return
+    table = [
+        [
+            str(row["name"]),
+            ", ".join(str(objective) for objective in row["objectives"]),
+            "yes" if row["needs_training"] else "no",
+            str(row["paper"]),
+        ]
+        for row in rows
+    ]
+    print_table("Placers", ["name", "objectives", "trains", "paper"], table)

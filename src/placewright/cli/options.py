@@ -1,0 +1,51 @@
+"""Options that mean the same in every command."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model file, or zoo:NAME.")]
+Devices = Annotated[
+    str | None, typer.Option("--devices", help="For example cpu, cpu:0,cpu:1, cores, GPU.0.")
+]
+ClusterFile = Annotated[
+    Path | None, typer.Option("--cluster", help="YAML file of devices and links.")
+]
+RuntimeName = Annotated[
+    str | None, typer.Option("--runtime", help="openvino, torch or onnxruntime.")
+]
+ObjectiveName = Annotated[
+    str | None, typer.Option("--objective", help="latency, throughput or training.")
+]
+ExecutionModelName = Annotated[
+    str | None,
+    typer.Option("--execution-model", help="event, max-load, subgraph, subgraph-ip or placeto."),
+]
+PlacerName = Annotated[str, typer.Option("--placer", help="See `placewright placers`.")]
+PlacerSettings = Annotated[
+    list[str] | None, typer.Option("--set-placer", help="Hyperparameter KEY=VALUE; repeatable.")
+]
+PolicyFile = Annotated[
+    Path | None, typer.Option("--policy", help="Trained policy (.safetensors) to apply.")
+]
+BudgetText = Annotated[str | None, typer.Option("--budget", help="Wall-clock limit such as 30s.")]
+Evaluations = Annotated[
+    int | None, typer.Option("--evaluations", help="Limit on queries to the evaluator.")
+]
+Seed = Annotated[int, typer.Option("--seed", help="Seed of every random choice.")]
+EvaluatorName = Annotated[
+    str, typer.Option("--evaluator", help="simulated, or measured on the hardware.")
+]
+Memory = Annotated[
+    list[str] | None, typer.Option("--memory", help="Limit DEVICE=2GiB; repeatable.")
+]
+Pins = Annotated[list[str] | None, typer.Option("--pin", help="Fix OP=DEVICE; repeatable.")]
+Shapes = Annotated[
+    list[str] | None, typer.Option("--shape", help="Input NAME=1,3,224,224; repeatable.")
+]
+Output = Annotated[Path | None, typer.Option("-o", "--output", help="File to write.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")]

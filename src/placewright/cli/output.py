@@ -1,0 +1,80 @@
+"""Printing: results on standard output, everything else on standard error."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+
+class Report(Protocol):
+    """Told how far a long task is: a fraction in [0, 1], and what is being done."""
+
+    def __call__(self, fraction: float, what: str) -> None: ...
+
+
+def print_json(document: Any) -> None:
+    """One JSON document; numbers that JSON does not know become null."""
+    sys.stdout.write(json.dumps(_finite(document), indent=1) + "\n")
+
+
+def print_line(text: str = "") -> None:
+    """One line of a result."""
+    sys.stdout.write(text + "\n")
+
+
+def print_note(text: str) -> None:
+    """One line of progress or advice, on standard error."""
+    sys.stderr.write(text + "\n")
+
+
+def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """A table; the first column is left-aligned, the others right."""
+    from rich.console import Console
+    from rich.table import Table
+
+    console = Console(width=None if sys.stdout.isatty() else 140)
+    table = Table(title=title, title_justify="left", show_edge=False, pad_edge=False)
+    for index, column in enumerate(columns):
+        table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table, markup=False)
+
+
+@contextmanager
+def progress(title: str, *, hidden: bool = False) -> Iterator[Report]:
+    """A progress bar on standard error with what is done and the time left."""
+    if hidden or not sys.stderr.isatty():
+        yield lambda fraction, what: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.percentage:>3.0f}%"),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[what]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(title, total=1.0, what="")
+
+        def report(fraction: float, what: str) -> None:
+            bar.update(task, completed=fraction, what=what[:60])
+
+        yield report
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {str(key): _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value

@@ -1,0 +1,100 @@
+"""`place`: the main job. Read, profile, search, check on the hardware, write the plan."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from placewright.cli import options as opt
+from placewright.cli.output import print_json, print_line, print_note, print_table, progress
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command of this module."""
+    app.command()(place)
+
+
+def place(
+    model: opt.Model,
+    device_names: opt.Devices = None,
+    cluster: opt.ClusterFile = None,
+    runtime: opt.RuntimeName = None,
+    objective: opt.ObjectiveName = None,
+    execution_model: opt.ExecutionModelName = None,
+    placer: opt.PlacerName = "auto",
+    settings: opt.PlacerSettings = None,
+    policy: opt.PolicyFile = None,
+    budget: opt.BudgetText = None,
+    evaluations: opt.Evaluations = None,
+    seed: opt.Seed = 0,
+    evaluator: opt.EvaluatorName = "simulated",
+    memory: opt.Memory = None,
+    pins: opt.Pins = None,
+    shapes: opt.Shapes = None,
+    check: Annotated[
+        bool, typer.Option(help="Run the placement and the baselines on the hardware.")
+    ] = True,
+    output: opt.Output = Path("plan.json"),
+    as_json: opt.Json = False,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Find the best placement of MODEL, prove how good it is, run it, write plan.json."""
+    from placewright.files.plan_file import plan_data, problem_path_of, write_plan
+    from placewright.files.problem_file import problem_text, text_sha256
+    from placewright.workflow import running, search
+    from placewright.workflow.parsing import parse_budget, parse_pairs, require_folder
+    from placewright.workflow.problems import ProblemRequest, build_problem
+
+    target = output or Path("plan.json")
+    require_folder(target)
+    request = ProblemRequest.of_texts(
+        model,
+        devices=device_names,
+        cluster=cluster,
+        runtime=runtime,
+        objective=objective,
+        execution_model=execution_model,
+        memory=memory,
+        pins=pins,
+        shapes=shapes,
+    )
+    limit = parse_budget(budget, evaluations)
+    values = parse_pairs(settings or [], "--set-placer", "KEY=VALUE")
+    if policy is not None:
+        values["policy"] = str(policy)
+    algorithm = search.checked_placer(placer, values)
+    with progress("place", hidden=quiet or as_json) as report:
+        problem = build_problem(request, report)
+        report(0.0, f"searching with {placer}")
+        plan = search.place(
+            problem,
+            placer=algorithm,
+            budget=limit,
+            seed=seed,
+            runtime=request.runtime,
+            measure=running.measure_of(problem, request.runtime, evaluator),
+        )
+        table = None
+        if check and running.can_run(plan):
+            plan, table = running.check_on_hardware(plan, report)
+    write_plan(target, plan)
+    if as_json:
+        text = problem_text(plan.problem)
+        entry = {"path": str(problem_path_of(target)), "sha256": text_sha256(text)}
+        print_json(plan_data(plan, entry))
+        return
+    print_plan(plan, model)
+    if table is not None:
+        print_table(table.title, table.columns, table.rows)
+        print_line(table.verdict)
+    print_note(f"wrote {target} and {problem_path_of(target)}")
+
+
+def print_plan(plan: Any, model: str) -> None:
+    """The value, the proof and the share of each device."""
+    from placewright.workflow.describe import plan_lines
+
+    for line in plan_lines(plan, model):
+        print_line(line)

@@ -1,0 +1,79 @@
+"""`simulate` and `run`: what a plan is predicted to do, and what it does."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from placewright.cli import options as opt
+from placewright.cli.output import print_json, print_line, print_note, print_table, progress
+from placewright.cli.place import print_plan
+
+PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan.json.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command()(simulate)
+    app.command()(run)
+
+
+def simulate(
+    plan_file: PlanFile,
+    changes: Annotated[
+        list[str] | None, typer.Option("--set", help="What if OP=DEVICE; repeatable.")
+    ] = None,
+    trace: Annotated[
+        Path | None, typer.Option("--trace", help="Write a Chrome trace of the timeline.")
+    ] = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Timeline of PLAN; what-if with --set OP=DEVICE."""
+    from placewright.files.plan_file import read_plan
+    from placewright.files.text import write_text
+    from placewright.report.timeline_text import timeline_data, timeline_rows
+    from placewright.report.trace import trace_text
+    from placewright.workflow.parsing import parse_pairs
+    from placewright.workflow.whatif import changed
+
+    before = read_plan(plan_file)
+    pairs = parse_pairs(changes or [], "--set", "OP=DEVICE")
+    plan, timeline = changed(before, pairs)
+    if trace is not None:
+        write_text(trace, trace_text(plan.problem, timeline))
+        print_note(f"wrote {trace}")
+    if as_json:
+        print_json(timeline_data(plan, timeline))
+        return
+    print_plan(plan, str(plan_file))
+    if pairs:
+        print_line(f"before the change: {before.value:.6g} {plan.problem.time_unit}")
+    columns = ["segment", "device", "start", "end", "first unit", "waited for"]
+    print_table("Timeline", columns, timeline_rows(plan.problem, timeline))
+
+
+def run(
+    plan_file: PlanFile,
+    runs: Annotated[int, typer.Option(help="Measured runs of each contender.")] = 15,
+    boundaries: Annotated[
+        bool, typer.Option("--boundaries", help="Compare every tensor that crosses devices too.")
+    ] = False,
+    as_json: opt.Json = False,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Execute PLAN for real: outputs equal to the unsplit model, measured beside predicted."""
+    from placewright.files.plan_file import read_plan
+    from placewright.workflow.running import execute
+
+    plan = read_plan(plan_file)
+    with progress("run", hidden=quiet or as_json) as report:
+        result = execute(plan, runs=runs, boundaries=boundaries, report=report)
+    if as_json:
+        print_json(result.data())
+    else:
+        for line in result.lines():
+            print_line(line)
+    if not result.equal:
+        raise typer.Exit(1)

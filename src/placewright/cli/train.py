@@ -1,0 +1,61 @@
+"""`train`: train a learned placer over a family of graphs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from placewright.cli import options as opt
+from placewright.cli.output import print_json, print_line, progress
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command of this module."""
+    app.command()(train)
+
+
+def train(
+    placer: Annotated[str, typer.Option("--placer", help="A placer that needs training.")],
+    graphs: Annotated[
+        list[str], typer.Option("--graphs", help="A problem file or model; repeatable.")
+    ],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Policy file to write.")],
+    episodes: Annotated[int, typer.Option(help="Episodes in all.")] = 1000,
+    settings: opt.PlacerSettings = None,
+    device_names: opt.Devices = None,
+    cluster: opt.ClusterFile = None,
+    runtime: opt.RuntimeName = None,
+    seed: opt.Seed = 0,
+    tensorboard: Annotated[str, typer.Option(help="Folder for TensorBoard scalars.")] = "",
+    as_json: opt.Json = False,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Train a learned placer over graphs; apply it with `place --policy FILE`."""
+    from placewright.placers.learned.training import train as train_policy
+    from placewright.workflow.parsing import parse_pairs, require_folder
+    from placewright.workflow.problems import ProblemRequest, build_problem
+
+    require_folder(output)
+    values = parse_pairs(settings or [], "--set-placer", "KEY=VALUE")
+    with progress("train", hidden=quiet or as_json) as report:
+        requests = [
+            ProblemRequest.of_texts(name, devices=device_names, cluster=cluster, runtime=runtime)
+            for name in graphs
+        ]
+        problems = [build_problem(request, report) for request in requests]
+        written = train_policy(
+            placer,
+            problems,
+            output,
+            episodes=episodes,
+            seed=seed,
+            settings=values,
+            progress=report,
+            tensorboard=tensorboard,
+        )
+    if as_json:
+        print_json({"placer": placer, "graphs": len(problems), "policy": str(written)})
+    else:
+        print_line(f"wrote {written}: {placer} trained on {len(problems)} graphs")

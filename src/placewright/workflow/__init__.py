@@ -1,0 +1,1 @@
+"""The steps behind the Python facade and the command line: model -> problem -> plan -> run."""

@@ -1,0 +1,42 @@
+"""A plan in a few lines of text."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from placewright.core.plan import Plan
+from placewright.files.quantities import format_bytes, format_duration
+
+
+def value_text(value: float, unit: str) -> str:
+    """A value with its unit: durations in s get a fitting prefix, other units are kept."""
+    if not math.isfinite(value):
+        return "-"
+    return format_duration(value) if unit == "s" else f"{value:.4g} {unit}"
+
+
+def plan_lines(plan: Plan, model: str) -> list[str]:
+    """What a user wants to know first: value, bound, gap, and what each device got."""
+    problem = plan.problem
+    unit = problem.time_unit
+    gap = f"{plan.gap:.1%}" if math.isfinite(plan.gap) else "unknown"
+    lines = [
+        f"{model}: {problem.graph.n_ops} ops in {problem.n_units} units, "
+        f"{problem.objective} under '{problem.execution_model}'",
+        f"predicted {value_text(plan.value, unit)}, no placement is faster than "
+        f"{value_text(plan.lower_bound, unit)} (gap {gap}, {plan.status})",
+    ]
+    counts = np.bincount(plan.placement.device_of, minlength=problem.n_devices).tolist()
+    segments = [0] * problem.n_devices
+    for device, _ in plan.segments or ():
+        segments[device] += 1
+    for device, name in enumerate(problem.cluster.device_names):
+        if counts[device]:
+            pieces = f" in {segments[device]} segments" if plan.segments is not None else ""
+            lines.append(
+                f"  {name}: {counts[device]} units{pieces}, "
+                f"peak memory {format_bytes(plan.memory[name])}"
+            )
+    return lines

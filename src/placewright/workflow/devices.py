@@ -1,0 +1,58 @@
+"""This machine's devices, or those of a cluster file, as a cluster."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from placewright.core.cluster import Cluster
+from placewright.errors import InputError
+from placewright.files.cluster_file import read_cluster
+from placewright.profiling.discover import completed_cluster
+from placewright.profiling.discover import discover as discover_devices
+from placewright.runtimes.registry import make_runtime
+
+DEFAULT_RUNTIME = "openvino"
+
+
+def discover(names: str | None = None, *, runtime: str | None = None) -> Cluster:
+    """Devices of this machine, with measured links.
+
+    Args:
+        names: ``"cpu"``, ``"cores"``, or names separated by commas; None is the whole CPU with
+            every GPU and NPU, or the cores where there is nothing else to split over.
+        runtime: whose devices; None is OpenVINO.
+
+    Raises:
+        UnknownNameError: there is no such device or runtime.
+        ClusterError: two devices overlap.
+    """
+    chosen = make_runtime(runtime or DEFAULT_RUNTIME)
+    return discover_devices(names or _default_names(runtime), chosen)
+
+
+def candidates(runtime: str | None = None) -> tuple[str, ...]:
+    """Names of all devices of this machine, those that overlap among them."""
+    return tuple(device.name for device in make_runtime(runtime or DEFAULT_RUNTIME).discover())
+
+
+def cluster_for(names: str | None, file: Path | None, runtime: str | None) -> Cluster:
+    """The cluster that options name: a file, or devices of this machine.
+
+    Raises:
+        InputError: both are given, or one of them is wrong.
+    """
+    if file is None:
+        return discover(names, runtime=runtime)
+    if names is not None:
+        raise InputError("give --devices or --cluster, not both")
+    cluster, _ = read_cluster(file)
+    return completed_cluster(cluster, make_runtime(runtime or DEFAULT_RUNTIME))
+
+
+def _default_names(runtime: str | None) -> str:
+    names = candidates(runtime)
+    others = [name for name in names if not name.startswith("cpu")]
+    cores = [name for name in names if name.startswith("cpu:")]
+    if others or len(cores) < 2:
+        return ",".join(["cpu", *others])
+    return "cores"

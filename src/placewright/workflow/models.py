@@ -1,0 +1,154 @@
+"""MODEL, as a user names it, to a graph (and, where the file carries costs, a problem)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from placewright.core.graph import ComputationGraph
+from placewright.core.problem import Objective, Problem
+from placewright.core.source import ModelSource
+from placewright.errors import FileFormatError, InputError, StalePlanError, UnknownNameError
+from placewright.files.graph_file import GRAPH_FORMAT, read_graph
+from placewright.files.problem_file import PROBLEM_FORMAT, read_problem
+from placewright.files.text import read_json_object
+
+ZOO_PREFIX = "zoo:"
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class Model:
+    """What was read.
+
+    Attributes:
+        graph: the operators.
+        source: where they came from; None for a graph saved without one.
+        problem: given where the file carries costs (a saved problem, a Tarnawski workload).
+    """
+
+    graph: ComputationGraph
+    source: ModelSource | None
+    problem: Problem | None = None
+
+    @property
+    def n_units(self) -> int:
+        """Units where they are known, else ops."""
+        return self.problem.n_units if self.problem else self.graph.n_ops
+
+
+def load_model(
+    name: str,
+    *,
+    objective: Objective = "latency",
+    shapes: Shapes | None = None,
+    fold_constants: bool = True,
+) -> Model:
+    """Read what a user calls MODEL.
+
+    Args:
+        name: a path, or ``"zoo:NAME"``.
+        objective: of the problem, where the file carries costs.
+        shapes: input name -> dimensions to fix.
+        fold_constants: False gives the raw graph, constants and parameters as ops.
+
+    Raises:
+        InputError: there is no such file or zoo model, or it cannot be read.
+    """
+    fixed = dict(shapes or {})
+    if name.startswith(ZOO_PREFIX):
+        return _from_zoo(name.removeprefix(ZOO_PREFIX), objective, fixed, fold_constants)
+    path = Path(name)
+    if not path.exists():
+        raise InputError(
+            f"model '{name}' does not exist; give a file, or zoo:NAME for a model built here"
+        )
+    if path.suffix == ".json" and path.is_file():
+        return _from_json(path, objective)
+    return _from_file(path, fixed, fold_constants)
+
+
+def runnable_source(source: ModelSource) -> ModelSource:
+    """The source with a path that a runtime can open: a zoo model becomes its converted file.
+
+    Raises:
+        StalePlanError: the file is no longer the one that the source was made from.
+        InputError: it is missing or cannot be read.
+    """
+    if source.path.startswith(ZOO_PREFIX):
+        source = replace(source, path=str(_zoo_file(source.path.removeprefix(ZOO_PREFIX))))
+    found = source_hash(source.path)
+    if found != source.sha256:
+        raise StalePlanError(
+            f"model '{source.path}' has changed: its sha256 is {found[:12]}, expected "
+            f"{source.sha256[:12]}; place it again"
+        )
+    return source
+
+
+def source_hash(path: Path | str) -> str:
+    """Hash of a model's files as readers put it into a source."""
+    from placewright.readers.content import content_hash, existing_path
+    from placewright.readers.model_files import checked_files
+
+    file = existing_path(path)
+    return content_hash(file if file.is_dir() else file.parent, checked_files(file))
+
+
+def _from_zoo(name: str, objective: Objective, shapes: Shapes, fold_constants: bool) -> Model:
+    if objective == "training":
+        raise InputError(
+            "objective 'training' needs a runtime that trains, and none is part of this version; "
+            "use latency or throughput"
+        )
+    from placewright.readers.openvino import read_openvino
+
+    graph, source = read_openvino(_zoo_file(name), shapes=shapes, fold_constants=fold_constants)
+    return Model(graph, replace(source, path=f"{ZOO_PREFIX}{name}"))
+
+
+def _zoo_file(name: str) -> Path:
+    from placewright import zoo
+    from placewright.readers.zoo_model import openvino_file_of
+
+    known, _, variant = name.partition("/")
+    variant = variant or "default"
+    if variant not in zoo.variants(known):
+        raise UnknownNameError(f"variant of zoo:{known}", variant, zoo.variants(known))
+
+    built = zoo.build(known, variant=variant)
+    version = str(zoo.ZOO_VERSION)
+    return openvino_file_of(
+        name, built.module, built.example_inputs, built.input_names, version=version
+    )
+
+
+def _from_json(path: Path, objective: Objective) -> Model:
+    kind = read_json_object(path).get("format")
+    if kind == GRAPH_FORMAT:
+        graph, source = read_graph(path)
+        return Model(graph, source)
+    if kind == PROBLEM_FORMAT:
+        problem = read_problem(path)
+        return Model(problem.graph, problem.source, problem)
+    if kind is not None:
+        raise FileFormatError(
+            f"file '{path}' has format {kind!r}; a model is '{GRAPH_FORMAT}', '{PROBLEM_FORMAT}' "
+            "or a Tarnawski workload"
+        )
+    from placewright.readers.tarnawski import read_workload
+
+    problem = read_workload(path, objective=objective)
+    return Model(problem.graph, problem.source, problem)
+
+
+def _from_file(path: Path, shapes: Shapes, fold_constants: bool) -> Model:
+    from placewright.readers.openvino import read_openvino
+
+    if path.suffix.lower() == ".pt2":
+        from placewright.readers.zoo_model import openvino_file_of_pt2
+
+        path = openvino_file_of_pt2(path)
+    graph, source = read_openvino(path, shapes=shapes, fold_constants=fold_constants)
+    return Model(graph, source)

@@ -1,0 +1,83 @@
+"""Option texts such as ``OP=DEVICE`` and ``name=1,3,224,224`` to values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from placewright.core.solution import Budget
+from placewright.errors import InputError
+from placewright.files.quantities import parse_bytes, parse_seconds
+
+
+def parse_pairs(texts: Iterable[str], option: str, form: str) -> dict[str, str]:
+    """``KEY=VALUE`` texts to a dictionary; the last ``=`` separates, as op names may hold one.
+
+    Raises:
+        InputError: a text has no ``=`` or an empty side.
+    """
+    pairs: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = text.rpartition("=")
+        if not (equals and key and value):
+            raise InputError(f"{option} expects {form}, got '{text}'")
+        pairs[key] = value
+    return pairs
+
+
+def parse_shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
+    """``name=1,3,224,224`` texts to input shapes.
+
+    Raises:
+        InputError: an extent is no integer >= 1.
+    """
+    shapes: dict[str, tuple[int, ...]] = {}
+    for name, value in parse_pairs(texts, "--shape", "NAME=1,3,224,224").items():
+        try:
+            shapes[name] = tuple(int(extent) for extent in value.split(","))
+        except ValueError:
+            shapes[name] = (0,)
+        if any(extent < 1 for extent in shapes[name]):
+            raise InputError(f"--shape expects NAME=1,3,224,224, got '{name}={value}'")
+    return shapes
+
+
+def parse_memory(texts: Iterable[str]) -> dict[str, float]:
+    """``DEVICE=2GiB`` texts to bytes.
+
+    Raises:
+        InputError: a size is no number of bytes.
+    """
+    pairs = parse_pairs(texts, "--memory", "DEVICE=2GiB")
+    return {device: parse_bytes(size) for device, size in pairs.items()}
+
+
+def parse_budget(seconds: str | None, evaluations: int | None) -> Budget:
+    """``--budget`` and ``--evaluations``; 30 s where neither is given.
+
+    Raises:
+        InputError: the duration is no duration > 0, or evaluations < 1.
+    """
+    if seconds is None and evaluations is None:
+        return Budget(seconds=30.0)
+    return Budget(None if seconds is None else parse_seconds(seconds), evaluations)
+
+
+def parse_names(text: str) -> list[str]:
+    """A comma-separated list of names."""
+    return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def require_folder(path: Path) -> None:
+    """Fail before long work when the folder of an output file does not exist.
+
+    Raises:
+        InputError: the folder is missing.
+    """
+    if not path.resolve().parent.is_dir():
+        raise InputError(f"folder '{path.parent}' of '{path.name}' does not exist; make it first")
+
+
+def without_none(values: Mapping[str, object]) -> dict[str, object]:
+    """The entries that are not None."""
+    return {key: value for key, value in values.items() if value is not None}

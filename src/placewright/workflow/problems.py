@@ -1,0 +1,205 @@
+"""A user's request to a problem: read the model, find the devices, measure, constrain."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+
+from placewright.core.cluster import Cluster
+from placewright.core.problem import (
+    EXECUTION_MODELS,
+    OBJECTIVES,
+    ExecutionModel,
+    Objective,
+    Problem,
+    op_named,
+)
+from placewright.errors import InputError, UnknownNameError
+from placewright.files.cluster_file import ClusterDocument, cluster_data, cluster_of
+from placewright.profiling.calibration import calibrated
+from placewright.profiling.measure import Progress
+from placewright.profiling.profile import profile
+from placewright.profiling.store import CostStore
+from placewright.runtimes.registry import make_runtime
+from placewright.workflow.devices import DEFAULT_RUNTIME, cluster_for
+from placewright.workflow.models import load_model, runnable_source
+from placewright.workflow.parsing import parse_memory, parse_pairs, parse_shapes
+
+Report = Callable[[float, str], None]
+
+
+def no_report(fraction: float, what: str) -> None:
+    """Tell nobody."""
+
+
+@dataclass(frozen=True)
+class ProblemRequest:
+    """What a user asks for; None leaves a choice to the default.
+
+    Attributes:
+        model: a path, or ``"zoo:NAME"``.
+        devices: names separated by commas.
+        cluster: a cluster file instead.
+        runtime: that measures and executes.
+        objective: what is minimised.
+        execution_model: what a value means.
+        memory: device name -> bytes.
+        pins: op name -> device name.
+        shapes: input name -> dimensions.
+        calibrate: measure a few placements to fit overheads and contention.
+    """
+
+    model: str
+    devices: str | None = None
+    cluster: Path | None = None
+    runtime: str | None = None
+    objective: Objective = "latency"
+    execution_model: ExecutionModel | None = None
+    memory: Mapping[str, float] = field(default_factory=dict)
+    pins: Mapping[str, str] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    calibrate: bool = True
+
+    @classmethod
+    def of_texts(
+        cls,
+        model: str,
+        *,
+        objective: str | None = None,
+        execution_model: str | None = None,
+        memory: Iterable[str] | None = None,
+        pins: Iterable[str] | None = None,
+        shapes: Iterable[str] | None = None,
+        **others: Any,
+    ) -> ProblemRequest:
+        """From the texts of command-line options; what can be checked without work is.
+
+        Raises:
+            InputError: a text has the wrong form, or names no objective or execution model.
+        """
+        if objective is not None and objective not in OBJECTIVES:
+            raise UnknownNameError("objective", objective, OBJECTIVES)
+        if execution_model is not None and execution_model not in EXECUTION_MODELS:
+            raise UnknownNameError("execution model", execution_model, EXECUTION_MODELS)
+        return cls(
+            model=model,
+            objective=cast(Objective, objective or "latency"),
+            execution_model=cast("ExecutionModel | None", execution_model),
+            memory=parse_memory(memory or ()),
+            pins=parse_pairs(pins or (), "--pin", "OP=DEVICE"),
+            shapes=parse_shapes(shapes or ()),
+            **others,
+        )
+
+
+def build_problem(request: ProblemRequest, report: Report = no_report) -> Problem:
+    """Read, measure and constrain.
+
+    Raises:
+        InputError: the model, the devices or a constraint is wrong.
+        RuntimeFailure: a device cannot run the model.
+    """
+    report(0.0, f"reading {request.model}")
+    model = load_model(request.model, objective=request.objective, shapes=request.shapes)
+    if model.problem is not None:
+        problem = _as_asked(model.problem, request)
+    elif model.source is None:
+        raise InputError(
+            f"'{request.model}' is a graph without costs and without its model; profile the model"
+        )
+    else:
+        runtime = make_runtime(request.runtime or DEFAULT_RUNTIME)
+        report(0.02, "devices and links")
+        cluster = cluster_for(request.devices, request.cluster, request.runtime)
+        loaded = runtime.load(runnable_source(model.source), model.graph)
+        store = CostStore()
+        problem = profile(
+            model.graph,
+            model.source,
+            cluster,
+            runtime,
+            objective=request.objective,
+            store=store,
+            progress=_forwarded(report, "measuring", 0.05, 0.5),
+            model=loaded,
+        )
+        if request.calibrate:
+            problem = _calibrated(problem, loaded, store, runtime.version, report)
+        problem = _with_model(problem, request)
+    return constrained(problem, request.memory, request.pins)
+
+
+def constrained(problem: Problem, memory: Mapping[str, float], pins: Mapping[str, str]) -> Problem:
+    """The problem with memory limits and pins added.
+
+    Raises:
+        UnknownNameError: there is no such device.
+        GraphError: there is no such op.
+    """
+    cluster = problem.cluster
+    devices = list(cluster.devices)
+    for name, size in memory.items():
+        at = cluster.device(name)
+        devices[at] = replace(devices[at], memory_bytes=size)
+    added = {op_named(problem.graph, op): cluster.device(at) for op, at in pins.items()}
+    found = replace(
+        problem,
+        cluster=replace(cluster, devices=tuple(devices)),
+        pins={**problem.pins, **added},
+    )
+    found.allowed  # noqa: B018 - raises where two pins split a unit
+    return found
+
+
+def _as_asked(problem: Problem, request: ProblemRequest) -> Problem:
+    """A problem that a file carries, under the objective and execution model that were asked."""
+    if request.devices is not None or request.cluster is not None:
+        raise InputError(
+            f"'{request.model}' carries its own devices and costs; leave out --devices"
+        )
+    return _with_model(problem, request)
+
+
+def _with_model(problem: Problem, request: ProblemRequest) -> Problem:
+    chosen = request.execution_model
+    if chosen is None and request.objective == "throughput":
+        chosen = "max-load"
+    if chosen is None:
+        return problem
+    return replace(problem, execution_model=chosen)
+
+
+def _forwarded(report: Report, what: str, start: float, stop: float) -> Callable[[Progress], None]:
+    def forward(progress: Progress) -> None:
+        report(start + (stop - start) * progress.fraction, f"{what} {progress.what}")
+
+    return forward
+
+
+def _calibrated(
+    problem: Problem, loaded: Any, store: CostStore, version: str, report: Report
+) -> Problem:
+    """Calibrate once per model, devices and runtime; later calls find the fitted cluster."""
+    source = problem.source
+    names = [(device.name, device.fingerprint) for device in problem.cluster.devices]
+    key = f"calibration|{source.sha256 if source else ''}|{names}|{version}|{problem.n_units}"
+    known = store.fact(key)
+    if known is not None:
+        return replace(problem, cluster=_cluster_of_text(known))
+    found = calibrated(
+        problem,
+        loaded,
+        np.random.default_rng(0),
+        progress=_forwarded(report, "calibrating", 0.5, 0.7),
+    )
+    store.put_fact(key, json.dumps(cluster_data(found.cluster)))
+    return found
+
+
+def _cluster_of_text(text: str) -> Cluster:
+    return cluster_of(ClusterDocument.model_validate(json.loads(text)))

@@ -1,0 +1,282 @@
+"""Plans on the hardware: check against baselines, execute, compare outputs."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from placewright.core.placement import Placement
+from placewright.core.plan import Measurement, Plan
+from placewright.core.problem import Problem
+from placewright.errors import InputError, MismatchError
+from placewright.files.quantities import format_duration
+from placewright.placers.registry import make_placer
+from placewright.profiling.hardware import (
+    Comparison,
+    compare_outputs,
+    measure_interleaved,
+    measured_values,
+    placement_runner,
+    whole_model_runner,
+)
+from placewright.profiling.verdict import PLAN, Verdict, judge
+from placewright.runtimes.base import LoadedModel
+from placewright.runtimes.registry import make_runtime
+from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.model import Simulator
+from placewright.workflow.devices import DEFAULT_RUNTIME
+from placewright.workflow.models import runnable_source
+from placewright.workflow.problems import Report, no_report
+
+ROUNDS = 15
+DEFAULT_NAME = "all cores"
+EVEN_NAME = "even split"
+
+
+@dataclass(frozen=True)
+class Table:
+    """The table that `place` prints."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: list[list[str]]
+    verdict: str
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What `run` found.
+
+    Attributes:
+        comparison: outputs beside those of the unsplit model.
+        plan_seconds, device_seconds: medians, measured interleaved.
+        predicted: seconds.
+        device: the best single device.
+    """
+
+    comparison: Comparison
+    plan_seconds: float
+    device_seconds: float
+    predicted: float
+    device: str
+
+    @property
+    def equal(self) -> bool:
+        """True when outputs are equal within the precision's tolerance."""
+        return self.comparison.equal
+
+    def data(self) -> dict[str, Any]:
+        """As a JSON document."""
+        return {
+            "equal": self.equal,
+            "relative_error": self.comparison.error,
+            "tolerance": self.comparison.tolerance,
+            "worst_op": self.comparison.worst,
+            "measured": self.plan_seconds,
+            "predicted": self.predicted,
+            "prediction_error": self.predicted / self.plan_seconds - 1.0,
+            "best_single_device": self.device,
+            "best_single_device_measured": self.device_seconds,
+        }
+
+    def lines(self) -> list[str]:
+        """As text."""
+        word = "equal" if self.equal else "NOT EQUAL"
+        error = self.predicted / self.plan_seconds - 1.0
+        return [
+            f"outputs {word} to the unsplit model: relative error {self.comparison.error:.2g} "
+            f"(tolerance {self.comparison.tolerance:.2g}, worst at '{self.comparison.worst}')",
+            f"measured {format_duration(self.plan_seconds)}, predicted "
+            f"{format_duration(self.predicted)} ({error:+.1%})",
+            f"best single device '{self.device}': {format_duration(self.device_seconds)}",
+        ]
+
+
+def can_run(plan: Plan) -> bool:
+    """True when the plan's model is at hand and its execution model is what runtimes do."""
+    problem = plan.problem
+    return (
+        problem.source is not None
+        and problem.execution_model == "event"
+        and problem.costs.source == "measured"
+        and problem.time_unit == "s"
+    )
+
+
+def loaded_model(problem: Problem, runtime: str | None) -> LoadedModel:
+    """The model behind a problem, read by the runtime.
+
+    Raises:
+        InputError: the problem has no model.
+        StalePlanError: the model has changed since.
+    """
+    if problem.source is None:
+        raise InputError("this plan has no model to run; place a model file to get one that has")
+    chosen = make_runtime(runtime or DEFAULT_RUNTIME)
+    return chosen.load(runnable_source(problem.source), problem.graph)
+
+
+def measure_of(
+    problem: Problem, runtime: str | None, evaluator: str
+) -> Callable[[Placement], float] | None:
+    """What ``--evaluator`` asks for: None simulates.
+
+    Raises:
+        InputError: neither ``simulated`` nor ``measured``.
+    """
+    if evaluator not in ("simulated", "measured"):
+        raise InputError(f"--evaluator is simulated or measured, got '{evaluator}'")
+    if evaluator == "simulated":
+        return None
+    return measured_values(problem, loaded_model(problem, runtime))
+
+
+def check_on_hardware(
+    plan: Plan, report: Report = no_report, *, rounds: int = ROUNDS
+) -> tuple[Plan, Table]:
+    """Run the plan beside every single device, the runtime's default and an even split.
+
+    Returns:
+        The plan with its measurement, and a table with the verdict.
+
+    Raises:
+        MismatchError: outputs differ from the unsplit model's.
+    """
+    problem = plan.problem
+    model = loaded_model(problem, plan.runtime)
+    report(0.8, "comparing outputs")
+    comparison = compare_outputs(problem, plan.placement, model)
+    if not comparison.equal:
+        raise MismatchError(
+            f"outputs differ from the unsplit model: relative error {comparison.error:.3g} at op "
+            f"'{comparison.worst}', tolerance {comparison.tolerance:.3g}; the plan was not written"
+        )
+    predicted: dict[str, float] = {}
+    with ExitStack() as stack:
+        runners = {}
+        for device, one in enumerate(problem.cluster.devices):
+            if np.isfinite(problem.costs.seconds[:, device]).all():
+                runners[one.name] = stack.enter_context(whole_model_runner(model, one))
+                everything = Placement.of(np.full(problem.n_units, device))
+                predicted[one.name] = Simulator(problem).value(everything)
+        whole = _whole_processor(plan)
+        if whole is not None:
+            runners[DEFAULT_NAME] = stack.enter_context(whole_model_runner(model, whole))
+        even = _even_split(problem)
+        if even is not None:
+            runners[EVEN_NAME] = stack.enter_context(placement_runner(problem, even, model))
+            predicted[EVEN_NAME] = Simulator(problem).value(even)
+        runners[PLAN] = stack.enter_context(placement_runner(problem, plan.placement, model))
+        predicted[PLAN] = plan.value
+        inputs = model.random_inputs(np.random.default_rng(0))
+        samples = measure_interleaved(
+            runners,
+            inputs,
+            rounds=rounds,
+            progress=lambda done: report(0.8 + 0.2 * done / rounds, "measuring on the hardware"),
+        )
+    simplest = [name for name in runners if name != PLAN]
+    verdict = judge(samples, simplest)
+    return _measured(plan, verdict), _table(plan, verdict, predicted, comparison)
+
+
+def execute(
+    plan: Plan, *, runs: int = ROUNDS, boundaries: bool = False, report: Report = no_report
+) -> RunResult:
+    """Execute a plan, compare its outputs and measure it beside the best single device.
+
+    Raises:
+        InputError: the plan cannot be executed.
+        StalePlanError: the model or the devices have changed.
+    """
+    if not can_run(plan):
+        raise InputError(
+            f"this plan cannot be executed: its costs are '{plan.problem.costs.source}' under "
+            f"'{plan.problem.execution_model}'; place a model with measured costs"
+        )
+    if runs < 1:
+        raise InputError(f"--runs must be >= 1, got {runs}")
+    problem = plan.problem
+    model = loaded_model(problem, plan.runtime)
+    report(0.1, "comparing outputs")
+    comparison = compare_outputs(problem, plan.placement, model, boundaries=boundaries)
+    totals = problem.costs.seconds.sum(axis=0)
+    best = problem.cluster.devices[int(np.argmin(totals))]
+    inputs = model.random_inputs(np.random.default_rng(0))
+    with (
+        placement_runner(problem, plan.placement, model) as mine,
+        whole_model_runner(model, best) as other,
+    ):
+        samples = measure_interleaved({PLAN: mine, best.name: other}, inputs, rounds=runs)
+    return RunResult(
+        comparison,
+        statistics.median(samples[PLAN]),
+        statistics.median(samples[best.name]),
+        plan.value,
+        best.name,
+    )
+
+
+def _whole_processor(plan: Plan) -> Any:
+    """The runtime's default: the CPU with all threads, in the precision of the first device."""
+    names = plan.problem.cluster.device_names
+    if "cpu" in names or not any(name.startswith("cpu:") for name in names):
+        return None
+    whole = next((one for one in make_runtime(plan.runtime).discover() if one.name == "cpu"), None)
+    hint = "INFERENCE_PRECISION_HINT"
+    first = plan.problem.cluster.devices[0].options
+    if whole is None or hint not in first:
+        return whole
+    return replace(whole, options={**whole.options, hint: first[hint]})
+
+
+def _even_split(problem: Problem) -> Placement | None:
+    evaluator = Evaluator(problem)
+    placer = make_placer("even-split")
+    if placer.supports(problem):
+        return None
+    return placer.place(problem, evaluator, np.random.default_rng(0)).placement
+
+
+def _measured(plan: Plan, verdict: Verdict) -> Plan:
+    mine = verdict.contenders[PLAN]
+    others = {name: c.median for name, c in verdict.contenders.items() if name != PLAN}
+    return replace(
+        plan,
+        measured=Measurement(mine.median, mine.iqr, mine.runs, others, verdict.recommendation),
+    )
+
+
+def _table(
+    plan: Plan, verdict: Verdict, predicted: dict[str, float], comparison: Comparison
+) -> Table:
+    rows = []
+    for name, contender in verdict.contenders.items():
+        expected = predicted.get(name)
+        rows.append(
+            [
+                f"{name} ({plan.placer.name})" if name == PLAN else name,
+                "-" if expected is None else f"{expected * 1e3:.2f} ms",
+                f"{contender.median * 1e3:.2f} ms",
+                f"{contender.iqr * 1e3:.2f} ms",
+                "-" if expected is None else f"{expected / contender.median - 1:+.1%}",
+            ]
+        )
+    rows.append(["lower bound", f"{plan.lower_bound * 1e3:.2f} ms", "-", "-", "-"])
+    devices = plan.problem.cluster.device_names
+    singles = [c.median for name, c in verdict.contenders.items() if name in devices]
+    reached = ""
+    if singles and min(singles) > plan.lower_bound:
+        share = (min(singles) - verdict.contenders[PLAN].median) / (min(singles) - plan.lower_bound)
+        reached = f"; {share:.0%} of what a perfect split could gain over the best single device"
+    text = (
+        f"outputs equal to the unsplit model (relative error {comparison.error:.1g}, tolerance "
+        f"{comparison.tolerance:.1g}){reached}\n{verdict.text}"
+    )
+    columns = ("contender", "predicted", "measured", "spread", "prediction error")
+    return Table("Latency", columns, rows, text)

@@ -1,0 +1,123 @@
+"""Problem -> plan: make the placer, run it within the budget, put the result in a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib.metadata import version
+
+import numpy as np
+
+from placewright.core.placement import Placement
+from placewright.core.plan import PlacerRecord, Plan
+from placewright.core.problem import Problem
+from placewright.core.solution import Budget, Solution
+from placewright.errors import InfeasibleError, InputError
+from placewright.placers.registry import Placer, make_placer
+from placewright.simulation.bounds import lower_bound
+from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.model import Simulator
+from placewright.simulation.segments import segments_of
+
+DEFAULT_RUNTIMES = {"latency": "openvino", "throughput": "openvino", "training": "torch"}
+
+
+def search(
+    problem: Problem,
+    placer: Placer,
+    budget: Budget,
+    *,
+    seed: int = 0,
+    measure: Callable[[Placement], float] | None = None,
+) -> Solution:
+    """Run one placer on one problem.
+
+    Args:
+        problem: what is placed.
+        placer: the algorithm.
+        budget: of seconds, evaluations or both.
+        seed: of every random choice.
+        measure: seconds of a placement on hardware; None simulates.
+
+    Returns:
+        The incumbent with the best proven lower bound; `infeasible` or `unknown` without one.
+
+    Raises:
+        InputError: the placer does not support the problem.
+    """
+    reason = placer.supports(problem)
+    if reason:
+        raise InputError(f"placer '{placer.name}' cannot place this problem: {reason}")
+    evaluator = Evaluator(problem, budget, measure=measure)
+    evaluator.offer_bound(lower_bound(problem).value)
+    return placer.place(problem, evaluator, np.random.default_rng(seed))
+
+
+def checked_placer(name: str, settings: Mapping[str, str] | None = None) -> Placer:
+    """A placer by name with its settings, before any long work.
+
+    Raises:
+        UnknownNameError: there is no such placer.
+        InputError: it has no such setting.
+    """
+    return make_placer(name, settings)
+
+
+def place(
+    problem: Problem,
+    *,
+    placer: str | Placer = "auto",
+    settings: Mapping[str, str] | None = None,
+    budget: Budget | None = None,
+    seed: int = 0,
+    runtime: str | None = None,
+    measure: Callable[[Placement], float] | None = None,
+) -> Plan:
+    """Find a placement of `problem` and put it in a plan.
+
+    Raises:
+        UnknownNameError: there is no such placer.
+        InputError: the placer has no such setting or does not support the problem.
+        InfeasibleError: no placement satisfies the constraints, or none was found.
+    """
+    algorithm = checked_placer(placer, settings) if isinstance(placer, str) else placer
+    found = search(problem, algorithm, budget or Budget(seconds=30.0), seed=seed, measure=measure)
+    if found.placement is None:
+        proven = "no placement is possible" if found.status == "infeasible" else "none was found"
+        raise InfeasibleError(f"{proven}: {found.message or 'the budget ended first'}")
+    record = PlacerRecord(
+        algorithm.name,
+        version("placewright"),
+        seed,
+        found.evaluations,
+        found.seconds,
+        found.history,
+    )
+    return plan_of(problem, found, record, runtime or DEFAULT_RUNTIMES[problem.objective])
+
+
+def plan_of(problem: Problem, solution: Solution, record: PlacerRecord, runtime: str) -> Plan:
+    """A plan from a solution; value, order, segments and memory come from the simulator."""
+    if solution.placement is None:
+        raise InfeasibleError(f"there is no placement to plan: {solution.message}")
+    placement = solution.placement
+    simulator = Simulator(problem)
+    segments: tuple[tuple[int, tuple[int, ...]], ...] | None = None
+    if problem.execution_model == "event":
+        order = simulator.timeline(placement).order
+        segments = tuple(
+            (segment.device, tuple(int(unit) for unit in segment.units))
+            for segment in segments_of(problem, placement, order)
+        )
+    peaks = simulator.memory_peaks(placement).tolist()
+    value = simulator.value(placement)
+    return Plan(
+        problem=problem,
+        placement=placement,
+        value=value,
+        lower_bound=min(solution.lower_bound, value),
+        status=solution.status,
+        runtime=runtime,
+        memory=dict(zip(problem.cluster.device_names, peaks, strict=True)),
+        segments=segments,
+        placer=record,
+    )

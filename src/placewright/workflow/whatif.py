@@ -1,0 +1,43 @@
+"""What a plan would do with some ops elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+
+from placewright.core.placement import Placement
+from placewright.core.plan import Plan
+from placewright.core.problem import op_named
+from placewright.core.solution import Solution
+from placewright.errors import InfeasibleError
+from placewright.simulation.model import Simulator
+from placewright.simulation.timeline import Timeline
+from placewright.workflow.search import plan_of
+
+
+def changed(plan: Plan, changes: Mapping[str, str]) -> tuple[Plan, Timeline]:
+    """The plan after moving ops (with their units) to other devices, and its timeline.
+
+    Args:
+        plan: stays as it is.
+        changes: op name -> device name; empty simulates the plan itself.
+
+    Raises:
+        GraphError, UnknownNameError: there is no such op or device.
+        InfeasibleError: the changed placement breaks a constraint; the message says which one.
+    """
+    problem = plan.problem
+    device_of = plan.placement.device_of.copy()
+    for name, device in changes.items():
+        unit = problem.units.group_of[op_named(problem.graph, name)]
+        device_of[unit] = problem.cluster.device(device)
+    placement = Placement.of(device_of, plan.placement.order)
+    simulator = Simulator(problem)
+    violation = simulator.violation(placement)
+    if violation is not None:
+        raise InfeasibleError(violation.message)
+    if changes:
+        value = simulator.value(placement)
+        solution = Solution(placement, value, "feasible", plan.lower_bound)
+        plan = replace(plan_of(problem, solution, plan.placer, plan.runtime), measured=None)
+    return plan, simulator.timeline(placement)
