@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.arrays import FloatArray, IntArray, frozen_bools
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
@@ -15,6 +15,7 @@ from placewright.placers.anytime import anytime
 from placewright.placers.legal import evaluate_within_memory, repaired
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.feasibility import prove_infeasible
+from placewright.simulation.ranks import mean_costs
 
 
 @dataclass(frozen=True)
@@ -58,8 +59,7 @@ class EvenSplit:
 
 def contiguous_split(problem: Problem, share: str) -> IntArray:
     """Device of each unit, shape (n_units,), before repair."""
-    seconds = np.where(problem.allowed, problem.costs.seconds, np.nan)
-    size = np.nanmean(np.where(problem.allowed.any(axis=1)[:, None], seconds, 0.0), axis=1)
+    size = mean_costs(problem)
     fractions = np.ones(problem.n_devices)
     if share == "speed":
         fractions = device_speeds(problem)
@@ -84,7 +84,7 @@ def device_speeds(problem: Problem) -> FloatArray:
     device's seconds divided by this one's.
     """
     costs = problem.costs.seconds
-    allowed = np.asarray(np.isfinite(costs) & (costs > 0))
+    allowed = frozen_bools(np.isfinite(costs) & (costs > 0))
     seconds = np.where(allowed, problem.costs.seconds, np.inf)
     best = seconds.min(axis=1)
     speeds = np.ones(problem.n_devices)

@@ -69,9 +69,8 @@ def filled(problem: Problem) -> IntArray | None:
             return bool(weight_bytes[kept].sum() <= memory[device])
 
         chosen = -1
-        alone = any(
-            allowed[block, d] and weight_bytes[np.unique(weights)].sum() <= memory[d] for d in fast
-        )
+        own_bytes = sum(float(weight_bytes[weight]) for weight in dict.fromkeys(weights))
+        alone = any(allowed[block, d] and own_bytes <= memory[d] for d in fast)
         while alone and turn < len(fast) and chosen < 0:
             if allowed[block, fast[turn]] and fits(fast[turn]):
                 chosen = fast[turn]

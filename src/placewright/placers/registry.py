@@ -16,7 +16,9 @@ from placewright.simulation.evaluator import Evaluator
 
 # Name -> "module:class" under placewright.placers; one line per placer.
 REGISTRY: dict[str, str] = {
+    "auto": "auto:Auto",
     "cem": "cem:Cem",
+    "cpop": "cpop:Cpop",
     "dpl": "dpl:Dpl",
     "even-split": "even_split:EvenSplit",
     "expert": "expert:Expert",
@@ -27,7 +29,12 @@ REGISTRY: dict[str, str] = {
     "hsdag": "learned.hsdag:Hsdag",
     "ideal-dp": "ideal_dp:IdealDp",
     "latency-ip": "latency_ip:LatencyIp",
+    "local-search": "local_search:LocalSearch",
+    "m-etf": "m_etf:MEtf",
+    "m-sct": "m_sct:MSct",
+    "m-topo": "m_topo:MTopo",
     "maxload-ip": "maxload_ip:MaxloadIp",
+    "peft": "peft:Peft",
     "pipedream": "pipedream:Pipedream",
     "placeto": "learned.placeto:Placeto",
     "post": "learned.post:Post",

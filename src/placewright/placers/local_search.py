@@ -1,0 +1,160 @@
+"""Iterated local search: descents over moves of classes, runs and branches, kicks, orders.
+
+H. R. Lourenco, O. C. Martin, T. Stuetzle, "Iterated Local Search", Handbook of Metaheuristics,
+2003. A descent evaluates random neighbours in batches and takes the best of a batch when it is
+better; after `patience` batches without one it tries shifted orders, then kicks the placement with
+random block moves. A worse local optimum is kept with a probability that falls with its excess
+(`temperature` of the incumbent's value), and `restart` kicks without an improvement return to the
+incumbent.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from placewright.core.arrays import IntArray
+from placewright.core.problem import Problem
+from placewright.core.solution import Solution
+from placewright.errors import InputError
+from placewright.placers.anytime import anytime
+from placewright.placers.even_split import contiguous_split
+from placewright.placers.legal import repaired
+from placewright.placers.neighbourhood.moves import Moves
+from placewright.placers.neighbourhood.orders import order_by_priority, shifted
+from placewright.placers.random_search import random_placements
+from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.feasibility import prove_infeasible
+from placewright.simulation.ranks import upward_ranks
+
+
+@dataclass(frozen=True)
+class LocalSearch:
+    """Starts from the best of the baselines, or from what the evaluator already holds.
+
+    Attributes:
+        batch: neighbours per call to the evaluator.
+        patience: batches without improvement that end a descent.
+        kick: block moves between descents, at most.
+        temperature: excess over the incumbent, as a share of it, that is kept with chance 1/e.
+        restart: descents without a new incumbent before the search returns to it.
+        descents: descents where the budget has no limit of its own.
+    """
+
+    name: ClassVar[str] = "local-search"
+    paper: ClassVar[str] = "Lourenco et al., 2003"
+    objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput", "training")
+    needs_training: ClassVar[bool] = False
+
+    batch: int = 16
+    patience: int = 12
+    kick: int = 3
+    temperature: float = 0.005
+    restart: int = 20
+    descents: int = 100
+
+    def __post_init__(self) -> None:
+        counts = (self.batch, self.patience, self.kick, self.restart, self.descents)
+        if min(counts) < 1 or not self.temperature >= 0:
+            raise InputError(
+                "local-search: batch, patience, kick, restart and descents must be >= 1 and "
+                f"temperature >= 0, got {counts}, {self.temperature}"
+            )
+
+    def supports(self, problem: Problem) -> str:
+        """Defined for every problem."""
+        del problem
+        return ""
+
+    @anytime
+    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
+        """Search until the budget ends, the gap is closed, or `descents` without a budget."""
+        if proof := prove_infeasible(problem):
+            return evaluator.solution("infeasible", proof)
+        moves = Moves(problem)
+        if evaluator.best is None:
+            evaluator.evaluate_many(_starts(problem, rng))
+        has_limit = evaluator.budget.seconds is not None or evaluator.budget.evaluations is not None
+        current, value = _incumbent(problem, evaluator, rng)
+        stale = done = 0
+        while not moves.is_empty and (has_limit or done < self.descents):
+            known = evaluator.best_value
+            found, reached = self._descended(evaluator, moves, (current, value), rng)
+            self._try_orders(problem, evaluator, found, reached, rng)
+            if evaluator.best_value <= evaluator.lower_bound:
+                return evaluator.solution("optimal", "value equals the lower bound")
+            stale = 0 if evaluator.best_value < known else stale + 1
+            if stale >= self.restart:
+                current, value, stale = *_incumbent(problem, evaluator, rng), 0
+            elif self._accepts(reached, evaluator.best_value, rng):
+                current, value = found, reached
+            current = moves.shaken(current, rng, int(rng.integers(1, self.kick + 1)))
+            value = evaluator.evaluate(current)
+            done += 1
+        return evaluator.solution()
+
+    def _descended(
+        self,
+        evaluator: Evaluator,
+        moves: Moves,
+        start: tuple[IntArray, float],
+        rng: np.random.Generator,
+    ) -> tuple[IntArray, float]:
+        current, value = start
+        failures = 0
+        while failures < self.patience:
+            rows = moves.batch(current, rng, self.batch)
+            failures += 1
+            if len(rows) == 0:
+                continue
+            values = evaluator.evaluate_many(rows)
+            best = int(np.argmin(values))
+            if values[best] < value:
+                current, value, failures = rows[best], float(values[best]), 0
+        return current, value
+
+    def _accepts(self, value: float, best: float, rng: np.random.Generator) -> bool:
+        if value <= best:
+            return True
+        if not math.isfinite(value) or self.temperature == 0 or best <= 0:
+            return False
+        return bool(rng.random() < math.exp(-(value / best - 1.0) / self.temperature))
+
+    def _try_orders(
+        self,
+        problem: Problem,
+        evaluator: Evaluator,
+        device_of: IntArray,
+        value: float,
+        rng: np.random.Generator,
+    ) -> None:
+        """Orders pay off near the incumbent only: the device's own rule is hard to beat."""
+        if problem.execution_model != "event" or value > 1.01 * evaluator.best_value:
+            return
+        order = order_by_priority(problem, upward_ranks(problem, device_of))
+        best = evaluator.evaluate(device_of, order)
+        for _ in range(self.patience):
+            candidate = shifted(problem, order, rng)
+            reached = evaluator.evaluate(device_of, candidate)
+            if reached <= best:
+                order, best = candidate, reached
+
+
+def _starts(problem: Problem, rng: np.random.Generator) -> IntArray:
+    """Baselines and a few random placements, shape (n, n_units)."""
+    wishes = [np.full(problem.n_units, device) for device in range(problem.n_devices)]
+    wishes += [contiguous_split(problem, share) for share in ("speed", "work", "memory")]
+    rows = [repaired(problem, np.asarray(wish, dtype=np.int64)) for wish in wishes]
+    rows += [repaired(problem, row) for row in random_placements(problem, rng, 4)]
+    return np.array(rows)
+
+
+def _incumbent(
+    problem: Problem, evaluator: Evaluator, rng: np.random.Generator
+) -> tuple[IntArray, float]:
+    if evaluator.best is not None:
+        return np.array(evaluator.best.device_of), evaluator.best_value
+    return repaired(problem, random_placements(problem, rng, 1)[0]), math.inf

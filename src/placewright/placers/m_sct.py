@@ -1,0 +1,143 @@
+"""m-SCT: earliest task first where a device waits for its last unit's favourite child.
+
+C. Hanen and A. Munier, "An approximation algorithm for scheduling dependent tasks on m processors
+with small communication delays", ETFA 1995, with Baechi's memory check (Jeon et al., SoCC 2020,
+section 3.3). The favourite children come from the linear program over x[i, j] in [0, 1] (0: j runs
+right after i on the same device):
+
+    minimise w  with  start[i] + seconds[i] + transfer[i, j] x[i, j] <= start[j] for edges (i, j),
+    start[i] + seconds[i] <= w,
+    sum over j of x[i, j] >= successors(i) - 1,  sum over i of x[i, j] >= predecessors(j) - 1,
+
+rounded: j is the favourite child of i where x[i, j] < threshold, at most one child per unit and one
+unit per child (the smallest x first).
+
+Departures from the paper: mean seconds and mean transfers over devices, since theirs are alike.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from scipy.optimize import linprog
+from scipy.sparse import coo_array
+
+from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.problem import Problem
+from placewright.core.solution import Solution
+from placewright.errors import InputError
+from placewright.placers.anytime import anytime
+from placewright.placers.legal import evaluate_within_memory
+from placewright.placers.list_scheduling.earliest_first import schedule_earliest_first
+from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.feasibility import prove_infeasible
+from placewright.simulation.ranks import mean_costs, mean_transfer_seconds
+
+
+@dataclass(frozen=True)
+class MSct:
+    """Small communication times.
+
+    Attributes:
+        threshold: largest x of a favourite child, in (0, 0.5].
+    """
+
+    name: ClassVar[str] = "m-sct"
+    paper: ClassVar[str] = "Jeon et al. (Baechi), SoCC 2020"
+    objectives: ClassVar[tuple[str, ...]] = ("latency", "training")
+    needs_training: ClassVar[bool] = False
+
+    threshold: float = 0.5
+
+    def __post_init__(self) -> None:
+        if not 0 < self.threshold <= 0.5:
+            raise InputError(f"m-sct: threshold must be in (0, 0.5], got {self.threshold}")
+
+    def supports(self, problem: Problem) -> str:
+        """Empty unless the objective is throughput."""
+        return "m-sct minimises latency" if problem.objective == "throughput" else ""
+
+    @anytime
+    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
+        """One evaluation (more where memory binds)."""
+        del rng
+        if proof := prove_infeasible(problem):
+            return evaluator.solution("infeasible", proof)
+        favourite = favourite_children(problem, self.threshold)
+        evaluate_within_memory(
+            evaluator, lambda limits: schedule_earliest_first(problem, limits, favourite)
+        )
+        return evaluator.solution()
+
+
+def favourite_children(problem: Problem, threshold: float = 0.5) -> dict[int, int]:
+    """Unit -> favourite child, by the rounded linear program."""
+    successors = problem.unit_graph.successors
+    sources, targets = successors.row_of_each(), successors.indices
+    if len(sources) == 0:
+        return {}
+    x = _relaxed(problem, sources, targets)
+    favourite: dict[int, int] = {}
+    taken: dict[int, None] = {}
+    for edge in np.lexsort((np.arange(len(x)), x)).tolist():
+        unit, child = int(sources[edge]), int(targets[edge])
+        if x[edge] < threshold and unit not in favourite and child not in taken:
+            favourite[unit] = child
+            taken[child] = None
+    return favourite
+
+
+def _edge_seconds(problem: Problem, sources: IntArray, targets: IntArray) -> FloatArray:
+    """Mean transfer seconds of the largest tensor of each edge."""
+    graph, n_units = problem.unit_graph, problem.n_units
+    transfers = mean_transfer_seconds(problem)
+    tensors = graph.tensor_consumers.row_of_each()
+    producers = graph.tensor_producers[tensors]
+    made = producers >= 0
+    keys = producers[made] * n_units + graph.tensor_consumers.indices[made]
+    edge_keys = sources * n_units + targets
+    seconds = np.zeros(len(sources))
+    np.maximum.at(seconds, np.searchsorted(edge_keys, keys), transfers[tensors[made]])
+    return seconds
+
+
+def _relaxed(problem: Problem, sources: IntArray, targets: IntArray) -> FloatArray:
+    """x of each edge; variables are the edges, the starts, and the makespan."""
+    n_units, n_edges = problem.n_units, len(sources)
+    seconds, transfers = mean_costs(problem), _edge_seconds(problem, sources, targets)
+    edges, units = np.arange(n_edges), np.arange(n_units)
+    last = n_edges + n_units
+    many_after = np.flatnonzero(np.bincount(sources, minlength=n_units) > 0)
+    many_before = np.flatnonzero(np.bincount(targets, minlength=n_units) > 0)
+    row_after = np.full(n_units, -1)
+    row_after[many_after] = n_edges + n_units + np.arange(len(many_after))
+    row_before = np.full(n_units, -1)
+    row_before[many_before] = n_edges + n_units + len(many_after) + np.arange(len(many_before))
+    ones_e, ones_u = np.ones(n_edges), np.ones(n_units)
+    data: list[FloatArray] = [transfers, ones_e, -ones_e, ones_u, -ones_u, -ones_e, -ones_e]
+    rows = [edges, edges, edges, n_edges + units, n_edges + units]
+    rows += [row_after[sources], row_before[targets]]
+    columns = [edges, n_edges + sources, n_edges + targets, n_edges + units]
+    columns += [np.full(n_units, last), edges, edges]
+    limit = np.concatenate(
+        [
+            -seconds[sources],
+            -seconds,
+            1.0 - np.bincount(sources, minlength=n_units)[many_after],
+            1.0 - np.bincount(targets, minlength=n_units)[many_before],
+        ]
+    )
+    matrix = coo_array(
+        (np.concatenate(data), (np.concatenate(rows), np.concatenate(columns))),
+        shape=(len(limit), last + 1),
+    ).tocsr()
+    cost = np.zeros(last + 1)
+    cost[last] = 1.0
+    bounds = np.zeros((last + 1, 2))
+    bounds[:, 1] = np.where(np.arange(last + 1) < n_edges, 1.0, np.inf)
+    found = linprog(  # type: ignore[call-overload]  # the stubs know no sparse matrices
+        cost, A_ub=matrix, b_ub=limit, bounds=bounds, method="highs"
+    )
+    return np.ones(n_edges) if found.x is None else np.asarray(found.x[:n_edges])

@@ -1,0 +1,81 @@
+"""m-TOPO: fill the devices one after another in topological order, up to an even share of bytes.
+
+B. Jeon et al., "Baechi: Fast Device Placement of Machine Learning Graphs", SoCC 2020, section 3.1:
+the share of a device is (total bytes / devices) + the largest unit, where a unit's bytes are its
+weights and outputs.
+
+Departures from the paper: a colocation class goes where its first unit goes; a device whose memory
+cannot take a class is skipped; a graph without any bytes is filled by mean seconds instead.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from placewright.core.arrays import FloatArray
+from placewright.core.problem import Problem
+from placewright.core.solution import Solution
+from placewright.placers.anytime import anytime
+from placewright.placers.legal import Proposal, ResidentMemory, evaluate_within_memory
+from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.feasibility import prove_infeasible
+from placewright.simulation.ranks import mean_costs
+
+
+@dataclass(frozen=True)
+class MTopo:
+    """Balances memory, reads no costs."""
+
+    name: ClassVar[str] = "m-topo"
+    paper: ClassVar[str] = "Jeon et al. (Baechi), SoCC 2020"
+    objectives: ClassVar[tuple[str, ...]] = ("latency", "training", "throughput")
+    needs_training: ClassVar[bool] = False
+
+    def supports(self, problem: Problem) -> str:
+        """Defined for every problem."""
+        del problem
+        return ""
+
+    @anytime
+    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
+        """One evaluation (more where memory binds)."""
+        del rng
+        if proof := prove_infeasible(problem):
+            return evaluator.solution("infeasible", proof)
+        evaluate_within_memory(evaluator, lambda limits: _filled(problem, limits))
+        return evaluator.solution()
+
+
+def unit_bytes(problem: Problem) -> FloatArray:
+    """Weights and outputs of each unit (mean seconds in a graph without bytes), (n_units,)."""
+    graph = problem.unit_graph
+    outputs = graph.op_outputs
+    sizes = np.array(graph.op_weight_bytes)
+    np.add.at(sizes, outputs.row_of_each(), graph.tensor_bytes[outputs.indices])
+    return sizes if sizes.any() else mean_costs(problem)
+
+
+def _filled(problem: Problem, limits: FloatArray) -> Proposal:
+    classes, allowed = problem.colocation, problem.allowed_by_class
+    sizes = np.bincount(classes.group_of, unit_bytes(problem), minlength=classes.n_groups)
+    share = sizes.sum() / problem.n_devices + sizes.max()
+    filled = np.zeros(problem.n_devices)
+    memory = ResidentMemory(problem, limits)
+    device_of_class = np.full(classes.n_groups, -1, dtype=np.int64)
+    current = 0
+    for unit in problem.unit_graph.topological_order.tolist():
+        group = int(classes.group_of[unit])
+        if device_of_class[group] >= 0:
+            continue
+        while current < problem.n_devices - 1 and filled[current] + sizes[group] > share:
+            current += 1
+        turns = [(current + step) % problem.n_devices for step in range(problem.n_devices)]
+        usable = [device for device in turns if allowed[group, device]]
+        chosen = next((d for d in usable if memory.fits(group, d)), usable[0])
+        memory.add(group, chosen)
+        filled[chosen] += sizes[group]
+        device_of_class[group] = chosen
+    return classes.expand(device_of_class), None

@@ -1,0 +1,1 @@
+"""Moves of the local search."""
