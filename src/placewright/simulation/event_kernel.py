@@ -91,15 +91,15 @@ def makespan(arrays: EventArrays, device_of: IntArray, order: IntArray) -> float
 
 @inlined
 def _begin_time(arrays: EventArrays, state: State, device_of: IntArray) -> None:
-    """Send the graph inputs, then begin what needs none of them."""
+    """Make ready what reads nothing, then send the graph inputs, which makes others ready."""
+    for unit in range(len(device_of)):
+        if state.missing[unit] == 0:
+            _make_ready(state, device_of, unit)
     for tensor in range(len(arrays.producer)):
         if arrays.producer[tensor] < 0:
             _send(arrays, state, device_of, tensor, arrays.host, 0.0)
             if arrays.host < len(state.busy) and state.tensor_users[tensor] > 0:
                 _use_memory(state, arrays.host, arrays.tensor_bytes[tensor], 0.0)
-    for unit in range(len(device_of)):
-        if state.missing[unit] == 0:
-            _make_ready(state, device_of, unit)
     for device in range(len(state.busy)):
         _touch(state, device)
     _begin_units(arrays, state, 0.0)
