@@ -1,1 +1,1 @@
-"""See docs/architecture.md."""
+"""Timelines as text and as traces."""

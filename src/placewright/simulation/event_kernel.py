@@ -54,8 +54,8 @@ def run(
     rank = np.empty(0) if len(order) else ranks_of(arrays, device_of)
     state = new_state(arrays, device_of, order, rank, record)
     last = _advance(arrays, state, device_of)
-    if state.count[FAULT] != FINE:
-        return np.inf, state.count[FAULT], state.count[FAULT_AT], state
+    if state.counts[FAULT] != FINE:
+        return np.inf, state.counts[FAULT], state.counts[FAULT_AT], state
     return last, FINE, -1, state
 
 
@@ -65,20 +65,20 @@ def _advance(arrays: EventArrays, state: State, device_of: IntArray) -> float:
     """Let time pass until nothing more happens; the time of the last event."""
     _begin_time(arrays, state, device_of)
     last = 0.0
-    while state.count[N_EVENTS] > 0:
+    while state.counts[N_EVENTS] > 0:
         now = state.times[0]
         last = max(last, now)
-        while state.count[N_EVENTS] > 0 and state.times[0] == now:
+        while state.counts[N_EVENTS] > 0 and state.times[0] == now:
             load = state.loads[0]
-            state.count[N_EVENTS] = drop_first(
-                state.times, state.keys, state.loads, state.count[N_EVENTS]
+            state.counts[N_EVENTS] = drop_first(
+                state.times, state.keys, state.loads, state.counts[N_EVENTS]
             )
             if load < len(device_of):
                 _end_unit(arrays, state, device_of, load, now)
             else:
                 _end_hop(arrays, state, device_of, load - len(device_of), now)
         _begin_units(arrays, state, now)
-    if state.count[FAULT] == FINE:
+    if state.counts[FAULT] == FINE:
         _check_memory(arrays, state)
     return last
 
@@ -119,14 +119,14 @@ def _make_ready(state: State, device_of: IntArray, unit: int) -> None:
 def _touch(state: State, device: int) -> None:
     if not state.is_touched[device]:
         state.is_touched[device] = True
-        state.touched[state.count[N_TOUCHED]] = device
-        state.count[N_TOUCHED] += 1
+        state.touched[state.counts[N_TOUCHED]] = device
+        state.counts[N_TOUCHED] += 1
 
 
 @inlined
 def _begin_units(arrays: EventArrays, state: State, now: float) -> None:
     """Let every device with a free stream begin what it may, in the order of its rule."""
-    for index in range(state.count[N_TOUCHED]):
+    for index in range(state.counts[N_TOUCHED]):
         device = state.touched[index]
         state.is_touched[device] = False
         start, stop = state.queue_start[device], state.queue_start[device + 1]
@@ -143,15 +143,15 @@ def _begin_units(arrays: EventArrays, state: State, now: float) -> None:
                 unit = state.queue[at]
                 state.queue_size[device] += 1
             _begin_unit(arrays, state, device, unit, now)
-    state.count[N_TOUCHED] = 0
+    state.counts[N_TOUCHED] = 0
 
 
 @inlined
 def _begin_unit(arrays: EventArrays, state: State, device: int, unit: int, now: float) -> None:
     seconds = state.duration[unit]
     if state.open_segment[device] < 0 or state.remote_in[unit]:
-        state.segment[unit] = state.count[N_SEGMENTS]
-        state.count[N_SEGMENTS] += 1
+        state.segment[unit] = state.counts[N_SEGMENTS]
+        state.counts[N_SEGMENTS] += 1
         seconds += arrays.dispatch[device]
     else:
         state.segment[unit] = state.open_segment[device]
@@ -164,11 +164,11 @@ def _begin_unit(arrays: EventArrays, state: State, device: int, unit: int, now: 
     for index in range(arrays.output_ptr[unit], arrays.output_ptr[unit + 1]):
         _use_memory(state, device, arrays.tensor_bytes[arrays.outputs[index]], now)
     stride = len(arrays.producer) * arrays.route.shape[0] + 1
-    state.count[N_EVENTS] = push(
+    state.counts[N_EVENTS] = push(
         state.times,
         state.keys,
         state.loads,
-        state.count[N_EVENTS],
+        state.counts[N_EVENTS],
         now + seconds,
         (unit + 1) * stride,
         unit,
@@ -203,7 +203,7 @@ def _end_unit(
 ) -> None:
     device = device_of[unit]
     state.busy[device] -= 1
-    state.count[N_DONE] += 1
+    state.counts[N_DONE] += 1
     _touch(state, device)
     for index in range(arrays.output_ptr[unit], arrays.output_ptr[unit + 1]):
         tensor = arrays.outputs[index]
@@ -236,7 +236,7 @@ def _send(
     """Hand a tensor that exists now to its readers: here at once, elsewhere by a transfer."""
     first, stop = arrays.consumer_ptr[tensor], arrays.consumer_ptr[tensor + 1]
     users = 1 if arrays.is_output[tensor] else 0
-    queued = state.count[N_TRANSFERS]
+    queued = state.counts[N_TRANSFERS]
     for edge in range(first, stop):
         reader = arrays.consumers[edge]
         device = device_of[reader]
@@ -268,14 +268,14 @@ def _send(
             _new_transfer(state, tensor, -1, arrays.host)
             users += 1
     state.tensor_users[tensor] = users
-    for transfer in range(queued, state.count[N_TRANSFERS]):
+    for transfer in range(queued, state.counts[N_TRANSFERS]):
         _first_hop(arrays, state, transfer, source, now)
 
 
 @inlined
 def _new_transfer(state: State, tensor: int, slot: int, target: int) -> None:
-    transfer = state.count[N_TRANSFERS]
-    state.count[N_TRANSFERS] += 1
+    transfer = state.counts[N_TRANSFERS]
+    state.counts[N_TRANSFERS] += 1
     state.transfer_tensor[transfer] = tensor
     state.transfer_slot[transfer] = slot
     state.transfer_target[transfer] = target
@@ -286,8 +286,8 @@ def _first_hop(arrays: EventArrays, state: State, transfer: int, source: int, no
     target = state.transfer_target[transfer]
     route = arrays.route[source, target]
     if route == NO_ROUTE:
-        state.count[FAULT] = CUT_OFF
-        state.count[FAULT_AT] = state.transfer_tensor[transfer]
+        state.counts[FAULT] = CUT_OFF
+        state.counts[FAULT_AT] = state.transfer_tensor[transfer]
         return
     _queue_hop(arrays, state, transfer, source, target if route == DIRECT else arrays.host, now)
 
@@ -317,20 +317,20 @@ def _begin_hop(arrays: EventArrays, state: State, transfer: int, now: float) -> 
         _use_memory(state, target, arrays.tensor_bytes[tensor], now)
     end = now + hop_seconds(arrays, tensor, source, target)
     if len(state.hop_end):
-        hop = state.count[N_HOPS]
+        hop = state.counts[N_HOPS]
         state.hops[0, hop], state.hops[1, hop] = transfer, source
         state.hops[2, hop], state.hops[3, hop] = target, now
         state.hop_end[hop] = end
-        state.count[N_HOPS] += 1
+        state.counts[N_HOPS] += 1
     n_endpoints = arrays.route.shape[0]
     stride = len(arrays.producer) * n_endpoints + 1
     key = (arrays.producer[tensor] + 1) * stride + 1
     key += tensor * n_endpoints + state.transfer_target[transfer]
-    state.count[N_EVENTS] = push(
+    state.counts[N_EVENTS] = push(
         state.times,
         state.keys,
         state.loads,
-        state.count[N_EVENTS],
+        state.counts[N_EVENTS],
         end,
         key,
         len(state.missing) + transfer,
@@ -376,9 +376,9 @@ def _use_memory(state: State, device: int, size: float, now: float) -> None:
 def _check_memory(arrays: EventArrays, state: State) -> None:
     for device in range(len(state.busy)):
         state.peak[device] = max(state.peak[device], state.usage[device])
-        if state.peak[device] > arrays.memory[device] and state.count[FAULT] == FINE:
-            state.count[FAULT] = TOO_LARGE
-            state.count[FAULT_AT] = device
+        if state.peak[device] > arrays.memory[device] and state.counts[FAULT] == FINE:
+            state.counts[FAULT] = TOO_LARGE
+            state.counts[FAULT_AT] = device
 
 
 def peaks_of(state: State) -> FloatArray:

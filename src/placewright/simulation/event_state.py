@@ -12,7 +12,7 @@ from placewright.simulation.event_arrays import EventArrays
 
 # Why a placement has no value.
 FINE, NOT_ALLOWED, SPLIT_CLASS, BAD_ORDER, CUT_OFF, TOO_LARGE = 0, 1, 2, 3, 4, 5
-# Entries of State.count.
+# Entries of State.counts.
 N_EVENTS, N_TRANSFERS, N_DONE, N_SEGMENTS, N_HOPS, FAULT, FAULT_AT, N_TOUCHED = range(8)
 
 
@@ -62,7 +62,7 @@ class State(NamedTuple):
     charged: IntArray  # per edge slot, then per tensor: segment that paid its cut
     hops: FloatArray  # (4, n) log: transfer, source, target, start; empty when not recorded
     hop_end: FloatArray
-    count: IntArray
+    counts: IntArray
 
 
 @compiled

@@ -89,7 +89,7 @@ def timeline_of(
 
 def _transfers(arrays: EventArrays, state: State) -> tuple[Transfer, ...]:
     found = []
-    for hop in range(int(state.count[N_HOPS])):
+    for hop in range(int(state.counts[N_HOPS])):
         transfer, source, target, start = state.hops[:, hop].tolist()
         tensor = int(state.transfer_tensor[int(transfer)])
         channel = int(arrays.channel[int(source), int(target)])

@@ -1,0 +1,73 @@
+"""A timeline as rows of text and as plain data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from placewright.core.plan import Plan
+from placewright.core.problem import Problem
+from placewright.simulation.timeline import Timeline
+
+
+def timeline_rows(problem: Problem, timeline: Timeline) -> list[list[str]]:
+    """One row per segment, in the order of their starts: times, first unit, what it waited for."""
+    names = problem.cluster.device_names
+    rows = []
+    for segment in range(int(timeline.segment_of.max()) + 1):
+        units = np.flatnonzero(timeline.segment_of == segment)
+        first = int(units[np.argmin(timeline.start[units])])
+        rows.append(
+            [
+                str(segment),
+                names[int(timeline.device_of[first])],
+                f"{timeline.start[units].min():.6g}",
+                f"{timeline.end[units].max():.6g}",
+                problem.unit_graph.op_names[first],
+                timeline.waits[first],
+            ]
+        )
+    return rows
+
+
+def timeline_data(plan: Plan, timeline: Timeline) -> dict[str, Any]:
+    """A timeline as a JSON document; times in the problem's unit."""
+    problem = plan.problem
+    graph, cluster = problem.unit_graph, problem.cluster
+    endpoints = list(cluster.endpoint_index)
+    producers = graph.tensor_producers
+    return {
+        "unit": problem.time_unit,
+        "value": timeline.value,
+        "lower_bound": plan.lower_bound,
+        "memory": dict(zip(cluster.device_names, timeline.memory_peaks.tolist(), strict=True)),
+        "units": [
+            {
+                "name": graph.op_names[unit],
+                "device": cluster.device_names[int(timeline.device_of[unit])],
+                "segment": int(timeline.segment_of[unit]),
+                "start": float(timeline.start[unit]),
+                "end": float(timeline.end[unit]),
+                "waited_for": timeline.waits[unit],
+            }
+            for unit in timeline.order.tolist()
+        ],
+        "transfers": [
+            {
+                "from_op": None
+                if producers[hop.tensor] < 0
+                else graph.op_names[int(producers[hop.tensor])],
+                "bytes": float(graph.tensor_bytes[hop.tensor]),
+                "source": endpoints[hop.source],
+                "destination": endpoints[hop.destination],
+                "start": hop.start,
+                "end": hop.end,
+            }
+            for hop in timeline.transfers
+        ],
+        "critical_path": [
+            {"what": step.what, "start": step.start, "end": step.end, "after": step.reason}
+            for step in timeline.critical_path
+        ],
+    }
