@@ -1,0 +1,145 @@
+"""An independent check of a placement: reads a timeline or loads, shares no code with the kernels.
+
+It recomputes from the problem's own data what design and paper say must hold, so that a wrong
+kernel cannot confirm itself.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from placewright.core.arrays import IntArray
+from placewright.core.placement import Placement
+from placewright.core.problem import Problem
+from placewright.simulation.timeline import Timeline
+
+_TOLERANCE = 1e-9
+
+
+def check_legal(problem: Problem, placement: Placement) -> None:
+    """Complete, supported, pinned, colocated, ordered.
+
+    Raises:
+        AssertionError: a constraint is broken.
+    """
+    device_of = placement.device_of
+    assert device_of.shape == (problem.n_units,), "the placement is not complete"
+    assert ((device_of >= 0) & (device_of < problem.n_devices)).all(), "unknown device"
+    seconds = problem.costs.seconds[np.arange(problem.n_units), device_of]
+    assert np.isfinite(seconds).all(), "a unit is on a device that cannot run it"
+    for op, device in problem.pins.items():
+        assert device_of[problem.units.group_of[op]] == device, f"pin of op {op} is broken"
+    classes = problem.graph.op_colocation
+    of_op = device_of[problem.units.group_of]
+    for label in np.unique(classes[classes >= 0]).tolist():
+        assert len(np.unique(of_op[classes == label])) == 1, f"class {label} is split"
+    if placement.order is not None:
+        _check_order(problem, placement.order)
+
+
+def check_timeline(problem: Problem, placement: Placement, timeline: Timeline) -> None:
+    """Nothing overlaps, nothing begins before its inputs, everything lasts as long as it must.
+
+    Raises:
+        AssertionError: the timeline contradicts the problem.
+    """
+    start, end = timeline.start, timeline.end
+    for device, spec in enumerate(problem.cluster.devices):
+        _check_capacity(np.flatnonzero(placement.device_of == device), start, end, spec.streams)
+    arrived = _check_transfers(problem, placement, timeline)
+    graph = problem.unit_graph
+    host = problem.cluster.host_endpoint
+    for unit in range(problem.n_units):
+        device = int(placement.device_of[unit])
+        least = float(problem.costs.seconds[unit, device])
+        assert end[unit] - start[unit] >= least - _TOLERANCE, f"unit {unit} is too short"
+        for tensor in graph.op_inputs.row(unit).tolist():
+            producer = int(graph.tensor_producers[tensor])
+            source = host if producer < 0 else int(placement.device_of[producer])
+            made = 0.0 if producer < 0 else float(end[producer])
+            at = made if source == device else arrived[tensor, device]
+            assert start[unit] >= at - _TOLERANCE, f"unit {unit} begins before tensor {tensor}"
+    for tensor in np.flatnonzero(graph.tensor_is_output).tolist():
+        producer = int(graph.tensor_producers[tensor])
+        if producer >= 0 and placement.device_of[producer] != host:
+            assert (tensor, host) in arrived, f"output tensor {tensor} never reaches the host"
+    last = max([float(end.max()), *arrived.values()])
+    assert abs(timeline.value - last) <= _TOLERANCE * (1 + last), "the makespan is not the last end"
+    _check_memory(problem, placement, timeline)
+
+
+def check_max_load(problem: Problem, placement: Placement, value: float) -> None:
+    """No device computes for longer than the value, and one or its transfers must reach it.
+
+    Raises:
+        AssertionError: the value contradicts the loads.
+    """
+    least = 0.0
+    total = 0.0
+    for device, spec in enumerate(problem.cluster.devices):
+        mine = placement.device_of == device
+        load = float(problem.costs.seconds[mine, device].sum()) / spec.streams
+        least, total = max(least, load), total + load
+        assert _resident(problem, placement.device_of, device) <= spec.memory_bytes + _TOLERANCE
+    factor = 1 - _TOLERANCE
+    assert value >= least * factor, f"value {value} is below a device's compute {least}"
+    if len(np.unique(placement.device_of)) == 1 and problem.cluster.host_endpoint in (
+        placement.device_of[0],
+    ):
+        assert abs(value - total) <= _TOLERANCE * (1 + total), "one device computes and that is all"
+
+
+def _check_order(problem: Problem, order: IntArray) -> None:
+    assert sorted(order.tolist()) == list(range(problem.n_units)), "the order is no permutation"
+    position = np.argsort(order)
+    graph = problem.unit_graph
+    for tensor in range(graph.n_tensors):
+        producer = int(graph.tensor_producers[tensor])
+        for consumer in graph.tensor_consumers.row(tensor).tolist():
+            assert producer < 0 or position[producer] < position[consumer], "order breaks an edge"
+
+
+def _check_capacity(units: IntArray, start: np.ndarray, end: np.ndarray, streams: int) -> None:
+    for unit in units.tolist():
+        running = (start[units] <= start[unit]) & (end[units] > start[unit] + _TOLERANCE)
+        assert int(running.sum()) <= streams, f"too many units run beside unit {unit}"
+
+
+def _check_transfers(
+    problem: Problem, placement: Placement, timeline: Timeline
+) -> dict[tuple[int, int], float]:
+    """Arrival of each (tensor, endpoint); hops on one channel never overlap."""
+    arrived: dict[tuple[int, int], float] = {}
+    busy: dict[int, float] = {}
+    graph, own = problem.unit_graph, problem.unit_transfer_seconds
+    for hop in timeline.transfers:
+        assert hop.start >= busy.get(hop.channel, 0.0) - _TOLERANCE, "transfers overlap"
+        busy[hop.channel] = hop.end
+        ends = hop.source, hop.destination
+        size = float(graph.tensor_bytes[hop.tensor])
+        linked = problem.cluster.link_latency[ends]
+        linked += size * problem.cluster.link_seconds_per_byte[ends]
+        seconds = float(linked) if own is None else float(own[hop.tensor])
+        assert abs(hop.end - hop.start - seconds) <= _TOLERANCE * (1 + hop.end), "wrong duration"
+        producer = int(graph.tensor_producers[hop.tensor])
+        home = problem.cluster.host_endpoint
+        home = home if producer < 0 else int(placement.device_of[producer])
+        made = 0.0 if producer < 0 else float(timeline.end[producer])
+        at = made if hop.source == home else arrived[hop.tensor, hop.source]
+        assert hop.start >= at - _TOLERANCE, "a tensor leaves before it is there"
+        arrived[hop.tensor, hop.destination] = hop.end
+    return arrived
+
+
+def _check_memory(problem: Problem, placement: Placement, timeline: Timeline) -> None:
+    for device, spec in enumerate(problem.cluster.devices):
+        peak = float(timeline.memory_peaks[device])
+        assert peak <= spec.memory_bytes + _TOLERANCE, f"device {device} is over its memory"
+        held = _resident(problem, placement.device_of, device)
+        assert peak >= held - _TOLERANCE, f"the peak of device {device} is below what it keeps"
+
+
+def _resident(problem: Problem, device_of: IntArray, device: int) -> float:
+    weights = problem.unit_graph.op_weights
+    kept = np.unique(weights.indices[device_of[weights.row_of_each()] == device])
+    return float(problem.unit_graph.weight_bytes[kept].sum())

@@ -1,0 +1,188 @@
+"""The contract of every placer; outside implementers call `check_placer` in their own tests.
+
+>>> from placewright.placers.single import Single
+>>> check_placer(Single)
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from placewright.core.problem import Objective, Problem
+from placewright.core.solution import Budget, Solution
+from placewright.placers.registry import Placer
+from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.model import Simulator
+from placewright.testing.brute_force import brute_force
+from placewright.testing.checker import check_legal, check_max_load, check_timeline
+from placewright.testing.problems import impossible_problem, random_problem
+
+MakePlacer = Callable[[], Placer]
+_OBJECTIVES: tuple[Objective, ...] = ("latency", "training", "throughput")
+
+
+def check_placer(make: MakePlacer, *, evaluations: int = 40, n_problems: int = 6) -> None:
+    """Everything that one process can check.
+
+    Args:
+        make: makes a fresh placer; its class works.
+        evaluations: budget of each run.
+        n_problems: random problems per objective that the placer names.
+
+    Raises:
+        AssertionError: the placer breaks the contract; the message says how.
+    """
+    placer = make()
+    check_declaration(placer)
+    for problem in contract_problems(placer, n_problems):
+        solution = run(make(), problem, evaluations)
+        check_solution(problem, solution, brute_force(problem))
+        assert solution.evaluations <= evaluations, "more evaluations than the budget has"
+        again = run(make(), problem, evaluations)
+        assert fingerprint(again) == fingerprint(solution), "same seed, another answer"
+        check_interrupt(make(), problem, evaluations)
+    for objective in placer.objectives:
+        check_infeasible(make(), impossible_problem(objective=_objective(objective)))
+
+
+def contract_problems(placer: Placer, n_problems: int = 6) -> list[Problem]:
+    """Random problems that the placer says it is defined for."""
+    found = []
+    for number, objective in enumerate(_OBJECTIVES):
+        if objective not in placer.objectives:
+            continue
+        rng = np.random.default_rng(100 + number)
+        for index in range(n_problems):
+            problem = random_problem(
+                rng, n_devices=2 + index % 2, objective=objective, constrained=index > 0
+            )
+            if not placer.supports(problem):
+                found.append(problem)
+    return found
+
+
+def check_declaration(placer: Placer) -> None:
+    """Name, paper and objectives are declared."""
+    assert placer.name, "a placer needs a name"
+    assert placer.paper, "a placer names its paper"
+    assert placer.objectives, "a placer names its objectives"
+    assert all(objective in _OBJECTIVES for objective in placer.objectives)
+
+
+def run(placer: Placer, problem: Problem, evaluations: int, seed: int = 0) -> Solution:
+    """One run limited by evaluations; the problem must be unchanged after it."""
+    before = _state(problem)
+    evaluator = Evaluator(problem, Budget(evaluations=evaluations))
+    solution = placer.place(problem, evaluator, np.random.default_rng(seed))
+    assert _state(problem) == before, "the placer changed its input"
+    return solution
+
+
+def check_solution(problem: Problem, solution: Solution, best: float) -> None:
+    """Legal, worth what it says, not better than the best, bound below, status justified.
+
+    Args:
+        problem: what was placed.
+        solution: what the placer returned.
+        best: value by brute force, inf when nothing is feasible.
+    """
+    slack = 1e-9 * (1.0 + (best if math.isfinite(best) else 0.0))
+    assert solution.lower_bound <= best + slack, f"bound {solution.lower_bound} is above {best}"
+    if solution.status == "infeasible":
+        assert math.isinf(best), "infeasible was claimed, but there is a placement"
+        assert solution.message, "infeasible needs an explanation"
+    if solution.placement is None:
+        assert solution.status in ("infeasible", "unknown")
+        return
+    assert math.isfinite(best), "a placement of an infeasible problem"
+    check_legal(problem, solution.placement)
+    simulator = Simulator(problem)
+    assert simulator.value(solution.placement) == solution.value, "the value is not the simulator's"
+    assert solution.value >= best - slack, f"{solution.value} is better than the best, {best}"
+    assert solution.lower_bound <= solution.value + slack, "the bound is above the value"
+    if solution.status == "optimal":
+        assert solution.value <= best + slack, f"{solution.value} is not optimal: {best}"
+    if problem.execution_model == "event":
+        check_timeline(problem, solution.placement, simulator.timeline(solution.placement))
+    if problem.execution_model == "max-load":
+        check_max_load(problem, solution.placement, solution.value)
+
+
+def check_infeasible(placer: Placer, problem: Problem) -> None:
+    """A problem that provably has no placement is reported as infeasible or unknown, never placed.
+
+    Placers that are not defined for it are left alone.
+    """
+    if placer.supports(problem):
+        return
+    solution = run(placer, problem, 20)
+    assert solution.placement is None, "a placement of an infeasible problem"
+    assert solution.status in ("infeasible", "unknown"), solution.status
+    assert math.isinf(solution.value)
+
+
+def check_interrupt(placer: Placer, problem: Problem, evaluations: int) -> None:
+    """Ctrl-C during the search returns the incumbent."""
+    evaluator = _Interrupted(problem, Budget(evaluations=evaluations))
+    solution = placer.place(problem, evaluator, np.random.default_rng(0))
+    assert solution.value == evaluator.best_value, "the incumbent was lost"
+    assert (solution.placement is None) == math.isinf(evaluator.best_value)
+
+
+def fingerprint(solution: Solution) -> tuple[object, ...]:
+    """All that must repeat: placement, order, value, status, bound, evaluations."""
+    placement = solution.placement
+    devices = None if placement is None else tuple(placement.device_of.tolist())
+    has_order = placement is not None and placement.order is not None
+    order = tuple(placement.order.tolist()) if has_order else None  # type: ignore[union-attr]
+    bound = float(f"{solution.lower_bound:.9g}")
+    return devices, order, solution.value, solution.status, bound, solution.evaluations
+
+
+def fingerprints(names: Sequence[str], evaluations: int = 40) -> dict[str, list[str]]:
+    """Fingerprints of registered placers on their problems, as text; for other processes."""
+    from placewright.placers.registry import make_placer
+
+    return {
+        name: [
+            repr(fingerprint(run(make_placer(name), problem, evaluations)))
+            for problem in contract_problems(make_placer(name), 2)
+        ]
+        for name in names
+    }
+
+
+class _Interrupted(Evaluator):
+    """Raises KeyboardInterrupt instead of the second answer."""
+
+    def evaluate(self, device_of: ArrayLike, order: ArrayLike | None = None) -> float:
+        if self.evaluations >= 1:
+            raise KeyboardInterrupt
+        return super().evaluate(device_of, order)
+
+    def evaluate_many(self, devices_of: ArrayLike) -> np.ndarray:
+        if self.evaluations >= 1:
+            raise KeyboardInterrupt
+        return super().evaluate_many(devices_of)
+
+
+def _objective(text: str) -> Objective:
+    return next(objective for objective in _OBJECTIVES if objective == text)
+
+
+def _state(problem: Problem) -> tuple[bytes, ...]:
+    graph = problem.graph
+    columns = (
+        problem.costs.seconds,
+        problem.units.group_of,
+        graph.tensor_bytes,
+        graph.tensor_producers,
+        graph.tensor_consumers.indices,
+        graph.weight_bytes,
+        graph.op_colocation,
+    )
+    return (*(column.tobytes() for column in columns), repr(sorted(problem.pins.items())).encode())
