@@ -1,0 +1,283 @@
+"""A slow, obvious reference of execution model `event`; it imports nothing of the simulator."""
+
+from __future__ import annotations
+
+import heapq
+import math
+from dataclasses import dataclass, field
+
+from placewright.core.placement import Placement
+from placewright.core.problem import Problem
+
+
+@dataclass
+class Copy:
+    """Bytes of a tensor on one device, from `start` until `end`."""
+
+    device: int
+    size: float
+    start: float
+    users: int = 0
+    end: float = math.inf
+
+
+@dataclass
+class Sending:
+    """A tensor on its way: the hops that are left, and the copy it makes."""
+
+    tensor: int
+    target: int
+    hops: list[tuple[int, int]]
+    readers: list[int]
+    copy: Copy | None = None
+
+
+@dataclass
+class Reference:
+    """One placement through time."""
+
+    problem: Problem
+    placement: Placement
+    start: dict[int, float] = field(default_factory=dict)
+    end: dict[int, float] = field(default_factory=dict)
+    segment: dict[int, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.graph, self.cluster = self.problem.unit_graph, self.problem.cluster
+        self.device_of = self.placement.device_of.tolist()
+        self.events: list[tuple[float, int, int, int, object]] = []
+        self.copies: list[Copy] = []
+        self.copy_at: dict[tuple[int, int], Copy] = {}
+        self.lines: dict[int, list[Sending]] = {}
+        self.missing = [len(self.graph.op_inputs.row(u)) for u in range(self.graph.n_ops)]
+        self.open_segment: dict[int, int] = {}
+        self.n_segments = 0
+        self.paid: set[tuple[int, int]] = set()
+        self.is_cut_off = False
+        self.rank = self.ranks()
+        given = self.placement.order
+        self.lists = (
+            None
+            if given is None
+            else {
+                d: [u for u in given.tolist() if self.device_of[u] == d]
+                for d in range(self.problem.n_devices)
+            }
+        )
+
+    def value(self) -> float:
+        """Makespan; inf when a constraint is broken."""
+        if not self.is_legal():
+            return math.inf
+        last = self.play()
+        limits = self.cluster.memory_bytes
+        peaks = self.peaks()
+        over = any(peaks[d] > limits[d] for d in range(self.problem.n_devices))
+        return math.inf if self.is_cut_off or over else last
+
+    def is_legal(self) -> bool:
+        device_of_class: dict[int, int] = {}
+        for unit, device in enumerate(self.device_of):
+            group = int(self.problem.colocation.group_of[unit])
+            if not self.problem.allowed[unit, device]:
+                return False
+            if device_of_class.setdefault(group, device) != device:
+                return False
+        return True
+
+    def ranks(self) -> dict[int, float]:
+        rank: dict[int, float] = {}
+        for unit in self.graph.topological_order.tolist()[::-1]:
+            longest = 0.0
+            for tensor in self.graph.op_outputs.row(unit).tolist():
+                for reader in self.graph.tensor_consumers.row(tensor).tolist():
+                    way = self.route(self.device_of[unit], self.device_of[reader])
+                    path = (
+                        math.inf
+                        if way is None
+                        else sum(self.hop_seconds(tensor, *hop) for hop in way)
+                    )
+                    longest = max(longest, rank[reader] + path)
+            rank[unit] = float(self.problem.costs.seconds[unit, self.device_of[unit]]) + longest
+        return rank
+
+    def route(self, source: int, target: int) -> list[tuple[int, int]] | None:
+        linked, host = self.cluster.link_channel >= 0, self.cluster.host_endpoint
+        if source == target:
+            return []
+        if linked[source, target]:
+            return [(source, target)]
+        if linked[source, host] and linked[host, target]:
+            return [(source, host), (host, target)]
+        return None
+
+    def hop_seconds(self, tensor: int, source: int, target: int) -> float:
+        own = self.problem.unit_transfer_seconds
+        if own is not None:
+            return float(own[tensor])
+        size = float(self.graph.tensor_bytes[tensor])
+        per_byte = float(self.cluster.link_seconds_per_byte[source, target])
+        return float(self.cluster.link_latency[source, target]) + size * per_byte
+
+    def play(self) -> float:
+        for tensor in range(self.graph.n_tensors):
+            if self.graph.tensor_producers[tensor] < 0:
+                self.hand_on(tensor, self.cluster.host_endpoint, 0.0)
+        self.begin_all(0.0)
+        last = 0.0
+        while self.events:
+            now = last = self.events[0][0]
+            while self.events and self.events[0][0] == now:
+                what = heapq.heappop(self.events)[4]
+                if isinstance(what, Sending):
+                    self.end_hop(what, now)
+                else:
+                    self.end_unit(int(str(what)), now)
+            self.begin_all(now)
+        return last
+
+    def begin_all(self, now: float) -> None:
+        for device, spec in enumerate(self.cluster.devices):
+            while True:
+                mine = [u for u, d in enumerate(self.device_of) if d == device]
+                running = [u for u in mine if u in self.start and u not in self.end]
+                unit = self.next_unit(device, mine)
+                if unit is None or len(running) == spec.streams:
+                    break
+                self.begin(unit, device, now)
+
+    def next_unit(self, device: int, mine: list[int]) -> int | None:
+        if self.lists is not None:
+            later = [u for u in self.lists[device] if u not in self.start]
+            return later[0] if later and self.missing[later[0]] == 0 else None
+        ready = [u for u in mine if u not in self.start and self.missing[u] == 0]
+        return min(ready, key=lambda u: (-self.rank[u], u)) if ready else None
+
+    def begin(self, unit: int, device: int, now: float) -> None:
+        spec, graph = self.cluster.devices[device], self.graph
+        seconds = float(self.problem.costs.seconds[unit, device]) * self.factor(device)
+        inputs = graph.op_inputs.row(unit).tolist()
+        before = [int(graph.tensor_producers[t]) for t in inputs]
+        after = [
+            r for t in graph.op_outputs.row(unit) for r in graph.tensor_consumers.row(t).tolist()
+        ]
+        from_elsewhere = any(p >= 0 and self.device_of[p] != device for p in before)
+        if device not in self.open_segment or from_elsewhere:
+            self.open_segment[device] = self.n_segments
+            self.n_segments += 1
+            seconds += spec.dispatch_seconds
+        segment = self.segment[unit] = self.open_segment[device]
+        for tensor, producer in zip(inputs, before, strict=True):
+            if producer < 0 or self.segment[producer] == segment:
+                continue
+            if (tensor, segment) not in self.paid:
+                self.paid.add((tensor, segment))
+                size = float(graph.tensor_bytes[tensor])
+                seconds += spec.cut_seconds + size * spec.cut_seconds_per_byte
+        if any(self.device_of[r] != device for r in after):
+            del self.open_segment[device]
+        self.start[unit] = now
+        for tensor in graph.op_outputs.row(unit).tolist():
+            self.new_copy(tensor, device, now)
+        heapq.heappush(self.events, (now + seconds, unit, -1, -1, unit))
+
+    def factor(self, device: int) -> float:
+        domain = self.cluster.devices[device].memory_domain
+        factors = self.cluster.contention.get(domain or "")
+        if not factors:
+            return 1.0
+        used = {d for d in self.device_of if self.cluster.devices[d].memory_domain == domain}
+        return factors[min(len(used), len(factors)) - 1]
+
+    def new_copy(self, tensor: int, device: int, now: float) -> Copy:
+        copy = Copy(device, float(self.graph.tensor_bytes[tensor]), now)
+        if device < self.problem.n_devices:
+            self.copies.append(copy)
+        self.copy_at[tensor, device] = copy
+        return copy
+
+    def hand_on(self, tensor: int, source: int, now: float) -> None:
+        readers = self.graph.tensor_consumers.row(tensor).tolist()
+        host = self.cluster.host_endpoint
+        is_output = bool(self.graph.tensor_is_output[tensor])
+        copy = self.copy_at.get((tensor, source)) or self.new_copy(tensor, source, now)
+        here = [r for r in readers if self.device_of[r] == source]
+        targets = list(dict.fromkeys(self.device_of[r] for r in readers))
+        if is_output and host not in targets:
+            targets.append(host)
+        targets = [target for target in targets if target != source]
+        copy.users = len(here) + len(targets) + is_output
+        if copy.users == 0:
+            copy.end = now
+        for reader in here:
+            self.missing[reader] -= 1
+        for target in targets:
+            way = self.route(source, target)
+            if way is None:
+                self.is_cut_off = True
+                continue
+            there = [r for r in readers if self.device_of[r] == target]
+            self.queue(Sending(tensor, target, way, there), now)
+
+    def queue(self, sending: Sending, now: float) -> None:
+        line = self.lines.setdefault(int(self.cluster.link_channel[sending.hops[0]]), [])
+        line.append(sending)
+        if len(line) == 1:
+            self.begin_hop(sending, now)
+
+    def begin_hop(self, sending: Sending, now: float) -> None:
+        tensor, target = sending.tensor, sending.target
+        if len(sending.hops) == 1:
+            is_host = target == self.cluster.host_endpoint
+            copy = self.new_copy(tensor, target, now)
+            stays = is_host and bool(self.graph.tensor_is_output[tensor])
+            copy.users = len(sending.readers) + stays
+        end = now + self.hop_seconds(tensor, *sending.hops[0])
+        producer = int(self.graph.tensor_producers[tensor])
+        heapq.heappush(self.events, (end, producer, tensor, target, sending))
+
+    def end_hop(self, sending: Sending, now: float) -> None:
+        source, target = hop = sending.hops.pop(0)
+        line = self.lines[int(self.cluster.link_channel[hop])]
+        line.pop(0)
+        if line:
+            self.begin_hop(line[0], now)
+        producer = int(self.graph.tensor_producers[sending.tensor])
+        home = self.device_of[producer] if producer >= 0 else self.cluster.host_endpoint
+        if source == home:
+            self.release(sending.tensor, source, now)
+        if target != sending.target:
+            self.queue(sending, now)
+            return
+        for reader in sending.readers:
+            self.missing[reader] -= 1
+
+    def release(self, tensor: int, endpoint: int, now: float) -> None:
+        copy = self.copy_at[tensor, endpoint]
+        copy.users -= 1
+        if copy.users == 0:
+            copy.end = now
+
+    def end_unit(self, unit: int, now: float) -> None:
+        self.end[unit] = now
+        device = self.device_of[unit]
+        for tensor in self.graph.op_outputs.row(unit).tolist():
+            self.hand_on(tensor, device, now)
+        for tensor in self.graph.op_inputs.row(unit).tolist():
+            self.release(tensor, device, now)
+
+    def peaks(self) -> list[float]:
+        """Resident weights plus the most bytes alive at one instant, per device."""
+        result = []
+        for device in range(self.problem.n_devices):
+            held = {
+                weight
+                for unit in range(self.graph.n_ops)
+                if self.device_of[unit] == device
+                for weight in self.graph.op_weights.row(unit).tolist()
+            }
+            resident = sum(float(self.graph.weight_bytes[weight]) for weight in sorted(held))
+            mine = [copy for copy in self.copies if copy.device == device]
+            alive = [sum(c.size for c in mine if c.start <= at.start < c.end) for at in mine]
+            result.append(resident + max(alive, default=0.0))
+        return result

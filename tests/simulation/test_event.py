@@ -1,0 +1,56 @@
+"""The event kernel against the slow reference, on random problems."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from hypothesis import given, settings
+from simulation.oracle import Reference
+from strategies import random_placement, random_problem, seeds
+
+from placewright.simulation.bounds import lower_bound
+from placewright.simulation.model import Simulator
+
+
+@settings(max_examples=1000, deadline=None)
+@given(seeds)
+def test_value_and_memory_equal_the_reference(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    problem = random_problem(rng)
+    placement = random_placement(rng, problem)
+    reference = Reference(problem, placement)
+    simulator = Simulator(problem)
+    expected = reference.value()
+    assert simulator.value(placement) == expected
+    assert (simulator.violation(placement) is None) == math.isfinite(expected)
+    if reference.is_legal() and not reference.is_cut_off:
+        assert simulator.memory_peaks(placement).tolist() == reference.peaks()
+    assert lower_bound(problem).value <= expected
+
+
+@settings(max_examples=300, deadline=None)
+@given(seeds)
+def test_timeline_equals_the_reference(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    problem = random_problem(rng)
+    placement = random_placement(rng, problem)
+    reference = Reference(problem, placement)
+    expected = reference.value()
+    if math.isinf(expected):
+        return
+    timeline = Simulator(problem).timeline(placement)
+    units = range(problem.n_units)
+    assert timeline.value == expected
+    assert timeline.start.tolist() == [reference.start[unit] for unit in units]
+    assert timeline.end.tolist() == [reference.end[unit] for unit in units]
+    pairs = {(int(timeline.segment_of[unit]), reference.segment[unit]) for unit in units}
+    assert len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})
+    _check_channels(timeline.transfers)
+
+
+def _check_channels(transfers) -> None:  # type: ignore[no-untyped-def]
+    for number, hop in enumerate(transfers):
+        for other in transfers[number + 1 :]:
+            if other.channel == hop.channel:
+                assert other.start >= hop.end or hop.start >= other.end

@@ -1,0 +1,136 @@
+"""Random problems for property tests: every number is dyadic, so that sums are exact."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+from hypothesis import strategies as st
+
+from placewright.core.arrays import frozen_floats
+from placewright.core.builder import GraphBuilder
+from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.costs import CostTable
+from placewright.core.graph import ComputationGraph
+from placewright.core.grouping import Grouping
+from placewright.core.placement import Placement
+from placewright.core.problem import Problem
+from placewright.errors import GroupingError
+
+seeds = st.integers(min_value=0, max_value=2**32 - 1)
+
+
+def random_graph(rng: np.random.Generator, n_ops: int) -> ComputationGraph:
+    """Ops with 0 to 2 outputs each, shared weights, graph inputs and outputs, colocation."""
+    builder = GraphBuilder()
+    tensors = [
+        builder.add_input(float(rng.integers(0, 5)), is_output=bool(rng.random() < 0.1))
+        for _ in range(rng.integers(0, 3))
+    ]
+    weights = [builder.add_weight(float(rng.integers(0, 6))) for _ in range(rng.integers(0, 4))]
+    for op in range(n_ops):
+        reads = rng.choice(tensors, min(len(tensors), rng.integers(0, 4))) if tensors else []
+        keeps = rng.choice(weights, rng.integers(0, 3)) if weights else []
+        colocation = int(rng.integers(0, 2)) if rng.random() < 0.15 else -1
+        builder.add_op(
+            f"op{op}",
+            "Op",
+            inputs=[int(tensor) for tensor in reads],
+            weights=[int(weight) for weight in keeps],
+            colocation=colocation,
+        )
+        for _ in range(rng.choice([0, 1, 1, 1, 2])):
+            size = float(rng.integers(0, 5))
+            tensors.append(builder.add_tensor(op, size, is_output=bool(rng.random() < 0.2)))
+    return builder.build()
+
+
+def random_cluster(rng: np.random.Generator) -> Cluster:
+    """Streams, overheads, contention, shared channels, missing links, a host apart or not."""
+    n_devices = int(rng.integers(1, 5))
+    plain = rng.random() < 0.4
+    devices = tuple(
+        Device(
+            f"d{index}",
+            memory_bytes=float(rng.integers(5, 60)) if rng.random() < 0.3 else math.inf,
+            streams=int(rng.choice([1, 1, 2, 3])),
+            dispatch_seconds=0.0 if plain else float(rng.integers(0, 3)) / 2,
+            cut_seconds=0.0 if plain else float(rng.integers(0, 3)) / 4,
+            cut_seconds_per_byte=0.0 if plain else float(rng.integers(0, 2)) / 8,
+            memory_domain=[None, "ram", "other"][rng.integers(0, 3)],
+        )
+        for index in range(n_devices)
+    )
+    host = "host" if rng.random() < 0.5 else "d0"
+    ends = [device.name for device in devices] + (["host"] if host == "host" else [])
+    density = rng.choice([1.0, 1.0, 0.8, 0.5])
+    links = tuple(
+        Link(a, b, float(rng.integers(0, 4)) / 2, *_bandwidth_and_channel(rng))
+        for a in ends
+        for b in ends
+        if a != b and (rng.random() < density or host in (a, b))
+    )
+    contention = {"ram": (1.0, 1.5, 2.0)} if rng.random() < 0.4 else {}
+    return Cluster(devices, links, host, contention)
+
+
+def _bandwidth_and_channel(rng: np.random.Generator) -> tuple[float, str | None]:
+    return float(rng.choice([0.5, 1.0, 2.0, math.inf])), [None, None, "bus", "ring"][
+        rng.integers(0, 4)
+    ]
+
+
+def random_problem(rng: np.random.Generator, n_ops: int | None = None) -> Problem:
+    """A problem of execution model `event`; about a third are coarsened into units."""
+    graph = random_graph(rng, int(rng.integers(1, 14)) if n_ops is None else n_ops)
+    cluster = random_cluster(rng)
+    seconds = rng.integers(0, 9, (graph.n_ops, cluster.n_devices)) / 2.0
+    seconds[rng.random(seconds.shape) < 0.05] = math.inf
+    seconds[~np.isfinite(seconds).any(axis=1)] = 1.0
+    own = rng.integers(0, 9, graph.n_tensors) / 2.0 if rng.random() < 0.2 else None
+    problem = Problem(
+        graph,
+        cluster,
+        CostTable(frozen_floats(seconds)),
+        Grouping.identity(graph.n_ops),
+        pins={0: int(np.flatnonzero(np.isfinite(seconds[0]))[0])} if rng.random() < 0.2 else {},
+        transfer_seconds=None if own is None else frozen_floats(own),
+    )
+    if rng.random() < 0.3:
+        order = graph.topological_order
+        labels = np.empty(graph.n_ops, dtype=np.int64)
+        labels[order] = np.cumsum(rng.random(graph.n_ops) < 0.6)
+        finite = np.where(np.isfinite(seconds), seconds, 1.0)
+        whole = Problem(graph, cluster, CostTable(frozen_floats(finite)), problem.units)
+        try:
+            return whole.coarsened(Grouping.from_labels(labels))
+        except GroupingError:
+            return problem
+    return problem
+
+
+def random_placement(rng: np.random.Generator, problem: Problem) -> Placement:
+    """Mostly legal, half of them with an order."""
+    per_class = rng.integers(0, problem.n_devices, problem.colocation.n_groups)
+    device_of = problem.colocation.expand(per_class)
+    for unit in range(problem.n_units):
+        if not problem.allowed[unit, device_of[unit]] and rng.random() < 0.9:
+            device_of[unit] = rng.choice(np.flatnonzero(problem.allowed[unit]))
+    order = random_order(rng, problem) if rng.random() < 0.5 else None
+    return Placement.of(device_of, order)
+
+
+def random_order(rng: np.random.Generator, problem: Problem) -> list[int]:
+    """A uniform choice among the free units, again and again."""
+    graph = problem.unit_graph
+    waiting = [len(graph.predecessors.row(unit)) for unit in range(graph.n_ops)]
+    free = [unit for unit in range(graph.n_ops) if waiting[unit] == 0]
+    order = []
+    while free:
+        unit = free.pop(int(rng.integers(0, len(free))))
+        order.append(unit)
+        for after in graph.successors.row(unit).tolist():
+            waiting[after] -= 1
+            if waiting[after] == 0:
+                free.append(after)
+    return order
