@@ -48,7 +48,7 @@ def test_rows_gaps_and_resuming(
     rows = run_tarnawski_benchmark(
         data,
         methods=["ideal-dp", "maxload-ip", "greedy"],
-        seconds_per_run=5.0,
+        seconds_per_run=60.0,
         results_path=results,
         on_row=seen.append,
     )
@@ -71,7 +71,7 @@ def test_rows_gaps_and_resuming(
         data,
         methods=["ideal-dp", "maxload-ip"],
         workloads=["throughput"],
-        seconds_per_run=5.0,
+        seconds_per_run=60.0,
         results_path=results,
     )
     assert [row.value for row in again] == [contiguous.value, free.value]

@@ -151,6 +151,8 @@ def is_contiguous(problem: Problem, device_of: list[int]) -> bool:
     follows: set[tuple[int, int]] = set()
     for tensor in range(graph.n_tensors):
         producer = int(graph.tensor_producers[tensor])
+        if producer < 0:
+            continue
         for consumer in graph.tensor_consumers.row(tensor).tolist():
             ahead = graph.op_phases[producer] == FORWARD == graph.op_phases[consumer]
             behind = FORWARD not in (graph.op_phases[producer], graph.op_phases[consumer])

@@ -26,8 +26,9 @@ from placewright.placers.ideal_dp import IdealDp
 from placewright.placers.ideals.contiguous import device_of_units
 from placewright.placers.ideals.enumeration import chain, enumerate_ideals
 from placewright.placers.ideals.items import items_of
-from placewright.placers.ideals.load_model import load_model, why_not_separable
+from placewright.placers.ideals.load_model import load_model
 from placewright.placers.ideals.program import ContiguousProgram
+from placewright.placers.ideals.transfers import why_not_separable
 from placewright.simulation.evaluator import Evaluator
 
 

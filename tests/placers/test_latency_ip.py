@@ -14,8 +14,8 @@ from placewright.core.solution import Budget
 from placewright.errors import InputError
 from placewright.placers.greedy import Greedy, filled
 from placewright.placers.latency_ip import LatencyIp
-from placewright.placers.subgraphs.latency import latency, latency_arrays, pieces
 from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.subgraph import latency, latency_arrays, pieces
 
 QUICK = LatencyIp(annealing_steps=500, annealing_rounds=2, max_nodes=5000)
 

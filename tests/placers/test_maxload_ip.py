@@ -8,19 +8,30 @@ import numpy as np
 import pytest
 from pipelines import (
     best_by_brute_force,
+    is_contiguous,
     max_load,
     pipeline_problem,
     random_pipeline,
     random_training,
 )
 
+from placewright.core.arrays import frozen_floats
+from placewright.core.builder import GraphBuilder
+from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.costs import CostTable
+from placewright.core.grouping import Grouping
+from placewright.core.placement import Placement
+from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError
+from placewright.placers.ideal_dp import IdealDp
 from placewright.placers.ideals.load_model import load_model
+from placewright.placers.ideals.transfers import why_not_separable
 from placewright.placers.max_load.annealing import anneal, fixed_arrays, state_of
 from placewright.placers.max_load.symmetry import first_devices, relabelled
 from placewright.placers.maxload_ip import MaxloadIp
 from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.model import Simulator
 
 QUICK = MaxloadIp(annealing_steps=2000, annealing_rounds=2)
 
@@ -111,11 +122,11 @@ def test_same_seed_and_evaluations_same_answer() -> None:
 
 
 def test_memory_that_cannot_suffice_is_proven() -> None:
-    """Three ops of 2 bytes on two devices of 3 bytes."""
-    problem = pipeline_problem([[1] * 2] * 3, [], [0] * 3, sizes=[2] * 3, memory=3)
+    """Three ops of 3 bytes on two devices of 5 bytes: 9 of 10, but no two fit one."""
+    problem = pipeline_problem([[1] * 2] * 3, [], [0] * 3, sizes=[3] * 3, memory=5)
     solution = QUICK.place(problem, Evaluator(problem), np.random.default_rng(0))
     assert solution.status == "infeasible"
-    assert "cannot be packed: 6 B" in solution.message
+    assert "cannot be packed: 9 B" in solution.message
 
 
 def test_every_placement_has_a_twin_that_symmetry_allows() -> None:
@@ -133,3 +144,89 @@ def test_settings_that_it_refuses() -> None:
         MaxloadIp(annealing_share=1)
     with pytest.raises(InputError, match="max_nodes must be >= 1, got 0"):
         MaxloadIp(max_nodes=0)
+
+
+def test_a_class_that_fits_nowhere_is_named() -> None:
+    """Ops 0 and 1 share a device and keep 5 + 5 bytes; accelerators have 8."""
+    problem = pipeline_problem(
+        [[1] * 2] * 3, [], [0] * 3, sizes=[5, 5, 1], memory=8, classes=[0, 0, 1]
+    )
+    solution = QUICK.place(problem, Evaluator(problem), np.random.default_rng(0))
+    assert solution.status == "infeasible"
+    assert "op '0'" in solution.message
+    assert "'acc:0', is 2 B short" in solution.message
+
+
+@pytest.mark.parametrize("host_is_device", [False, True])
+@pytest.mark.parametrize("seed", range(6))
+def test_loads_with_links_equal_the_simulator(seed: int, host_is_device: bool) -> None:
+    """Graph inputs and outputs, links through the host, streams, overlap, shared weights."""
+    rng = np.random.default_rng(seed)
+    problem = linked_problem(rng, host_is_device=host_is_device)
+    assert why_not_separable(problem) == ""
+    simulator = Simulator(problem)
+    model = load_model(problem, problem.colocation)
+    fixed = fixed_arrays(model, split_phases=False)
+    for _ in range(40):
+        device_of = rng.integers(0, 3, problem.n_units)
+        value = simulator.value(Placement.of(device_of))
+        assert model.loads(device_of).max() == pytest.approx(value)
+        state = state_of(fixed, device_of)
+        assert value == pytest.approx(
+            max(
+                max(c, t) if overlaps else c + t
+                for c, t, overlaps in zip(
+                    state.compute[0], state.transfers[0], fixed.overlaps, strict=True
+                )
+            )
+        )
+    solution = QUICK.place(problem, Evaluator(problem), np.random.default_rng(0))
+    best = min(
+        simulator.value(Placement.of(device_of))
+        for device_of in itertools.product(range(3), repeat=problem.n_units)
+    )
+    assert solution.value == pytest.approx(best)
+    assert solution.status == "optimal"
+    in_a_row = IdealDp().place(problem, Evaluator(problem), np.random.default_rng(0))
+    assert in_a_row.value == pytest.approx(
+        min(
+            simulator.value(Placement.of(device_of))
+            for device_of in itertools.product(range(3), repeat=problem.n_units)
+            if is_contiguous(problem, list(device_of))
+        )
+    )
+
+
+def linked_problem(rng: np.random.Generator, *, host_is_device: bool) -> Problem:
+    """Six ops on a CPU and two accelerators that reach each other through the host."""
+    builder = GraphBuilder()
+    shared = builder.add_weight(3)
+    tensors = [builder.add_input(float(rng.integers(1, 9)))]
+    for op in range(6):
+        inputs = [tensors[i] for i in range(len(tensors)) if rng.random() < 0.5] or tensors[-1:]
+        builder.add_op(str(op), "Op", inputs=inputs, weights=[shared])
+        size = float(rng.integers(1, 9))
+        tensors.append(builder.add_tensor(op, size, is_output=op == 5 or rng.random() < 0.3))
+    devices = (
+        Device("cpu", streams=2),
+        Device("acc:0", "accelerator", memory_bytes=8, overlaps_transfers=True),
+        Device("acc:1", "accelerator", memory_bytes=8),
+    )
+    host = "cpu" if host_is_device else "host"
+    ends = [device.name for device in devices if device.name != host]
+    links = [
+        Link(*pair, latency_seconds=0.25 + number, bandwidth=1.0 + number)
+        for number, end in enumerate(ends)
+        for pair in ((end, host), (host, end))
+    ]
+    if host_is_device:  # the CPU's own hops must not depend on the accelerator
+        links = [Link(link.source, link.destination, 0.25, 2.0) for link in links]
+    seconds = rng.integers(1, 20, (6, 3)).astype(float)
+    return Problem(
+        builder.build(),
+        Cluster(devices, tuple(links), host=host),
+        CostTable(frozen_floats(seconds)),
+        Grouping.identity(6),
+        objective="throughput",
+        execution_model="max-load",
+    )

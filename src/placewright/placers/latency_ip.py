@@ -28,12 +28,15 @@ from placewright.placers.ideals.contiguous import linear_program, why_not_contig
 from placewright.placers.ideals.items import items_of
 from placewright.placers.ideals.load_model import allowed_devices, load_model
 from placewright.placers.max_load.highs import solve
-from placewright.placers.subgraphs.latency import LatencyArrays, latency_arrays, pieces
 from placewright.placers.subgraphs.program import LatencyProgram, latency_program
 from placewright.placers.subgraphs.search import Moves, anneal, moves_of
 from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.feasibility import prove_infeasible
+from placewright.simulation.subgraph import LatencyArrays, latency_arrays, pieces
 
 _STEPS_PER_SECOND = 10_000  # of annealing, on a slow core and a graph of a thousand ops
+_STEPS_PER_ITEM = 1000  # of one round: small problems need no more
+_IDLE_ROUNDS = 24  # without an improvement, six at each heat
 _HEATS = (0.1, 0.03, 0.01, 0.003)  # first temperatures, relative to the value
 _TOLERANCE = 1e-6
 
@@ -44,7 +47,7 @@ class LatencyIp:
 
     Attributes:
         annealing_share: part of the budget's seconds that annealing takes, in [0, 1].
-        annealing_steps: steps of one round, >= 1.
+        annealing_steps: steps of one of the first rounds at most, >= 1.
         annealing_rounds: rounds where the budget has no seconds, >= 0.
         max_nodes: branch-and-bound nodes where the budget has no seconds, >= 1.
         max_columns: the program is left out beyond so many columns, >= 0.
@@ -85,6 +88,8 @@ class LatencyIp:
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """Known placements, annealing from the best of them, then the integer program."""
+        if proof := prove_infeasible(problem):
+            return evaluator.solution("infeasible", proof)
         arrays = latency_arrays(problem)
         evaluator.offer_bound(_longest_path(problem, arrays))
         best: IntArray | None = None
@@ -112,19 +117,21 @@ class LatencyIp:
         best = start[classes.members.indices[classes.members.indptr[:-1]]]
         value = evaluator.best_value
         share = self.annealing_share * evaluator.remaining_seconds
-        timed, end, done = math.isfinite(share), evaluator.seconds + share, 0
+        timed, end, done, idle = math.isfinite(share), evaluator.seconds + share, 0, 0
         while (evaluator.seconds < end) if timed else (done < self.annealing_rounds):
-            steps = self.annealing_steps
+            steps = min(self.annealing_steps, _STEPS_PER_ITEM * classes.n_groups)
             if timed:
                 left = int((end - evaluator.seconds) * _STEPS_PER_SECOND) + 100
                 steps = min(steps * (1 + done // len(_HEATS)), left)
             heat = _HEATS[done % len(_HEATS)] * value
             found = best.copy()
             new = anneal(arrays, moves, best.copy(), found, value, rng, steps, heat, value * 1e-4)
-            done += 1
+            done, idle = done + 1, idle + 1
             if new < value:
-                best, value = found, new
+                best, value, idle = found, new, 0
                 evaluator.evaluate(classes.expand(best))
+            if idle == _IDLE_ROUNDS:
+                break
         return classes.expand(best)
 
     def _solved(

@@ -26,14 +26,17 @@ from placewright.errors import InputError
 from placewright.placers.anytime import anytime
 from placewright.placers.ideals.contiguous import linear_program
 from placewright.placers.ideals.items import has_backward_to_forward_edge, items_of
-from placewright.placers.ideals.load_model import LoadModel, load_model, why_not_separable
+from placewright.placers.ideals.load_model import LoadModel, load_model
+from placewright.placers.ideals.transfers import why_not_separable
 from placewright.placers.max_load.annealing import anneal, fixed_arrays, state_of
 from placewright.placers.max_load.highs import MipResult, solve
 from placewright.placers.max_load.program import max_load_program
 from placewright.placers.max_load.symmetry import first_devices, relabelled
 from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.feasibility import prove_infeasible
 
 _STEPS_PER_SECOND = 300_000  # of annealing, on a slow core
+_STEPS_PER_ITEM = 5000  # of one round: small problems need no more
 _IDLE_ROUNDS = 9  # without an improvement, three at each heat
 _TOLERANCE = 1e-6  # of the solver, relative to a value near 1000
 
@@ -45,7 +48,7 @@ class MaxloadIp:
     Attributes:
         contiguous: every device's forward set must be contiguous.
         annealing_share: part of the budget's seconds that annealing takes, in [0, 1).
-        annealing_steps: steps of one round, >= 1.
+        annealing_steps: most steps of one round, >= 1.
         annealing_rounds: rounds where the budget has no seconds, >= 0.
         max_nodes: branch-and-bound nodes where the budget has no seconds, >= 1.
     """
@@ -81,9 +84,9 @@ class MaxloadIp:
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """DPL's split, annealing, then the integer program with what is left of the budget."""
+        if proof := prove_infeasible(problem):
+            return evaluator.solution("infeasible", proof)
         classes = load_model(problem, problem.colocation)
-        if not math.isfinite(classes.area_bound):
-            return evaluator.solution("infeasible", _without_device(problem, classes))
         evaluator.offer_bound(classes.area_bound)
         grouping, successors = problem.colocation, None
         if self.contiguous:
@@ -126,12 +129,14 @@ class MaxloadIp:
         timed, end, done, idle = math.isfinite(share), evaluator.seconds + share, 0, 0
         while (evaluator.seconds < end) if timed else (done < self.annealing_rounds):
             left = end - evaluator.seconds
-            steps = min(self.annealing_steps, int(left * _STEPS_PER_SECOND) + 1000) if timed else 0
+            steps = min(self.annealing_steps, _STEPS_PER_ITEM * model.n_items)
+            if timed:
+                steps = min(steps, int(left * _STEPS_PER_SECOND) + 1000)
             heat = scale * (0.1, 0.03, 0.01)[done % 3]
             found = best.copy()
             new = anneal(
                 fixed, state_of(fixed, best), found, value, rng,
-                steps or self.annealing_steps, heat, scale * 1e-4,
+                steps, heat, scale * 1e-4,
             )  # fmt: skip
             idle += 1
             if new < value:
@@ -211,6 +216,7 @@ def _scaled(model: LoadModel, factor: float) -> LoadModel:
         forward_seconds=model.forward_seconds * factor,
         receive=model.receive * factor,
         send=model.send * factor,
+        standing=model.standing * factor,
     )
 
 
@@ -223,13 +229,6 @@ def _spread(model: LoadModel) -> IntArray:
         device_of[item] = int(np.argmin(load + seconds[:, item]))
         load[device_of[item]] += seconds[device_of[item], item]
     return device_of
-
-
-def _without_device(problem: Problem, model: LoadModel) -> str:
-    item = int(np.argmax(~np.isfinite(model.seconds).any(axis=0)))
-    unit = int(problem.colocation.members.row(item)[0])
-    name = problem.unit_graph.op_names[unit]
-    return f"op '{name}' and those that share its device have no device in common"
 
 
 def _does_not_fit(model: LoadModel) -> str:

@@ -6,9 +6,10 @@ from placewright.core.arrays import IntArray
 from placewright.core.problem import Problem
 from placewright.placers.ideals.enumeration import chain
 from placewright.placers.ideals.items import Items, has_backward_to_forward_edge
-from placewright.placers.ideals.load_model import LoadModel, why_not_separable
+from placewright.placers.ideals.load_model import LoadModel
 from placewright.placers.ideals.orders import depth_first_order
 from placewright.placers.ideals.program import ContiguousProgram
+from placewright.placers.ideals.transfers import why_not_separable
 from placewright.simulation.evaluator import Evaluator
 
 

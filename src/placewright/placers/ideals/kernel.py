@@ -19,7 +19,7 @@ from placewright.core.arrays import BoolArray, FloatArray, IntArray
 
 
 class KernelModel(NamedTuple):
-    """`LoadModel` as plain arrays; a consumer that never enters a set (the host) counts too.
+    """`LoadModel` as plain arrays.
 
     The kernel unpacks the tuples once: every look into a tuple of arrays costs Numba two atomic
     reference counts, which would double the time of a visit.
@@ -29,6 +29,7 @@ class KernelModel(NamedTuple):
     barred: IntArray  # (n_items, n_kinds): 1 where the kind may not run the item
     receive: FloatArray  # (n_tensors, n_kinds)
     send: FloatArray  # (n_tensors, n_kinds)
+    standing: FloatArray  # (n_kinds,): transfers of the empty set
     memory: FloatArray  # (n_kinds,)
     overlaps: BoolArray  # (n_kinds,)
     input_ptr: IntArray
@@ -51,6 +52,7 @@ class KernelStates(NamedTuple):
     has_room: BoolArray  # (n_states, n_kinds): one more device of the kind may be used
     stride: IntArray  # (n_kinds,)
     capacity: FloatArray  # (n_states,): weighted devices that are left
+    idle_load: FloatArray  # (n_states,): largest load of a device that is not in use
     work: FloatArray  # (n_items,): weighted least seconds of each item
     value: FloatArray  # (n_ideals, n_states)
     previous: IntArray  # (n_ideals, n_states): ideal I behind the value
@@ -172,7 +174,7 @@ def _open_states(value, n_used, stride, capacity, left, bound, alive):  # type: 
 @numba.njit(cache=True)
 def _relax(  # type: ignore[no-untyped-def]
     kind, load, origin, ideal, left, bound, alive, has_room, stride, capacity,
-    value, previous, last_kind,
+    value, previous, last_kind, idle_load,
 ):  # fmt: skip
     """Try the set `ideal` - `origin` on one more device of `kind` in every open state.
 
@@ -184,7 +186,7 @@ def _relax(  # type: ignore[no-untyped-def]
         if not (alive[s] and has_room[s, kind]):
             continue
         t = s + stride[kind]
-        new = max(value[origin, s], load)
+        new = max(value[origin, s], load, idle_load[t])
         if new < value[ideal, t] and new < bound and not left > capacity[t] * bound:
             value[ideal, t] = new
             previous[ideal, t] = origin
@@ -198,16 +200,16 @@ def _extend(origin, lattice, model, growing, states, open_, stacks, seen, bound)
     """Visit all sets J - `origin` that may matter; the new bound, and how many were visited."""
     indptr, added, reached, left = lattice
     (
-        seconds, barred, receive, send, memory, overlaps, input_ptr, inputs, output_ptr, outputs,
-        n_consumers, weight_ptr, weights, weight_bytes,
+        seconds, barred, receive, send, standing, memory, overlaps, input_ptr, inputs, output_ptr,
+        outputs, n_consumers, weight_ptr, weights, weight_bytes,
     ) = model  # fmt: skip
-    has_room, stride, capacity = states.has_room, states.stride, states.capacity
-    value, previous, last_kind = states.value, states.previous, states.last_kind
+    _, has_room, stride, capacity, idle_load, _, value, previous, last_kind = states
     compute, n_barred, transfers, n_inside, producer_inside, uses = growing
     alive, usable = open_
+    none = np.zeros(len(capacity))
     path, position, entered = stacks
     # Zeroed so that rounding of one origin stays with it.
-    compute[:], transfers[:], resident, visits, depth = 0.0, 0.0, 0.0, 0, 0
+    compute[:], transfers[:], resident, visits, depth = 0.0, standing, 0.0, 0, 0
     path[0], position[0] = origin, indptr[origin]
     while depth >= 0:
         at = position[depth]
@@ -247,6 +249,7 @@ def _extend(origin, lattice, model, growing, states, open_, stacks, seen, bound)
                 least = _relax(
                     k, load, origin, target, left[target], bound, alive, has_room, stride,
                     capacity, value, previous, last_kind,
+                    idle_load if target == len(indptr) - 2 else none,
                 )  # fmt: skip
                 bound = min(bound, least) if target == len(indptr) - 2 else bound
         # 4. Go deeper where a larger set may fit; the next turn of the loop steps back else.

@@ -14,12 +14,11 @@ from placewright.core.arrays import (
     IntArray,
     frozen_bools,
     frozen_floats,
-    frozen_ints,
 )
 from placewright.core.graph import FORWARD
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
-from placewright.errors import InputError
+from placewright.placers.ideals.transfers import AT_HOST, crossing_tensors
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,9 +33,11 @@ class LoadModel:
         forward_seconds: the forward units' part of `seconds`, shape (n_kinds, n_items).
         receive, send: seconds of each tensor, shape (n_kinds, n_tensors); 0 where a kind does not
             pay transfers.
-        producers: item that produces each tensor, -1 for a graph input, shape (n_tensors,).
+        standing: transfer seconds of each kind before it runs anything, forward and other phases,
+            shape (2, n_kinds): graph outputs that the host receives; only kinds of one device.
+        producers: item that produces each tensor, FROM_HOST or AT_HOST, shape (n_tensors,).
+        host_device: the device whose memory is the host's, -1 where it is none.
         consumers: other items that consume each tensor, rows are tensors.
-        leaves: True where the tensor also goes to the host, shape (n_tensors,).
         is_forward: True where a forward unit produces the tensor, shape (n_tensors,).
         weights: weights that each item keeps resident, rows are items.
         weight_bytes: shape (n_weights,).
@@ -49,9 +50,10 @@ class LoadModel:
     forward_seconds: FloatArray
     receive: FloatArray
     send: FloatArray
+    standing: FloatArray
     producers: IntArray
+    host_device: int
     consumers: Csr
-    leaves: BoolArray
     is_forward: BoolArray
     weights: Csr
     weight_bytes: FloatArray
@@ -119,7 +121,7 @@ class LoadModel:
         seconds = self.seconds[self.kind_of[device_of], items]
         compute = np.bincount(device_of, seconds, minlength=n_devices)
         receives, sends = self._transfers(device_of)
-        transfers = np.zeros(n_devices)
+        transfers = np.array(self.standing.sum(axis=0)[self.kind_of], dtype=np.float64)
         np.add.at(transfers, receives[1], self.receive[self.kind_of[receives[1]], receives[0]])
         np.add.at(transfers, sends[1], self.send[self.kind_of[sends[1]], sends[0]])
         overlaps = self.overlaps[self.kind_of]
@@ -148,12 +150,12 @@ class LoadModel:
         tensor = self.consumers.row_of_each()
         target = device_of[self.consumers.indices]
         origin = np.where(self.producers >= 0, device_of[np.maximum(self.producers, 0)], -1)
+        origin[self.producers == AT_HOST] = self.host_device
         crossing = target != origin[tensor]
         received = np.unique(tensor[crossing] * n_devices + target[crossing])
         sent = np.zeros(self.n_tensors, dtype=np.bool_)
         sent[tensor[crossing]] = True
-        sent = (sent | self.leaves) & (self.producers >= 0)
-        sending = np.flatnonzero(sent)
+        sending = np.flatnonzero(sent & (origin >= 0))
         return (received // n_devices, received % n_devices), (sending, origin[sending])
 
 
@@ -163,14 +165,23 @@ def load_model(problem: Problem, grouping: Grouping) -> LoadModel:
     forward = problem.unit_graph.op_phases == FORWARD
     seconds = np.where(allowed, _grouped_seconds(problem, grouping, forward | ~forward), np.inf)
     forward_seconds = _grouped_seconds(problem, grouping, forward)
-    tensors = _crossing_tensors(problem, grouping)
-    receive, send = _transfer_seconds(problem, tensors.unit_tensors, tensors.weight_of)
+    tensors = crossing_tensors(problem, grouping)
+    receive, send = tensors.receive, tensors.send
     devices = problem.cluster.devices
+    host = problem.cluster.host_endpoint
     overlaps = np.array([device.overlaps_transfers for device in devices])
     memory = problem.cluster.memory_bytes
     weights, weight_bytes = grouped_weights(problem, grouping)
     columns = np.vstack(
-        [seconds, forward_seconds, receive.T, send.T, memory[None, :], overlaps[None, :]]
+        [
+            seconds,
+            forward_seconds,
+            receive.T,
+            send.T,
+            memory[None, :],
+            overlaps[None, :],
+            tensors.standing,
+        ]
     )
     kinds = Grouping.from_labels(np.unique(columns, axis=1, return_inverse=True)[1])
     first = kinds.members.indices[kinds.members.indptr[:-1]]
@@ -180,9 +191,10 @@ def load_model(problem: Problem, grouping: Grouping) -> LoadModel:
         forward_seconds=frozen_floats(forward_seconds.T[first]),
         receive=frozen_floats(receive[first]),
         send=frozen_floats(send[first]),
+        standing=frozen_floats(tensors.standing[:, first]),
         producers=tensors.producers,
+        host_device=host if host < problem.n_devices else -1,
         consumers=tensors.consumers,
-        leaves=tensors.leaves,
         is_forward=tensors.is_forward,
         weights=weights,
         weight_bytes=weight_bytes,
@@ -199,46 +211,6 @@ def allowed_devices(problem: Problem, grouping: Grouping) -> BoolArray:
     sizes = weight_bytes[weights.indices]
     own = np.bincount(weights.row_of_each(), sizes, minlength=grouping.n_groups)
     return allowed & (own[:, None] <= problem.cluster.memory_bytes[None, :])
-
-
-@dataclass(frozen=True, eq=False)
-class _Crossing:
-    """Tensors between groups; those that never differ in who reads them are one, with summed costs.
-
-    `unit_tensors` are the tensors of the unit graph that cross and `weight_of` their crossing one.
-    """
-
-    unit_tensors: IntArray
-    weight_of: IntArray
-    producers: IntArray
-    consumers: Csr
-    leaves: BoolArray
-    is_forward: BoolArray
-
-
-def _crossing_tensors(problem: Problem, grouping: Grouping) -> _Crossing:
-    graph, group_of = problem.unit_graph, grouping.group_of
-    number: dict[tuple[int, bool, bool, tuple[int, ...]], int] = {}
-    unit_tensors: list[int] = []
-    merged: list[int] = []
-    for tensor, producer in enumerate(graph.tensor_producers.tolist()):
-        source = int(group_of[producer]) if producer >= 0 else -1
-        groups = np.unique(group_of[graph.tensor_consumers.row(tensor)])
-        readers = tuple(groups[groups != source].tolist())
-        leaves = bool(graph.tensor_is_output[tensor]) and producer >= 0
-        if readers or leaves:
-            forward = producer < 0 or int(graph.op_phases[producer]) == FORWARD
-            unit_tensors.append(tensor)
-            merged.append(number.setdefault((source, leaves, forward, readers), len(number)))
-    keys = list(number)
-    return _Crossing(
-        unit_tensors=frozen_ints(unit_tensors),
-        weight_of=frozen_ints(merged),
-        producers=frozen_ints([key[0] for key in keys]),
-        consumers=Csr.from_rows([key[3] for key in keys]),
-        leaves=frozen_bools([key[1] for key in keys]),
-        is_forward=frozen_bools([key[2] for key in keys]),
-    )
 
 
 def _grouped_seconds(problem: Problem, grouping: Grouping, units: BoolArray) -> FloatArray:
@@ -272,74 +244,3 @@ def grouped_weights(problem: Problem, grouping: Grouping) -> tuple[Csr, FloatArr
                 rows[group].append(number[key])
         merged_bytes[number[key]] += size
     return Csr.from_rows(rows), frozen_floats(merged_bytes)
-
-
-def _transfer_seconds(
-    problem: Problem, unit_tensors: IntArray, merged: IntArray
-) -> tuple[FloatArray, FloatArray]:
-    """Receive and send seconds by device and crossing tensor, each (n_devices, n_tensors)."""
-    receive, send = peer_independent_transfers(problem)
-    n_tensors = int(merged.max(initial=-1)) + 1
-    totals = np.zeros((2, problem.n_devices, n_tensors))
-    for direction, seconds in enumerate((receive, send)):
-        for device in range(problem.n_devices):
-            np.add.at(totals[direction, device], merged, seconds[device, unit_tensors])
-    return totals[0], totals[1]
-
-
-def why_not_separable(problem: Problem) -> str:
-    """Empty when a device's load depends only on what it runs, else the reason."""
-    if problem.execution_model != "max-load":
-        return f"it minimises max-load, not '{problem.execution_model}'; use objective throughput"
-    if problem.samples_in_flight > 0:
-        return "it counts resident bytes only; leave samples_in_flight at 0"
-    if problem.unit_transfer_seconds is None and _link_seconds(problem) is None:
-        return "the time of a transfer depends on the device at its other end, or on a shared link"
-    return ""
-
-
-def peer_independent_transfers(problem: Problem) -> tuple[FloatArray, FloatArray]:
-    """Seconds to receive and to send each tensor of the unit graph, by device.
-
-    Returns:
-        Two arrays of shape (n_devices, n_tensors), 0 where a device does not pay transfers.
-    """
-    pays = np.array([device.pays_transfers for device in problem.cluster.devices])
-    carried = problem.unit_transfer_seconds
-    if carried is not None:
-        both = np.where(pays[:, None], carried[None, :], 0.0)
-        return both, both
-    links = _link_seconds(problem)
-    if links is None:
-        raise InputError(why_not_separable(problem))
-    sizes = problem.unit_graph.tensor_bytes
-    receive, send = (
-        np.where(pays[:, None], latency[:, None] + per_byte[:, None] * sizes[None, :], 0.0)
-        for latency, per_byte in links
-    )
-    return receive, send
-
-
-def _link_seconds(problem: Problem) -> tuple[tuple[FloatArray, FloatArray], ...] | None:
-    """Latency and seconds per byte of receiving and of sending, by device.
-
-    None where they differ between the other ends, where two devices have no link, or where links
-    share a channel (whose load no single device can account for).
-    """
-    cluster = problem.cluster
-    n = cluster.n_endpoints
-    channels = cluster.link_channel[cluster.link_channel >= 0]
-    if len(np.unique(channels)) < len(channels):
-        return None
-    off_diagonal = ~np.eye(n, dtype=np.bool_)
-    result: list[tuple[FloatArray, FloatArray]] = []
-    for axis in (0, 1):  # receiving: over sources; sending: over destinations
-        columns: list[FloatArray] = []
-        for matrix in (cluster.link_latency, cluster.link_seconds_per_byte):
-            low = np.where(off_diagonal, matrix, np.inf).min(axis=axis, initial=np.inf)
-            high = np.where(off_diagonal, matrix, 0.0).max(axis=axis, initial=0.0)
-            if not np.array_equal(low, high) and n > 1:
-                return None
-            columns.append(np.where(np.isfinite(low), low, 0.0)[: problem.n_devices])
-        result.append((columns[0], columns[1]))
-    return tuple(result)

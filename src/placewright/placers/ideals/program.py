@@ -6,10 +6,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from placewright.core.arrays import IntArray
+from placewright.core.arrays import FloatArray, IntArray
 from placewright.placers.ideals import kernel
 from placewright.placers.ideals.enumeration import IdealLattice
 from placewright.placers.ideals.load_model import LoadModel
+from placewright.placers.ideals.transfers import AT_HOST
 
 _VISITS_PER_SLICE = 2_000_000
 MAX_TABLE_ENTRIES = 100_000_000
@@ -124,13 +125,14 @@ def table_entries(model: LoadModel, n_ideals: int) -> int:
 
 
 def _kernel_model(model: LoadModel) -> kernel.KernelModel:
-    n_consumers = np.diff(model.consumers.indptr) + model.leaves
+    n_consumers = np.diff(model.consumers.indptr)
     allowed = np.isfinite(model.seconds)
     return kernel.KernelModel(
         seconds=np.ascontiguousarray(np.where(allowed, model.seconds, 0.0).T),
         barred=np.ascontiguousarray(~allowed.T).astype(np.int64),
         receive=np.ascontiguousarray(model.receive.T),
         send=np.ascontiguousarray(model.send.T),
+        standing=_standing(model),
         memory=model.memory,
         overlaps=model.overlaps,
         input_ptr=model.inputs.indptr,
@@ -144,13 +146,19 @@ def _kernel_model(model: LoadModel) -> kernel.KernelModel:
     )
 
 
+def _standing(model: LoadModel) -> FloatArray:
+    """Transfers of each kind before it runs anything, graph inputs that the host sends included."""
+    sent = model.send[:, model.producers == AT_HOST].sum(axis=1)
+    return np.asarray(model.standing.sum(axis=0) + sent)
+
+
 def _empty_set(model: LoadModel) -> kernel.GrowingSet:
     return kernel.GrowingSet(
         compute=np.zeros(model.n_kinds),
         n_barred=np.zeros(model.n_kinds, dtype=np.int64),
         transfers=np.zeros(model.n_kinds),
         n_inside=np.zeros(model.n_tensors, dtype=np.int64),
-        producer_inside=np.zeros(model.n_tensors, dtype=np.bool_),
+        producer_inside=model.producers == AT_HOST,
         weight_uses=np.zeros(len(model.weight_bytes), dtype=np.int64),
     )
 
@@ -166,6 +174,7 @@ def _states(model: LoadModel, n_ideals: int) -> kernel.KernelStates:
         n_used=used.astype(np.int64),
         has_room=used < counts,
         stride=stride,
+        idle_load=np.where(used == 0, _standing(model), 0.0).max(axis=1),
         capacity=((counts - used) * model.speeds).sum(axis=1),
         work=model.scaled_work,
         value=value,

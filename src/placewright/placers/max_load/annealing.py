@@ -23,9 +23,10 @@ class Fixed(NamedTuple):
     barred: BoolArray  # (n_items, n_devices)
     receive: FloatArray  # (n_tensors, n_devices)
     send: FloatArray  # (n_tensors, n_devices)
+    standing: FloatArray  # (n_phases, n_devices): transfers of an empty device
     phase: IntArray  # (n_tensors,)
-    producers: IntArray  # (n_tensors,)
-    leaves: BoolArray  # (n_tensors,)
+    producers: IntArray  # (n_tensors,): item, FROM_HOST (-1) or AT_HOST (-2)
+    host_device: int  # -1 where the host is no device
     memory: FloatArray  # (n_devices,)
     overlaps: BoolArray  # (n_devices,)
     input_ptr: IntArray
@@ -66,9 +67,12 @@ def fixed_arrays(model: LoadModel, *, split_phases: bool) -> Fixed:
         barred=np.ascontiguousarray(~allowed[kinds].T),
         receive=np.ascontiguousarray(model.receive[kinds].T),
         send=np.ascontiguousarray(model.send[kinds].T),
+        standing=model.standing[:, kinds]
+        if split_phases
+        else model.standing[:, kinds].sum(axis=0)[None],
         phase=phase.astype(np.int64),
         producers=model.producers,
-        leaves=model.leaves,
+        host_device=model.host_device,
         memory=model.memory[kinds],
         overlaps=model.overlaps[kinds],
         input_ptr=model.inputs.indptr,
@@ -105,7 +109,7 @@ def _fill(fixed, state):  # type: ignore[no-untyped-def]
     """Compute everything in `state` from its `device_of`."""
     device_of = state.device_of
     state.compute[:] = 0.0
-    state.transfers[:] = 0.0
+    state.transfers[:] = fixed.standing
     state.resident[:] = 0.0
     state.n_readers[:] = 0
     state.n_foreign[:] = 0
@@ -122,19 +126,21 @@ def _fill(fixed, state):  # type: ignore[no-untyped-def]
     for tensor in range(len(fixed.producers)):
         producer, phase = fixed.producers[tensor], fixed.phase[tensor]
         home = device_of[producer] if producer >= 0 else -1
+        if producer == -2:
+            home = fixed.host_device
         for at in range(fixed.consumer_ptr[tensor], fixed.consumer_ptr[tensor + 1]):
             device = device_of[fixed.consumers[at]]
             state.n_readers[tensor, device] += 1
             if state.n_readers[tensor, device] == 1 and device != home:
                 state.n_foreign[tensor] += 1
                 state.transfers[phase, device] += fixed.receive[tensor, device]
-        if home >= 0 and (state.n_foreign[tensor] > 0 or fixed.leaves[tensor]):
+        if home >= 0 and state.n_foreign[tensor] > 0:
             state.transfers[phase, home] += fixed.send[tensor, home]
 
 
 @numba.njit(cache=True)
 def _move_inputs(  # type: ignore[no-untyped-def]
-    item, a, b, device_of, input_ptr, inputs, producers, phases, leaves, receive, send,
+    item, a, b, device_of, host_device, input_ptr, inputs, producers, phases, receive, send,
     transfers, n_readers, n_foreign,
 ):  # fmt: skip
     """Tensors that `item` reads, as it goes from device a to b."""
@@ -142,7 +148,9 @@ def _move_inputs(  # type: ignore[no-untyped-def]
         tensor = inputs[at]
         phase = phases[tensor]
         home = device_of[producers[tensor]] if producers[tensor] >= 0 else -1
-        was_sent = n_foreign[tensor] > 0 or leaves[tensor]
+        if producers[tensor] == -2:
+            home = host_device
+        was_sent = n_foreign[tensor] > 0
         n_readers[tensor, a] -= 1
         if n_readers[tensor, a] == 0 and a != home:
             n_foreign[tensor] -= 1
@@ -151,7 +159,7 @@ def _move_inputs(  # type: ignore[no-untyped-def]
         if n_readers[tensor, b] == 1 and b != home:
             n_foreign[tensor] += 1
             transfers[phase, b] += receive[tensor, b]
-        is_sent = n_foreign[tensor] > 0 or leaves[tensor]
+        is_sent = n_foreign[tensor] > 0
         if home >= 0 and was_sent != is_sent:
             sign = 1.0 if is_sent else -1.0
             transfers[phase, home] += sign * send[tensor, home]
@@ -159,14 +167,14 @@ def _move_inputs(  # type: ignore[no-untyped-def]
 
 @numba.njit(cache=True)
 def _move_outputs(  # type: ignore[no-untyped-def]
-    item, a, b, output_ptr, outputs, phases, leaves, receive, send,
+    item, a, b, output_ptr, outputs, phases, receive, send,
     transfers, n_readers, n_foreign,
 ):  # fmt: skip
     """Tensors that `item` produces, as it goes from device a to b."""
     for at in range(output_ptr[item], output_ptr[item + 1]):
         tensor = outputs[at]
         phase = phases[tensor]
-        if n_foreign[tensor] > 0 or leaves[tensor]:
+        if n_foreign[tensor] > 0:
             transfers[phase, a] -= send[tensor, a]
         if n_readers[tensor, a] > 0:
             n_foreign[tensor] += 1
@@ -174,7 +182,7 @@ def _move_outputs(  # type: ignore[no-untyped-def]
         if n_readers[tensor, b] > 0:
             n_foreign[tensor] -= 1
             transfers[phase, b] -= receive[tensor, b]
-        if n_foreign[tensor] > 0 or leaves[tensor]:
+        if n_foreign[tensor] > 0:
             transfers[phase, b] += send[tensor, b]
 
 
@@ -195,9 +203,10 @@ def _move(items, targets, n_moved, fixed, state):  # type: ignore[no-untyped-def
     """Send each of the first `n_moved` items to its target; `targets` then holds the way back."""
     seconds, input_ptr, inputs = fixed.seconds, fixed.input_ptr, fixed.inputs
     output_ptr, outputs, producers = fixed.output_ptr, fixed.outputs, fixed.producers
-    phases, leaves, receive, send = fixed.phase, fixed.leaves, fixed.receive, fixed.send
+    phases, receive, send = fixed.phase, fixed.receive, fixed.send
     weight_ptr, weights, weight_bytes = fixed.weight_ptr, fixed.weights, fixed.weight_bytes
     device_of, compute, transfers, resident, n_readers, n_foreign, weight_uses = state
+    host_device = fixed.host_device
     for index in range(n_moved):
         item, b = items[index], targets[index]
         a = device_of[item]
@@ -209,11 +218,11 @@ def _move(items, targets, n_moved, fixed, state):  # type: ignore[no-untyped-def
             compute[phase, b] += seconds[item, phase, b]
         _move_weights(item, a, b, weight_ptr, weights, weight_bytes, weight_uses, resident)
         _move_inputs(
-            item, a, b, device_of, input_ptr, inputs, producers, phases, leaves, receive, send,
+            item, a, b, device_of, host_device, input_ptr, inputs, producers, phases, receive, send,
             transfers, n_readers, n_foreign,
         )  # fmt: skip
         _move_outputs(
-            item, a, b, output_ptr, outputs, phases, leaves, receive, send,
+            item, a, b, output_ptr, outputs, phases, receive, send,
             transfers, n_readers, n_foreign,
         )  # fmt: skip
         device_of[item] = b
@@ -297,7 +306,7 @@ def _neighbour(rng, item, fixed):  # type: ignore[no-untyped-def]
         return -1
     pick = int(rng.random() * (n_in + n_out))
     if pick < n_in:
-        return fixed.producers[fixed.inputs[first_in + pick]]
+        return max(-1, fixed.producers[fixed.inputs[first_in + pick]])
     tensor = fixed.outputs[first_out + pick - n_in]
     first = fixed.consumer_ptr[tensor]
     n_readers = fixed.consumer_ptr[tensor + 1] - first

@@ -12,6 +12,7 @@ import numpy as np
 
 from placewright.core.arrays import BoolArray, Csr, FloatArray, IntArray
 from placewright.placers.ideals.load_model import LoadModel
+from placewright.placers.ideals.transfers import AT_HOST, FROM_HOST
 
 
 @dataclass
@@ -135,21 +136,31 @@ class _Builder:
         """in[t, d] >= x[c, d] - x[p, d], out[t, d] >= x[p, d] - x[c, d] for every consumer c."""
         model = self.model
         receive, send = model.receive[self.kinds].T, model.send[self.kinds].T
-        received = self._columns(receive > 0, 1.0)
-        sent = self._columns((send > 0) & (model.producers >= 0)[:, None], 1.0)
+        received = self._columns((receive > 0) & ~self._is_always()[:, None], 1.0)
+        for tensor in np.flatnonzero(self._is_always()).tolist():
+            received[tensor] = self.placed[int(model.consumers.row(tensor)[0])]
+        sent = self._columns((send > 0) & (model.producers != FROM_HOST)[:, None], 1.0)
         for tensor, producer in enumerate(model.producers.tolist()):
             for device in range(self.n_devices):
                 home = int(self.placed[producer, device]) if producer >= 0 else -1
                 into, out = int(received[tensor, device]), int(sent[tensor, device])
-                if out >= 0 and home >= 0 and model.leaves[tensor]:
-                    self.rows.add(0.0, np.inf, [out, home], [1.0, -1.0])
                 for consumer in model.consumers.row(tensor).tolist():
+                    if producer == FROM_HOST and into == int(self.placed[consumer, device]):
+                        continue
                     there = int(self.placed[consumer, device])
                     if into >= 0 and there >= 0:
                         self._difference(into, there, home)
                     if out >= 0 and home >= 0:
                         self._difference(out, home, there)
+                    elif out >= 0 and producer == AT_HOST:  # only the host has a price to send it
+                        columns = [out] if there < 0 else [out, there]
+                        self.rows.add(1.0, np.inf, columns, [1.0] * len(columns))
         return received, sent
+
+    def _is_always(self) -> BoolArray:
+        """Tensors from the host that one item reads: they come with it, shape (n_tensors,)."""
+        single = np.diff(self.model.consumers.indptr) == 1
+        return np.asarray((self.model.producers == FROM_HOST) & single)
 
     def _difference(self, flag: int, positive: int, negative: int) -> None:
         """flag >= positive - negative; a negative of -1 is 0."""
@@ -173,13 +184,17 @@ class _Builder:
             into = (np.where(moved, received[:, device], -1), model.receive[kind])
             out = (np.where(moved, sent[:, device], -1), model.send[kind])
             groups = [[compute], [into, out]] if model.overlaps[kind] else [[compute, into, out]]
+            standing = model.standing[:, kind]
+            base = float(standing[phase] if self.split_phases else standing.sum())
             for group in groups:
-                columns, values = [peak[phase]], [1.0]
+                row = np.zeros(self.n_columns)
                 for numbers, amounts in group:
-                    used = np.flatnonzero((numbers >= 0) & (amounts > 0))
-                    columns += numbers[used].tolist()
-                    values += (-amounts[used]).tolist()
-                self.rows.add(0.0, np.inf, columns, values)
+                    used = np.flatnonzero((numbers >= 0) & (amounts != 0))
+                    np.add.at(row, numbers[used], -amounts[used])
+                row[peak[phase]] = 1.0
+                columns = np.flatnonzero(row)
+                low = base if len(group) > 1 else 0.0  # transfers are in it
+                self.rows.add(low, np.inf, columns.tolist(), row[columns].tolist())
 
     def _memory(self, device: int) -> None:
         """Resident bytes fit; a shared weight has a column that every item keeping it raises."""

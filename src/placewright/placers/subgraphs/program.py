@@ -16,7 +16,7 @@ import numpy as np
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.placers.max_load.program import Rows
-from placewright.placers.subgraphs.latency import LatencyArrays
+from placewright.simulation.subgraph import LatencyArrays
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,7 +12,7 @@ from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.placers.ideals.items import unit_edges
 from placewright.placers.ideals.load_model import allowed_devices, grouped_weights
-from placewright.placers.subgraphs.latency import LatencyArrays, latency
+from placewright.simulation.subgraph import LatencyArrays, latency
 
 
 class Moves(NamedTuple):
