@@ -187,3 +187,18 @@ def test_all_boundary_tensors_on_request() -> None:
     with ConcurrentRunner(model, parts, DEVICES) as runner:
         kept = runner.run([np.float64(5)], keep_tensors=True).tensors
     assert {tensor: float(value) for tensor, value in kept.items()} == {0: 5.0, 1: 6.0, 2: 8.0}
+
+
+def test_a_worker_that_cannot_start_is_reported() -> None:
+    class Failing(Adding):
+        def worker_setup(self, device: Device) -> Callable[[], None]:
+            def setup() -> None:
+                raise OSError("no such core")
+
+            return setup
+
+    graph = layered([], 1)
+    model: Any = Failing(graph)
+    runner = ConcurrentRunner(model, segments_of_ops(graph, [(0, [0])]), DEVICES)
+    with pytest.raises(RuntimeFailure, match="the worker of 'a' cannot start: no such core"):
+        runner.run([np.float64(0)])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import statistics
@@ -148,7 +149,8 @@ def _run_together(*functions: Callable[[], None]) -> None:
 def _pin(device: Device | None) -> None:
     core = None if device is None else device.options.get("core")
     if core is not None and hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {int(core)})
+        with contextlib.suppress(OSError):  # a core that we may not use: measure where we are
+            os.sched_setaffinity(0, {int(core)})
 
 
 def _copy(source: Device, destination: Device, runtime: Runtime) -> tuple[float, float]:

@@ -113,7 +113,9 @@ def measure_costs(
         device.fingerprint: [f"{_VERSION}|{version}|{device.fingerprint}|{x}" for x in labels]
         for device in devices
     }
-    one_of = {device.fingerprint: device for device in devices}
+    one_of: dict[str, Device] = {}
+    for device in devices:
+        one_of.setdefault(device.fingerprint, device)
     missing = []
     for fingerprint, device in one_of.items():
         known = store.samples(keys[fingerprint])
@@ -146,7 +148,7 @@ def _session(
     pool = ThreadPoolExecutor(1, initializer=model.worker_setup(device))
     samples = {key: list(partial.get(key, ())) for key in keys}
     done = min((len(row) for row in samples.values()), default=0)
-    totals = [sum(samples[key][i] for key in keys) for i in range(done)]
+    totals = [_total(np.array([samples[key][i] for key in keys])) for i in range(done)]
     session = _Session(device, keys, samples, one_round, pool, totals)
     if done == 0:
         pool.submit(one_round).result()  # warm-up: first runs allocate
@@ -187,10 +189,15 @@ def _one_round(session: _Session, store: CostStore) -> None:
     start = time.perf_counter()
     seconds = session.pool.submit(session.run).result()
     session.seconds += time.perf_counter() - start
-    session.totals.append(float(seconds.sum()))
+    session.totals.append(_total(seconds))
     for key, value in zip(*_per_key(session.keys, seconds), strict=True):
         session.samples[key].append(value)
     store.put_samples(session.samples, complete=False)
+
+
+def _total(seconds: FloatArray) -> float:
+    """Of what the device can run."""
+    return float(seconds[np.isfinite(seconds)].sum())
 
 
 def _per_key(keys: list[str], seconds: FloatArray) -> tuple[list[str], list[float]]:

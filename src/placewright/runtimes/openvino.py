@@ -8,6 +8,7 @@ the device's worker thread stays on.
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import platform
 import statistics
@@ -36,6 +37,7 @@ from placewright.runtimes.base import (
 from placewright.runtimes.openvino_kernels import KernelMap
 from placewright.runtimes.openvino_segments import NodeMap, cut
 
+_LOG = logging.getLogger(__name__)
 OWN_OPTIONS = ("device", "core")
 _TOLERANCE = {"f32": 2e-4, "f16": 3e-2, "bf16": 1e-1}
 
@@ -220,8 +222,12 @@ class OpenVinoModel:
         core = device.options.get("core")
 
         def pin() -> None:
-            if core is not None and hasattr(os, "sched_setaffinity"):
+            if core is None or not hasattr(os, "sched_setaffinity"):
+                return
+            try:
                 os.sched_setaffinity(0, {int(core)})
+            except OSError as error:
+                _LOG.warning("'%s' cannot stay on core %s: %s", device.name, core, error)
 
         return pin
 

@@ -236,7 +236,12 @@ class ConcurrentRunner:
 
     def _work(self, device: int, setup: Callable[[], None]) -> None:
         """A worker: a letter says that a request may have something to run here."""
-        setup()
+        failure: RuntimeFailure | None = None
+        try:
+            setup()
+        except BaseException as error:  # told to the first request, which else would wait for ever
+            name = self.devices[device].name
+            failure = RuntimeFailure(f"the worker of '{name}' cannot start: {error}")
         mail, turns = self._mail[device], self._turns[device]
         active: dict[int, _Request] = {}
         while True:
@@ -245,7 +250,10 @@ class ConcurrentRunner:
                 request = mail.get()
                 if request is None:
                     return
-                if request.turns[device] < len(turns):  # else the letter came after the fact
+                if failure is not None:
+                    request.error = failure
+                    self._finished.put(request)
+                elif request.turns[device] < len(turns):  # else the letter came after the fact
                     active[request.number] = request
                 continue
             request = active[runnable]

@@ -1,0 +1,102 @@
+"""Measuring: the store answers a second call, an interrupted one resumes, equal devices are one."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from profiling.synthetic import SOURCE, SyntheticModel, SyntheticRuntime, chain
+
+from placewright.core.cluster import Cluster, Device
+from placewright.profiling import measure
+from placewright.profiling.measure import Effort, Progress
+from placewright.profiling.profile import profile
+from placewright.profiling.store import CostStore
+
+SECONDS = {"fast": [0.001, 0.002, 0.003], "slow": [0.010, math.inf, 0.030]}
+FAST, SLOW = Device("a", fingerprint="fast"), Device("c", fingerprint="slow")
+CLUSTER = Cluster((FAST, replace(FAST, name="b"), SLOW))
+EFFORT = Effort(rounds=4, max_rounds=6)
+
+
+@pytest.fixture(autouse=True)
+def _unscaled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernel seconds are kept as they are: an idle model has no seconds to scale them to."""
+    monkeypatch.setattr(measure, "_scale", lambda plain, inputs, kernels: 1.0)
+
+
+def profiled(model: SyntheticModel, path: Path, **more: Any) -> Any:
+    runtime = SyntheticRuntime(CLUSTER.devices)
+    store = CostStore(path)
+    return profile(
+        model.graph, SOURCE, CLUSTER, runtime, store=store, effort=EFFORT, model=model, **more
+    )  # type: ignore[arg-type]
+
+
+def test_costs_of_every_unit_on_every_device(tmp_path: Path) -> None:
+    model = SyntheticModel(chain(3), SECONDS)
+    seen: list[Progress] = []
+    problem = profiled(model, tmp_path / "store", progress=seen.append)
+    expected = np.array([SECONDS["fast"], SECONDS["fast"], SECONDS["slow"]]).T
+    np.testing.assert_array_equal(problem.costs.seconds, expected)
+    assert "b" not in model.profiled  # equal devices are measured once
+    assert seen[-1].fraction == 1.0
+    assert {"a", "c"} == set(model.profiled)
+
+
+def test_devices_take_turns(tmp_path: Path) -> None:
+    model = SyntheticModel(chain(3), SECONDS)
+    profiled(model, tmp_path / "store")
+    rounds = model.profiled[2:]  # after one warm-up each
+    assert rounds[:6] == ["a", "c"] * 3
+
+
+def test_a_second_call_measures_nothing(tmp_path: Path) -> None:
+    first = SyntheticModel(chain(3), SECONDS)
+    before = profiled(first, tmp_path / "store")
+    second = SyntheticModel(chain(3), SECONDS)
+    after = profiled(second, tmp_path / "store")
+    assert second.profiled == []
+    np.testing.assert_array_equal(before.costs.seconds, after.costs.seconds)
+
+
+def test_another_fingerprint_measures_again(tmp_path: Path) -> None:
+    profiled(SyntheticModel(chain(3), SECONDS), tmp_path / "store")
+    model = SyntheticModel(chain(3), {**SECONDS, "new": [1.0, 1.0, 1.0]})
+    cluster = Cluster((FAST, replace(SLOW, fingerprint="new")))
+    profile(
+        model.graph,
+        SOURCE,
+        cluster,
+        SyntheticRuntime(cluster.devices),  # type: ignore[arg-type]
+        store=CostStore(tmp_path / "store"),
+        effort=EFFORT,
+        model=model,  # type: ignore[arg-type]
+    )
+    assert set(model.profiled) == {"c"}
+
+
+def test_an_interrupted_measurement_resumes(tmp_path: Path) -> None:
+    broken = SyntheticModel(chain(3), SECONDS, fail_after=5)
+    with pytest.raises(KeyboardInterrupt):
+        profiled(broken, tmp_path / "store")
+    resumed = SyntheticModel(chain(3), SECONDS)
+    profiled(resumed, tmp_path / "store")
+    whole = SyntheticModel(chain(3), SECONDS)
+    profiled(whole, tmp_path / "other")
+    assert 0 < len(resumed.profiled) < len(whole.profiled)
+
+
+def test_equal_units_share_one_cost(tmp_path: Path) -> None:
+    class Repeating(SyntheticModel):
+        def unit_labels(self, units: Any) -> tuple[str, ...]:
+            return ("block", "other", "block")
+
+    model = Repeating(chain(3), {"fast": [0.001, 0.002, 0.003], "slow": [0.1, 0.2, 0.3]})
+    costs = profiled(model, tmp_path / "store").costs.seconds
+    np.testing.assert_allclose(costs[:, 0], [0.002, 0.002, 0.002])
+    np.testing.assert_allclose(costs[:, 2], [0.2, 0.2, 0.2])
