@@ -16,6 +16,9 @@ from placewright.placers.registry import REGISTRY, make_placer
 from placewright.simulation.bounds import lower_bound
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.feasibility import prove_infeasible
+from placewright.simulation.relaxation import relaxation_bound
+
+_MOST_RELAXED = 1000  # units up to which the linear relaxation is solved
 
 # Cheapest first; the last one takes what is left of the budget.
 _QUICK = {
@@ -77,6 +80,11 @@ class Auto:
         quick = _QUICK[problem.objective]
         for name in quick:
             if self._ends(problem, evaluator, rng, name, 1.0):
+                return self._answer(evaluator)
+        if problem.n_units <= _MOST_RELAXED:
+            # Without a limit in seconds the solver has none either: the answer must repeat.
+            evaluator.offer_bound(relaxation_bound(problem, 0.2 * evaluator.remaining_seconds))
+            if self._is_closed(evaluator):
                 return self._answer(evaluator)
         for name, (share, most_units) in _EXACT[problem.objective].items():
             applies = problem.n_units <= most_units

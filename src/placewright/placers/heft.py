@@ -54,7 +54,9 @@ def by_rank(problem: Problem, rank: FloatArray) -> IntArray:
     """Units by decreasing rank; equal ones in topological order."""
     position = np.empty(problem.n_units, dtype=np.int64)
     position[problem.unit_graph.topological_order] = np.arange(problem.n_units)
-    return np.asarray(np.lexsort((position, -rank)), dtype=np.int64)
+    # Sums in another order differ in the last digit; that must not decide between equal ranks.
+    steps = np.round(rank / max(float(rank.max()), 1e-300) * 1e12)
+    return np.asarray(np.lexsort((position, -steps)), dtype=np.int64)
 
 
 def _scheduled(problem: Problem, priority: IntArray, limits: FloatArray) -> Proposal:

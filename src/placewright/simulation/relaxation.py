@@ -1,0 +1,293 @@
+"""Lower bound by linear programming: assignment, precedence, load, cut communication, memory.
+
+The program relaxes the integer programs of Tarnawski et al., NeurIPS 2020 (section 4), to fractions
+x[class, device] of each colocation class. Valid for every placement in every order, because it
+leaves out: that transfers wait for each other, dispatch and cut overheads, contention (factors are
+>= 1), live tensors, and, between two devices, everything but the cheapest transfer of a tensor.
+
+Under `event` (variables x, end of each unit, c of each edge; minimise w):
+  end[u] >= c[u, v]-delayed ends of its producers + sum over d of seconds[v, d] x[v, d];
+  c[u, v] >= transfer(u, v) (x[u, d] - x[v, d]) for each d: in an integral solution the right
+  side is the cheapest transfer where the edge is cut and 0 elsewhere;
+  streams[d] w >= sum over u of seconds[u, d] x[u, d];  w >= end[u] + cheapest way home of outputs.
+Under `max-load`:  w >= load of d + what d receives: r[t, d] >= x[v, d] - x[u, d] for consumers v of
+tensor t, times its cheapest transfer, where d pays transfers.
+In both:  sum over d of x = 1,  resident bytes: y[weight, d] >= x[v, d],  sum of bytes y <= memory.
+
+The value of an approximate solver is made safe by weak duality: the bound is recomputed from the
+dual multipliers (see `safe_dual_bound`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from scipy.optimize import linprog
+from scipy.sparse import csr_array
+
+from placewright.core.arrays import FloatArray
+from placewright.core.problem import Problem
+from placewright.simulation.event_arrays import NO_ROUTE, EventArrays, event_arrays
+from placewright.simulation.ranks import transfer_seconds
+
+_MOST_ENTRIES = 400_000  # entries of x and of edges times devices beyond which HiGHS takes minutes
+
+
+def relaxation_bound(problem: Problem, seconds: float = math.inf) -> float:
+    """A lower bound on the value of every placement in every order; 0 where none was found.
+
+    Args:
+        problem: with execution model `event` or `max-load`; others give 0.
+        seconds: wall-clock limit of the solver.
+    """
+    if problem.execution_model not in ("event", "max-load") or problem.split_phases:
+        return 0.0
+    edges = len(problem.unit_graph.tensor_consumers.indices)
+    if (problem.n_units + edges) * problem.n_devices > _MOST_ENTRIES:
+        return 0.0
+    program = _Program(problem)
+    program.assignment()
+    program.memory()
+    program.loads()
+    if problem.execution_model == "event":
+        program.precedence()
+    else:
+        program.received()
+    return program.solved(seconds)
+
+
+@dataclass
+class _Rows:
+    """Rows `a . columns <= limit` as they grow."""
+
+    rows: list[int] = field(default_factory=list)
+    columns: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    limits: list[float] = field(default_factory=list)
+
+    def add(self, terms: list[tuple[int, float]], limit: float) -> None:
+        for column, value in terms:
+            self.rows.append(len(self.limits))
+            self.columns.append(column)
+            self.values.append(value)
+        self.limits.append(limit)
+
+    def matrix(self, n_columns: int) -> csr_array:
+        shape = (len(self.limits), n_columns)
+        return csr_array((self.values, (self.rows, self.columns)), shape=shape)
+
+
+class _Program:
+    """Column 0 is w; x of class g on device d is column 1 + g * n_devices + d."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.arrays: EventArrays = event_arrays(problem)
+        self.group_of = problem.colocation.group_of
+        self.n_devices = problem.n_devices
+        self.seconds = np.where(problem.allowed, problem.costs.seconds, 0.0)
+        self.upper = [math.inf]
+        self.upper += problem.allowed_by_class.astype(float).ravel().tolist()
+        self.less, self.equal = _Rows(), _Rows()
+        self.load_terms: list[list[tuple[int, float]]] = [[] for _ in range(self.n_devices)]
+
+    def x(self, unit: int, device: int) -> int:
+        """Column of a unit's class on a device."""
+        return 1 + int(self.group_of[unit]) * self.n_devices + device
+
+    def column(self, upper: float = math.inf) -> int:
+        """A new column in [0, upper]."""
+        self.upper.append(upper)
+        return len(self.upper) - 1
+
+    def assignment(self) -> None:
+        """Every class is somewhere."""
+        for members in range(self.problem.colocation.n_groups):
+            first = 1 + members * self.n_devices
+            self.equal.add([(first + d, 1.0) for d in range(self.n_devices)], 1.0)
+
+    def memory(self) -> None:
+        """Resident bytes, a shared weight once per device."""
+        arrays = self.arrays
+        for device in np.flatnonzero(np.isfinite(arrays.memory)).tolist():
+            terms: list[tuple[int, float]] = []
+            for weight, size in enumerate(arrays.weight_bytes.tolist()):
+                first, stop = arrays.weight_ptr[weight], arrays.weight_ptr[weight + 1]
+                columns = sorted({self.x(int(u), device) for u in arrays.weight_units[first:stop]})
+                if size == 0 or not columns:
+                    continue
+                kept = columns[0]
+                if len(columns) > 1:
+                    kept = self.column(1.0)
+                    for column in columns:
+                        self.less.add([(column, 1.0), (kept, -1.0)], 0.0)
+                terms.append((kept, size))
+            if terms:
+                scale = max(size for _, size in terms)
+                limit = float(arrays.memory[device]) / scale
+                self.less.add([(column, size / scale) for column, size in terms], limit)
+
+    def loads(self) -> None:
+        """Seconds of each device, divided by its streams."""
+        for unit in range(self.problem.n_units):
+            for device in range(self.n_devices):
+                value = float(self.seconds[unit, device]) / int(self.arrays.streams[device])
+                if value > 0:
+                    self.load_terms[device].append((self.x(unit, device), value))
+        if self.problem.execution_model == "event":
+            for terms in self.load_terms:
+                self.less.add([*terms, (0, -1.0)], 0.0)
+
+    def precedence(self) -> None:
+        """Ends of units, delayed by the cheapest transfer where an edge is cut."""
+        arrays, host = self.arrays, self.arrays.host
+        ends = [self.column() for _ in range(self.problem.n_units)]
+        for unit in range(self.problem.n_units):
+            own = [(self.x(unit, d), float(s)) for d, s in enumerate(self.seconds[unit])]
+            self.less.add([*own, (ends[unit], -1.0)], 0.0)
+            self.less.add([(ends[unit], 1.0), (0, -1.0)], 0.0)
+            for tensor in self.problem.unit_graph.op_inputs.row(unit).tolist():
+                producer = int(arrays.producer[tensor])
+                if producer < 0:
+                    late = [
+                        (self.x(unit, d), self._way(tensor, host, d)) for d in range(self.n_devices)
+                    ]
+                    self.less.add([*_summed(own, late), (ends[unit], -1.0)], 0.0)
+                    continue
+                terms = [*own, (ends[producer], 1.0), (ends[unit], -1.0)]
+                self.less.add(terms, 0.0)
+                cheapest = self._cheapest(tensor)
+                if cheapest > 0 and self.group_of[producer] != self.group_of[unit]:
+                    self._delayed(terms, producer, unit, cheapest)
+        for tensor in np.flatnonzero(arrays.is_output & (arrays.producer >= 0)).tolist():
+            unit = int(arrays.producer[tensor])
+            home = [(self.x(unit, d), self._way(tensor, d, host)) for d in range(self.n_devices)]
+            self.less.add([(ends[unit], 1.0), *home, (0, -1.0)], 0.0)
+
+    def _delayed(
+        self, terms: list[tuple[int, float]], producer: int, unit: int, cheapest: float
+    ) -> None:
+        delay = self.column()
+        for device in range(self.n_devices):
+            here, there = self.x(producer, device), self.x(unit, device)
+            self.less.add([(here, cheapest), (there, -cheapest), (delay, -1.0)], 0.0)
+        self.less.add([*terms, (delay, 1.0)], 0.0)
+
+    def received(self) -> None:
+        """Max-load: each device also pays what it receives; overlapping ones the larger part."""
+        graph, devices = self.problem.unit_graph, self.problem.cluster.devices
+        receipts: list[list[tuple[int, float]]] = [[] for _ in devices]
+        for tensor in range(graph.n_tensors):
+            producer = int(graph.tensor_producers[tensor])
+            cheapest = self._cheapest(tensor)
+            if producer < 0 or cheapest == 0:
+                continue
+            for device, spec in enumerate(devices):
+                if not spec.pays_transfers:
+                    continue
+                arrives = self.column(1.0)
+                for consumer in graph.tensor_consumers.row(tensor).tolist():
+                    if self.group_of[consumer] != self.group_of[producer]:
+                        there, here = self.x(consumer, device), self.x(producer, device)
+                        self.less.add([(there, 1.0), (here, -1.0), (arrives, -1.0)], 0.0)
+                receipts[device].append((arrives, cheapest))
+        for spec, load, receipt in zip(devices, self.load_terms, receipts, strict=True):
+            if spec.overlaps_transfers:
+                self.less.add([*load, (0, -1.0)], 0.0)
+                self.less.add([*receipt, (0, -1.0)], 0.0)
+            else:
+                self.less.add([*load, *receipt, (0, -1.0)], 0.0)
+
+    def solved(self, seconds: float) -> float:
+        """Solve with HiGHS; the safe value of its dual solution."""
+        n_columns = len(self.upper)
+        cost = np.zeros(n_columns)
+        cost[0] = 1.0
+        bounds = np.zeros((n_columns, 2))
+        bounds[:, 1] = self.upper
+        options = {"time_limit": seconds} if math.isfinite(seconds) else {}
+        less, equal = self.less.matrix(n_columns), self.equal.matrix(n_columns)
+        found = linprog(  # type: ignore[call-overload]  # the stubs know no sparse matrices
+            cost,
+            A_ub=less,
+            b_ub=self.less.limits,
+            A_eq=equal,
+            b_eq=self.equal.limits,
+            bounds=bounds,
+            method="highs",
+            options=options,
+        )
+        if found.status != 0:
+            return 0.0
+        value = safe_dual_bound(
+            (less, np.array(self.less.limits), np.asarray(found.ineqlin.marginals)),
+            (equal, np.array(self.equal.limits), np.asarray(found.eqlin.marginals)),
+            cost,
+            self._column_limits(float(found.fun)),
+        )
+        return max(0.0, value)
+
+    def _column_limits(self, value: float) -> FloatArray:
+        """Finite upper bounds that some optimal solution keeps: times and delays stay below 2 w."""
+        return np.asarray(np.minimum(np.array(self.upper), 2.0 * value + 1.0), dtype=np.float64)
+
+    def _way(self, tensor: int, source: int, target: int) -> float:
+        """Seconds of a transfer; 0 without a route (such placements are infeasible)."""
+        value = transfer_seconds(self.arrays, tensor, source, target)
+        return float(value) if math.isfinite(value) else 0.0
+
+    def _cheapest(self, tensor: int) -> float:
+        """Least seconds of a tensor between two different devices."""
+        ways = [
+            self._hop_into(tensor, source, target)
+            for source in range(self.n_devices)
+            for target in range(self.n_devices)
+            if source != target and self.arrays.route[source, target] != NO_ROUTE
+        ]
+        return min(ways, default=0.0)
+
+    def _hop_into(self, tensor: int, source: int, target: int) -> float:
+        """What a receiver waits for (`event`) or pays (`max-load`: the last hop only)."""
+        if self.problem.execution_model == "event":
+            return self._way(tensor, source, target)
+        host = self.arrays.host
+        direct = self.problem.cluster.link_channel[source, target] >= 0
+        return self._way(tensor, source if direct else host, target)
+
+
+def safe_dual_bound(
+    less: tuple[csr_array, FloatArray, FloatArray],
+    equal: tuple[csr_array, FloatArray, FloatArray],
+    cost: FloatArray,
+    upper: FloatArray,
+) -> float:
+    """Lower bound of min cost . z, A z <= b, E z = f, 0 <= z <= upper, from any multipliers.
+
+    Weak duality: with y <= 0 of A and any v of E, the value is at least y.b + v.f + the sum over
+    columns of min(0, reduced cost) x upper. Rounding of the sums is taken off.
+
+    Args:
+        less: A, b, multipliers (positive ones are set to 0).
+        equal: E, f, multipliers.
+        cost: shape (n_columns,).
+        upper: finite upper bounds, shape (n_columns,).
+    """
+    matrix, limits, multipliers = less
+    equal_matrix, sides, free = equal
+    y = np.minimum(multipliers, 0.0)
+    reduced = cost - matrix.T @ y - equal_matrix.T @ free
+    value = float(y @ limits + free @ sides + (np.minimum(reduced, 0.0) * upper).sum())
+    magnitude = float(np.abs(y * limits).sum() + np.abs(free * sides).sum())
+    return value - 1e-12 * magnitude
+
+
+def _summed(
+    first: list[tuple[int, float]], second: list[tuple[int, float]]
+) -> list[tuple[int, float]]:
+    """Terms of equal columns added up."""
+    total: dict[int, float] = {}
+    for column, value in [*first, *second]:
+        total[column] = total.get(column, 0.0) + value
+    return list(total.items())

@@ -1,0 +1,102 @@
+"""Hand-worked and published cases of the classical placers and the relaxation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from published_graphs import topcuoglu
+
+from placewright.core.arrays import frozen_floats
+from placewright.core.builder import GraphBuilder
+from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.costs import CostTable
+from placewright.core.problem import Problem
+from placewright.core.solution import Budget
+from placewright.placers.heft import by_rank
+from placewright.placers.list_scheduling.schedule import ListSchedule
+from placewright.placers.registry import make_placer
+from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.feasibility import prove_infeasible
+from placewright.simulation.ranks import mean_upward_ranks
+from placewright.simulation.relaxation import relaxation_bound
+from placewright.testing.brute_force import brute_force
+from placewright.testing.problems import impossible_problem, random_problem
+
+
+def heft_schedule(problem: Problem) -> ListSchedule:
+    """The schedule that HEFT itself plans, before any simulation."""
+    schedule = ListSchedule(problem)
+    for unit in by_rank(problem, mean_upward_ranks(problem)).tolist():
+        finish = [
+            schedule.earliest_start(unit, device, insertion=True) + schedule.seconds(unit, device)
+            for device in schedule.candidates(unit)
+        ]
+        schedule.place(unit, schedule.candidates(unit)[int(np.argmin(finish))], insertion=True)
+    return schedule
+
+
+def test_heft_published_example() -> None:
+    """Topcuoglu et al. 2002: order n1 n3 n4 n2 n5 n6 n9 n7 n8 n10, rank(n1) = 108, makespan 80."""
+    problem = topcuoglu()
+    rank = mean_upward_ranks(problem)
+    assert rank[0] == pytest.approx(108.0)
+    assert by_rank(problem, rank).tolist() == [0, 2, 3, 1, 4, 5, 8, 6, 7, 9]
+    assert heft_schedule(problem).end.max() == 80.0
+
+
+def fork_join(transfer: float) -> Problem:
+    """A (2 s) forks to B (6 s) and C (6 s), which join in D (2 s); two equal devices."""
+    builder = GraphBuilder()
+    a = builder.add_op("A", "Op")
+    ta = builder.add_tensor(a, 1.0)
+    b = builder.add_op("B", "Op", inputs=[ta])
+    c = builder.add_op("C", "Op", inputs=[ta])
+    tb, tc = builder.add_tensor(b, 1.0), builder.add_tensor(c, 1.0)
+    builder.add_op("D", "Op", inputs=[tb, tc])
+    seconds = np.repeat([[2.0], [6.0], [6.0], [2.0]], 2, axis=1)
+    links = tuple(Link(x, y, latency_seconds=transfer) for x, y in (("p", "q"), ("q", "p")))
+    cluster = Cluster((Device("p"), Device("q")), links)
+    return Problem.of_ops(builder.build(), cluster, CostTable(frozen_floats(seconds)))
+
+
+@pytest.mark.parametrize("name", ["heft", "peft", "m-etf", "m-sct", "local-search", "auto"])
+def test_fork_join_is_split(name: str) -> None:
+    """One device: 2 + 6 + 6 + 2 = 16. Split: C and D elsewhere, 2 + 1 (A's tensor) + 6 + 2 = 11.
+
+    B ends at 8 where A is, its tensor arrives at 9, when C ends too; D runs from 9 to 11.
+    """
+    problem = fork_join(1.0)
+    evaluator = Evaluator(problem, Budget(evaluations=200))
+    solution = make_placer(name).place(problem, evaluator, np.random.default_rng(0))
+    assert solution.value == 11.0
+
+
+@pytest.mark.parametrize("name", ["local-search", "auto"])
+def test_dear_links_are_not_used(name: str) -> None:
+    """With transfers of 7 s the split takes 2 + 7 + 6 + 2 = 17 > 16: do not split."""
+    problem = fork_join(7.0)
+    evaluator = Evaluator(problem, Budget(evaluations=200))
+    solution = make_placer(name).place(problem, evaluator, np.random.default_rng(0))
+    assert solution.value == 16.0
+
+
+def test_infeasible_names_device_and_bytes() -> None:
+    """The large op keeps 100 B and reads 1 B; device a has 60 B: 41 B short."""
+    proof = prove_infeasible(impossible_problem())
+    assert proof is not None
+    assert "'large'" in proof
+    assert "'a'" in proof
+    assert "41 B short" in proof
+
+
+def test_relaxation_is_below_brute_force() -> None:
+    """On 30 random problems of both execution models the bound is never above the best value."""
+    rng = np.random.default_rng(5)
+    positive = 0
+    for index in range(30):
+        objective = "latency" if index % 2 else "throughput"
+        problem = random_problem(rng, n_ops=4, n_devices=2 + index % 2, objective=objective)
+        bound = relaxation_bound(problem)
+        assert bound <= brute_force(problem) * (1 + 1e-9)
+        positive += bound > 0
+    assert positive > 25
