@@ -38,6 +38,7 @@ from placewright.runtimes.openvino_kernels import KernelMap
 from placewright.runtimes.openvino_segments import NodeMap, cut
 
 _LOG = logging.getLogger(__name__)
+_KEPT_MODELS = 6
 OWN_OPTIONS = ("device", "core")
 _TOLERANCE = {"f32": 2e-4, "f16": 3e-2, "bf16": 1e-1}
 
@@ -141,6 +142,7 @@ class OpenVinoModel:
     nodes: NodeMap
     cache_dir: Path | None = None
     _compiled: dict[tuple[object, ...], OpenVinoSegment] = field(default_factory=dict)
+    _weight_bytes: dict[tuple[object, ...], float] = field(default_factory=dict)
 
     def compile(
         self, segments: Sequence[OpSegment], devices: Sequence[Device]
@@ -156,7 +158,10 @@ class OpenVinoModel:
         parts = cut(_openvino(), self.model, self.nodes, chosen) if chosen else []
         for key, segment, part in zip(new, chosen, parts, strict=True):
             self._compiled[key] = self._compile(part, segment, devices[segment.device])
-        return [self._compiled[key] for key in keys]
+            self._weight_bytes[key] = float(self.graph.op_weight_bytes[list(segment.ops)].sum())
+        found: list[CompiledSegment] = [self._compiled[key] for key in keys]
+        self._forget_oldest()
+        return found
 
     def reference(self, device: Device) -> CompiledSegment:
         """The whole unsplit model on `device`."""
@@ -236,6 +241,15 @@ class OpenVinoModel:
         hints = [d.options.get("INFERENCE_PRECISION_HINT", "") for d in devices]
         default = _TOLERANCE["bf16"]
         return max(_TOLERANCE.get(hint, default) for hint in hints)
+
+    def _forget_oldest(self) -> None:
+        """Compiled segments hold weights in a layout of their own: keep a few models' worth."""
+        limit = _KEPT_MODELS * max(1.0, float(self.graph.op_weight_bytes.sum()))
+        held = sum(self._weight_bytes.values())
+        while held > limit:
+            oldest = next(iter(self._compiled))
+            held -= self._weight_bytes.pop(oldest)
+            del self._compiled[oldest]
 
     def _whole(self) -> OpSegment:
         order = tuple(self.graph.topological_order.tolist())
