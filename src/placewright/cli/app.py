@@ -6,8 +6,8 @@ import os
 import sys
 from typing import NoReturn
 
-import click
 import typer
+from typer.exceptions import TyperException
 
 from placewright.errors import AnswerError, InputError, PlacewrightError
 
@@ -35,10 +35,11 @@ def main() -> NoReturn:
 def _exit_code() -> int:
     try:
         result = app(standalone_mode=False)
-    except click.exceptions.Abort:
+    except typer.Abort:
         return _fail("interrupted", EXIT_INTERRUPTED)
-    except click.ClickException as error:
-        return _fail(error.format_message(), EXIT_WRONG_INPUT)
+    except TyperException as error:
+        text = error.format_message() if isinstance(error, typer.BadParameter) else str(error)
+        return _fail(text, EXIT_WRONG_INPUT)
     except (InputError, AnswerError, PlacewrightError) as error:
         return _fail(str(error), EXIT_NO if isinstance(error, AnswerError) else EXIT_WRONG_INPUT)
     except KeyboardInterrupt:

@@ -21,6 +21,7 @@ def register(app: typer.Typer) -> None:
     group.command()(tarnawski)
     group.command()(kernel)
     group.command()(equality)
+    group.command()(accuracy)
     app.add_typer(group, name="bench")
 
 
@@ -136,3 +137,46 @@ def equality(
         )
     if found.equal < found.placements:
         raise typer.Exit(1)
+
+
+def accuracy(
+    models: Annotated[
+        str, typer.Option(help="Comma-separated models.")
+    ] = "zoo:inception_v3,zoo:resnet50,zoo:bert_base",
+    placements: Annotated[int, typer.Option(help="Measured placements of each model.")] = 30,
+    device_names: opt.Devices = "cores",
+    runtime: opt.RuntimeName = None,
+    seed: opt.Seed = 0,
+    results: Results = Path("accuracy.json"),
+    as_json: opt.Json = False,
+) -> None:
+    """Predicted against measured latency: random, heuristic and near-best placements."""
+    from placewright.benchmarks.accuracy import run_accuracy_benchmark, summaries
+    from placewright.workflow.parsing import parse_names
+    from placewright.workflow.problems import ProblemRequest, build_problem
+    from placewright.workflow.running import loaded_model
+
+    rows = []
+    for name in parse_names(models):
+        problem = build_problem(
+            ProblemRequest.of_texts(name, devices=device_names, runtime=runtime)
+        )
+        rows += run_accuracy_benchmark(
+            name,
+            problem,
+            loaded_model(problem, runtime),
+            placements,
+            seed=seed,
+            results_path=results,
+            on_row=lambda row: print_note(f"{row.model} {row.origin}: {row.error:.1%}"),
+        )
+    found = summaries(rows)
+    if as_json:
+        print_json({"rows": [asdict(row) for row in rows], "summary": [asdict(s) for s in found]})
+        return
+    table = [
+        [s.model, s.kind, str(s.placements), f"{s.median:.1%}", f"{s.p95:.1%}", f"{s.tau:.2f}"]
+        for s in found
+    ]
+    columns = ["model", "placements", "number", "median error", "95th percentile", "Kendall tau"]
+    print_table("Predicted against measured", columns, table)

@@ -48,12 +48,18 @@ def read_json_object(path: Path | str) -> dict[str, Any]:
 def write_text(path: Path | str, text: str) -> None:
     """Write a file whole or not at all: an earlier file stays intact when anything fails.
 
+    A link is followed; what is no regular file (a device, a pipe) is written to directly.
+
     Raises:
         InputError: the folder is missing, not writable, or the disk is full.
     """
-    target = Path(path)
     temporary: str | None = None
     try:
+        target = Path(path).resolve()
+        if target.exists() and not target.is_file():
+            with target.open("w", encoding="utf-8") as stream:
+                stream.write(text)
+            return
         handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
         with os.fdopen(handle, "w", encoding="utf-8") as stream:
             stream.write(text)

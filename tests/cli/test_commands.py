@@ -1,0 +1,175 @@
+"""The command line from end to end, in a process of its own, on problems that need no hardware."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WORKLOAD = {
+    "maxSizePerFPGA": 100.0,
+    "maxFPGAs": 2,
+    "maxCPUs": 1,
+    "nodes": [
+        {
+            "id": node,
+            "name": f"n{node}",
+            "supportedOnFpga": 1,
+            "cpuLatency": 40.0,
+            "fpgaLatency": 4.0,
+            "isBackwardNode": 0,
+            "colorClass": node,
+            "size": 40.0,
+        }
+        for node in (1, 2, 3)
+    ],
+    "edges": [
+        {"sourceId": 1, "destId": 2, "cost": 1.0, "size": 1.0},
+        {"sourceId": 2, "destId": 3, "cost": 1.0, "size": 1.0},
+    ],
+}
+
+
+def placewright(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "from placewright.cli import main; main()"]
+    words = [str(argument) for argument in arguments]
+    return subprocess.run([*command, *words], capture_output=True, text=True, cwd=cwd, check=False)
+
+
+@pytest.fixture
+def workload(tmp_path: Path) -> Path:
+    path = tmp_path / "chain.json"
+    path.write_text(json.dumps(WORKLOAD))
+    return path
+
+
+def the_line(result: subprocess.CompletedProcess[str], code: int) -> str:
+    """The one line of an error, after checking that it is one and no traceback."""
+    assert result.returncode == code, result.stderr
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1, result.stderr
+    assert "Traceback" not in result.stderr
+    return result.stderr
+
+
+def placed(workload: Path, *extra: object) -> dict[str, Any]:
+    result = placewright(
+        "place", workload, "--objective", "throughput", "--json", "-o", "plan.json", *extra,
+        cwd=workload.parent,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    document: dict[str, Any] = json.loads(result.stdout)
+    return document
+
+
+def test_place_finds_the_best_split_of_a_chain(workload: Path) -> None:
+    """Three ops of 4 ms and 40 bytes on two accelerators of 100 bytes: 8 + 1 against 4 + 1."""
+    document = placed(workload)
+    assert document["predicted"]["value"] == pytest.approx(9.0)
+    assert document["unit"] == "ms"
+    assert 0 < document["predicted"]["lower_bound"] <= 9.0
+    written = json.loads((workload.parent / "plan.json").read_text())
+    assert written["placement"] == document["placement"]
+    assert (workload.parent / "plan.problem.json").is_file()
+
+
+def test_place_then_simulate_with_a_change(workload: Path) -> None:
+    result = placewright(
+        "place", workload, "--execution-model", "event", "--placer", "single", "-o", "p.json",
+        "--memory", "acc:0=1kB", "--memory", "acc:1=1kB", cwd=workload.parent,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    told = placewright("simulate", "p.json", "--set", "2=acc:1", "--json", cwd=workload.parent)
+    document = json.loads(told.stdout)
+    assert {unit["device"] for unit in document["units"]} == {"acc:0", "acc:1"}
+    assert document["value"] == pytest.approx(12.0 + 4.0)  # two tensors, two hops of 1 ms each
+    wrong = placewright("simulate", "p.json", "--set", "9=acc:1", cwd=workload.parent)
+    assert "no op '9'" in the_line(wrong, 2)
+
+
+def test_compare_prints_one_json_document(workload: Path) -> None:
+    result = placewright(
+        "compare", workload, "--placers", "single,random,dpl", "--seeds", 2, "--evaluations", 50,
+        "--objective", "throughput", "--json", cwd=workload.parent,
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    rows = {row["placer"]: row for row in json.loads(result.stdout)["rows"]}
+    assert rows["dpl"]["median"] == pytest.approx(9.0)
+
+
+def test_graph_and_placers(workload: Path) -> None:
+    summary = json.loads(placewright("graph", workload, "--json", cwd=workload.parent).stdout)
+    assert (summary["ops"], summary["edges"]) == (3, 2)
+    names = json.loads(placewright("placers", "--json", cwd=workload.parent).stdout)
+    assert {"heft", "auto", "ideal-dp", "post"} <= {row["name"] for row in names}
+    assert all(row["summary"] for row in names)
+
+
+def test_memory_that_is_too_small_is_the_answer_no(workload: Path) -> None:
+    result = placewright(
+        "place", workload, "--objective", "throughput", "--pin", "1=acc:0", "--memory", "acc:0=10B",
+        cwd=workload.parent,
+    )  # fmt: skip
+    assert "acc:0" in the_line(result, 1)
+    assert not (workload.parent / "plan.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["place", "missing.onnx"], "'missing.onnx' does not exist"),
+        (["place", "text.onnx"], "text.onnx"),
+        (["place", "cycle.json"], "cycle"),
+        (["place", "zoo:alexnet"], "unknown zoo model 'alexnet'"),
+        (["place", "chain.json", "--budget", "banana"], "got 'banana'"),
+        (["place", "chain.json", "--placer", "best"], "unknown placer 'best'"),
+        (["place", "chain.json", "--set-placer", "x=1"], "no setting 'x'"),
+        (["place", "chain.json", "--pin", "1=tpu"], "unknown device 'tpu'"),
+        (["place", "chain.json", "--pin", "nothing"], "--pin expects OP=DEVICE"),
+        (["place", "chain.json", "--memory", "acc:0=lots"], "got 'lots'"),
+        (["place", "chain.json", "--objective", "speed"], "unknown objective 'speed'"),
+        (["place", "chain.json", "--devices", "cpu"], "carries its own devices"),
+        (["place", "chain.json", "--evaluations", "0"], "evaluations >= 1"),
+        (["place", "chain.json", "--seed", "x"], "--seed"),
+        (["place", "chain.json", "-o", "none/plan.json"], "folder 'none'"),
+        (["place", "negative.json"], "graph"),
+        (["run", "chain.json"], "has format None"),
+        (["simulate", "missing.json"], "does not exist"),
+        (["bench", "tarnawski"], "--data"),
+        (["nonsense"], "nonsense"),
+    ],
+)
+def test_wrong_input_is_one_line(workload: Path, arguments: list[str], message: str) -> None:
+    folder = workload.parent
+    (folder / "plan.json").write_text("an earlier plan")
+    (folder / "text.onnx").write_text("this is no model")
+    (folder / "negative.json").write_text('{"format": "graph"}')
+    cyclic = dict(WORKLOAD, edges=[*WORKLOAD["edges"], {"sourceId": 3, "destId": 1, "cost": 1.0}])  # type: ignore[misc]
+    (folder / "cycle.json").write_text(json.dumps(cyclic))
+    line = the_line(placewright(*arguments, cwd=folder), 2)
+    assert message in line
+    assert (folder / "plan.json").read_text() == "an earlier plan"
+
+
+def test_a_cluster_with_a_negative_bandwidth(workload: Path) -> None:
+    (workload.parent / "c.yaml").write_text(
+        "format: placewright.cluster/1\ndevices: [{name: cpu:0}, {name: cpu:1}]\n"
+        "links: [{from: cpu:0, to: cpu:1, bandwidth: -1GB/s}]\n"
+    )
+    result = placewright("profile", "zoo:resnet50/tiny", "--cluster", "c.yaml", cwd=workload.parent)
+    assert "bandwidth" in the_line(result, 2)
+
+
+def test_a_full_disk_leaves_the_earlier_plan(workload: Path) -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("this system has no /dev/full")
+    plan = workload.parent / "plan.json"
+    plan.symlink_to("/dev/full")
+    result = placewright(
+        "place", workload, "--objective", "throughput", "-o", plan, cwd=workload.parent
+    )
+    assert "No space left on device" in the_line(result, 2)
