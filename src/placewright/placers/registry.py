@@ -42,6 +42,7 @@ REGISTRY: dict[str, str] = {
     "round-robin": "round_robin:RoundRobin",
     "seq2seq": "learned.seq2seq:Seq2Seq",
     "single": "single:Single",
+    "zero-shot": "learned.zero_shot:ZeroShot",
 }
 
 

@@ -261,5 +261,5 @@ def ppo_objective(
 
 def kl_divergence(log_old: FloatArray, log_new: FloatArray) -> float:
     """KL(old || new), summed over groups."""
-    old = np.exp(log_old)
-    return float((old * np.where(old > 0, log_old - log_new, 0.0)).sum())
+    possible = np.isfinite(log_old)
+    return float((np.exp(log_old[possible]) * (log_old[possible] - log_new[possible])).sum())

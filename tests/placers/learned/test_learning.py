@@ -1,0 +1,189 @@
+"""Each learner learns: a separable toy, a two-cluster toy, and the gradients behind them."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import toys
+
+from placewright.core.arrays import frozen_floats
+from placewright.core.solution import Budget
+from placewright.placers.cem import Cem
+from placewright.placers.learned.grouper_placer import GrouperPlacer
+from placewright.placers.learned.hierarchical import Hierarchical
+from placewright.placers.learned.hsdag import Hsdag
+from placewright.placers.learned.placeto import Placeto
+from placewright.placers.learned.post import Post, log_softmax, ppo_objective
+from placewright.placers.learned.seq2seq import Seq2Seq
+from placewright.placers.registry import Placer
+from placewright.simulation.evaluator import Evaluator
+
+FAST_PLACETO = Placeto(
+    learning_rate=0.01, last_learning_rate=0.001, entropy_weight=0.1, rounds=2, initial="zero"
+)
+
+# placer, ops of the toy, evaluations, and every how many evaluations a placement is complete
+SEPARABLE = [
+    (Cem(), 7, 1_000, 1),
+    (Post(), 7, 1_500, 1),
+    (Seq2Seq(), 7, 2_000, 1),
+    (GrouperPlacer(), 4, 4_000, 1),
+    (Hierarchical(hidden=64, learning_rate=0.002), 4, 4_000, 1),
+    (FAST_PLACETO, 7, 3_000, 8),
+    (Hsdag(), 7, 2_000, 1),
+]
+TWO_CLUSTERS = [
+    (Cem(), 4, 1_000),
+    (Post(), 4, 1_000),
+    (Seq2Seq(), 4, 1_000),
+    (Hsdag(), 4, 300),
+    (FAST_PLACETO, 2, 500),
+    (GrouperPlacer(), 1, 500),
+    (Hierarchical(hidden=64), 1, 500),
+]
+
+
+def name_of(value: object) -> str:
+    return getattr(value, "name", str(value))
+
+
+@pytest.mark.parametrize(("placer", "n_ops", "evaluations", "every"), SEPARABLE, ids=name_of)
+def test_the_optimal_action_becomes_likely(
+    placer: Placer, n_ops: int, evaluations: int, every: int
+) -> None:
+    """Timed by the sum of costs, every op's best device ends above probability 0.95."""
+    problem = toys.separable_problem(n_ops)
+    recorder = toys.Recorder(problem)
+    toys.run(placer, problem, evaluations, measure=recorder)
+    share = toys.optimal_share(recorder, toys.best_devices(n_ops), 100 // every, every)
+    assert share > 0.95
+
+
+@pytest.mark.parametrize(("placer", "size", "evaluations"), TWO_CLUSTERS, ids=name_of)
+def test_the_optimum_of_two_clusters_is_found_from_five_seeds(
+    placer: Placer, size: int, evaluations: int
+) -> None:
+    problem = toys.two_cluster_problem(size)
+    best = Evaluator(problem).evaluate(toys.two_cluster_optimum(problem))
+    values = [toys.run(placer, problem, evaluations, seed).best_value for seed in range(5)]
+    assert values == pytest.approx([best] * 5)
+
+
+def test_post_skips_the_ppo_step_where_a_cross_entropy_step_falls() -> None:
+    post = Post(ppo_every=10, ce_every=50)
+    steps = {n: post.step_after(n) for n in range(1, 101)}
+    assert [n for n, step in steps.items() if step == "ce"] == [50, 100]
+    assert [n for n, step in steps.items() if step == "ppo"] == [10, 20, 30, 40, 60, 70, 80, 90]
+    only_ppo = dataclasses.replace(post, ablation="ppo_only")
+    assert only_ppo.step_after(50) == "ppo"
+    assert dataclasses.replace(post, ablation="ce_only").step_after(10) == ""
+
+
+def test_gradient_of_the_ppo_objective_is_that_of_finite_differences() -> None:
+    rng = np.random.default_rng(0)
+    allowed = np.ones((4, 3), dtype=np.bool_)
+    allowed[2, 1] = False
+    u, old = rng.normal(size=(4, 3)), log_softmax(rng.normal(size=(4, 3)), allowed)
+    samples = np.array([[0, 1, 2, 0], [2, 2, 0, 1], [1, 0, 0, 2]])
+    advantage = np.array([0.7, -1.2, 0.3])
+    _, gradient = ppo_objective(u, old, allowed, samples, advantage, 0.8)
+    for entry in zip(*np.nonzero(allowed), strict=True):
+        step = np.zeros_like(u)
+        step[entry] = 1e-6
+        up, _ = ppo_objective(u + step, old, allowed, samples, advantage, 0.8)
+        down, _ = ppo_objective(u - step, old, allowed, samples, advantage, 0.8)
+        assert gradient[entry] == pytest.approx((up - down) / 2e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize("variant", ["corrected", "released"])
+def test_gradient_of_hsdags_loss_is_that_of_finite_differences(variant: str) -> None:
+    import torch
+
+    from placewright.placers.learned.features import kind_vocabulary
+    from placewright.placers.learned.hsdag_learner import (
+        HsdagGraph,
+        make_policy,
+        policy_loss,
+        run_episode,
+    )
+
+    problem = toys.two_cluster_problem(2)
+    settings = Hsdag(variant=variant, hidden=8, steps=1, dropout=0.0)
+    graph = HsdagGraph.of(problem, settings, kind_vocabulary(problem))
+    graph.data.x = graph.data.x.double()
+    torch.manual_seed(1)
+    torch.set_default_dtype(torch.float64)
+    try:
+        policy = make_policy(settings, graph.data.x.shape[1], 2).double()
+
+        def loss() -> torch.Tensor:
+            generator = torch.Generator().manual_seed(3)
+            episode = run_episode(policy, graph, settings, generator)
+            return policy_loss(episode.log_probabilities, np.array([0.7]))
+
+        loss().backward()  # type: ignore[no-untyped-call]
+        weight = policy.classifier[0].weight
+        assert weight.grad is not None
+        for entry in [(0, 0), (3, 4), (7, 2)]:
+            with torch.no_grad():
+                weight[entry] += 1e-6
+                up = loss().item()
+                weight[entry] -= 2e-6
+                down = loss().item()
+                weight[entry] += 1e-6
+            assert weight.grad[entry].item() == pytest.approx((up - down) / 2e-6, abs=1e-5)
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_hsdag_finds_more_than_one_group_in_a_connected_graph() -> None:
+    from placewright.placers.learned.hsdag_network import dominant_clusters
+
+    edges = np.array([[0, 1, 2, 3, 4], [1, 2, 3, 4, 5]])
+    score = np.array([0.9, 0.1, 0.8, 0.2, 0.7])  # each node's best edge joins it to its pair
+    assert dominant_clusters(edges, score, 6).tolist() == [0, 0, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize(
+    "placer",
+    [Cem(), Post(), Seq2Seq(), GrouperPlacer(), Hierarchical(hidden=64), Placeto(), Hsdag()],
+    ids=name_of,
+)
+def test_a_placement_that_does_not_fit_never_becomes_the_incumbent(placer: Placer) -> None:
+    """Two devices that hold two thirds of the tensors each: everything on one does not fit."""
+    problem = toys.two_cluster_problem(2)
+    tight = dataclasses.replace(problem, cluster=toys.cluster_of(2, memory_bytes=1.2e9))
+    simulator = Evaluator(tight).simulator
+    evaluator = toys.run(placer, tight, 300)
+    assert evaluator.evaluations <= 300
+    if evaluator.best is not None:
+        assert simulator.violation(evaluator.best) is None
+        assert np.isfinite(evaluator.best_value)
+
+
+@pytest.mark.parametrize("placer", [Post(), Seq2Seq(), Hsdag(), Placeto()], ids=name_of)
+def test_same_seed_same_run_on_any_number_of_threads(placer: Placer) -> None:
+    import torch
+
+    problem = toys.two_cluster_problem()
+    before = torch.get_num_threads()
+    runs = []
+    for threads in (1, 2):
+        torch.set_num_threads(threads)
+        runs.append([(p.evaluations, p.value) for p in toys.run(placer, problem, 200, 7).history])
+        assert torch.get_num_threads() == threads
+    torch.set_num_threads(before)
+    assert runs[0] == runs[1]
+
+
+def test_forbidden_devices_are_never_chosen() -> None:
+    problem = toys.separable_problem(4)
+    seconds = np.array(problem.costs.seconds)
+    seconds[1, 1] = np.inf
+    costs = dataclasses.replace(problem.costs, seconds=frozen_floats(seconds))
+    evaluator = Evaluator(dataclasses.replace(problem, costs=costs), Budget(evaluations=100))
+    Post().place(evaluator.problem, evaluator, np.random.default_rng(0))
+    assert evaluator.best is not None
+    assert evaluator.best.device_of[1] == 0
