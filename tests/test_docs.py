@@ -1,0 +1,39 @@
+"""The documents name commands, options, files and placers that exist."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+from placewright.files.plan_file import PlanDocument
+from placewright.placers.registry import placer_names
+
+ROOT = Path(__file__).parents[1]
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+COMMANDS = ["devices", "graph", "profile", "place", "simulate", "run", "compare", "placers", "train", "bench"]
+
+
+def test_commands_in_documents_exist() -> None:
+    for path in DOCUMENTS:
+        for command in re.findall(r"^(?:\$ )?placewright ([a-z-]+)", path.read_text(), re.M):
+            assert command in COMMANDS, f"{path.name} names 'placewright {command}'"
+
+
+def test_links_between_documents_lead_somewhere() -> None:
+    for path in DOCUMENTS:
+        for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
+            assert (path.parent / target).exists(), f"{path.name} links to {target}"
+
+
+def test_placers_in_commands_exist() -> None:
+    for path in DOCUMENTS:
+        for names in re.findall(r"--placers? ([a-z0-9,-]+)", path.read_text()):
+            for name in names.split(","):
+                assert name in placer_names(), f"{path.name} names placer '{name}'"
+
+
+def test_the_published_schema_is_the_one_that_is_checked() -> None:
+    written = json.loads((ROOT / "docs" / "plan.schema.json").read_text())
+    made = json.loads(json.dumps(PlanDocument.model_json_schema(by_alias=True)))
+    assert {**written, "title": ""} == {**made, "title": ""}
