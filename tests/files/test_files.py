@@ -190,7 +190,7 @@ def test_a_failed_write_leaves_the_earlier_file(
 def test_what_is_no_json_object_is_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "x.json"
     path.write_bytes(content)
-    with pytest.raises(FileFormatError, match="x.json"):
+    with pytest.raises(FileFormatError, match=r"x\.json"):
         text.read_json_object(path)
 
 

@@ -126,9 +126,9 @@ def max_load(problem: Problem, device_of: list[int]) -> float:
     if any(r > d.memory_bytes for r, d in zip(resident, cluster.devices, strict=True)):
         return math.inf
     for one, other in itertools.combinations(range(graph.n_ops), 2):
-        if graph.op_colocation[one] == graph.op_colocation[other] >= 0:
-            if device_of[one] != device_of[other]:
-                return math.inf
+        together = graph.op_colocation[one] == graph.op_colocation[other] >= 0
+        if together and device_of[one] != device_of[other]:
+            return math.inf
     assert problem.transfer_seconds is not None
     for tensor in range(graph.n_tensors):
         producer = int(graph.tensor_producers[tensor])
