@@ -106,7 +106,7 @@ def random_layered_graph(rng: np.random.Generator) -> ComputationGraph:
     for layer in range(depth):
         now = []
         for branch in range(int(rng.integers(1, width + 1))):
-            count = int(min(len(before), rng.integers(1, 4)))
+            count = min(len(before), int(rng.integers(1, 4)))
             inputs = [before[i] for i in rng.choice(len(before), count, replace=False)]
             if rng.random() < 0.1:
                 inputs.append(older[int(rng.integers(len(older)))])

@@ -107,7 +107,7 @@ def decode(
     state = ListState(problem, k)
     order = problem.order
     shape = (len(order), k, problem.problem.n_devices)
-    kept, masks = np.empty((*shape, PAIR_FEATURES), np.float32), np.empty(shape, np.bool_)
+    kept, masks = np.empty((*shape, PAIR_FEATURES)), np.empty(shape, np.bool_)
     for step, unit in enumerate(order.tolist()):
         pairs, finish = state.features(unit)
         wide = np.broadcast_to(embedding[unit], (*pairs.shape[:-1], embedding.shape[1]))
@@ -127,20 +127,23 @@ def decode(
 def candidate_placements(
     settings: ZeroShot, problem: Problem, rng: np.random.Generator
 ) -> Iterator[IntArray]:
-    """Greedy first, then one device of each kind of cost column, then samples."""
+    """Greedy, earliest finish, one device of each kind of cost column, then samples."""
     listed = ListProblem(problem)
     with torch_scope(rng):
         policy = load_policy(settings.policy)
         temperatures = np.full(settings.candidates, settings.temperature)
         temperatures[0] = 0.0
         placements = decode(policy, listed, temperatures, rng).placements
-    candidates = [placements[0], *homogeneous_placements(problem), *placements[1:]]
+        untrained = ZeroShotPolicy(policy.hidden)  # takes the earliest finish
+        earliest = decode(untrained, listed, np.zeros(1), rng).placements
+    homogeneous = homogeneous_placements(problem)
+    candidates = [placements[0], *earliest, *homogeneous, *placements[1:]]
     yield from candidates[: settings.candidates]
 
 
 def homogeneous_placements(problem: Problem) -> list[IntArray]:
     """All units on one device, where it may run them all; one device of each cost column."""
-    allowed = problem.allowed_by_class.all(axis=0)
+    allowed = np.asarray(problem.allowed_by_class.all(axis=0))
     _, first = np.unique(problem.costs.seconds, axis=1, return_index=True)
     totals = problem.costs.seconds.sum(axis=0)
     kinds = [device for device in np.sort(first).tolist() if allowed[device]]

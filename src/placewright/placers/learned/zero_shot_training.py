@@ -42,7 +42,7 @@ class ZeroShotTrainee:
         times = relative_times(values, reference_value(problem.problem))
         advantage = (times.mean() - times) / (times.std() + 1e-3 * times.mean())
         embedding = self.policy.embed(*graph_inputs(problem))[torch.tensor(decoded.order)]
-        pairs = torch.tensor(decoded.pairs)  # (steps, k, D, features)
+        pairs = torch.tensor(decoded.pairs).float()  # (steps, k, D, features)
         wide = embedding.unsqueeze(1).expand(-1, pairs.shape[1], -1)  # (steps, k, hidden)
         scores = self.policy.scores(wide, pairs)
         log_p = masked_log_softmax(scores, torch.tensor(decoded.allowed))
