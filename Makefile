@@ -19,6 +19,7 @@ $(STAMP): requirements.lock pyproject.toml
 	@touch $(STAMP)
 
 demo: setup  ## place Inception-V3 on this machine's cores, run it, print the table
+	@mkdir -p build
 	$(BIN)/placewright place zoo:inception_v3 --devices cores --budget 30s -o build/demo.json
 
 test: setup  ## all fast tests

@@ -156,6 +156,7 @@ def test_a_plan_whose_problem_changed_is_refused(tmp_path: Path) -> None:
         (lambda d: d["placement"].update(join="tpu"), "unknown device 'tpu'"),
         (lambda d: d["order"].pop(), "order names 2 of 3"),
         (lambda d: d.update(objective="speed"), "objective"),
+        (lambda d: d["cluster"]["devices"][0].update(streams=2), "other devices or links"),
         (lambda d: d.pop("predicted"), "predicted"),
         (lambda d: d.update(format="placewright.plan/2"), "has format"),
     ],

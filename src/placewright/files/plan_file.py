@@ -16,7 +16,7 @@ from placewright.core.plan import Measurement, PlacerRecord, Plan
 from placewright.core.problem import ExecutionModel, Objective, Problem
 from placewright.core.solution import HistoryPoint, Status
 from placewright.errors import FileFormatError, StalePlanError
-from placewright.files.cluster_file import ClusterDocument, cluster_data
+from placewright.files.cluster_file import ClusterDocument, cluster_data, cluster_of
 from placewright.files.problem_file import problem_text, read_problem, text_sha256
 from placewright.files.schema import Strict, validated
 from placewright.files.text import read_json_object, read_text, write_text
@@ -139,6 +139,10 @@ def read_plan(path: Path | str) -> Plan:
             f"{found[:12]}, the plan expects {document.problem.sha256[:12]}; place again"
         )
     problem = read_problem(problem_file)
+    if cluster_data(cluster_of(document.cluster)) != cluster_data(problem.cluster):
+        raise StalePlanError(
+            f"plan '{path}' names other devices or links than its problem; place again"
+        )
     device_of = _devices_of_units(document, problem, path)
     order = None if document.order is None else _order_of_units(document.order, problem, path)
     predicted, placer = document.predicted, document.placer

@@ -13,7 +13,7 @@ import numpy as np
 from placewright.core.placement import Placement
 from placewright.core.plan import Measurement, Plan
 from placewright.core.problem import Problem
-from placewright.errors import InputError, MismatchError
+from placewright.errors import InputError, MismatchError, StalePlanError
 from placewright.files.quantities import format_duration
 from placewright.placers.registry import make_placer
 from placewright.profiling.hardware import (
@@ -121,6 +121,23 @@ def loaded_model(problem: Problem, runtime: str | None) -> LoadedModel:
     return chosen.load(runnable_source(problem.source), problem.graph)
 
 
+def check_devices(problem: Problem, runtime: str | None) -> None:
+    """Refuse to execute on other hardware than the costs were measured on.
+
+    Raises:
+        UnknownNameError: a device is not there.
+        StalePlanError: a device is another one now; the message says what it was and is.
+    """
+    chosen = make_runtime(runtime or DEFAULT_RUNTIME)
+    for device in problem.cluster.devices:
+        found = chosen.completed(device).fingerprint
+        if found != device.fingerprint:
+            raise StalePlanError(
+                f"device '{device.name}' has changed: the plan was measured on "
+                f"'{device.fingerprint}', here it is '{found}'; place again"
+            )
+
+
 def measure_of(
     problem: Problem, runtime: str | None, evaluator: str
 ) -> Callable[[Placement], float] | None:
@@ -202,6 +219,7 @@ def execute(
     if runs < 1:
         raise InputError(f"--runs must be >= 1, got {runs}")
     problem = plan.problem
+    check_devices(problem, plan.runtime)
     model = loaded_model(problem, plan.runtime)
     report(0.1, "comparing outputs")
     comparison = compare_outputs(problem, plan.placement, model, boundaries=boundaries)
