@@ -19,9 +19,12 @@ def register(app: typer.Typer) -> None:
 def train(
     placer: Annotated[str, typer.Option("--placer", help="A placer that needs training.")],
     graphs: Annotated[
-        list[str], typer.Option("--graphs", help="A problem file or model; repeatable.")
+        list[str], typer.Option("--graphs", help="Problem files or models; repeatable.")
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Policy file to write.")],
+    more_graphs: Annotated[
+        list[str] | None, typer.Argument(metavar="[GRAPH]...", help="Further ones.")
+    ] = None,
     episodes: Annotated[int, typer.Option(help="Episodes in all.")] = 1000,
     settings: opt.PlacerSettings = None,
     device_names: opt.Devices = None,
@@ -42,7 +45,7 @@ def train(
     with progress("train", hidden=quiet or as_json) as report:
         requests = [
             ProblemRequest.of_texts(name, devices=device_names, cluster=cluster, runtime=runtime)
-            for name in graphs
+            for name in [*graphs, *(more_graphs or [])]
         ]
         problems = [build_problem(request, report) for request in requests]
         written = train_policy(

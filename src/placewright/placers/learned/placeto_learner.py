@@ -98,10 +98,16 @@ class PlacetoGraph:
 
 
 def start_seconds(space: ActionSpace, evaluator: Evaluator, device_of: IntArray) -> FloatArray:
-    """When each group's first unit starts: simulated, or by longest path outside `event`."""
+    """When each group's first unit starts: simulated, or by longest path.
+
+    The longest path stands in outside `event`, and where the placement breaks a constraint and so
+    has no timeline.
+    """
     problem = space.problem
-    if problem.execution_model == "event":
-        begin = evaluator.simulator.timeline(Placement.of(device_of)).start
+    placement = Placement.of(device_of)
+    is_simulated = problem.execution_model == "event"
+    if is_simulated and evaluator.simulator.violation(placement) is None:
+        begin = evaluator.simulator.timeline(placement).start
     else:
         seconds = problem.costs.seconds[np.arange(problem.n_units), device_of]
         graph = problem.unit_graph
