@@ -1,0 +1,187 @@
+"""Cases whose times and bytes were worked out by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from placewright.core.arrays import frozen_floats
+from placewright.core.builder import GraphBuilder
+from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.costs import CostTable
+from placewright.core.graph import BACKWARD, ComputationGraph
+from placewright.core.placement import Placement
+from placewright.core.problem import Problem
+from placewright.simulation.model import Simulator
+from placewright.simulation.segments import segments_of
+
+MICRO = 1e-6
+
+
+def graph_of(n_ops: int, edges: list[tuple[int, list[int]]], size: float = 4.0) -> ComputationGraph:
+    """Ops in order; each entry of `edges` is a producer of one tensor and its readers."""
+    builder = GraphBuilder()
+    made: list[tuple[int, list[int]]] = []
+    for op in range(n_ops):
+        reads = [tensor for tensor, readers in made if op in readers]
+        builder.add_op(f"op{op}", "Op", inputs=reads)
+        for _, readers in [edge for edge in edges if edge[0] == op]:
+            made.append((builder.add_tensor(op, size), readers))
+    return builder.build()
+
+
+def problem_of(
+    graph: ComputationGraph, seconds: list[list[float]], links: list[Link], **device: float
+) -> Problem:
+    names = [f"d{index}" for index in range(len(seconds[0]))]
+    devices = tuple(replace(Device(name), **device) for name in names)  # type: ignore[arg-type]
+    costs = CostTable(frozen_floats(np.array(seconds)))
+    return Problem.of_ops(graph, Cluster(devices, tuple(links)), costs)
+
+
+def test_a_chain_pays_latency_and_bytes_over_bandwidth() -> None:
+    graph = graph_of(2, [(0, [1])])
+    problem = problem_of(graph, [[1, 9], [9, 2]], [Link("d0", "d1", 0.5, 2.0)])
+    timeline = Simulator(problem).timeline(Placement.of([0, 1]))
+    # 0..1 op0; 0.5 + 4 / 2 = 2.5 s of transfer; 2 s of op1
+    assert timeline.start.tolist() == [0.0, 3.5]
+    assert timeline.value == 5.5
+    assert timeline.memory_peaks.tolist() == [4.0, 4.0]
+    assert [(step.what, step.start, step.end) for step in timeline.critical_path] == [
+        ("op0", 0.0, 1.0),
+        ("transfer of op0", 1.0, 3.5),
+        ("op1", 3.5, 5.5),
+    ]
+    assert timeline.waits == ("none", "input op0")
+
+
+def test_a_fork_sends_one_tensor_once_per_device() -> None:
+    graph = graph_of(3, [(0, [1, 2])])
+    links = [Link("d0", "d1", 1.0, 4.0), Link("d0", "d2", 2.0, 4.0)]
+    problem = problem_of(graph, [[1.0] * 3] * 3, links)
+    simulator = Simulator(problem)
+    apart, together = Placement.of([0, 1, 2]), Placement.of([0, 1, 1])
+    assert simulator.value(apart) == 1 + (2 + 1) + 1
+    assert simulator.value(together) == 1 + (1 + 1) + 1 + 1
+    assert len(simulator.timeline(together).transfers) == 1
+
+
+def test_a_shared_channel_is_first_come_first_served() -> None:
+    graph = graph_of(3, [(0, [1]), (0, [2])])
+    links = [Link("d0", "d1", 0.0, 2.0, "bus"), Link("d0", "d2", 0.0, 1.0, "bus")]
+    problem = problem_of(graph, [[1.0] * 3] * 3, links)
+    timeline = Simulator(problem).timeline(Placement.of([0, 1, 2]))
+    assert timeline.start.tolist() == [0.0, 3.0, 7.0]
+    assert timeline.value == 8.0
+
+
+def test_without_a_link_a_tensor_goes_through_the_host() -> None:
+    graph = graph_of(2, [(0, [1])])
+    links = [Link("d0", "host", 0.25, 4.0), Link("host", "d1", 0.5, 4.0)]
+    problem = problem_of(graph, [[1.0] * 2] * 2, links)
+    simulator = Simulator(problem)
+    assert simulator.value(Placement.of([0, 1])) == 1 + 1.25 + 1.5 + 1
+    assert simulator.value(Placement.of([1, 0])) == np.inf
+    violation = simulator.violation(Placement.of([1, 0]))
+    assert violation is not None
+    assert "op0" in violation.message
+
+
+def test_memory_is_weights_and_live_tensors() -> None:
+    builder = GraphBuilder()
+    shared = builder.add_weight(10.0)
+    builder.add_op("a", "Op", weights=[shared])
+    first = builder.add_tensor(0, 3.0)
+    builder.add_op("b", "Op", inputs=[first], weights=[shared])
+    second = builder.add_tensor(1, 5.0)
+    builder.add_op("c", "Op", inputs=[second])
+    builder.add_tensor(2, 1.0)
+    problem = problem_of(builder.build(), [[1.0]] * 3, [], memory_bytes=18.0)
+    placement = Placement.of([0, 0, 0])
+    # while b runs: the weight once, a's and b's tensors; a's is gone when c begins
+    assert Simulator(problem).memory_peaks(placement).tolist() == [18.0]
+    assert Simulator(problem).value(placement) == 3.0
+    tight = problem_of(builder.build(), [[1.0]] * 3, [], memory_bytes=17.0)
+    violation = Simulator(tight).violation(placement)
+    assert violation is not None
+    assert "d0" in violation.message
+    assert Simulator(tight).value(placement) == np.inf
+
+
+def test_segments_pay_dispatch_and_cuts_once() -> None:
+    graph = graph_of(3, [(0, [1]), (1, [2])])
+    links = [Link("d0", "d1"), Link("d1", "d0")]
+    rates = {"dispatch_seconds": 0.5, "cut_seconds": 0.25, "cut_seconds_per_byte": 0.125}
+    problem = problem_of(graph, [[1.0, 1.0]] * 3, links, **rates)
+    simulator = Simulator(problem)
+    whole, split = Placement.of([0, 0, 0]), Placement.of([0, 1, 0])
+    assert simulator.value(whole) == 3.5
+    assert simulator.value(split) == 3 * 1.5 + 2 * (0.25 + 4 * 0.125)
+    parts = segments_of(problem, split, np.array([0, 1, 2]))
+    assert [(part.device, part.units) for part in parts] == [(0, (0,)), (1, (1,)), (0, (2,))]
+    assert [part.inputs for part in parts] == [(), (0,), (1,)]
+    assert [part.outputs for part in parts] == [(0,), (1,), ()]
+
+
+def test_the_highest_rank_goes_first_and_an_order_overrides() -> None:
+    graph = graph_of(3, [(1, [2])])
+    problem = problem_of(graph, [[4.0, 9.0], [2.0, 9.0], [9.0, 8.0]], [Link("d0", "d1")])
+    simulator = Simulator(problem)
+    assert simulator.value(Placement.of([0, 0, 1])) == 10.0
+    assert simulator.value(Placement.of([0, 0, 1], [0, 1, 2])) == 14.0
+
+
+def test_placeto_adds_overheads_and_shares_one_bus_per_source() -> None:
+    graph = graph_of(3, [(0, [1]), (0, [2])], size=7600.0)
+    problem = replace(
+        problem_of(graph, [[10 * MICRO] * 3] * 3, []),
+        execution_model="placeto",
+    )
+    simulator = Simulator(problem)
+    # 10 + 5.7, then two transfers of 1 + 25 on the bus of d0, then 10 + 5.7
+    assert simulator.value(Placement.of([0, 1, 2])) == pytest.approx(83.4 * MICRO, abs=1e-12)
+    assert simulator.value(Placement.of([0, 0, 0])) == pytest.approx(47.1 * MICRO, abs=1e-12)
+    assert simulator.memory_peaks(Placement.of([0, 1, 2])).tolist() == [15200.0, 0.0, 0.0]
+
+
+def test_placeto_sends_one_tensor_once_and_free_ops_cost_nothing() -> None:
+    graph = graph_of(3, [(0, [1, 2])], size=7600.0)
+    seconds = [[0.0] * 3, [10 * MICRO] * 3, [10 * MICRO] * 3]
+    problem = replace(problem_of(graph, seconds, []), execution_model="placeto")
+    value = Simulator(problem).value(Placement.of([0, 1, 2]))
+    assert value == pytest.approx((26 + 15.7) * MICRO, abs=1e-12)
+
+
+def test_max_load_charges_each_tensor_once_per_device() -> None:
+    graph = graph_of(4, [(0, [1, 2, 3])])
+    links = [Link(f"d{a}", f"d{b}", 0.0, 4.0) for a in range(3) for b in range(3) if a != b]
+    base = problem_of(graph, [[1.0] * 3] * 4, links)
+    problem = replace(base, objective="throughput", execution_model="max-load")
+    # d0: 1 + one send; d1: two ops + one receive; d2: one op + one receive
+    placement = Placement.of([0, 1, 1, 2])
+    simulator = Simulator(problem)
+    assert simulator.loads(placement.device_of)[0, :3].tolist() == [2.0, 3.0, 2.0]
+    assert simulator.value(placement) == 3.0
+    cluster = problem.cluster
+    overlapping = tuple(replace(device, overlaps_transfers=True) for device in cluster.devices)
+    overlap = replace(problem, cluster=replace(cluster, devices=overlapping))
+    assert Simulator(overlap).value(placement) == 2.0
+
+
+def test_max_load_of_split_phases_and_samples_in_flight() -> None:
+    builder = GraphBuilder()
+    builder.add_op("forward", "Op")
+    tensor = builder.add_tensor(0, 4.0)
+    builder.add_op("backward", "Op", inputs=[tensor], phase=BACKWARD)
+    links = [Link("d0", "d1", 0.0, 4.0)]
+    base = problem_of(builder.build(), [[3.0, 3.0], [5.0, 5.0]], links, memory_bytes=9.0)
+    problem = replace(base, objective="throughput", execution_model="max-load")
+    apart = Placement.of([0, 1])
+    # the forward phase pays the send and the receive of its tensor
+    assert Simulator(problem).value(apart) == 6.0
+    assert Simulator(replace(problem, split_phases=True)).value(apart) == 4.0 + 5.0
+    flying = replace(problem, samples_in_flight=2)
+    assert Simulator(flying).memory_peaks(apart).tolist() == [8.0, 8.0]
+    assert Simulator(replace(problem, samples_in_flight=3)).value(apart) == np.inf

@@ -1,0 +1,126 @@
+"""What holds for every timeline, every segmentation and every bound."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+from hypothesis import given, settings
+from strategies import random_order, random_placement, random_problem, seeds
+
+from placewright.core.placement import Placement
+from placewright.core.problem import Problem
+from placewright.simulation.bounds import lower_bound
+from placewright.simulation.model import Simulator
+from placewright.simulation.segments import segments_of
+
+
+def _feasible(seed: int) -> tuple[Problem, Placement, Simulator] | None:
+    rng = np.random.default_rng(seed)
+    problem = random_problem(rng)
+    placement = random_placement(rng, problem)
+    simulator = Simulator(problem)
+    return None if math.isinf(simulator.value(placement)) else (problem, placement, simulator)
+
+
+@settings(max_examples=300)
+@given(seeds)
+def test_a_timeline_keeps_its_value_its_streams_and_its_work(seed: int) -> None:
+    found = _feasible(seed)
+    if found is None:
+        return
+    problem, placement, simulator = found
+    timeline = simulator.timeline(placement)
+    assert timeline.value == simulator.value(placement)
+    assert timeline.memory_peaks.tolist() == simulator.memory_peaks(placement).tolist()
+    own = problem.costs.seconds[np.arange(problem.n_units), placement.device_of]
+    assert np.all(timeline.end - timeline.start >= own)
+    for device, spec in enumerate(problem.cluster.devices):
+        mine = np.flatnonzero(placement.device_of == device)
+        for unit in mine:
+            at = timeline.start[unit]
+            others = (timeline.start[mine] <= at) & (at < timeline.end[mine])
+            assert others.sum() <= spec.streams
+
+
+@settings(max_examples=300)
+@given(seeds)
+def test_the_order_of_a_timeline_repeats_it(seed: int) -> None:
+    found = _feasible(seed)
+    if found is None or any(d.streams > 1 for d in found[0].cluster.devices):
+        return
+    problem, placement, simulator = found
+    timeline = simulator.timeline(placement)
+    again = Placement.of(placement.device_of, timeline.order)
+    assert simulator.value(again) == timeline.value
+    assert simulator.timeline(again).start.tolist() == timeline.start.tolist()
+
+
+@settings(max_examples=300)
+@given(seeds)
+def test_segments_partition_the_units_and_execute_one_after_another(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    problem = random_problem(rng)
+    placement = random_placement(rng, problem)
+    order = np.array(random_order(rng, problem), dtype=np.int64)
+    parts = segments_of(problem, placement, order)
+    units = [unit for part in parts for unit in part.units]
+    assert sorted(units) == list(range(problem.n_units))
+    graph, there = problem.unit_graph, set(np.flatnonzero(problem.unit_graph.tensor_producers < 0))
+    for part in parts:
+        assert all(placement.device_of[unit] == part.device for unit in part.units)
+        assert set(part.inputs) <= there
+        there |= set(part.outputs)
+    for device in range(problem.n_devices):
+        mine = [u for part in parts if part.device == device for u in part.units]
+        assert mine == [u for u in order.tolist() if placement.device_of[u] == device]
+    assert set(np.flatnonzero(graph.tensor_is_output)) <= there
+
+
+@settings(max_examples=150)
+@given(seeds)
+def test_names_of_devices_do_not_change_the_value(seed: int) -> None:
+    found = _feasible(seed)
+    if found is None:
+        return
+    problem, placement, simulator = found
+    names = {device.name: f"renamed {device.name}" for device in problem.cluster.devices}
+    names["host"] = "host"
+    cluster = replace(
+        problem.cluster,
+        devices=tuple(replace(d, name=names[d.name]) for d in problem.cluster.devices),
+        links=tuple(
+            replace(link, source=names[link.source], destination=names[link.destination])
+            for link in problem.cluster.links
+        ),
+        host=names[problem.cluster.host],
+    )
+    renamed = Simulator(replace(problem, cluster=cluster))
+    assert renamed.value(placement) == simulator.value(placement)
+
+
+@settings(max_examples=60)
+@given(seeds)
+def test_bounds_hold_for_all_placements_and_many_orders(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    problem = random_problem(rng, int(rng.integers(1, 5)))
+    simulator = Simulator(problem)
+    bound = lower_bound(problem).value
+    choices = itertools.product(range(problem.n_devices), repeat=problem.n_units)
+    for devices in choices:
+        assert simulator.value(Placement.of(devices)) >= bound
+        order = random_order(rng, problem)
+        assert simulator.value(Placement.of(devices, order)) >= bound
+
+
+@settings(max_examples=100)
+@given(seeds)
+def test_many_placements_at_once_have_the_values_of_each(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    problem = random_problem(rng)
+    rows = rng.integers(0, problem.n_devices, (8, problem.n_units))
+    simulator = Simulator(problem)
+    alone = [simulator.value(Placement.of(row)) for row in rows]
+    assert simulator.values(rows).tolist() == alone
