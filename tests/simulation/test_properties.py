@@ -51,7 +51,7 @@ def test_the_order_of_a_timeline_repeats_it(seed: int) -> None:
     found = _feasible(seed)
     if found is None or any(d.streams > 1 for d in found[0].cluster.devices):
         return
-    problem, placement, simulator = found
+    _, placement, simulator = found
     timeline = simulator.timeline(placement)
     again = Placement.of(placement.device_of, timeline.order)
     assert simulator.value(again) == timeline.value
