@@ -15,10 +15,10 @@ ClusterFile = Annotated[
     Path | None, typer.Option("--cluster", help="YAML file of devices and links.")
 ]
 RuntimeName = Annotated[
-    str | None, typer.Option("--runtime", help="openvino, torch or onnxruntime.")
+    str | None, typer.Option("--runtime", help="openvino (the only one of this version).")
 ]
 ObjectiveName = Annotated[
-    str | None, typer.Option("--objective", help="latency, throughput or training.")
+    str | None, typer.Option("--objective", help="latency, throughput or training (of problems that carry costs).")
 ]
 ExecutionModelName = Annotated[
     str | None,
