@@ -84,9 +84,12 @@ def _advance(arrays: EventArrays, state: State, device_of: IntArray) -> float:
 
 
 @compiled
-def makespan(arrays: EventArrays, device_of: IntArray, order: IntArray) -> float:
-    """Makespan of one placement, inf where it breaks a constraint."""
-    return run(arrays, device_of, order, False)[0]
+def evaluate(
+    arrays: EventArrays, device_of: IntArray, order: IntArray
+) -> tuple[float, int, int, FloatArray]:
+    """Like `run`, for peak bytes (n_devices,) instead of the whole state."""
+    value, fault, at, state = run(arrays, device_of, order, False)
+    return value, fault, at, state.peak
 
 
 @inlined
@@ -379,8 +382,3 @@ def _check_memory(arrays: EventArrays, state: State) -> None:
         if state.peak[device] > arrays.memory[device] and state.counts[FAULT] == FINE:
             state.counts[FAULT] = TOO_LARGE
             state.counts[FAULT_AT] = device
-
-
-def peaks_of(state: State) -> FloatArray:
-    """Peak bytes of each device after a run, shape (n_devices,)."""
-    return state.peak.copy()

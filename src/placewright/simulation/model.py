@@ -14,7 +14,7 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.errors import InfeasibleError, InputError
 from placewright.simulation.event_arrays import event_arrays
-from placewright.simulation.event_kernel import run
+from placewright.simulation.event_kernel import evaluate, run
 from placewright.simulation.event_state import BAD_ORDER, FINE, TOO_LARGE, check
 from placewright.simulation.max_load import NO_ORDER, MaxLoad, memory_of
 from placewright.simulation.placeto import placeto_runtime
@@ -108,8 +108,7 @@ class Simulator:
                 f"a placement needs {self.problem.n_units} devices, got {len(device_of)}"
             )
         if model == "event":
-            value, fault, at, state = run(self.arrays, device_of, order, False)
-            return value, fault, at, state.peak
+            return evaluate(self.arrays, device_of, order)
         if model == "max-load":
             return self._max_load.evaluate(device_of)
         fault, at = check(self.arrays, device_of, order)
