@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numba
+
 from placewright.core.arrays import FloatArray, IntArray
-from placewright.simulation.compiled import uncounted
 
 
-@uncounted
+@numba.njit(cache=True, nogil=True, _nrt=False)
 def push(
     times: FloatArray, keys: IntArray, loads: IntArray, size: int, time: float, key: int, load: int
 ) -> int:
@@ -22,32 +23,31 @@ def push(
     return size + 1
 
 
-@uncounted
+@numba.njit(cache=True, nogil=True, _nrt=False)
 def drop_first(times: FloatArray, keys: IntArray, loads: IntArray, size: int) -> int:
-    """Remove the smallest entry, which is at index 0; the new size.
-
-    The hole sinks to the bottom along the smaller children, and the last entry rises into it: the
-    choice of a child is arithmetic, since a branch there is mispredicted every other time.
-    """
+    """Remove the smallest entry, which is at index 0; the new size."""
     size -= 1
+    time, key, load = times[size], keys[size], loads[size]
     at = 0
-    child = 1
-    while child + 1 < size:
-        right = child + 1
-        child += (times[right] < times[child]) | (
-            (times[right] == times[child]) & (keys[right] < keys[child])
-        )
-        times[at], keys[at], loads[at] = times[child], keys[child], loads[child]
-        at = child
+    while True:
         child = 2 * at + 1
-    if child < size:
+        if child >= size:
+            break
+        right = child + 1
+        if right < size and (
+            times[right] < times[child]
+            or (times[right] == times[child] and keys[right] < keys[child])
+        ):
+            child = right
+        if times[child] > time or (times[child] == time and keys[child] >= key):
+            break
         times[at], keys[at], loads[at] = times[child], keys[child], loads[child]
         at = child
-    push(times, keys, loads, at, times[size], keys[size], loads[size])
+    times[at], keys[at], loads[at] = time, key, load
     return size
 
 
-@uncounted
+@numba.njit(cache=True, nogil=True, _nrt=False)
 def push_ready(heap: IntArray, start: int, size: int, unit: int, rank: FloatArray) -> int:
     """Add a unit to the ready heap at ``heap[start:]``, highest rank first; the new size."""
     at = size
@@ -62,7 +62,7 @@ def push_ready(heap: IntArray, start: int, size: int, unit: int, rank: FloatArra
     return size + 1
 
 
-@uncounted
+@numba.njit(cache=True, nogil=True, _nrt=False)
 def pop_ready(heap: IntArray, start: int, size: int, rank: FloatArray) -> int:
     """Remove the first unit of a ready heap of `size` entries; the unit."""
     first = heap[start]
