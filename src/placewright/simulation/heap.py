@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import numba
-
 from placewright.core.arrays import FloatArray, IntArray
+from placewright.simulation.compiled import uncounted
 
 
-@numba.njit(cache=True, nogil=True, _nrt=False)
+@uncounted
 def push(
     times: FloatArray, keys: IntArray, loads: IntArray, size: int, time: float, key: int, load: int
 ) -> int:
@@ -23,7 +22,7 @@ def push(
     return size + 1
 
 
-@numba.njit(cache=True, nogil=True, _nrt=False)
+@uncounted
 def drop_first(times: FloatArray, keys: IntArray, loads: IntArray, size: int) -> int:
     """Remove the smallest entry, which is at index 0; the new size."""
     size -= 1
@@ -47,7 +46,7 @@ def drop_first(times: FloatArray, keys: IntArray, loads: IntArray, size: int) ->
     return size
 
 
-@numba.njit(cache=True, nogil=True, _nrt=False)
+@uncounted
 def push_ready(heap: IntArray, start: int, size: int, unit: int, rank: FloatArray) -> int:
     """Add a unit to the ready heap at ``heap[start:]``, highest rank first; the new size."""
     at = size
@@ -62,7 +61,7 @@ def push_ready(heap: IntArray, start: int, size: int, unit: int, rank: FloatArra
     return size + 1
 
 
-@numba.njit(cache=True, nogil=True, _nrt=False)
+@uncounted
 def pop_ready(heap: IntArray, start: int, size: int, rank: FloatArray) -> int:
     """Remove the first unit of a ready heap of `size` entries; the unit."""
     first = heap[start]
