@@ -289,7 +289,8 @@ def _table(
     devices = plan.problem.cluster.device_names
     singles = [c.median for name, c in verdict.contenders.items() if name in devices]
     reached = ""
-    if singles and min(singles) > plan.lower_bound:
+    is_split = len(np.unique(plan.placement.device_of)) > 1
+    if is_split and singles and min(singles) > plan.lower_bound:
         share = (min(singles) - verdict.contenders[PLAN].median) / (min(singles) - plan.lower_bound)
         reached = f"; {share:.0%} of what a perfect split could gain over the best single device"
     text = (
