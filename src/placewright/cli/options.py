@@ -18,7 +18,7 @@ RuntimeName = Annotated[
     str | None, typer.Option("--runtime", help="openvino (the only one of this version).")
 ]
 ObjectiveName = Annotated[
-    str | None, typer.Option("--objective", help="latency, throughput or training (of problems that carry costs).")
+    str | None, typer.Option("--objective", help="latency, throughput or training.")
 ]
 ExecutionModelName = Annotated[
     str | None,
