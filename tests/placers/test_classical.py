@@ -100,3 +100,12 @@ def test_relaxation_is_below_brute_force() -> None:
         assert bound <= brute_force(problem) * (1 + 1e-9)
         positive += bound > 0
     assert positive > 25
+
+
+@pytest.mark.parametrize("name", ["auto", "local-search"])
+def test_a_measured_value_below_the_bound_proves_nothing(name: str) -> None:
+    """Bounds are on the cost table; a measurement may undercut them."""
+    problem = random_problem(np.random.default_rng(3))
+    evaluator = Evaluator(problem, Budget(evaluations=20), measure=lambda placement: 1e-9)
+    found = make_placer(name).place(problem, evaluator, np.random.default_rng(0))
+    assert found.status == "feasible"

@@ -130,6 +130,8 @@ class Auto:
         return self._is_closed(evaluator)
 
     def _is_closed(self, evaluator: Evaluator) -> bool:
+        if evaluator.is_measured:  # bounds are on the cost table, which a lucky run can undercut
+            return False
         value = evaluator.best_value
         return math.isfinite(value) and value <= evaluator.lower_bound * (1.0 + self.gap)
 
