@@ -12,7 +12,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
 from placewright.errors import BudgetSpent, InputError, MissingExtraError
 from placewright.placers.anytime import anytime
-from placewright.placers.registry import REGISTRY, make_placer
+from placewright.placers.registry import make_placer
 from placewright.simulation.bounds import lower_bound
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.feasibility import prove_infeasible
@@ -32,9 +32,8 @@ _EXACT = {
         "greedy": (0.1, 5000),
         "local-search": (0.4, 10**7),
         "latency-ip": (0.5, 300),
-        "cp-sat": (0.5, 120),
     },
-    "training": {"local-search": (0.5, 10**7), "cp-sat": (0.5, 120)},
+    "training": {"local-search": (0.5, 10**7)},
     "throughput": {
         "ideal-dp": (0.3, 2000),
         "local-search": (0.3, 10**7),
@@ -104,8 +103,6 @@ class Auto:
         share: float,
     ) -> bool:
         """Run one method within its share; True when nothing is left to gain."""
-        if name not in REGISTRY:
-            return False
         try:
             settings = {"descents": str(self.descents)} if name == "local-search" else {}
             placer = make_placer(name, settings)
