@@ -9,7 +9,10 @@ from placewright.errors import UnknownNameError
 from placewright.runtimes.base import Runtime
 
 # Name -> "module:class" under placewright.runtimes; one line per runtime.
-REGISTRY: dict[str, str] = {"openvino": "openvino:OpenVinoRuntime"}
+REGISTRY: dict[str, str] = {
+    "onnxruntime": "onnxruntime:OnnxRuntime",
+    "openvino": "openvino:OpenVinoRuntime",
+}
 
 
 def runtime_names() -> tuple[str, ...]:

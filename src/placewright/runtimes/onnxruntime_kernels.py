@@ -1,0 +1,162 @@
+"""Which kernels ONNX Runtime makes of a graph's ops, and how long each of them takes.
+
+ONNX Runtime writes the model as it executes it, after all its optimisations. Nodes of a sub-model
+are called ``op<number>`` (see `onnxruntime_segments`), and names survive in most kernels: as the
+kernel's own name or a part of it, as the value that a layout conversion renamed, or as the value
+that the kernel makes. A kernel that has none of these is an addition (a reshape around a matrix
+product, a layout conversion): it goes with the kernel that makes its input, where it makes a value
+of the original model, else with the one that reads its output. Ops that appear in no kernel were
+merged without a trace or need no work; such an op goes with its only reader.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from placewright.core.arrays import FloatArray
+from placewright.core.graph import ComputationGraph
+from placewright.core.grouping import Grouping
+
+_OP = re.compile(r"op<(\d+)>")
+_SUFFIX = re.compile(r"(_nchwc|_nhwc)?(_token_\d+)?$")
+_EVENT = "_kernel_time"
+_HALF_MICROSECOND = 0.5e-6  # timers cut microseconds off
+
+
+class KernelMap:
+    """Kernel name -> op, of one whole model.
+
+    Args:
+        graph: what the model was read as.
+        nodes: of the model as ONNX Runtime executes it, producers first.
+        op_of_value: value name -> op that makes it, in the model as it was read.
+    """
+
+    def __init__(
+        self, graph: ComputationGraph, nodes: Sequence[Any], op_of_value: Mapping[str, int]
+    ) -> None:
+        self.graph = graph
+        self._op_of_value = op_of_value
+        self._maker = {value: at for at, n in enumerate(nodes) for value in n.output if value}
+        self._readers: dict[str, list[int]] = {}
+        for at, node in enumerate(nodes):
+            for value in filter(None, node.input):
+                self._readers.setdefault(value, []).append(at)
+        named = [self._ops_in_name(node) for node in nodes]
+        ops = [self._with_made(node, own) for node, own in zip(nodes, named, strict=True)]
+        labels = self._labels(nodes, named, ops)
+        self.op_of: dict[str, int] = {}
+        anchors = self._anchors(nodes, ops)
+        for node, anchor in zip(nodes, anchors, strict=True):
+            self.op_of[node.name] = anchor
+        self.grouping = Grouping.from_labels(labels)
+
+    def seconds(self, microseconds: Mapping[str, float]) -> FloatArray:
+        """Seconds of each op from those of each kernel, shape (n_ops,)."""
+        seconds = np.zeros(self.graph.n_ops)
+        for name, value in microseconds.items():
+            op = self.op_of.get(name, -1)
+            if op >= 0:
+                seconds[op] += value * 1e-6 + _HALF_MICROSECOND
+        return seconds
+
+    def _ops_in_name(self, node: Any) -> list[int]:
+        found = [int(number) for number in _OP.findall(node.name)]
+        if not found:
+            value = _SUFFIX.sub("", node.name)
+            found = [self._op_of_value[value]] if value in self._op_of_value else []
+        return sorted({op: None for op in found if op < self.graph.n_ops})
+
+    def _with_made(self, node: Any, named: list[int]) -> list[int]:
+        made = [self._op_of_value[v] for v in node.output if v in self._op_of_value]
+        return sorted(dict.fromkeys([*named, *made]))
+
+    def _anchors(self, nodes: Sequence[Any], ops: Sequence[list[int]]) -> list[int]:
+        """The op that each kernel's seconds are counted at; -1 where none can be told."""
+        anchors = [own[-1] if own else -1 for own in ops]
+        for at in reversed(range(len(nodes))):
+            if anchors[at] < 0:
+                readers = [r for v in nodes[at].output for r in self._readers.get(v, ())]
+                anchors[at] = next((anchors[r] for r in readers if anchors[r] >= 0), -1)
+        for at, node in enumerate(nodes):
+            if anchors[at] < 0:
+                makers = [self._maker[v] for v in node.input if v in self._maker]
+                anchors[at] = next((anchors[m] for m in makers if anchors[m] >= 0), -1)
+        return anchors
+
+    def _labels(
+        self, nodes: Sequence[Any], named: Sequence[list[int]], ops: Sequence[list[int]]
+    ) -> Any:
+        """A label per op; ops of one kernel, and of an addition and its maker, share theirs."""
+        joined = _Joined(self.graph.n_ops)
+        traced = np.zeros(self.graph.n_ops, dtype=bool)
+        for at, own in enumerate(ops):
+            traced[own] = True
+            joined.join(own)
+            if own and not named[at]:
+                joined.join([*own, *self._before_addition(nodes, ops, at)])
+        graph = self.graph
+        for op in reversed(graph.topological_order.tolist()):
+            if not traced[op]:
+                readers = dict.fromkeys(joined.root(r) for r in graph.successors.row(op).tolist())
+                makers = dict.fromkeys(joined.root(m) for m in graph.predecessors.row(op).tolist())
+                if len(readers) == 1:
+                    joined.join([op, *readers])
+                elif not readers and len(makers) == 1:
+                    joined.join([op, *makers])
+        return np.array([joined.root(op) for op in range(graph.n_ops)], dtype=np.int64)
+
+    def _before_addition(
+        self, nodes: Sequence[Any], ops: Sequence[list[int]], at: int
+    ) -> list[int]:
+        """Ops of the kernels whose results, unknown to the original model, an addition reads."""
+        found: list[int] = []
+        left = [at]
+        while left:
+            for value in nodes[left.pop()].input:
+                maker = self._maker.get(value)
+                if value in self._op_of_value or maker is None:
+                    continue
+                if ops[maker]:
+                    found += ops[maker]
+                else:
+                    left.append(maker)
+        return found
+
+
+class _Joined:
+    """Disjoint sets of ops."""
+
+    def __init__(self, n_ops: int) -> None:
+        self._parent = list(range(n_ops))
+
+    def root(self, op: int) -> int:
+        while self._parent[op] != op:
+            self._parent[op] = self._parent[self._parent[op]]
+            op = self._parent[op]
+        return op
+
+    def join(self, ops: Sequence[int]) -> None:
+        for op in ops[1:]:
+            self._parent[self.root(op)] = self.root(ops[0])
+
+
+def kernel_microseconds(profile: Path, runs: int) -> dict[str, float]:
+    """Kernel name -> median microseconds over the last `runs` runs in a profile.
+
+    Args:
+        profile: what ``InferenceSession.end_profiling`` wrote.
+        runs: at least as many are in it; those before them are warm-up.
+    """
+    rows: dict[str, list[float]] = {}
+    for event in json.loads(profile.read_text(encoding="utf-8")):
+        name = str(event.get("name", ""))
+        if event.get("cat") == "Node" and name.endswith(_EVENT):
+            rows.setdefault(name.removesuffix(_EVENT), []).append(float(event["dur"]))
+    return {name: float(np.median(row[-runs:])) for name, row in rows.items()}

@@ -1,0 +1,74 @@
+"""The processor as runtimes see it: usable cores, what tells it from another, workers on a core."""
+
+from __future__ import annotations
+
+import logging
+import os
+import platform
+from collections.abc import Callable
+from pathlib import Path
+
+_LOG = logging.getLogger(__name__)
+_CPU_INFO_KEYS = ("model name", "cpu family", "model\t", "stepping", "cache size")
+
+
+def usable_cores() -> tuple[int, ...]:
+    """Numbers of the logical cores that this process may use, ascending."""
+    if hasattr(os, "sched_getaffinity"):
+        return tuple(sorted(os.sched_getaffinity(0)))
+    return tuple(range(os.cpu_count() or 1))
+
+
+def physical_cores() -> int:
+    """How many of the usable cores share no execution units with each other, >= 1."""
+    siblings: dict[str, None] = {}
+    for core in usable_cores():
+        file = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
+        siblings[file.read_text().strip() if file.exists() else str(core)] = None
+    return max(1, len(siblings))
+
+
+def total_memory_bytes() -> float:
+    """Of the machine; inf where the system does not tell."""
+    try:
+        return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    except (AttributeError, OSError, ValueError):
+        return float("inf")
+
+
+def processor_text(core: str | None = None) -> str:
+    """What tells one processor from another, not which of several equal cores it is.
+
+    Args:
+        core: of a device that is one core; None for the whole processor.
+    """
+    text = ""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        lines = info.read_text().split("\n\n")[0].splitlines()
+        told = [line for line in lines if line.startswith(_CPU_INFO_KEYS)]
+        text = "; ".join(line.partition(":")[2].strip() for line in told)
+    text = text or platform.processor() or platform.machine()
+    if core is None:
+        return f"{text}; {os.cpu_count()} cores"
+    speed = Path(f"/sys/devices/system/cpu/cpu{core}/cpufreq/cpuinfo_max_freq")
+    return f"{text}; {speed.read_text().strip() if speed.exists() else ''}"
+
+
+def stay_on(core: str | None, device_name: str) -> Callable[[], None]:
+    """A function that keeps the thread that calls it on a core; with None it does nothing.
+
+    Args:
+        core: number of a logical core, as text.
+        device_name: for the warning where that core may not be used.
+    """
+
+    def pin() -> None:
+        if core is None or not hasattr(os, "sched_setaffinity"):
+            return
+        try:
+            os.sched_setaffinity(0, {int(core)})
+        except OSError as error:
+            _LOG.warning("'%s' cannot stay on core %s: %s", device_name, core, error)
+
+    return pin
