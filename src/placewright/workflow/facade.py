@@ -19,13 +19,18 @@ from placewright.workflow.models import Model, load_model, runnable_source
 from placewright.workflow.running import loaded_model
 
 
-def read(model: str, *, shapes: Mapping[str, tuple[int, ...]] | None = None) -> Model:
-    """Read a model file, or ``"zoo:NAME"``.
+def read(
+    model: str,
+    *,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    runtime: str | None = None,
+) -> Model:
+    """Read a model file, or ``"zoo:NAME"``, as `runtime` sees it; None is OpenVINO.
 
     Raises:
         InputError: it is missing or cannot be read.
     """
-    return load_model(str(model), shapes=shapes)
+    return load_model(str(model), shapes=shapes, runtime=runtime)
 
 
 def discover(names: str | None = None, *, runtime: str | None = None) -> Cluster:

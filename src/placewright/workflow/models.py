@@ -44,6 +44,7 @@ def load_model(
     objective: Objective = "latency",
     shapes: Shapes | None = None,
     fold_constants: bool = True,
+    runtime: str | None = None,
 ) -> Model:
     """Read what a user calls MODEL.
 
@@ -52,13 +53,16 @@ def load_model(
         objective: of the problem, where the file carries costs.
         shapes: input name -> dimensions to fix.
         fold_constants: False gives the raw graph, constants and parameters as ops.
+        runtime: whose view of the model is read; ONNX Runtime's ops are the nodes of an ``.onnx``
+            file; None is OpenVINO's.
 
     Raises:
         InputError: there is no such file or zoo model, or it cannot be read.
     """
     fixed = dict(shapes or {})
     if name.startswith(ZOO_PREFIX):
-        return _from_zoo(name.removeprefix(ZOO_PREFIX), objective, fixed, fold_constants)
+        zoo_name = name.removeprefix(ZOO_PREFIX)
+        return _from_zoo(zoo_name, objective, fixed, fold_constants, runtime)
     path = Path(name)
     if not path.exists():
         raise InputError(
@@ -66,7 +70,7 @@ def load_model(
         )
     if path.suffix == ".json" and path.is_file():
         return _from_json(path, objective)
-    return _from_file(path, fixed, fold_constants)
+    return _from_file(path, fixed, fold_constants, runtime)
 
 
 def runnable_source(source: ModelSource) -> ModelSource:
@@ -77,7 +81,8 @@ def runnable_source(source: ModelSource) -> ModelSource:
         InputError: it is missing or cannot be read.
     """
     if source.path.startswith(ZOO_PREFIX):
-        source = replace(source, path=str(_zoo_file(source.path.removeprefix(ZOO_PREFIX))))
+        file = _zoo_file(source.path.removeprefix(ZOO_PREFIX), source.format)
+        source = replace(source, path=str(file))
     found = source_hash(source.path)
     if found != source.sha256:
         raise StalePlanError(
@@ -96,20 +101,30 @@ def source_hash(path: Path | str) -> str:
     return content_hash(file if file.is_dir() else file.parent, checked_files(file))
 
 
-def _from_zoo(name: str, objective: Objective, shapes: Shapes, fold_constants: bool) -> Model:
+def _from_zoo(
+    name: str, objective: Objective, shapes: Shapes, fold_constants: bool, runtime: str | None
+) -> Model:
     if objective == "training":
         raise InputError(
             "objective 'training' needs a runtime that trains, and none is part of this version; "
             "use latency or throughput"
         )
-    from placewright.readers.openvino import read_openvino
+    if runtime == "onnxruntime":
+        from placewright.readers.onnx_graph import read_onnx
 
-    graph, source = read_openvino(_zoo_file(name), shapes=shapes, fold_constants=fold_constants)
+        file = _zoo_file(name, "onnx")
+        graph, source = read_onnx(file, shapes=shapes, fold_constants=fold_constants)
+    else:
+        from placewright.readers.openvino import read_openvino
+
+        file = _zoo_file(name, "openvino")
+        graph, source = read_openvino(file, shapes=shapes, fold_constants=fold_constants)
     return Model(graph, replace(source, path=f"{ZOO_PREFIX}{name}"))
 
 
-def _zoo_file(name: str) -> Path:
+def _zoo_file(name: str, source_format: str) -> Path:
     from placewright import zoo
+    from placewright.readers.onnx_export import onnx_file_of
     from placewright.readers.zoo_model import openvino_file_of
 
     known, _, variant = name.partition("/")
@@ -119,9 +134,8 @@ def _zoo_file(name: str) -> Path:
 
     built = zoo.build(known, variant=variant)
     version = str(zoo.ZOO_VERSION)
-    return openvino_file_of(
-        name, built.module, built.example_inputs, built.input_names, version=version
-    )
+    file_of = onnx_file_of if source_format == "onnx" else openvino_file_of
+    return file_of(name, built.module, built.example_inputs, built.input_names, version=version)
 
 
 def _from_json(path: Path, objective: Objective) -> Model:
@@ -143,7 +157,9 @@ def _from_json(path: Path, objective: Objective) -> Model:
     return Model(problem.graph, problem.source, problem)
 
 
-def _from_file(path: Path, shapes: Shapes, fold_constants: bool) -> Model:
+def _from_file(path: Path, shapes: Shapes, fold_constants: bool, runtime: str | None) -> Model:
+    if runtime == "onnxruntime":
+        return Model(*_onnx_nodes(path, shapes, fold_constants))
     from placewright.readers.openvino import read_openvino
 
     if path.suffix.lower() == ".pt2":
@@ -152,3 +168,22 @@ def _from_file(path: Path, shapes: Shapes, fold_constants: bool) -> Model:
         path = openvino_file_of_pt2(path)
     graph, source = read_openvino(path, shapes=shapes, fold_constants=fold_constants)
     return Model(graph, source)
+
+
+def _onnx_nodes(
+    path: Path, shapes: Shapes, fold_constants: bool
+) -> tuple[ComputationGraph, ModelSource]:
+    """An ``.onnx`` file node by node; a ``.pt2`` file is exported to one first."""
+    from placewright.readers.onnx_graph import read_onnx
+
+    suffix = path.suffix.lower()
+    if suffix == ".pt2":
+        from placewright.readers.onnx_export import onnx_file_of_pt2
+
+        path = onnx_file_of_pt2(path)
+    elif suffix != ".onnx":
+        raise InputError(
+            f"ONNX Runtime runs .onnx and .pt2 models, not '{path}'; leave out --runtime, or "
+            "convert the model to .onnx"
+        )
+    return read_onnx(path, shapes=shapes, fold_constants=fold_constants)

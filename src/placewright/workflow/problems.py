@@ -105,7 +105,12 @@ def build_problem(request: ProblemRequest, report: Report = no_report) -> Proble
         RuntimeFailure: a device cannot run the model.
     """
     report(0.0, f"reading {request.model}")
-    model = load_model(request.model, objective=request.objective, shapes=request.shapes)
+    model = load_model(
+        request.model,
+        objective=request.objective,
+        shapes=request.shapes,
+        runtime=request.runtime,
+    )
     if model.problem is not None:
         problem = _as_asked(model.problem, request)
     elif model.source is None:
