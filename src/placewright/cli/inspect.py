@@ -68,6 +68,7 @@ def devices(
 
 def graph(
     model: opt.Model,
+    runtime: opt.RuntimeName = None,
     shapes: opt.Shapes = None,
     fold_constants: bool = typer.Option(
         True, help="Count constants as their consumers' weights; --no-... keeps the raw graph."
@@ -85,6 +86,7 @@ def graph(
         model,
         shapes=parse_shapes(shapes or []),
         fold_constants=fold_constants,
+        runtime=runtime,
     )
     read = loaded.graph
     if output is not None:
