@@ -129,7 +129,7 @@ class _Reading:
         self.native_names: dict[str, str] = {}
         self._name = UniqueNames()
         self._types = {v.name: v.type.tensor_type
-                       for v in (*graph.input, *graph.value_info, *graph.output)}  # fmt: skip
+                       for v in (*graph.output, *graph.value_info, *graph.input)}  # fmt: skip
         self._initializers = {initializer.name: initializer for initializer in graph.initializer}
         self._constants: dict[str, float] = {
             name: _bytes(onnx, initializer.data_type, tuple(initializer.dims))

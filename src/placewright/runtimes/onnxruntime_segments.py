@@ -76,7 +76,7 @@ class OnnxParts:
             raise InputError(f"the shapes in '{source.path}' do not fit: {error}") from None
         inner = self.model.graph
         self.nodes: list[Any] = list(inner.node)
-        self.types = {v.name: v.type for v in (*inner.input, *inner.value_info, *inner.output)}
+        self.types = {v.name: v.type for v in (*inner.output, *inner.value_info, *inner.input)}
         self.initializers = {i.name: i for i in (*inner.initializer, *_constants(onnx, inner))}
         self.sparse = {i.values.name: i for i in inner.sparse_initializer}
         self.node_of_op = self._node_of_op(source)

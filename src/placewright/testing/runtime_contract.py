@@ -1,0 +1,189 @@
+"""The contract of every runtime; outside implementers call `check_runtime` in their own tests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from placewright.core.cluster import Device
+from placewright.core.graph import ComputationGraph
+from placewright.core.grouping import Grouping
+from placewright.core.source import ModelSource
+from placewright.errors import StalePlanError, UnknownNameError
+from placewright.profiling.hardware import relative_error, whole_model_runner
+from placewright.runtimes.base import (
+    HostArray,
+    LoadedModel,
+    OpSegment,
+    Runtime,
+    graph_inputs,
+    graph_outputs,
+    segments_of_ops,
+)
+from placewright.runtimes.runner import ConcurrentRunner
+
+
+def check_runtime(
+    runtime: Runtime,
+    source: ModelSource,
+    graph: ComputationGraph,
+    devices: Sequence[Device] | None = None,
+    *,
+    n_splits: int = 6,
+) -> None:
+    """Everything that the interface promises, on one model.
+
+    Args:
+        runtime: to be checked.
+        source: of a model that the runtime can run; it needs an output that its inputs change.
+        graph: read from it.
+        devices: to run on, at least one; None takes the first two that do not share a core.
+        n_splits: random splits to execute.
+
+    Raises:
+        AssertionError: the runtime breaks the contract; the message says how.
+    """
+    chosen = list(devices) if devices is not None else _two_devices(runtime)
+    check_devices(runtime)
+    model = runtime.load(source, graph)
+    assert model.graph is graph, "a loaded model keeps the graph that it was loaded for"
+    check_refuses_another_model(runtime, source, graph)
+    check_host_values(model)
+    check_profiling(model, chosen[0])
+    rng = np.random.default_rng(0)
+    for number in range(n_splits):
+        check_split(model, chosen, random_segments(graph, len(chosen), rng, ops=number or 1))
+    check_requests_stay_apart(model, chosen)
+    check_instances_stay_apart(model, chosen[0])
+
+
+def check_devices(runtime: Runtime) -> None:
+    """Names are unique, fingerprints told, completing twice changes nothing, strangers refused."""
+    assert runtime.name, "a runtime has a name"
+    assert runtime.version, "a runtime tells its version"
+    found = runtime.discover()
+    names = [device.name for device in found]
+    assert found, "there is at least one device"
+    assert len(set(names)) == len(names), f"device names repeat: {names}"
+    for device in found:
+        assert device.fingerprint, f"'{device.name}' has no fingerprint"
+        assert runtime.completed(device) == device, f"'{device.name}' changes when completed"
+    message = ""
+    try:
+        runtime.completed(Device("warp drive", "other"))
+    except UnknownNameError as error:
+        message = str(error)
+    assert "warp drive" in message, "an unknown device is refused by name"
+
+
+def check_refuses_another_model(
+    runtime: Runtime, source: ModelSource, graph: ComputationGraph
+) -> None:
+    """A graph whose ops are not the model's is refused before anything runs."""
+    kinds = ("NoSuchKind", *graph.op_kinds[1:])
+    try:
+        runtime.load(source, replace(graph, op_kinds=kinds))
+    except StalePlanError:
+        return
+    raise AssertionError("a graph of another model was accepted")
+
+
+def check_host_values(model: LoadedModel) -> None:
+    """Inputs have the graph's shapes, follow from the generator, and survive the way there and
+    back."""
+    shapes = [model.graph.tensor_shapes[tensor] for tensor in graph_inputs(model.graph)]
+    first = model.random_inputs(np.random.default_rng(3))
+    again = model.random_inputs(np.random.default_rng(3))
+    assert [value.shape for value in first] == shapes, "inputs have the graph's shapes"
+    for value, same in zip(first, again, strict=True):
+        np.testing.assert_array_equal(value, same, "equal generators give equal inputs")
+        back = model.to_host(model.from_host(value))
+        np.testing.assert_array_equal(value, back, "a value survives the way there and back")
+
+
+def check_profiling(model: LoadedModel, device: Device) -> None:
+    """Kernels are a partition; seconds are finite, some positive; labels are one per unit."""
+    graph = model.graph
+    fused = model.fused_groups(device)
+    assert fused.group_of.shape == (graph.n_ops,), "every op is in a group"
+    seconds = model.profiler(device)()
+    assert seconds.shape == (graph.n_ops,), "one value per op"
+    assert (seconds >= 0).all(), "seconds are >= 0"
+    assert seconds.sum() > 0, "something takes time"
+    labels = model.unit_labels(Grouping.identity(graph.n_ops))
+    assert len(labels) == graph.n_ops, "one label per unit"
+    kind_of = dict(zip(labels, graph.op_kinds, strict=True))
+    equal = all(kind_of[x] == kind for x, kind in zip(labels, graph.op_kinds, strict=True))
+    assert equal, "ops of different kinds have different labels"
+
+
+def check_split(
+    model: LoadedModel, devices: Sequence[Device], segments: Sequence[OpSegment]
+) -> None:
+    """A split gives the unsplit model's outputs, within the tolerance that the model tells."""
+    inputs = model.random_inputs(np.random.default_rng(1))
+    expected = _unsplit(model, devices[0], inputs)
+    with ConcurrentRunner(model, segments, devices) as runner:
+        found = runner.run(inputs).outputs
+    tolerance = model.tolerance(devices)
+    for tensor, mine, other in zip(graph_outputs(model.graph), found, expected, strict=True):
+        error = relative_error(mine, other)
+        assert error <= tolerance, (
+            f"output {tensor} in {len(segments)} segments: error {error:.3g} > {tolerance:.3g}"
+        )
+
+
+def check_requests_stay_apart(model: LoadedModel, devices: Sequence[Device]) -> None:
+    """Several requests in flight give what each gives alone, and other inputs other outputs."""
+    rng = np.random.default_rng(2)
+    requests = [model.random_inputs(rng) for _ in range(4)]
+    segments = random_segments(model.graph, len(devices), rng, ops=2)
+    with ConcurrentRunner(model, segments, devices, in_flight=3) as runner:
+        together = [one.outputs for one in runner.run_many(requests)]
+        alone = [runner.run(request).outputs for request in requests]
+    for mine, other in zip(together, alone, strict=True):
+        for a, b in zip(mine, other, strict=True):
+            np.testing.assert_array_equal(a, b, "requests in flight disturb each other")
+    pairs = zip(together[0], together[1], strict=True)
+    assert not all(np.array_equal(a, b) for a, b in pairs), "inputs change no output"
+
+
+def check_instances_stay_apart(model: LoadedModel, device: Device) -> None:
+    """The outputs of one instance stay as they are while another one runs."""
+    rng = np.random.default_rng(4)
+    compiled = model.reference(device)
+    first, second = compiled.instance(), compiled.instance()
+    values = [[model.from_host(a) for a in model.random_inputs(rng)] for _ in range(2)]
+    mine = first.run(values[0])
+    before = [model.to_host(value) for value in mine]
+    second.run(values[1])
+    for value, kept in zip(mine, before, strict=True):
+        np.testing.assert_array_equal(model.to_host(value), kept, "instances share buffers")
+
+
+def random_segments(
+    graph: ComputationGraph, n_devices: int, rng: np.random.Generator, *, ops: int = 1
+) -> tuple[OpSegment, ...]:
+    """Consecutive ops of the topological order, on average `ops` per segment, devices at random."""
+    order = graph.topological_order.tolist()
+    parts: list[tuple[int, list[int]]] = []
+    for op in order:
+        if not parts or rng.random() < 1.0 / ops:
+            parts.append((int(rng.integers(n_devices)), []))
+        parts[-1][1].append(op)
+    return segments_of_ops(graph, parts)
+
+
+def _unsplit(
+    model: LoadedModel, device: Device, inputs: Sequence[HostArray]
+) -> tuple[HostArray, ...]:
+    with whole_model_runner(model, device) as runner:
+        return runner.run(inputs).outputs
+
+
+def _two_devices(runtime: Runtime) -> list[Device]:
+    found = runtime.discover()
+    single = [device for device in found if device.name.startswith("cpu:")]
+    return list(single[:2] or found[:1])

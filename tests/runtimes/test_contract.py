@@ -1,0 +1,71 @@
+"""Every runtime keeps the contract that ships in `placewright.testing`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from placewright.core.graph import ComputationGraph
+from placewright.core.source import ModelSource
+from placewright.readers.onnx_graph import read_onnx
+from placewright.readers.openvino import read_openvino
+from placewright.runtimes.registry import make_runtime
+from placewright.testing.runtime_contract import check_runtime
+
+onnx = pytest.importorskip("onnx")
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+
+def branching_model() -> Any:
+    """Convolutions that share a weight, a join, a pooled head and a gate: two outputs."""
+    rng = np.random.default_rng(7)
+
+    def weight(name: str, *shape: int) -> Any:
+        return numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32) / 4, name)
+
+    def node(kind: str, inputs: str, output: str, **attributes: Any) -> Any:
+        return helper.make_node(kind, inputs.split(), output.split(), name=output, **attributes)
+
+    same = {"pads": [1, 1, 1, 1]}
+    nodes = [
+        node("Conv", "x w", "a", **same),
+        node("Relu", "a", "b"),
+        node("Conv", "b w", "c", **same),
+        node("Relu", "c", "d"),
+        node("Conv", "x v", "e", **same),
+        node("Sigmoid", "e", "f"),
+        node("Concat", "d f", "g", axis=1),
+        node("GlobalAveragePool", "g", "h"),
+        node("Flatten", "h", "i"),
+        node("MatMul", "i m", "j"),
+        node("Add", "j n", "logits"),
+        node("Mul", "b f", "gate"),
+    ]
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        "branching",
+        [value("x", TensorProto.FLOAT, [1, 4, 16, 16])],
+        [
+            value("logits", TensorProto.FLOAT, [1, 5]),
+            value("gate", TensorProto.FLOAT, [1, 4, 16, 16]),
+        ],
+        [weight("w", 4, 4, 3, 3), weight("v", 4, 4, 3, 3), weight("m", 8, 5), weight("n", 5)],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+
+
+def read_for(runtime: str, path: Path) -> tuple[ComputationGraph, ModelSource]:
+    return read_onnx(path) if runtime == "onnxruntime" else read_openvino(path)
+
+
+@pytest.mark.parametrize("name", ["openvino", "onnxruntime"])
+def test_runtime(name: str, tmp_path: Path) -> None:
+    pytest.importorskip(name)
+    path = tmp_path / "branching.onnx"
+    onnx.save(branching_model(), str(path))
+    graph, source = read_for(name, path)
+    check_runtime(make_runtime(name), source, graph)
