@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from runtimes.test_contract import branching_model
+from runtimes.test_runtime_contract import branching_model
 
 from placewright.core.cluster import Device
 from placewright.errors import InputError, MissingExtraError, RuntimeFailure, UnknownNameError
