@@ -1,21 +1,22 @@
-"""The learned placers side by side, and the family of graphs that the shipped policy learned on."""
+"""The learned placers side by side: every model, every number of devices, one budget."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from placewright.benchmarks.comparison import compare
-from placewright.core.builder import GraphBuilder
+from placewright.benchmarks.learned_report import ProblemTable, result_name, write_report
+from placewright.benchmarks.tarnawski import find_workloads
 from placewright.core.graph import ComputationGraph
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
-from placewright.placers.learned.training import train
 from placewright.profiling.roofline import roofline_problem
+from placewright.workflow.models import load_model
 
 LEARNED_PLACERS = (
     "seq2seq",
@@ -29,123 +30,146 @@ LEARNED_PLACERS = (
     "random",
 )
 MODELS = ("inception_v3", "resnet50", "bert_base", "gnmt", "rnnlm")
-CLUSTERS = ("cpu+gpu", "2gpu", "4gpu", "8gpu")
-TRAINING_MODELS = ("inception_v3", "resnet50", "rnnlm", "gpt2", "moe")
-TRAINING_CLUSTERS = ("cpu+gpu", "2gpu", "4gpu")
+CLUSTERS = ("2gpu", "4gpu", "8gpu", "cpu+gpu")
 
 Report = Callable[[float, str], None]
 
 
+@dataclass(frozen=True)
+class Case:
+    """One problem of the benchmark, made when it is its turn.
+
+    Attributes:
+        name: such as ``"gnmt 2gpu"``.
+        build: makes the problem.
+    """
+
+    name: str
+    build: Callable[[], Problem]
+
+
+def zoo_cases(models: Sequence[str] = MODELS, clusters: Sequence[str] = CLUSTERS) -> list[Case]:
+    """Every zoo model on every catalogue cluster, all models on the first cluster first."""
+
+    def case(model: str, cluster: str) -> Case:
+        return Case(f"{model} {cluster}", lambda: roofline_problem(graph_of(model), cluster))
+
+    return [case(model, cluster) for cluster in clusters for model in models]
+
+
+def workload_cases(data: Path | str) -> list[Case]:
+    """The latency workloads of Tarnawski et al. 2020, found under `data`.
+
+    Raises:
+        InputError: there are none.
+    """
+
+    def case(name: str, path: Path) -> Case:
+        def build() -> Problem:
+            problem = load_model(str(path), objective="latency").problem
+            assert problem is not None  # a workload carries its costs
+            return problem
+
+        return Case(name, build)
+
+    return [case(name, path) for name, path in find_workloads(data, ["latency/"]).items()]
+
+
+def graph_of(model: str) -> ComputationGraph:
+    """The graph of a zoo model, as the OpenVINO runtime sees it."""
+    return load_model(f"zoo:{model}").graph
+
+
 def run_learned_benchmark(
-    problems: Mapping[str, Problem],
+    cases: Sequence[Case],
     placers: Sequence[str] = LEARNED_PLACERS,
     evaluations: int = 500,
     seeds: int = 5,
-    results_path: str | Path | None = None,
+    results: str | Path | None = None,
     progress: Report | None = None,
-) -> list[dict[str, Any]]:
+) -> list[ProblemTable]:
     """All placers on all problems under one evaluator and one number of evaluations.
 
     Args:
-        problems: name -> problem.
+        cases: the problems.
         placers: registry names.
         evaluations: of every run; all queries count.
         seeds: runs per placer.
-        results_path: folder for one results file per problem; an interrupted benchmark goes on
-            from there.
+        results: folder with one results file per problem, and with the report
+            ``learned-EVALUATIONS.md`` over all of them, written anew after every problem. Runs
+            that the files hold are not repeated, so an interrupted benchmark goes on.
         progress: told the fraction done and what is running.
 
     Returns:
-        One row per problem and placer: median, range, distance to the best known, evaluations to
-        within 2 % of it, processor seconds.
-    """
-    rows: list[dict[str, Any]] = []
-    for index, (name, problem) in enumerate(problems.items()):
-        path = None if results_path is None else Path(results_path) / result_name(name, evaluations)
+        One table per problem, in the order of `cases`.
 
-        def within(fraction: float, what: str, index: int = index, name: str = name) -> None:
+    Raises:
+        InputError: a placer does not support a problem, or a results file belongs to another one.
+    """
+    folder = None if results is None else Path(results)
+    tables = []
+    for index, case in enumerate(cases):
+
+        def within(fraction: float, what: str, index: int = index, case: Case = case) -> None:
             if progress is not None:
-                progress((index + fraction) / len(problems), f"{name}: {what}")
+                progress((index + fraction) / len(cases), f"{case.name}: {what}")
 
-        table = compare(
-            problem,
-            placers,
-            seeds,
-            Budget(evaluations=evaluations),
-            progress=within,
-            results_path=path,
-        )
-        rows += [{"problem": name, **asdict(row)} for row in table.rows]
-    return rows
+        path = None if folder is None else folder / result_name(case.name, evaluations)
+        budget = Budget(evaluations=evaluations)
+        problem = case.build()
+        table = compare(problem, placers, seeds, budget, progress=within, results_path=path)
+        tables.append(ProblemTable(case.name, table))
+        if folder is not None:
+            write_report(folder, evaluations)
+    return tables
 
 
-def result_name(problem: str, evaluations: int) -> str:
-    """File name of one problem's results."""
-    return f"learned-{problem.replace(' ', '-')}-{evaluations}.json"
+@dataclass(frozen=True)
+class UpdateTime:
+    """Processor time of one update of HSDAG on one graph.
 
-
-def catalogue_problems(
-    graphs: Mapping[str, ComputationGraph], clusters: Sequence[str] = CLUSTERS
-) -> dict[str, Problem]:
-    """Every graph on every catalogue cluster, with roofline costs; names are "MODEL CLUSTER"."""
-    return {
-        f"{name} {cluster}": roofline_problem(graph, cluster)
-        for name, graph in graphs.items()
-        for cluster in clusters
-    }
-
-
-def random_layered_graph(rng: np.random.Generator) -> ComputationGraph:
-    """A random graph of 20 to 120 ops in layers: branches, joins and a few long skips."""
-    builder = GraphBuilder()
-    width, depth = int(rng.integers(1, 9)), int(rng.integers(10, 21))
-    heavy = 10.0 ** rng.uniform(7, 10)
-    size = float(10.0 ** rng.uniform(4, 7))
-    before = [builder.add_input(size)]
-    older = list(before)
-    for layer in range(depth):
-        now = []
-        for branch in range(int(rng.integers(1, width + 1))):
-            count = min(len(before), int(rng.integers(1, 4)))
-            inputs = [before[i] for i in rng.choice(len(before), count, replace=False)]
-            if rng.random() < 0.1:
-                inputs.append(older[int(rng.integers(len(older)))])
-            kind = "MatMul" if rng.random() < 0.6 else "Add"
-            flops = heavy * rng.lognormal(0.0, 1.0) * (1.0 if kind == "MatMul" else 0.01)
-            weights = [builder.add_weight(size)] if kind == "MatMul" else []
-            op = builder.add_op(
-                f"{kind}{layer}_{branch}", kind, inputs=inputs, flops=flops, weights=weights
-            )
-            last = layer == depth - 1
-            now.append(
-                builder.add_tensor(op, size * rng.lognormal(0.0, 0.5), dtype="f32", is_output=last)
-            )
-        older += now
-        before = now
-    return builder.build()
-
-
-def training_family(
-    graphs: Mapping[str, ComputationGraph], n_random: int = 24, seed: int = 0
-) -> list[Problem]:
-    """Zoo graphs on catalogue clusters and random layered graphs, as the shipped policy saw them.
-
-    Never `gnmt`, `nasnet_a` or `bert_base`, which are kept to test it.
+    Attributes:
+        graph: name.
+        units: of the graph.
+        nodes: that its coarsening leaves, which is what the network sees.
+        seconds: median of one episode of sampling and its gradient step, simulation included.
     """
-    rng = np.random.default_rng(seed)
-    known = {name: graph for name, graph in graphs.items() if name in TRAINING_MODELS}
-    problems = list(catalogue_problems(known, TRAINING_CLUSTERS).values())
-    for index in range(n_random):
-        cluster = (*TRAINING_CLUSTERS, "4a100")[index % 4]
-        problems.append(roofline_problem(random_layered_graph(rng), cluster))
+
+    graph: str
+    units: int
+    nodes: int
+    seconds: float
+
+
+def update_problems(models: Sequence[str], cluster: str) -> dict[str, Problem]:
+    """Models with roofline costs on a catalogue cluster; problem files as they are."""
+    problems = {}
+    for name in models:
+        model = load_model(name)
+        problems[name] = model.problem or roofline_problem(model.graph, cluster)
     return problems
 
 
-def train_shipped_policy(
-    graphs: Mapping[str, ComputationGraph],
-    output: str | Path,
-    episodes: int = 600,
-    progress: Report | None = None,
-) -> Path:
-    """Make the policy that is shipped with `zero-shot`, from the graphs of the zoo."""
-    return train("zero-shot", training_family(graphs), output, episodes=episodes, progress=progress)
+def hsdag_update_times(problems: Mapping[str, Problem], updates: int = 10) -> Iterator[UpdateTime]:
+    """Time single updates of HSDAG `corrected` with its defaults, on one core."""
+    import torch
+
+    from placewright.placers.learned.grouping import hsdag_grouping
+    from placewright.placers.learned.hsdag import Hsdag
+    from placewright.placers.learned.hsdag_training import trainee
+    from placewright.placers.learned.sampling import torch_scope
+
+    for name, problem in problems.items():
+        with torch_scope(np.random.default_rng(0)) as generator:
+            learner = trainee(Hsdag(), [problem])
+            optimiser = torch.optim.Adam(learner.policy.parameters(), lr=learner.learning_rate)
+            seconds = []
+            for _ in range(updates + 1):  # the first one warms up
+                start = time.process_time()
+                loss = learner.episode(0, 0.0, generator).loss
+                optimiser.zero_grad()
+                loss.backward()
+                optimiser.step()
+                seconds.append(time.process_time() - start)
+        nodes = hsdag_grouping(problem).n_groups
+        yield UpdateTime(name, problem.n_units, nodes, float(np.median(seconds[1:])))

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from placewright.cli import bench_learned
 from placewright.cli import options as opt
 from placewright.cli.output import print_json, print_note, print_table
 from placewright.errors import InputError
@@ -22,6 +23,7 @@ def register(app: typer.Typer) -> None:
     group.command()(kernel)
     group.command()(equality)
     group.command()(accuracy)
+    bench_learned.register(group)
     app.add_typer(group, name="bench")
 
 

@@ -1,0 +1,131 @@
+"""What a comparison of placers shows: median and range over seeds, evaluations to near the best."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+FORMAT = "placewright.comparison/1"
+NEAR = 1.02  # "within 2 % of the best known"
+
+
+@dataclass(frozen=True)
+class Run:
+    """One placer, one seed.
+
+    Attributes:
+        placer: registry name, with its settings where any differ from the defaults.
+        seed: of its generator.
+        value: of the incumbent, inf without one.
+        evaluations: queries used.
+        seconds: processor seconds used.
+        history: (evaluations, value) of each improvement.
+        message: why there is no placement.
+    """
+
+    placer: str
+    seed: int
+    value: float
+    evaluations: int
+    seconds: float
+    history: tuple[tuple[int, float], ...] = ()
+    message: str = ""
+
+    def evaluations_to(self, target: float) -> float:
+        """Queries until the incumbent was at most `target`; inf where it never was."""
+        return next((float(n) for n, value in self.history if value <= target), math.inf)
+
+
+@dataclass(frozen=True)
+class Row:
+    """One placer over all seeds; values in the problem's time unit."""
+
+    placer: str
+    median: float
+    low: float
+    high: float
+    gap_to_best: float
+    evaluations_to_near: float
+    runs_near: int
+    runs: int
+    seconds: float
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class ComparisonTable:
+    """All runs on one problem, and what a table shows of them.
+
+    Attributes:
+        unit: time unit of values.
+        runs: in the order of placers, then seeds.
+        best_known: smallest value of any run (or a smaller one known from elsewhere).
+    """
+
+    unit: str
+    runs: tuple[Run, ...]
+    best_known: float
+    columns: tuple[str, ...] = field(
+        default=("placer", "median", "range", "above best", "evaluations to 2 %", "core s"),
+        init=False,
+    )
+
+    @property
+    def rows(self) -> tuple[Row, ...]:
+        """One row per placer, fastest median first."""
+        names = list(dict.fromkeys(run.placer for run in self.runs))
+        rows = [self._row([run for run in self.runs if run.placer == name]) for name in names]
+        return tuple(sorted(rows, key=lambda row: (row.median, row.placer)))
+
+    def text_rows(self) -> list[list[str]]:
+        """The rows as text, one column per entry of `columns`."""
+        return [
+            [
+                row.placer,
+                self.text_of(row.median),
+                f"{self.text_of(row.low)} .. {self.text_of(row.high)}",
+                f"{row.gap_to_best:.1%}" if math.isfinite(row.gap_to_best) else "-",
+                f"{row.evaluations_to_near:.0f} ({row.runs_near}/{row.runs})"
+                if row.runs_near
+                else f"- (0/{row.runs})",
+                f"{row.seconds:.1f}",
+            ]
+            for row in self.rows
+        ]
+
+    def data(self) -> dict[str, Any]:
+        """A JSON document: rows and all runs."""
+        return {
+            "format": FORMAT,
+            "unit": self.unit,
+            "best_known": self.best_known,
+            "rows": [asdict(row) for row in self.rows],
+            "runs": [asdict(run) for run in self.runs],
+        }
+
+    def text_of(self, value: float) -> str:
+        """A value with its unit."""
+        if not math.isfinite(value):
+            return "-"
+        return f"{value * 1e3:.4g} ms" if self.unit == "s" else f"{value:.5g} {self.unit}"
+
+    def _row(self, runs: list[Run]) -> Row:
+        values = [run.value for run in runs]
+        reached = [run.evaluations_to(NEAR * self.best_known) for run in runs]
+        near = [count for count in reached if math.isfinite(count)]
+        median = statistics.median(values)
+        gap = median / self.best_known - 1.0 if math.isfinite(self.best_known) else math.inf
+        return Row(
+            placer=runs[0].placer,
+            median=median,
+            low=min(values),
+            high=max(values),
+            gap_to_best=gap,
+            evaluations_to_near=statistics.median(near) if near else math.inf,
+            runs_near=len(near),
+            runs=len(runs),
+            seconds=statistics.median(run.seconds for run in runs),
+            message=next((run.message for run in runs if run.message), ""),
+        )

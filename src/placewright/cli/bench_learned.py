@@ -1,0 +1,132 @@
+"""`placewright bench learned`, `hsdag-update`, `zero-shot`: learned placers and their policies."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from placewright.cli import options as opt
+from placewright.cli.output import print_json, print_note, print_table, progress
+
+
+def register(group: typer.Typer) -> None:
+    """Add the commands of this module to `bench`."""
+    group.command()(learned)
+    group.command(name="hsdag-update")(hsdag_update)
+    group.command(name="zero-shot")(zero_shot)
+
+
+def learned(
+    models: Annotated[
+        str, typer.Option(help="Comma-separated zoo models; empty for none.")
+    ] = "inception_v3,resnet50,bert_base,gnmt,rnnlm",
+    clusters: Annotated[
+        str, typer.Option(help="Comma-separated clusters of the catalogue.")
+    ] = "2gpu,4gpu,8gpu,cpu+gpu",
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Folder with the Tarnawski workloads' latency/.")
+    ] = None,
+    placers: Annotated[
+        str, typer.Option(help="Comma-separated placers; NAME:key=value sets hyperparameters.")
+    ] = "seq2seq,grouper-placer,hierarchical,placeto,post,hsdag,cem,local-search,random",
+    evaluations: Annotated[int, typer.Option(help="Of every run; all queries count.")] = 500,
+    seeds: Annotated[int, typer.Option(help="Runs per placer, seeds 0 .. N-1.")] = 5,
+    results: Annotated[
+        Path, typer.Option("--results", help="Folder of results; runs in it are not repeated.")
+    ] = Path("learned-results"),
+    as_json: opt.Json = False,
+    quiet: opt.Quiet = False,
+) -> None:
+    """All learned placers beside random and local search; writes learned-N.md in --results."""
+    from placewright.benchmarks.learned import run_learned_benchmark, workload_cases, zoo_cases
+    from placewright.benchmarks.learned_report import report_path
+    from placewright.workflow.parsing import parse_names
+
+    results.mkdir(parents=True, exist_ok=True)
+    cases = zoo_cases(parse_names(models), parse_names(clusters)) if models else []
+    if data is not None:
+        cases += workload_cases(data)
+    with progress("learned", hidden=quiet or as_json) as report:
+        tables = run_learned_benchmark(
+            cases, parse_names(placers), evaluations, seeds, results, report
+        )
+    print_note(f"wrote {report_path(results, evaluations)}")
+    if as_json:
+        print_json([{"problem": entry.name, **entry.table.data()} for entry in tables])
+        return
+    for entry in tables:
+        print_table(entry.name, entry.table.columns, entry.table.text_rows())
+
+
+def hsdag_update(
+    models: Annotated[
+        str, typer.Option(help="Comma-separated models or problem files.")
+    ] = "zoo:inception_v3,zoo:bert_base,zoo:rnnlm,zoo:gnmt",
+    cluster: Annotated[str, typer.Option(help="Cluster of the catalogue.")] = "2gpu",
+    updates: Annotated[int, typer.Option(help="Updates that are timed.")] = 10,
+    as_json: opt.Json = False,
+) -> None:
+    """Time of one update of HSDAG (20 placements and a gradient step) on one core."""
+    from placewright.benchmarks.learned import hsdag_update_times, update_problems
+    from placewright.workflow.parsing import parse_names
+
+    rows = list(hsdag_update_times(update_problems(parse_names(models), cluster), updates))
+    if as_json:
+        print_json([asdict(row) for row in rows])
+        return
+    table = [[r.graph, str(r.units), str(r.nodes), f"{r.seconds * 1e3:.1f} ms"] for r in rows]
+    columns = ["graph", "units", "nodes after coarsening", "one update"]
+    print_table("HSDAG, one update on one core", columns, table)
+
+
+def zero_shot(
+    policy: Annotated[
+        str, typer.Option("--policy", help="Policy file; empty for the shipped one.")
+    ] = "",
+    retrain: Annotated[
+        Path | None,
+        typer.Option("--retrain", help="First train the shipped policy again, into this file."),
+    ] = None,
+    seeds: Annotated[int, typer.Option(help="Runs of local-search.")] = 5,
+    results: Annotated[
+        Path | None, typer.Option("--results", help="JSON file to write the rows into.")
+    ] = None,
+    as_json: opt.Json = False,
+    quiet: opt.Quiet = False,
+) -> None:
+    """The shipped policy on models it never saw, beside local-search with 2,000 evaluations."""
+    from placewright.benchmarks.shipped_policy import (
+        run_zero_shot_benchmark,
+        train_shipped_policy,
+        zero_shot_document,
+    )
+    from placewright.files.text import write_text
+
+    with progress("zero-shot", hidden=quiet or as_json) as report:
+        if retrain is not None:
+            policy = str(train_shipped_policy(retrain, progress=report))
+    rows = list(run_zero_shot_benchmark(policy, seeds=seeds))
+    if results is not None:
+        write_text(results, zero_shot_document(rows))
+        print_note(f"wrote {results}")
+    if as_json:
+        print_json([{**asdict(row), "ratio": row.ratio} for row in rows])
+        return
+    table = [
+        [
+            row.problem,
+            f"{row.value * 1e3:.3f}",
+            f"{row.local_search * 1e3:.3f}",
+            f"{row.ratio:.3f}",
+            f"{row.greedy / row.local_search:.3f}",
+            f"{row.earliest / row.local_search:.3f}",
+            f"{row.seconds:.1f}",
+        ]
+        for row in rows
+    ]
+    columns = ["problem", "best ms", "local-search ms", "ratio", "greedy alone"]
+    columns += ["earliest finish alone", "core s"]
+    print_table("Zero-shot: 10 candidates over local-search with 2,000", columns, table)
