@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from placewright.cli import options as opt
 from placewright.cli.output import print_json, print_line, print_note, print_table, progress
+
+if TYPE_CHECKING:
+    from placewright.core.cluster import Cluster
 
 
 def register(app: typer.Typer) -> None:
@@ -26,10 +29,12 @@ def devices(
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Devices and links of this machine, measured; -o writes the cluster file."""
+    """Devices and links of this machine, measured, and what each runtime sees.
+
+    -o writes the cluster file.
+    """
     from placewright.files.cluster_file import cluster_data, write_cluster
-    from placewright.files.quantities import format_bytes, format_duration
-    from placewright.workflow.devices import candidates, discover
+    from placewright.workflow.devices import DEFAULT_RUNTIME, devices_by_runtime, discover
 
     with progress("devices", hidden=quiet or as_json) as report:
         report(0.0, "measuring links")
@@ -37,10 +42,33 @@ def devices(
     if output is not None:
         write_cluster(output, cluster)
         print_note(f"wrote {output}")
-    others = [name for name in candidates(runtime) if name not in cluster.device_index]
+    found, missing = devices_by_runtime()
+    chosen = runtime or DEFAULT_RUNTIME
+    others = [name for name in found[chosen] if name not in cluster.device_index]
     if as_json:
-        print_json({"cluster": cluster_data(cluster), "also_available": others})
+        print_json(
+            {
+                "runtime": chosen,
+                "cluster": cluster_data(cluster),
+                "also_available": others,
+                "runtimes": {name: list(names) for name, names in found.items()},
+                "not_installed": missing,
+            }
+        )
         return
+    _print_cluster(cluster, f"Devices of {chosen}")
+    if others:
+        print_line(f"Also available with --devices: {', '.join(others)}")
+    for name, names in found.items():
+        if name != chosen:
+            print_line(f"With --runtime {name}: {', '.join(names)}")
+    for name, reason in missing.items():
+        print_line(f"Not available: --runtime {name}; {reason}")
+
+
+def _print_cluster(cluster: Cluster, title: str) -> None:
+    from placewright.files.quantities import format_bytes, format_duration
+
     rows = [
         [
             device.name,
@@ -51,7 +79,7 @@ def devices(
         ]
         for device in cluster.devices
     ]
-    print_table("Devices", ["device", "kind", "memory", "streams", "options"], rows)
+    print_table(title, ["device", "kind", "memory", "streams", "options"], rows)
     if cluster.links:
         links = [
             [
@@ -62,8 +90,6 @@ def devices(
             for link in cluster.links
         ]
         print_table("Links", ["link", "latency", "bandwidth"], links)
-    if others:
-        print_line(f"Also available with --devices: {', '.join(others)}")
 
 
 def graph(

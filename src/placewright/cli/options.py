@@ -14,9 +14,7 @@ Devices = Annotated[
 ClusterFile = Annotated[
     Path | None, typer.Option("--cluster", help="YAML file of devices and links.")
 ]
-RuntimeName = Annotated[
-    str | None, typer.Option("--runtime", help="openvino (the only one of this version).")
-]
+RuntimeName = Annotated[str | None, typer.Option("--runtime", help="openvino or onnxruntime.")]
 ObjectiveName = Annotated[
     str | None, typer.Option("--objective", help="latency, throughput or training.")
 ]

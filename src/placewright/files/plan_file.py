@@ -19,7 +19,7 @@ from placewright.errors import FileFormatError, StalePlanError
 from placewright.files.cluster_file import ClusterDocument, cluster_data, cluster_of
 from placewright.files.problem_file import problem_text, read_problem, text_sha256
 from placewright.files.schema import Strict, validated
-from placewright.files.text import read_json_object, read_text, write_text
+from placewright.files.text import read_json_object, read_text, write_texts
 
 PLAN_FORMAT = "placewright.plan/1"
 
@@ -105,7 +105,7 @@ def problem_path_of(plan_path: Path | str) -> Path:
 
 
 def write_plan(path: Path | str, plan: Plan, *, problem_path: Path | str | None = None) -> None:
-    """Write the problem beside the plan, then the plan, each whole or not at all.
+    """Write the problem beside the plan and the plan, both or none.
 
     Args:
         path: of the plan.
@@ -116,10 +116,12 @@ def write_plan(path: Path | str, plan: Plan, *, problem_path: Path | str | None 
     """
     text = problem_text(plan.problem)
     beside = Path(problem_path) if problem_path is not None else problem_path_of(path)
-    if problem_path is None:
-        _write_problem_unless_same(beside, text)
     entry = {"path": _relative(beside, Path(path)), "sha256": text_sha256(text)}
-    write_text(path, json.dumps(plan_data(plan, entry), indent=1) + "\n")
+    files: dict[Path | str, str] = {}
+    if problem_path is None and not (beside.is_file() and beside.read_bytes() == text.encode()):
+        files[beside] = text
+    files[path] = json.dumps(plan_data(plan, entry), indent=1) + "\n"
+    write_texts(files)
 
 
 def read_plan(path: Path | str) -> Plan:
@@ -229,11 +231,6 @@ def _measured_data(measured: Measurement | None) -> dict[str, Any] | None:
         "baselines": dict(measured.baselines),
         "recommendation": measured.recommendation,
     }
-
-
-def _write_problem_unless_same(path: Path, text: str) -> None:
-    if not (path.is_file() and path.read_bytes() == text.encode()):
-        write_text(path, text)
 
 
 def _relative(target: Path, plan_path: Path) -> str:

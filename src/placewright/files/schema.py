@@ -38,4 +38,5 @@ def validated(model: type[M], data: Any, path: object, expected_format: str) -> 
         what = first["msg"].removeprefix("Value error, ")
         value = repr(first.get("input"))
         shown = value if len(value) <= 60 else value[:57] + "..."
-        raise FileFormatError(f"file '{path}': {where}: {what} (got {shown})") from None
+        told = what if value in what else f"{what} (got {shown})"
+        raise FileFormatError(f"file '{path}': {where}: {told}") from None

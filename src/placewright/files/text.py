@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -53,25 +54,42 @@ def write_text(path: Path | str, text: str) -> None:
     Raises:
         InputError: the folder is missing, not writable, or the disk is full.
     """
-    temporary: str | None = None
+    write_texts({path: text})
+
+
+def write_texts(texts: Mapping[Path | str, str]) -> None:
+    """Write files that belong together: nothing is replaced before all are safely on the disk.
+
+    Args:
+        texts: path -> content; files are replaced in this order.
+
+    Raises:
+        InputError: a folder is missing, not writable, or the disk is full; earlier files stay.
+    """
+    written: list[tuple[str, Path]] = []
+    path: Path | str = ""
     try:
-        target = Path(path).resolve()
-        if target.exists() and not target.is_file():
-            with target.open("w", encoding="utf-8") as stream:
+        for path, text in texts.items():
+            target = Path(path).resolve()
+            if target.exists() and not target.is_file():
+                with target.open("w", encoding="utf-8") as stream:
+                    stream.write(text)
+                continue
+            handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+            written.append((temporary, target))
+            with os.fdopen(handle, "w", encoding="utf-8") as stream:
                 stream.write(text)
-            return
-        handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-        with os.fdopen(handle, "w", encoding="utf-8") as stream:
-            stream.write(text)
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.chmod(temporary, _mode_of(target))
-        os.replace(temporary, target)
-        temporary = None
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.chmod(temporary, _mode_of(target))
+        while written:
+            temporary, path = written[0]
+            os.replace(temporary, path)
+            del written[0]
     except OSError as error:
         raise InputError(f"file '{path}' cannot be written: {error.strerror}") from None
     finally:
-        if temporary is not None:
+        for temporary, _ in written:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
 

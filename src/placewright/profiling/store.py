@@ -46,12 +46,12 @@ class CostStore:
         self.path = default_store_path() if path is None else Path(path)
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            with self._connection() as connection:
-                connection.executescript(_SCHEMA)
-        except (OSError, sqlite3.Error) as error:
+        except OSError as error:
             raise InputError(
                 f"cost store '{self.path}' cannot be used: {error}; remove it or name another"
             ) from error
+        with self._connection() as connection:
+            connection.executescript(_SCHEMA)
 
     def samples(self, keys: Sequence[str]) -> dict[str, tuple[list[float], bool]]:
         """Key -> (seconds of each run, whether measuring is complete), of those that are there."""
@@ -86,10 +86,19 @@ class CostStore:
 
     @contextlib.contextmanager
     def _connection(self) -> Iterator[sqlite3.Connection]:
-        """A connection of its own per use: a store may be used from any thread or process."""
-        connection = sqlite3.connect(self.path, timeout=_WAIT_SECONDS)
+        """A connection of its own per use: a store may be used from any thread or process.
+
+        Raises:
+            InputError: the file cannot be read or written, or is no SQLite file.
+        """
         try:
-            with connection:
-                yield connection
-        finally:
-            connection.close()
+            connection = sqlite3.connect(self.path, timeout=_WAIT_SECONDS)
+            try:
+                with connection:
+                    yield connection
+            finally:
+                connection.close()
+        except sqlite3.Error as error:
+            raise InputError(
+                f"cost store '{self.path}' cannot be used: {error}; remove it or name another"
+            ) from error

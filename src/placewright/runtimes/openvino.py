@@ -83,8 +83,11 @@ class OpenVinoRuntime:
         options = {**(known[device.name].options if device.name in known else {}), **device.options}
         filled = replace(device, options=options)
         available = _openvino().Core().available_devices
-        if native_device(filled).partition(".")[0] not in {n.partition(".")[0] for n in available}:
-            raise UnknownNameError("device", device.name, [*known, *available])
+        kinds = [name.partition(".")[0] for name in available]
+        is_named = device.name in known or "device" in options or device.kind != "cpu"
+        if not is_named or native_device(filled).partition(".")[0] not in kinds:
+            others = [name for name in available if name != "CPU"]
+            raise UnknownNameError("device", device.name, [*known, *others])
         told = {k: v for k, v in sorted(options.items()) if k != "core"}
         return replace(filled, fingerprint=f"{_hardware(filled)} {told}")
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from placewright.core.cluster import Cluster
-from placewright.errors import InputError
+from placewright.errors import InputError, MissingExtraError
 from placewright.files.cluster_file import read_cluster
 from placewright.profiling.discover import completed_cluster
 from placewright.profiling.discover import discover as discover_devices
-from placewright.runtimes.registry import make_runtime
+from placewright.runtimes.registry import make_runtime, runtime_names
 
 DEFAULT_RUNTIME = "openvino"
 
@@ -27,12 +27,26 @@ def discover(names: str | None = None, *, runtime: str | None = None) -> Cluster
         ClusterError: two devices overlap.
     """
     chosen = make_runtime(runtime or DEFAULT_RUNTIME)
+    if names is not None and not names.strip(", "):
+        raise InputError(f"--devices names no device, got '{names}'")
     return discover_devices(names or _default_names(runtime), chosen)
 
 
 def candidates(runtime: str | None = None) -> tuple[str, ...]:
     """Names of all devices of this machine, those that overlap among them."""
     return tuple(device.name for device in make_runtime(runtime or DEFAULT_RUNTIME).discover())
+
+
+def devices_by_runtime() -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
+    """Device names of every runtime that is installed, and what to install for the others."""
+    found: dict[str, tuple[str, ...]] = {}
+    missing: dict[str, str] = {}
+    for name in runtime_names():
+        try:
+            found[name] = candidates(name)
+        except MissingExtraError as error:
+            missing[name] = str(error)
+    return found, missing
 
 
 def cluster_for(names: str | None, file: Path | None, runtime: str | None) -> Cluster:

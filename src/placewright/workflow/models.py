@@ -64,7 +64,7 @@ def load_model(
         zoo_name = name.removeprefix(ZOO_PREFIX)
         return _from_zoo(zoo_name, objective, fixed, fold_constants, runtime)
     path = Path(name)
-    if not path.exists():
+    if not (name and path.exists()):
         raise InputError(
             f"model '{name}' does not exist; give a file, or zoo:NAME for a model built here"
         )

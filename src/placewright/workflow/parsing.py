@@ -69,11 +69,13 @@ def parse_names(text: str) -> list[str]:
 
 
 def require_folder(path: Path) -> None:
-    """Fail before long work when the folder of an output file does not exist.
+    """Fail before long work when an output file has no folder, or is one.
 
     Raises:
-        InputError: the folder is missing.
+        InputError: the folder is missing, or `path` itself is a folder.
     """
+    if path.is_dir():
+        raise InputError(f"'{path}' is a folder; name the file to write")
     if not path.resolve().parent.is_dir():
         raise InputError(f"folder '{path.parent}' of '{path.name}' does not exist; make it first")
 
