@@ -1,0 +1,76 @@
+"""Runs the command line in a process of its own, with a cache folder of its own."""
+
+from __future__ import annotations
+
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+
+def placewright(
+    *arguments: object, cwd: Path, cache: Path | None = None, largest_file: int | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run ``placewright ARGUMENTS``.
+
+    Args:
+        arguments: of the command.
+        cwd: the folder that it runs in.
+        cache: the user's cache folder, where another than this user's.
+        largest_file: bytes; no file can grow beyond, as on a disk that is full.
+    """
+    command = [sys.executable, "-c", "from placewright.cli import main; main()"]
+    words = [str(argument) for argument in arguments]
+    environment = dict(os.environ, OMP_NUM_THREADS="1")
+    if cache is not None:
+        environment["XDG_CACHE_HOME"] = str(cache)
+
+    def limit() -> None:
+        if largest_file is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (largest_file, largest_file))
+
+    return subprocess.run(
+        [*command, *words],
+        capture_output=True,
+        text=True,
+        cwd=cwd,
+        check=False,
+        env=environment,
+        preexec_fn=limit,
+    )
+
+
+def the_line(result: subprocess.CompletedProcess[str], code: int) -> str:
+    """The one line of an error, after checking that it is one and no traceback."""
+    assert result.returncode == code, (result.stdout, result.stderr)
+    assert result.stdout == ""
+    assert result.stderr.count("\n") == 1, result.stderr
+    assert "Traceback" not in result.stderr
+    return result.stderr
+
+
+class InProcess:
+    """Runs commands in this process, which saves the start of one for each."""
+
+    def __init__(self, capture: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch) -> None:
+        self._capture, self._patch = capture, patch
+
+    def __call__(self, *arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
+        """Run ``placewright ARGUMENTS`` in the folder `cwd`."""
+        from placewright.cli import app, main
+
+        app.app.registered_commands.clear()
+        app.app.registered_groups.clear()
+        words = [str(argument) for argument in arguments]
+        self._capture.readouterr()
+        with self._patch.context() as patch:
+            patch.chdir(cwd)
+            patch.setattr(sys, "argv", ["placewright", *words])
+            with pytest.raises(SystemExit) as ended:
+                main()
+        out, err = self._capture.readouterr()
+        code = ended.value.code if isinstance(ended.value.code, int) else 0
+        return subprocess.CompletedProcess(words, code, out, err)

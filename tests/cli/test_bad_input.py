@@ -1,0 +1,266 @@
+"""What a user may get wrong: exit code 2 or 1, one line that says what, earlier files intact."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "readers"))
+
+from cli.runner import InProcess, placewright, the_line
+from model_makers import WEIGHT, graph_def, saved_model, write_onnx
+
+CORES = ("--devices", "cpu:0")
+CHAIN: dict[str, Any] = {
+    "maxSizePerFPGA": 100.0,
+    "maxFPGAs": 2,
+    "maxCPUs": 1,
+    "nodes": [
+        {
+            "id": node,
+            "supportedOnFpga": 1,
+            "cpuLatency": 40.0,
+            "fpgaLatency": 4.0,
+            "isBackwardNode": 0,
+            "colorClass": node,
+            "size": 40.0,
+        }
+        for node in (1, 2)
+    ],
+    "edges": [{"sourceId": 1, "destId": 2, "cost": 1.0, "size": 1.0}],
+}
+
+
+def make_onnx(folder: Path) -> Path:
+    write_onnx(folder / "m.onnx")
+    return folder / "m.onnx"
+
+
+def make_xml(folder: Path) -> Path:
+    openvino = pytest.importorskip("openvino")
+    openvino.save_model(openvino.convert_model(make_onnx(folder)), str(folder / "m.xml"))
+    return folder / "m.xml"
+
+
+def make_tflite(folder: Path) -> Path:
+    pytest.importorskip("tflite", reason="tflite, which makes the file, is not installed")
+    from tflite_maker import write_tflite
+
+    write_tflite(folder / "m.tflite", WEIGHT)
+    return folder / "m.tflite"
+
+
+def make_pt2(folder: Path) -> Path:
+    torch = pytest.importorskip("torch")
+    layer = torch.nn.Linear(4, 4)
+    torch.export.save(torch.export.export(layer, (torch.ones(1, 4),)), folder / "m.pt2")
+    return folder / "m.pt2"
+
+
+def make_pb(folder: Path) -> Path:
+    (folder / "m.pb").write_bytes(graph_def())
+    return folder / "m.pb"
+
+
+MAKERS = (make_onnx, make_xml, make_tflite, make_pt2, make_pb)
+
+
+Refused = Callable[..., str]
+
+
+@pytest.fixture
+def refused(cli: InProcess, tmp_path: Path) -> Refused:
+    """The line that `place` ends with; a plan that was there before stays as it was."""
+
+    def call(model: object, *extra: object, code: int = 2) -> str:
+        plan = tmp_path / "plan.json"
+        plan.write_text("an earlier plan")
+        line = the_line(cli("place", model, *(extra or CORES), cwd=tmp_path), code)
+        assert plan.read_text() == "an earlier plan"
+        assert not list(tmp_path.glob("plan.problem.json")), "a problem without its plan"
+        assert not list(tmp_path.glob(".plan*")), "a temporary file was left behind"
+        return line
+
+    return call
+
+
+@pytest.mark.parametrize("make", MAKERS)
+def test_a_truncated_model(make: Callable[[Path], Path], tmp_path: Path, refused: Refused) -> None:
+    path = make(tmp_path)
+    content = path.read_bytes()
+    path.write_bytes(content[: len(content) // 2])
+    assert path.name in refused(path.name)
+
+
+def test_a_truncated_model_with_onnx_runtime(tmp_path: Path, refused: Refused) -> None:
+    path = make_onnx(tmp_path)
+    path.write_bytes(path.read_bytes()[:-20])
+    assert "m.onnx" in refused("m.onnx", *CORES, "--runtime", "onnxruntime")
+
+
+@pytest.mark.parametrize("suffix", ["onnx", "xml", "tflite", "pt2", "pb", "json"])
+def test_a_text_under_a_models_name(suffix: str, tmp_path: Path, refused: Refused) -> None:
+    (tmp_path / f"notes.{suffix}").write_text("these are my notes\n")
+    assert f"notes.{suffix}" in refused(f"notes.{suffix}")
+
+
+@pytest.mark.parametrize("suffix", ["onnx", "xml", "tflite", "pt2", "pb", "json"])
+def test_a_model_that_does_not_exist(suffix: str, tmp_path: Path, refused: Refused) -> None:
+    assert f"'none.{suffix}' does not exist" in refused(f"none.{suffix}")
+
+
+def test_weights_that_are_missing_or_short(tmp_path: Path, refused: Refused) -> None:
+    path = make_xml(tmp_path)
+    weights = path.with_suffix(".bin")
+    weights.write_bytes(weights.read_bytes()[:10])
+    assert "weights" in refused("m.xml")
+    weights.unlink()
+    assert "m.xml" in refused("m.xml")
+    write_onnx(tmp_path / "e.onnx", external="gone.bin")
+    assert "'gone.bin' is missing" in refused("e.onnx")
+
+
+def test_a_folder_that_is_no_model(tmp_path: Path, refused: Refused) -> None:
+    (tmp_path / "folder").mkdir()
+    assert "has no saved_model.pb" in refused("folder")
+    (tmp_path / "folder" / "saved_model.pb").write_bytes(saved_model()[:-30])
+    assert "saved_model.pb" in refused("folder")
+
+
+def test_a_suffix_that_nothing_reads(tmp_path: Path, refused: Refused) -> None:
+    (tmp_path / "m.h5").write_bytes(b"HDF")
+    assert "known are .xml, .onnx" in refused("m.h5")
+    make_xml(tmp_path)
+    told = refused("m.xml", *CORES, "--runtime", "onnxruntime")
+    assert "ONNX Runtime runs .onnx and .pt2" in told
+
+
+def test_a_workload_with_a_cycle_or_cut_off(tmp_path: Path, refused: Refused) -> None:
+    back = {"sourceId": 2, "destId": 1, "cost": 1.0}
+    cyclic = {**CHAIN, "edges": [*CHAIN["edges"], back]}
+    (tmp_path / "w.json").write_text(json.dumps(cyclic))
+    assert "cycle: '1' -> '2' -> '1'" in refused("w.json", "--placer", "heft")
+    (tmp_path / "w.json").write_text(json.dumps(CHAIN)[:150])
+    assert "not valid JSON" in refused("w.json", "--placer", "heft")
+
+
+@pytest.mark.parametrize(
+    ("cluster", "message"),
+    [
+        ("links: [{from: cpu:0, to: cpu:1, bandwidth: -1GB/s}]", "links.0.bandwidth"),
+        ("links: [{from: cpu:0, to: cpu:1, bandwidth: 0GB/s}]", "bandwidth must be > 0"),
+        ("links: [{from: cpu:0, to: cpu:1, latency: -1us}]", "links.0.latency"),
+        ("links: [{from: cpu:0, to: cpu:5}]", "'cpu:5'"),
+        ("speed: 3", "speed"),
+        ("links: [", "not valid YAML"),
+    ],
+)
+def test_a_cluster_file_that_is_wrong(
+    cluster: str, message: str, tmp_path: Path, refused: Refused
+) -> None:
+    make_onnx(tmp_path)
+    head = "format: placewright.cluster/1\ndevices: [{name: cpu:0}, {name: cpu:1}]\n"
+    (tmp_path / "c.yaml").write_text(head + cluster)
+    assert message in refused("m.onnx", "--cluster", "c.yaml")
+
+
+@pytest.mark.parametrize("runtime", ["openvino", "onnxruntime"])
+def test_devices_that_are_not_there(runtime: str, tmp_path: Path, refused: Refused) -> None:
+    pytest.importorskip(runtime)
+    make_onnx(tmp_path)
+    extra = ("--runtime", runtime)
+    told = refused("m.onnx", "--devices", "cpu:0,cpu:4711", *extra)
+    assert "unknown device 'cpu:4711'; available: cpu, cpu:0" in told
+    cluster = "format: placewright.cluster/1\ndevices: [{name: tpu:0}]\n"
+    (tmp_path / "c.yaml").write_text(cluster)
+    assert "'tpu:0'" in refused("m.onnx", "--cluster", "c.yaml", *extra)
+    assert "overlap" in refused("m.onnx", "--devices", "cpu,cpu:0", *extra)
+    assert "names no device" in refused("m.onnx", "--devices", ",", *extra)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--runtime", "banana"], "unknown runtime 'banana'"),
+        (["--placer", "banana"], "unknown placer 'banana'"),
+        (["--placer", "zero-shot", "--policy", "none.safetensors"], "none.safetensors"),
+        (["--placer", "zero-shot", "--policy", "m.onnx"], "m.onnx"),
+        (["--placer", "heft", "--policy", "m.onnx"], "no setting 'policy'"),
+        (["--budget", "banana"], "got 'banana'"),
+        (["--budget", "-3s"], "got '-3s'"),
+        (["--budget", "0s"], "seconds > 0"),
+        (["--memory", "cpu:9=1GiB"], "unknown device 'cpu:9'"),
+        (["--memory", "cpu:0=-1GiB"], "got '-1GiB'"),
+        (["--shape", "y=1,4"], "unknown model input 'y'"),
+        (["--shape", "x=1,5"], "shape"),
+        (["--pin", "nothing=cpu:0"], "no op 'nothing'"),
+        (["--evaluator", "banana"], "got 'banana'"),
+        (["-o", "."], "is a folder"),
+        (["-o", "none/plan.json"], "folder 'none'"),
+    ],
+)
+def test_an_option_that_is_wrong(
+    options: list[str], message: str, tmp_path: Path, refused: Refused
+) -> None:
+    make_onnx(tmp_path)
+    assert message in refused("m.onnx", *CORES, *options)
+
+
+def test_a_model_that_fits_no_memory(tmp_path: Path, refused: Refused) -> None:
+    make_onnx(tmp_path)
+    told = refused("m.onnx", *CORES, "--memory", "cpu:0=8B", code=1)
+    assert "no placement is possible" in told
+    assert "'cpu:0'" in told
+
+
+def test_a_disk_that_is_full(tmp_path: Path) -> None:
+    """Neither file of the earlier plan is replaced where one of the new ones does not fit."""
+    (tmp_path / "w.json").write_text(json.dumps(CHAIN))
+    words = ("place", "w.json", "--objective", "throughput", "--placer", "single")
+    assert placewright(*words, cwd=tmp_path).returncode == 0
+    plan, problem = tmp_path / "plan.json", tmp_path / "plan.problem.json"
+    before = plan.read_bytes(), problem.read_bytes()
+    larger = max(map(len, before))
+    assert min(map(len, before)) < larger - 1, "one of the files must fit"
+    heavier = json.dumps(CHAIN).replace("40.0", "41.0")
+    (tmp_path / "w.json").write_text(heavier)
+    told = the_line(placewright(*words, cwd=tmp_path, largest_file=larger - 1), 2)
+    assert "cannot be written: File too large" in told
+    assert (plan.read_bytes(), problem.read_bytes()) == before
+    assert sorted(file.name for file in tmp_path.iterdir()) == [
+        "plan.json",
+        "plan.problem.json",
+        "w.json",
+    ]
+    assert placewright("simulate", "plan.json", cwd=tmp_path).returncode in (0, 2)
+
+
+def test_a_cost_store_that_cannot_grow(tmp_path: Path) -> None:
+    make_onnx(tmp_path)
+    result = placewright(
+        "profile", "m.onnx", *CORES, cwd=tmp_path, cache=tmp_path / "c", largest_file=4096
+    )
+    assert "cost store" in the_line(result, 2)
+
+
+def test_a_plan_whose_model_is_gone_or_changed(tmp_path: Path, cli: InProcess) -> None:
+    path = make_onnx(tmp_path)
+    words = ("place", "m.onnx", *CORES, "--placer", "single", "--no-check")
+    made = cli(*words, cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    content = path.read_bytes()
+    shutil.copy(path, tmp_path / "kept.onnx")
+    path.write_bytes(content.replace(WEIGHT.tobytes(), (WEIGHT + 1).tobytes()))
+    assert "has changed" in the_line(cli("run", "plan.json", cwd=tmp_path), 2)
+    path.unlink()
+    assert "'m.onnx' does not exist" in the_line(cli("run", "plan.json", cwd=tmp_path), 2)
+    shutil.copy(tmp_path / "kept.onnx", path)
+    done = cli("run", "plan.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "outputs equal" in done.stdout
