@@ -121,11 +121,12 @@ class AttentionalDecoder(nn.Module):
         previous = torch.full((samples,), self.n_devices)
         actions = torch.empty((samples, groups.shape[1]), dtype=torch.int64)
         mask = allowed.expand(samples, -1, -1)
+        advance = _StepwiseDecoder(self)
+        state = tuple(s.squeeze(0) for s in state)
         for step in range(groups.shape[1]):
-            inputs = self.device_embedding(previous).unsqueeze(1)  # (samples, 1, hidden)
-            out, after = self.decoder(inputs, state if self.is_lstm else state[0])
-            state = after if self.is_lstm else (after,)
-            query = self.query_projection(out)  # (samples, 1, hidden)
+            state = advance(previous, state)
+            out = state[0].unsqueeze(1)  # (samples, 1, hidden)
+            query = self.query_projection(out)
             weights = torch.softmax(self.score(torch.tanh(keys + query)).squeeze(-1), dim=-1)
             context = weights.unsqueeze(1) @ memory  # (samples, 1, hidden)
             value = logits(self.output(torch.cat([out, context], dim=-1)).squeeze(1))
@@ -158,6 +159,35 @@ class AttentionalDecoder(nn.Module):
             value = value + noise * _size(value)
         log_p = masked_log_softmax(value, allowed)
         return Decoded(actions, chosen(log_p, actions).sum(1), entropy(log_p).mean(1))
+
+
+class _StepwiseDecoder:
+    """One step of a decoder at a time, for sampling.
+
+    The recurrent layers prepare their weights anew on every call, which takes longer than the step;
+    and the step's input is one of `n_devices` + 1 embeddings, so its product with the weights can
+    be looked up.
+    """
+
+    def __init__(self, owner: AttentionalDecoder) -> None:
+        layer = owner.decoder
+        self.is_lstm = owner.is_lstm
+        self.inputs = layer.bias_ih_l0 + owner.device_embedding.weight @ layer.weight_ih_l0.T
+        self.weight, self.bias = layer.weight_hh_l0.T.contiguous(), layer.bias_hh_l0
+
+    def __call__(self, previous: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        """Next state from the previous devices (samples,) and the state, (samples, hidden) each."""
+        given = self.inputs[previous]  # (samples, gates * hidden)
+        own = torch.addmm(self.bias, state[0], self.weight)
+        if not self.is_lstm:
+            reset, update, new = given.chunk(3, dim=-1)
+            own_reset, own_update, own_new = own.chunk(3, dim=-1)
+            gate = torch.sigmoid(update + own_update)
+            fresh = torch.tanh(new + torch.sigmoid(reset + own_reset) * own_new)
+            return ((1.0 - gate) * fresh + gate * state[0],)
+        keep_in, forget, fresh, out = (given + own).chunk(4, dim=-1)
+        cell = torch.sigmoid(forget) * state[1] + torch.sigmoid(keep_in) * torch.tanh(fresh)
+        return torch.sigmoid(out) * torch.tanh(cell), cell
 
 
 def _size(logits: Tensor) -> Tensor:
