@@ -6,7 +6,7 @@ and `from_host` turn it into a NumPy array and back.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -146,6 +146,48 @@ class Runtime(Protocol):
             StalePlanError: the model is no longer the one that the graph was read from.
             InputError: it cannot be read.
         """
+        ...
+
+
+@runtime_checkable
+class MovesTensors(Protocol):
+    """A loaded model whose devices have memories of their own.
+
+    The runner then keeps a tensor once per device that reads it and drops it after its last reader
+    there; without this, all devices share one memory, and tensors stay until the next request.
+    """
+
+    def move(
+        self, tensor: NativeTensor, source: Device | None, destination: Device | None
+    ) -> NativeTensor:
+        """Start to bring a tensor to another memory; None stands for the host's.
+
+        The worker that made the tensor calls it (the host's own thread for graph inputs) and must
+        not be kept waiting: what takes its segment next waits for the tensor itself.
+        """
+        ...
+
+    def arrived(self, tensor: NativeTensor) -> None:
+        """Wait until a tensor that was moved to the host is there."""
+        ...
+
+
+@runtime_checkable
+class RunsAsynchronously(Protocol):
+    """An instance whose `run` may return before its device is done."""
+
+    def settled_span(self) -> tuple[float, float] | None:
+        """Wait for the last run: when it began and ended, in ``time.perf_counter`` seconds; None
+        where `run` itself took that time."""
+        ...
+
+
+@runtime_checkable
+class ChangesState(Protocol):
+    """A compiled segment that changes parameters or other state as it runs."""
+
+    def state_values(self) -> Mapping[str, HostArray]:
+        """Name -> present value, of what this segment changes."""
         ...
 
 

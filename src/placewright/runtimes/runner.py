@@ -1,8 +1,10 @@
 """The concurrent runner: one worker thread per device, any number of requests in flight.
 
 Each worker executes its device's segments in plan order as their inputs arrive; among requests the
-oldest goes first. Tensors are handed over by reference. The runtime releases Python's global lock
-while it computes, so that workers overlap.
+oldest goes first. The runtime releases Python's global lock while it computes, so that workers
+overlap. Where devices share one memory, tensors are handed over by reference; else a tensor starts
+on its way to every device that reads it as soon as its segment has run, and each device drops it
+with its last reader there.
 """
 
 from __future__ import annotations
@@ -15,18 +17,23 @@ from dataclasses import dataclass, field
 from queue import SimpleQueue
 
 from placewright.core.cluster import Device
-from placewright.core.graph import ComputationGraph
 from placewright.errors import InputError, RuntimeFailure
 from placewright.runtimes.base import (
+    ChangesState,
     CompiledSegment,
     HostArray,
     LoadedModel,
+    MovesTensors,
     NativeTensor,
     OpSegment,
+    RunsAsynchronously,
     SegmentInstance,
     graph_inputs,
     graph_outputs,
 )
+from placewright.runtimes.routes import dependencies, routes_of, turns_of
+
+_Place = tuple[int, int]  # tensor, memory
 
 
 @dataclass(frozen=True)
@@ -48,10 +55,19 @@ class Execution:
 
 @dataclass(eq=False)
 class _Slot:
-    """Buffers of one request in flight; requests follow each other in it."""
+    """Buffers of one request in flight; requests follow each other in it.
+
+    Attributes:
+        instances: of each segment.
+        inputs: values of all graph inputs in the host's memory; None before the first request.
+        tensors: (tensor, memory) -> value.
+        kept: tensor -> value, of all that left a segment; None where nobody asked for it.
+    """
 
     instances: list[SegmentInstance]
-    tensors: dict[int, NativeTensor] = field(default_factory=dict)
+    inputs: list[NativeTensor] | None = None
+    tensors: dict[_Place, NativeTensor] = field(default_factory=dict)
+    kept: dict[int, NativeTensor] | None = None
 
 
 @dataclass(eq=False)
@@ -65,13 +81,14 @@ class _Request:
     spans: list[tuple[float, float]]
     left: int
     start: float = field(default_factory=time.perf_counter)
+    arrival: float = 0.0  # of the outputs at the host, where that is later than the last segment
     error: RuntimeFailure | None = None
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def seconds(self) -> float:
-        """From the start to the last segment's end."""
-        return max(end for _, end in self.spans)
+        """From the start to the last segment's end, and until outputs are at the host."""
+        return max(self.arrival, max(end for _, end in self.spans))
 
 
 class ConcurrentRunner:
@@ -103,8 +120,13 @@ class ConcurrentRunner:
         made = model.compile(self.segments, self.devices) if compiled is None else compiled
         self._inputs = graph_inputs(model.graph)
         self._outputs = graph_outputs(model.graph)
-        self._dependents, self._needs = _dependencies(model.graph, self.segments)
-        self._turns = _turns(self.segments, len(self.devices))
+        self._dependents, self._needs = dependencies(model.graph, self.segments)
+        self._turns = turns_of(self.segments, len(self.devices))
+        self._compiled = tuple(made)
+        self._mover = model if isinstance(model, MovesTensors) else None
+        self._routes = routes_of(
+            model.graph, self.segments, len(self.devices), shared=self._mover is None
+        )
         self._slots = [_Slot([one.instance() for one in made]) for _ in range(in_flight)]
         self._finished: SimpleQueue[_Request] = SimpleQueue()
         self._mail: list[SimpleQueue[_Request | None]] = [SimpleQueue() for _ in self.devices]
@@ -151,9 +173,11 @@ class ConcurrentRunner:
             while pending or under_way:
                 while pending and free:
                     index, inputs = pending.popleft()
-                    under_way[self._start(free.popleft(), inputs).number] = index
+                    slot = free.popleft()
+                    slot.kept = {} if keep_tensors else None
+                    under_way[self._start(slot, inputs).number] = index
                 done = self._next_finished()
-                results[under_way.pop(done.number)] = self._execution(done, keep_tensors)
+                results[under_way.pop(done.number)] = self._execution(done)
                 free.append(done.slot)
         except BaseException:
             self.close()  # requests that are under way must not outlive their caller
@@ -166,9 +190,10 @@ class ConcurrentRunner:
         Nothing but the execution itself is inside: no conversion of inputs or outputs.
         """
         slot = self._slots[0]
-        if not slot.tensors or not self._workers:
+        if slot.inputs is None or not self._workers:
             raise RuntimeFailure("run the plan once before timing it")
         seconds = []
+        slot.kept = None
         for _ in range(runs):
             self._launch(slot)
             done = self._next_finished()
@@ -180,6 +205,14 @@ class ConcurrentRunner:
     def last_spans(self) -> tuple[tuple[float, float], ...]:
         """(start, end) of each segment in the last timed request, seconds since its start."""
         return self._last_spans
+
+    def state_values(self) -> dict[str, HostArray]:
+        """Name -> present value of all state that the segments change; empty for inference."""
+        found: dict[str, HostArray] = {}
+        for segment in self._compiled:
+            if isinstance(segment, ChangesState):
+                found.update(segment.state_values())
+        return found
 
     def describe(self, index: int) -> str:
         """Segment number, device and ops, for messages."""
@@ -194,15 +227,31 @@ class ConcurrentRunner:
         if done.error is not None:
             self.close()
             raise done.error
+        if self._mover is not None:
+            self._settle(done, self._mover)
         return done
+
+    def _settle(self, done: _Request, mover: MovesTensors) -> None:
+        """Wait for what is queued on devices; its real spans take the place of the queueing's."""
+        queued = False
+        for index, instance in enumerate(done.slot.instances):
+            if isinstance(instance, RunsAsynchronously):
+                span = instance.settled_span()
+                if span is not None:
+                    done.spans[index] = (span[0] - done.start, span[1] - done.start)
+                    queued = True
+        if queued:
+            for tensor in self._outputs:
+                if (value := done.slot.tensors.get((tensor, self._routes.host))) is not None:
+                    mover.arrived(value)
+            done.arrival = time.perf_counter() - done.start
 
     def _start(self, slot: _Slot, inputs: Sequence[HostArray]) -> _Request:
         if len(inputs) != len(self._inputs):
             raise InputError(
                 f"the model has {len(self._inputs)} inputs, got values for {len(inputs)}"
             )
-        for tensor, value in zip(self._inputs, inputs, strict=True):
-            slot.tensors[tensor] = self.model.from_host(value)
+        slot.inputs = [self.model.from_host(value) for value in inputs]
         return self._launch(slot)
 
     def _launch(self, slot: _Slot) -> _Request:
@@ -216,15 +265,34 @@ class ConcurrentRunner:
             n_segments,
         )
         self._started += 1
+        self._send_inputs(slot)
         for device, turns in enumerate(self._turns):
             if turns and self._needs[turns[0]] == 0:
                 self._mail[device].put(request)
         return request
 
-    def _execution(self, done: _Request, keep_tensors: bool) -> Execution:
+    def _send_inputs(self, slot: _Slot) -> None:
+        slot.tensors.clear()
+        for tensor, value, memories in zip(
+            self._inputs, slot.inputs or (), self._routes.inputs, strict=True
+        ):
+            slot.tensors[tensor, self._routes.host] = value
+            for memory in memories:
+                if memory != self._routes.host:
+                    slot.tensors[tensor, memory] = self._moved(value, None, memory)
+            if slot.kept is not None:
+                slot.kept[tensor] = value
+
+    def _moved(self, value: NativeTensor, source: int | None, memory: int) -> NativeTensor:
+        assert self._mover is not None  # without it there is one memory, and nothing moves
+        origin = None if source is None else self.devices[source]
+        goal = None if memory == self._routes.host else self.devices[memory]
+        return self._mover.move(value, origin, goal)
+
+    def _execution(self, done: _Request) -> Execution:
         to_host, tensors = self.model.to_host, done.slot.tensors
-        kept = {t: to_host(value) for t, value in tensors.items()} if keep_tensors else {}
-        outputs = tuple(to_host(tensors[tensor]) for tensor in self._outputs)
+        kept = {tensor: to_host(value) for tensor, value in (done.slot.kept or {}).items()}
+        outputs = tuple(to_host(tensors[tensor, self._routes.host]) for tensor in self._outputs)
         return Execution(outputs, kept, done.seconds, tuple(done.spans))
 
     def _worker(self, device: int) -> threading.Thread:
@@ -268,11 +336,10 @@ class ConcurrentRunner:
 
     def _execute(self, request: _Request, index: int) -> bool:
         """Run one segment and tell whoever waits for it; False when it failed."""
-        segment, tensors = self.segments[index], request.slot.tensors
+        segment = self.segments[index]
         begin = time.perf_counter()
         try:
-            values = request.slot.instances[index].run([tensors[t] for t in segment.inputs])
-            tensors.update(zip(segment.outputs, values, strict=True))
+            self._run_segment(request.slot, index)
         except BaseException as error:  # a worker must never end silently
             request.error = RuntimeFailure(f"{self.describe(index)} failed: {error}")
             request.error.__cause__ = error
@@ -294,31 +361,22 @@ class ConcurrentRunner:
             self._finished.put(request)
         return True
 
-
-def _dependencies(
-    graph: ComputationGraph, segments: Sequence[OpSegment]
-) -> tuple[list[list[int]], list[int]]:
-    """Who waits for each segment, and for how many others each segment waits."""
-    home = {op: index for index, segment in enumerate(segments) for op in segment.ops}
-    dependents: list[list[int]] = [[] for _ in segments]
-    needs = []
-    for index, segment in enumerate(segments):
-        producers = [int(graph.tensor_producers[t]) for t in segment.inputs]
-        sources = sorted({home[op] for op in producers if op >= 0})
-        for source in sources:
-            if source >= index:
-                raise RuntimeFailure(
-                    f"segment {index} needs segment {source}, which comes later; "
-                    "the order of segments must be one in which they can execute"
-                )
-            dependents[source].append(index)
-        needs.append(len(sources))
-    return dependents, needs
-
-
-def _turns(segments: Sequence[OpSegment], n_devices: int) -> list[list[int]]:
-    """Segments of each device in plan order."""
-    turns: list[list[int]] = [[] for _ in range(n_devices)]
-    for index, segment in enumerate(segments):
-        turns[segment.device].append(index)
-    return turns
+    def _run_segment(self, slot: _Slot, index: int) -> None:
+        """Run one segment and send its outputs on; what nobody reads any more is dropped."""
+        segment, route, held = self.segments[index], self._routes.segments[index], slot.tensors
+        memory = route.memory
+        # The list is the only one that holds what this segment reads last.
+        entering = [
+            held.pop((tensor, memory)) if last else held[tensor, memory]
+            for tensor, last in zip(segment.inputs, route.takes, strict=True)
+        ]
+        values = slot.instances[index].run(entering)
+        for tensor, value, stays, memories in zip(
+            segment.outputs, values, route.stays, route.goes_to, strict=True
+        ):
+            if stays:
+                held[tensor, memory] = value
+            for other in memories:
+                held[tensor, other] = self._moved(value, segment.device, other)
+            if slot.kept is not None:
+                slot.kept[tensor] = value
