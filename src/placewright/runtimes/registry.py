@@ -12,6 +12,7 @@ from placewright.runtimes.base import Runtime
 REGISTRY: dict[str, str] = {
     "onnxruntime": "onnxruntime:OnnxRuntime",
     "openvino": "openvino:OpenVinoRuntime",
+    "torch": "torch:TorchRuntime",
 }
 
 
@@ -20,8 +21,12 @@ def runtime_names() -> tuple[str, ...]:
     return tuple(sorted(REGISTRY))
 
 
-def make_runtime(name: str) -> Runtime:
+def make_runtime(name: str, *needed: object) -> Runtime:
     """The runtime called `name`.
+
+    Args:
+        name: registered.
+        needed: what its class takes; PyTorch's a function from a model source to its program.
 
     Raises:
         UnknownNameError: the name is not registered.
@@ -31,4 +36,4 @@ def make_runtime(name: str) -> Runtime:
         raise UnknownNameError("runtime", name, runtime_names())
     module, _, attribute = REGISTRY[name].partition(":")
     found = getattr(importlib.import_module(f"placewright.runtimes.{module}"), attribute)
-    return cast(Runtime, found())
+    return cast(Runtime, found(*needed))

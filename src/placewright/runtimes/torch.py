@@ -1,0 +1,303 @@
+"""The PyTorch runtime: segments of a functional graph on processor cores and accelerators.
+
+A device's ``options``: ``device`` is PyTorch's name of it, ``threads`` how many of them an operator
+may use on the processor, ``core`` the core that the worker of a one-core device stays on, and
+``compile`` is ``inductor`` where segments go through ``torch.compile``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from placewright.core.arrays import FloatArray
+from placewright.core.cluster import Device
+from placewright.core.graph import ComputationGraph
+from placewright.core.grouping import Grouping
+from placewright.core.source import ModelSource
+from placewright.errors import InputError, MissingExtraError
+from placewright.runtimes.base import (
+    CompiledSegment,
+    HostArray,
+    NativeTensor,
+    OpSegment,
+    graph_inputs,
+    graph_outputs,
+)
+from placewright.runtimes.processor import stay_on
+from placewright.runtimes.torch_program import TorchProgram
+
+try:
+    import torch
+except ImportError:
+    raise MissingExtraError("torch", "torch", "the PyTorch runtime") from None
+
+from placewright.runtimes import torch_devices
+from placewright.runtimes.torch_devices import native_device
+from placewright.runtimes.torch_functions import SegmentFunction, segment_function
+from placewright.runtimes.torch_instances import DeviceState, TorchSegment
+from placewright.runtimes.torch_lanes import Arriving, Lane, moved, on_host
+from placewright.runtimes.torch_nodes import NodeMap, kind_of
+from placewright.runtimes.torch_profile import OpTimer, transfer_seconds
+from placewright.runtimes.torch_segments import copied_outputs, planned_writes, segment_module
+
+_TOLERANCE = {"f32": 2e-4, "f64": 2e-4, "f16": 3e-2, "bf16": 1e-1}
+_ACCELERATOR_TOLERANCE = 1e-2  # convolutions may use 10-bit mantissas (TF32) there
+_KEPT_FUNCTIONS = 20_000
+_RANDOM_CHOICES = 2  # so few distinct values are flags, not numbers
+
+
+def no_program(source: ModelSource) -> TorchProgram:
+    """The reader of a runtime that was made without one.
+
+    Raises:
+        InputError: always.
+    """
+    raise InputError(f"model '{source.path}' needs a reader: TorchRuntime(load_program)")
+
+
+@dataclass(frozen=True)
+class TorchRuntime:
+    """Runs models and training steps with PyTorch.
+
+    Attributes:
+        load_program: the reader: source -> program.
+    """
+
+    load_program: Callable[[ModelSource], TorchProgram] = no_program
+
+    @property
+    def name(self) -> str:
+        """Name in ``--runtime``."""
+        return "torch"
+
+    @property
+    def version(self) -> str:
+        """Version of the library."""
+        return f"torch {torch.__version__}"
+
+    def discover(self) -> tuple[Device, ...]:
+        """The processor, each of its cores, and every accelerator."""
+        return torch_devices.discovered()
+
+    def completed(self, device: Device) -> Device:
+        """Fill the options that a device leaves open, by its name, and its fingerprint.
+
+        Raises:
+            UnknownNameError: PyTorch has no such device here.
+        """
+        return torch_devices.completed(device)
+
+    def transfer_seconds(self, source: Device, destination: Device, size_bytes: int) -> float:
+        """Median seconds of a copy between two memories; 0 between cores, which share one."""
+        return transfer_seconds(native_device(source), native_device(destination), size_bytes)
+
+    def load(self, source: ModelSource, graph: ComputationGraph) -> TorchModel:
+        """Read the model behind a graph.
+
+        Raises:
+            StalePlanError: it is no longer the model that the graph was read from.
+            InputError: it cannot be read.
+        """
+        program = self.load_program(source)
+        return TorchModel(program, graph, NodeMap(program, graph, source))
+
+
+@dataclass
+class TorchModel:
+    """A model that PyTorch has read. See `runtimes.base.LoadedModel`."""
+
+    program: TorchProgram
+    graph: ComputationGraph
+    nodes: NodeMap
+    _functions: dict[tuple[object, ...], SegmentFunction] = field(default_factory=dict)
+    _lanes: dict[torch.device, Lane] = field(default_factory=dict)
+    _on_device: dict[tuple[str, torch.device], torch.Tensor] = field(default_factory=dict)
+
+    def compile(
+        self, segments: Sequence[OpSegment], devices: Sequence[Device]
+    ) -> list[CompiledSegment]:
+        """Make segments executable; those of one call share the state that they change.
+
+        Raises:
+            RuntimeFailure: ops on several devices share a parameter that changes.
+            InputError: ``compile`` needs a compiler that is not there.
+        """
+        writes = planned_writes(self.nodes, segments, devices)
+        copies = copied_outputs(self.nodes, segments)
+        states: dict[int, DeviceState] = {}
+        made: list[CompiledSegment] = []
+        for number, segment in enumerate(segments):
+            device = devices[segment.device]
+            native, mode = native_device(device), torch_devices.compile_mode(device)
+            ops = tuple(segment.ops)
+            key = (ops, segment.inputs, segment.outputs, writes[number], copies[number], native,
+                   mode)  # fmt: skip
+            part = segment_module(self.nodes, segment, native, writes[number], copies[number])
+            function = self._functions.get(key)
+            if function is None:
+                function = segment_function(part, mode)
+                self._functions[key] = function
+            if segment.device not in states:
+                states[segment.device] = self._state(native, self.nodes.updates)
+            made.append(
+                TorchSegment(
+                    function,
+                    states[segment.device],
+                    part.state,
+                    writes[number],
+                    len(segment.outputs),
+                    torch_devices.n_threads(device),
+                    self.lane(native),
+                )
+            )
+        while len(self._functions) > _KEPT_FUNCTIONS:
+            del self._functions[next(iter(self._functions))]
+        return made
+
+    def reference(self, device: Device) -> CompiledSegment:
+        """The whole unsplit model on `device`."""
+        order = tuple(self.graph.topological_order.tolist())
+        whole = OpSegment(0, order, graph_inputs(self.graph), graph_outputs(self.graph))
+        return self.compile([whole], [device])[0]
+
+    def lane(self, device: torch.device) -> Lane | None:
+        """Queues of an accelerator; None for the processor."""
+        if device.type == "cpu":
+            return None
+        if device not in self._lanes:
+            self._lanes[device] = Lane(device)
+        return self._lanes[device]
+
+    def fused_groups(self, device: Device) -> Grouping:
+        """Every op by itself: eager execution fuses nothing."""
+        return Grouping.identity(self.graph.n_ops)
+
+    def profiler(self, device: Device) -> Callable[[], FloatArray]:
+        """A function that runs the model once, op by op, each timed where it stands.
+
+        What a call costs beside its kernel is measured with a call that does nothing, and
+        subtracted. State stays as it is.
+        """
+        inputs = [self.from_host(a) for a in self.random_inputs(np.random.default_rng(0))]
+        native = native_device(device)
+        timer = OpTimer(self.nodes, native, self.lane(native), torch_devices.n_threads(device))
+        state = self._state(native, ())
+        return lambda: timer.seconds(inputs, state)
+
+    def unit_labels(self, units: Grouping) -> tuple[str, ...]:
+        """Kinds, arguments, shapes and dtypes of a unit's ops, and how they are connected."""
+        own = [_signature(node) for node in self.nodes.node_of_op]
+        graph, labels = self.graph, []
+        for group in range(units.n_groups):
+            ops = units.members.row(group).tolist()
+            place = {op: at for at, op in enumerate(ops)}
+            makers = [graph.tensor_producers[graph.op_inputs.row(op)].tolist() for op in ops]
+            wires = [[place.get(maker, -1) for maker in row] for row in makers]
+            text = repr([(own[op], wire) for op, wire in zip(ops, wires, strict=True)])
+            labels.append(hashlib.sha256(text.encode()).hexdigest())
+        return tuple(labels)
+
+    def random_inputs(self, rng: np.random.Generator) -> list[HostArray]:
+        """Standard normal values; integers, and what holds two values at most, drawn from the
+        example's own, which are valid."""
+        values = []
+        for name in self.program.inputs:
+            example = _host_array(self.program.example_inputs[name])
+            flat = example.reshape(-1)
+            few = flat.size > _RANDOM_CHOICES and len(np.unique(flat)) <= _RANDOM_CHOICES
+            if np.issubdtype(example.dtype, np.floating) and not few and np.isfinite(flat).all():
+                values.append(rng.standard_normal(example.shape).astype(example.dtype))
+            else:
+                values.append(rng.choice(flat, example.shape).astype(example.dtype))
+        return values
+
+    def from_host(self, array: HostArray) -> NativeTensor:
+        """A tensor that shares the array's memory."""
+        return torch.from_numpy(np.ascontiguousarray(array).reshape(array.shape))
+
+    def to_host(self, tensor: NativeTensor) -> HostArray:
+        """A copy of a tensor; bfloat16, which NumPy lacks, as float32."""
+        return np.array(_host_array(on_host(tensor)))
+
+    def move(
+        self, tensor: NativeTensor, source: Device | None, destination: Device | None
+    ) -> NativeTensor:
+        """See `runtimes.base.MovesTensors`; cores share one memory, nothing is copied there."""
+        return moved(tensor, self._lane_of(source), self._lane_of(destination))
+
+    def arrived(self, tensor: NativeTensor) -> None:
+        """Wait until a tensor is in the processor's memory."""
+        if isinstance(tensor, Arriving):
+            on_host(tensor)
+
+    def worker_setup(self, device: Device) -> Callable[[], None]:
+        """Stay on the core, use the device's threads, and record nothing for autograd."""
+        pin, threads = stay_on(device.options.get("core"), device.name), device.options
+        number, native = int(threads.get("threads", "1")), native_device(device)
+
+        def setup() -> None:
+            pin()
+            torch.set_num_threads(number)
+            # Both hold for the calling thread, until it ends. Without optimization TorchScript
+            # calls each operator as it stands.
+            torch._C._set_graph_executor_optimize(False)
+            torch.inference_mode(mode=True).__enter__()
+            if native.type == "cuda":
+                torch.cuda.set_device(native)
+                torch.backends.cudnn.benchmark = False
+                torch.backends.cudnn.deterministic = True
+
+        return setup
+
+    def tolerance(self, devices: Sequence[Device]) -> float:
+        """By the coarsest precision in the graph, and by what accelerators round."""
+        dtypes = [dtype for dtype in self.graph.tensor_dtypes if dtype in _TOLERANCE]
+        coarsest = max((_TOLERANCE[dtype] for dtype in dtypes), default=_TOLERANCE["f32"])
+        if any(native_device(device).type != "cpu" for device in devices):
+            return max(coarsest, _ACCELERATOR_TOLERANCE)
+        return coarsest
+
+    def _lane_of(self, device: Device | None) -> Lane | None:
+        return None if device is None else self.lane(native_device(device))
+
+    def _state(self, device: torch.device, changing: Collection[str]) -> DeviceState:
+        return DeviceState(lambda name: self._constant(name, device), changing)
+
+    def _constant(self, name: str, device: torch.device) -> torch.Tensor:
+        value: torch.Tensor = self.nodes.constants[name]
+        if value.device == device:
+            return value
+        key = (name, device)
+        if key not in self._on_device:
+            self._on_device[key] = value.to(device)
+        return self._on_device[key]
+
+
+def _host_array(tensor: torch.Tensor) -> HostArray:
+    held = tensor.detach().cpu()
+    return (held.float() if held.dtype == torch.bfloat16 else held).numpy()
+
+
+def _signature(node: Any) -> object:
+    def described(value: Any) -> object:
+        if isinstance(value, torch.fx.Node):
+            held = value.meta.get("val")
+            rows = held if isinstance(held, list | tuple) else [held]
+            return [
+                (tuple(map(str, row.shape)), str(row.dtype), tuple(map(str, row.stride())))
+                if isinstance(row, torch.Tensor)
+                else repr(row)
+                for row in rows
+            ]
+        if isinstance(value, list | tuple):
+            return [described(entry) for entry in value]
+        return repr(value)
+
+    arguments = [described(value) for value in node.args]
+    named = sorted((key, described(value)) for key, value in node.kwargs.items())
+    return (kind_of(node), str(node.target), arguments, named)

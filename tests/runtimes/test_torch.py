@@ -1,0 +1,109 @@
+"""PyTorch segments: splits equal the unsplit model, also of a training step, whatever the order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+
+from torch_programs import branches, step_program  # noqa: E402
+
+from placewright.runtimes.base import segments_of_ops  # noqa: E402
+from placewright.runtimes.runner import ConcurrentRunner  # noqa: E402
+from placewright.runtimes.torch import TorchModel, TorchRuntime  # noqa: E402
+from placewright.testing.runtime_contract import check_runtime, random_segments  # noqa: E402
+
+
+def loaded(made: tuple) -> TorchModel:
+    program, graph, source = made
+    return TorchRuntime(lambda _: program).load(source, graph)
+
+
+def cores(model: TorchModel) -> list:
+    return [d for d in TorchRuntime(lambda _: model.program).discover() if ":" in d.name][:2]
+
+
+def test_the_runtime_keeps_the_contract() -> None:
+    program, graph, source = branches()
+    check_runtime(TorchRuntime(lambda _: program), source, graph)
+
+
+def test_outputs_are_those_of_the_module() -> None:
+    from torch_programs import Branches
+
+    model = loaded(branches())
+    inputs = model.random_inputs(np.random.default_rng(0))
+    with torch.no_grad():
+        expected = Branches().eval()(*[torch.from_numpy(value) for value in inputs])
+    rng = np.random.default_rng(0)
+    segments = random_segments(model.graph, 2, rng, ops=3)
+    with ConcurrentRunner(model, segments, cores(model)) as runner:
+        found = runner.run(inputs).outputs
+    for mine, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(mine, other.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def stepped(model: TorchModel, steps: int) -> tuple[list[float], dict]:
+    """Losses and state by calling the graph module itself, step by step."""
+    program = model.program
+    state = {name: value.clone() for name, value in program.state.items()}
+    inputs = model.random_inputs(np.random.default_rng(0))
+    losses = []
+    for _ in range(steps):
+        values = program.module(*state.values(), *[torch.from_numpy(v) for v in inputs])
+        losses.append(float(values[0]))
+        state = dict(zip(state, values[1:], strict=True))
+    return losses, {name: value.numpy() for name, value in state.items()}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_split_training_step_changes_state_as_the_unsplit_one(seed: int) -> None:
+    model = loaded(step_program())
+    losses, state = stepped(model, 3)
+    assert losses[2] < losses[0]
+    rng = np.random.default_rng(seed)
+    # What shares a parameter stays together: all ops of one random order on random devices, but
+    # readers of a parameter with its update.
+    segments = colocated_segments(model, rng)
+    with ConcurrentRunner(model, segments, cores(model)) as runner:
+        inputs = model.random_inputs(np.random.default_rng(0))
+        found = [float(runner.run(inputs).outputs[0]) for _ in range(3)]
+        after = runner.state_values()
+    np.testing.assert_allclose(found, losses, rtol=1e-6)
+    assert sorted(after) == sorted(state)
+    for name, value in state.items():
+        np.testing.assert_allclose(after[name], value, rtol=1e-5, atol=1e-7)
+
+
+def colocated_segments(model: TorchModel, rng: np.random.Generator) -> tuple:
+    graph = model.graph
+    group = np.arange(graph.n_ops)
+    for name, tensor in model.nodes.updates.items():
+        readers = [*model.nodes.direct_readers(name), int(graph.tensor_producers[tensor])]
+        labels = group[readers]
+        group[np.isin(group, labels)] = labels.min()
+    device_of = rng.integers(2, size=graph.n_ops)[group]
+    ready = np.array([len(graph.predecessors.row(op)) for op in range(graph.n_ops)])
+    order, parts = [], []
+    while len(order) < graph.n_ops:
+        choices = [op for op in range(graph.n_ops) if ready[op] == 0 and op not in order]
+        op = int(rng.choice(choices))
+        order.append(op)
+        parts.append((int(device_of[op]), [op]))
+        for reader in graph.successors.row(op).tolist():
+            ready[reader] -= 1
+    return segments_of_ops(graph, parts)
+
+
+def test_state_starts_afresh_with_every_runner() -> None:
+    model = loaded(step_program())
+    inputs = model.random_inputs(np.random.default_rng(0))
+    order = model.graph.topological_order.tolist()
+    segments = segments_of_ops(model.graph, [(0, order)])
+    losses = []
+    for _ in range(2):
+        with ConcurrentRunner(model, segments, cores(model)) as runner:
+            losses.append(float(runner.run(inputs).outputs[0]))
+    assert losses[0] == losses[1]
