@@ -111,11 +111,11 @@ def test_gradient_of_hsdags_loss_is_that_of_finite_differences(variant: str) -> 
 
     problem = toys.two_cluster_problem(2)
     settings = Hsdag(variant=variant, hidden=8, steps=1, dropout=0.0)
-    graph = HsdagGraph.of(problem, settings, kind_vocabulary(problem))
-    graph.data.x = graph.data.x.double()
     torch.manual_seed(1)
     torch.set_default_dtype(torch.float64)
     try:
+        graph = HsdagGraph.of(problem, settings, kind_vocabulary(problem))
+        graph.data.x = graph.data.x.double()
         policy = make_policy(settings, graph.data.x.shape[1], 2).double()
 
         def loss() -> torch.Tensor:

@@ -26,7 +26,7 @@ from placewright.placers.learned.features import (
     widest_output_shape,
 )
 from placewright.placers.learned.grouping import ActionSpace, hsdag_grouping
-from placewright.placers.learned.hsdag_network import HsdagPolicy
+from placewright.placers.learned.hsdag_network import Copies, HsdagPolicy
 from placewright.placers.learned.monitoring import EarlyStop, scalars_to
 from placewright.placers.learned.returns import (
     discounted,
@@ -56,10 +56,12 @@ class HsdagGraph:
     Attributes:
         space: the coarsened nodes and their devices.
         data: x (n_nodes, n_features) and undirected edge_index (2, n_edges), u < v.
+        links: the edges of as many copies as pass through the network at once.
     """
 
     space: ActionSpace
     data: Data
+    links: Copies
 
     @classmethod
     def of(cls, problem: Problem, settings: Hsdag, vocabulary: tuple[str, ...]) -> HsdagGraph:
@@ -68,7 +70,9 @@ class HsdagGraph:
         directed, _ = group_edges(problem, space.grouping)
         undirected = np.unique(np.sort(directed, axis=0), axis=1).reshape(2, -1)
         rows = node_features(settings, space, directed, vocabulary)
-        return cls(space, graph_data(rows, undirected))
+        data = graph_data(rows, undirected)
+        copies = 1 if settings.accumulates else settings.steps
+        return cls(space, data, Copies.of(data.edge_index, space.n_groups, copies))
 
 
 def node_features(
@@ -115,7 +119,7 @@ def run_episode(
     does not, the steps differ in dropout and samples only, and pass as one graph of `steps` copies.
     """
     if not settings.accumulates:
-        return run_steps(policy, graph, graph.data.x.repeat(settings.steps, 1), generator)[0]
+        return run_steps(policy, graph, graph.data.x, generator)[0]
     state, episodes = graph.data.x, []
     for _ in range(settings.steps):
         episode, embedding = run_steps(policy, graph, state, generator)
@@ -130,17 +134,16 @@ def run_episode(
 
 
 def run_steps(
-    policy: HsdagPolicy, graph: HsdagGraph, states: Tensor, generator: torch.Generator
+    policy: HsdagPolicy, graph: HsdagGraph, state: Tensor, generator: torch.Generator
 ) -> tuple[Episode, Tensor]:
-    """Parse and sample k copies of the graph at once, states (k * n_nodes, n_features).
+    """Parse and sample the k copies of the graph at once, from one state (n_nodes, n_features).
 
     Returns:
-        The k steps, and each node's cluster embedding without gradient, of the shape of `states`.
+        The k steps, and each node's cluster embedding without gradient, (k * n_nodes, n_features).
     """
     space, n = graph.space, graph.space.n_groups
-    copies = len(states) // n
-    offset = n * torch.arange(copies).repeat_interleave(graph.data.edge_index.shape[1])
-    parsed = policy(states, graph.data.edge_index.repeat(1, copies) + offset)
+    parsed = policy(state, graph.links)
+    copies = len(parsed.cluster_of) // n
     members = torch.tensor(parsed.cluster_of)
     copy_of = torch.zeros(len(parsed.logits), dtype=torch.int64)
     copy_of[members] = torch.arange(copies).repeat_interleave(n)
