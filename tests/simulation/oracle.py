@@ -123,10 +123,8 @@ class Reference:
         for tensor in range(self.graph.n_tensors):
             if self.graph.tensor_producers[tensor] < 0:
                 self.hand_on(tensor, self.cluster.host_endpoint, 0.0)
-        self.begin_all(0.0)
-        last = 0.0
-        while self.events:
-            now = last = self.events[0][0]
+        now = 0.0
+        while True:
             while self.events and self.events[0][0] == now:
                 what = heapq.heappop(self.events)[4]
                 if isinstance(what, Sending):
@@ -134,7 +132,9 @@ class Reference:
                 else:
                     self.end_unit(int(str(what)), now)
             self.begin_all(now)
-        return last
+            if not self.events:
+                return now
+            now = self.events[0][0]
 
     def begin_all(self, now: float) -> None:
         for device, spec in enumerate(self.cluster.devices):

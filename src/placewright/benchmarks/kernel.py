@@ -1,17 +1,21 @@
 """`bench kernel`: how many ops per second one core simulates, beside plain Python.
 
 The rate is ops divided by the median seconds of one evaluation of a random placement, with ranks,
-transfers and peak memory, on random layered graphs of mean degree 2.
+transfers and peak memory, on random layered graphs. Placements take turns, because a processor that
+sees the same one again and again learns its branches by heart.
 """
 
 from __future__ import annotations
 
 import json
+import math
+import resource
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -22,23 +26,29 @@ from placewright.core.costs import CostTable
 from placewright.core.graph import ComputationGraph
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
-from placewright.errors import MismatchError
+from placewright.errors import FileFormatError, MismatchError
+from placewright.files.text import write_text
 from placewright.simulation.model import Simulator
 
+T = TypeVar("T")
+
+FORMAT = "placewright.kernel-rates/1"
 _REACH = 40  # an op reads outputs of at most this many ops before it
 _PLAIN_UP_TO = 100_000  # ops above which plain Python is not timed
+_SECONDS_PER_ROW = 2.0
 
 
 @dataclass(frozen=True)
 class KernelRow:
-    """One size: the median of one evaluation.
+    """One problem: the median of one evaluation.
 
     Attributes:
-        ops, devices, edges: of the random problem.
+        ops, devices, edges: of the random problem; each edge is one input of one op.
         seconds: median wall-clock seconds of one evaluation by the kernel.
         ops_per_second: ops / seconds.
         plain_seconds: median of the plain-Python simulator; nan where it was not timed.
         times_plain_python: plain_seconds / seconds.
+        process_bytes: the most memory that the process has held so far.
     """
 
     ops: int
@@ -48,30 +58,88 @@ class KernelRow:
     ops_per_second: float
     plain_seconds: float
     times_plain_python: float
+    process_bytes: int
 
 
 def run_kernel_benchmark(
-    sizes: Sequence[int], devices: int = 4, *, seed: int = 0, repeats: int = 9
+    sizes: Sequence[int],
+    devices: Sequence[int] = (4,),
+    *,
+    inputs: Sequence[int] = (2,),
+    seed: int = 0,
+    seconds_per_row: float = _SECONDS_PER_ROW,
+    on_row: Callable[[KernelRow], None] = lambda row: None,
 ) -> list[KernelRow]:
-    """Time one evaluation at each size.
+    """Time one evaluation of each size with each number of devices and of inputs per op.
 
     Raises:
         MismatchError: the two simulators give different makespans.
     """
-    rng = np.random.default_rng(seed)
-    return [_row(random_layered_problem(rng, size, devices), rng, repeats) for size in sizes]
+    rows = []
+    for n_ops in sizes:
+        for n_devices in devices:
+            for n_inputs in inputs:
+                rng = np.random.default_rng(seed)
+                problem = random_layered_problem(rng, n_ops, n_devices, n_inputs)
+                rows.append(_row(problem, rng, seconds_per_row))
+                on_row(rows[-1])
+    return rows
 
 
-def write_results(rows: Sequence[KernelRow], path: Path) -> None:
-    """Write rows as JSON."""
-    path.write_text(json.dumps([asdict(row) for row in rows], indent=1) + "\n")
+def growth(rows: Sequence[KernelRow]) -> float:
+    """Exponent e of the fit seconds ~ (ops x log ops)^e over rows of several sizes; nan for one.
+
+    1 is growth like n log n, less is slower growth.
+    """
+    if len({row.ops for row in rows}) < 2:
+        return math.nan
+    work = np.log([row.ops * math.log2(row.ops) for row in rows])
+    return float(np.polyfit(work, np.log([row.seconds for row in rows]), 1)[0])
 
 
-def random_layered_problem(rng: np.random.Generator, n_ops: int, n_devices: int) -> Problem:
-    """Every op reads the outputs of two of the ops before it; all devices are linked."""
+def add_results(rows: Sequence[KernelRow], path: Path) -> list[KernelRow]:
+    """Put rows into a results file, in place of earlier ones of the same problems; all of them.
+
+    Raises:
+        FileFormatError: the file is not one of this benchmark.
+    """
+    merged = {(row.ops, row.devices, row.edges): row for row in [*read_results(path), *rows]}
+    ordered = [merged[key] for key in sorted(merged)]
+    listed = [asdict(row) for row in ordered]
+    for entry in listed:
+        entry.update({key: None for key, value in entry.items() if value != value})
+    write_text(path, json.dumps({"format": FORMAT, "rows": listed}, indent=1) + "\n")
+    return ordered
+
+
+def read_results(path: Path) -> list[KernelRow]:
+    """Rows of a results file, none where there is no file.
+
+    Raises:
+        FileFormatError: the file is not one of this benchmark.
+    """
+    if not path.exists():
+        return []
+    try:
+        document = json.loads(path.read_text())
+        if document["format"] != FORMAT:
+            raise ValueError(f"format is {document['format']!r}")
+        rows: list[dict[str, Any]] = [
+            {key: math.nan if value is None else value for key, value in row.items()}
+            for row in document["rows"]
+        ]
+        return [KernelRow(**row) for row in rows]
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FileFormatError(f"'{path}' is no results file of this benchmark: {error}") from None
+
+
+def random_layered_problem(
+    rng: np.random.Generator, n_ops: int, n_devices: int, n_inputs: int = 2
+) -> Problem:
+    """Every op reads the outputs of `n_inputs` ops before it (or fewer); all devices are linked."""
     ops = np.arange(n_ops)
     reach = np.minimum(np.maximum(ops, 1), _REACH)
-    back = 1 + (rng.random((2, n_ops)) * reach).astype(np.int64)
+    back = 1 + (rng.random((n_inputs, n_ops)) * reach).astype(np.int64)
     sources = np.maximum(ops[None, :] - back, 0)
     keys = np.unique((sources * n_ops + ops[None, :])[:, 1:])
     consumers = Csr.from_pairs(keys // n_ops, keys % n_ops, n_ops)
@@ -94,25 +162,29 @@ def random_layered_problem(rng: np.random.Generator, n_ops: int, n_devices: int)
     names = [f"d{index}" for index in range(n_devices)]
     links = [Link(a, b, 1e-6, 1e9) for a in [*names, "host"] for b in [*names, "host"] if a != b]
     cluster = Cluster(tuple(Device(name) for name in names), tuple(links))
-    seconds = rng.random((n_ops, n_devices)) * 1e-5
-    return Problem.of_ops(graph, cluster, CostTable(frozen_floats(seconds), "random"))
+    seconds = rng.random((n_ops, n_devices))
+    seconds *= 1e-5  # in place, and not copied below: the largest table takes half a gibibyte
+    seconds.setflags(write=False)
+    return Problem.of_ops(graph, cluster, CostTable(seconds, "random"))
 
 
-def _row(problem: Problem, rng: np.random.Generator, repeats: int) -> KernelRow:
+def _row(problem: Problem, rng: np.random.Generator, seconds_per_row: float) -> KernelRow:
     simulator = Simulator(problem)
-    device_of = rng.integers(0, problem.n_devices, problem.n_units)
-    placement = Placement.of(device_of)
-    value = simulator.value(placement)
-    seconds = _median_seconds(lambda: simulator.value(placement), repeats)
-    plain_seconds = float("nan")
+    placements = [
+        Placement.of(rng.integers(0, problem.n_devices, problem.n_units)) for _ in range(8)
+    ]
+    value, peaks = simulator.value_and_peaks(placements[0])  # compiles
+    seconds = _median_seconds(simulator.value_and_peaks, placements, seconds_per_row)
+    plain_seconds = math.nan
     if problem.n_units <= _PLAIN_UP_TO:
-        plain, devices = PlainSimulator(problem), device_of.tolist()
-        expected, peaks = plain.makespan(devices)
-        if value != expected or simulator.memory_peaks(placement).tolist() != peaks:
+        plain = PlainSimulator(problem)
+        lists = [placement.device_of.tolist() for placement in placements]
+        expected, expected_peaks = plain.makespan(lists[0])
+        if value != expected or peaks.tolist() != expected_peaks:
             raise MismatchError(
                 f"kernel: {value} s, plain Python: {expected} s; value and memory must be equal"
             )
-        plain_seconds = _median_seconds(lambda: plain.makespan(devices), max(1, repeats // 3))
+        plain_seconds = _median_seconds(plain.makespan, lists, seconds_per_row)
     return KernelRow(
         ops=problem.n_units,
         devices=problem.n_devices,
@@ -121,13 +193,18 @@ def _row(problem: Problem, rng: np.random.Generator, repeats: int) -> KernelRow:
         ops_per_second=problem.n_units / seconds,
         plain_seconds=plain_seconds,
         times_plain_python=plain_seconds / seconds,
+        process_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     )
 
 
-def _median_seconds(call: Callable[[], object], repeats: int) -> float:
-    samples = []
-    for _ in range(repeats):
+def _median_seconds(
+    call: Callable[[T], object], arguments: Sequence[T], total_seconds: float
+) -> float:
+    """Median over calls with each argument in turn: three at least, then until time is up."""
+    samples: list[float] = []
+    while len(samples) < 3 or (sum(samples) < total_seconds and len(samples) < 100_000):
+        argument = arguments[len(samples) % len(arguments)]
         began = time.perf_counter()
-        call()
+        call(argument)
         samples.append(time.perf_counter() - began)
     return statistics.median(samples)

@@ -87,10 +87,8 @@ class _Run:
         for tensor, producer in enumerate(self.model.producer):
             if producer < 0:
                 self.hand_on(tensor, self.model.host, 0.0)
-        self.begin(0.0)
-        last = 0.0
-        while self.events:
-            now = last = self.now = self.events[0][0]
+        now = 0.0
+        while True:
             while self.events and self.events[0][0] == now:
                 _, unit, tensor, source, target = heapq.heappop(self.events)
                 if tensor < 0:
@@ -98,8 +96,11 @@ class _Run:
                 else:
                     self.arrive(tensor, source, target, now)
             self.begin(now)
+            if not self.events:
+                break
+            now = self.now = self.events[0][0]
         self.peak = [max(pair) for pair in zip(self.peak, self.usage, strict=True)]
-        return last
+        return now
 
     def begin(self, now: float) -> None:
         """Start the ready unit of highest rank on every idle device."""

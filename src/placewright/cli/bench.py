@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -75,19 +76,31 @@ def tarnawski(
 
 
 def kernel(
-    sizes: Annotated[str, typer.Option(help="Comma-separated numbers of ops.")] = "1000,10000",
-    devices: Annotated[int, typer.Option(help="Number of devices.")] = 4,
+    sizes: Annotated[str, typer.Option(help="Comma-separated numbers of ops.")] = (
+        "1000,10000,100000"
+    ),
+    devices: Annotated[str, typer.Option(help="Comma-separated numbers of devices.")] = "4",
+    inputs: Annotated[str, typer.Option(help="Comma-separated numbers of inputs of an op.")] = "2",
+    seed: opt.Seed = 0,
+    results: Annotated[
+        Path | None, typer.Option(help="Results file; rows of other problems stay in it.")
+    ] = None,
     as_json: opt.Json = False,
 ) -> None:
     """Rate of the event kernel on one core, beside a plain-Python simulator of the same rules."""
-    from placewright.benchmarks.kernel import run_kernel_benchmark
-    from placewright.workflow.parsing import parse_names
+    from placewright.benchmarks.kernel import add_results, growth, run_kernel_benchmark
 
-    try:
-        numbers = [int(text) for text in parse_names(sizes)]
-    except ValueError:
-        raise InputError(f"--sizes expects numbers such as 1000,10000, got '{sizes}'") from None
-    rows = run_kernel_benchmark(numbers, devices)
+    rows = run_kernel_benchmark(
+        _numbers("--sizes", sizes),
+        _numbers("--devices", devices),
+        inputs=_numbers("--inputs", inputs),
+        seed=seed,
+        on_row=lambda row: print_note(
+            f"{row.ops} ops x {row.devices} devices: {row.seconds * 1e3:.3f} ms"
+        ),
+    )
+    if results is not None:
+        add_results(rows, results)
     if as_json:
         print_json([asdict(row) for row in rows])
         return
@@ -95,14 +108,32 @@ def kernel(
         [
             str(row.ops),
             str(row.devices),
+            f"{row.edges / row.ops:.2f}",
             f"{row.ops_per_second / 1e6:.2f} M/s",
             f"{row.seconds * 1e3:.3f} ms",
-            f"{row.times_plain_python:.0f}",
+            "" if math.isnan(row.times_plain_python) else f"{row.times_plain_python:.0f}",
+            f"{row.process_bytes / 2**20:.0f} MiB",
         ]
         for row in rows
     ]
-    columns = ["ops", "devices", "rate", "one evaluation", "times plain Python"]
+    columns = ["ops", "devices", "inputs", "rate", "one evaluation", "times plain Python", "memory"]
     print_table("Event kernel, one core", columns, table)
+    for n_devices in dict.fromkeys(row.devices for row in rows):
+        exponent = growth([row for row in rows if row.devices == n_devices])
+        if not math.isnan(exponent):
+            print_note(f"{n_devices} devices: seconds grow like (n log n)^{exponent:.2f}")
+
+
+def _numbers(option: str, text: str) -> list[int]:
+    from placewright.workflow.parsing import parse_names
+
+    try:
+        numbers = [int(part) for part in parse_names(text)]
+    except ValueError:
+        numbers = [0]
+    if min(numbers, default=0) < 1:
+        raise InputError(f"{option} expects numbers such as 1000,10000, got '{text}'")
+    return numbers
 
 
 def equality(

@@ -1,384 +1,239 @@
 """The event kernel: one placement through time, as the design's execution model `event` says.
 
-All events of one instant are handled in the order of (unit, tensor, endpoint) before any device
-begins a unit. A tensor occupies memory in half-open intervals, so that what ends and what begins at
-one instant never count together.
+When a tensor is sent, first come first served fixes the time at which each channel delivers it,
+so that only ends of units, arrivals at idle devices and first hops of two are events. All that
+happens at one instant is handled, in the order of (unit, tensor, endpoint), before any device
+begins a unit.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from placewright.core.arrays import FloatArray, IntArray
-from placewright.simulation.compiled import compiled, inlined, uncounted
-from placewright.simulation.event_arrays import DIRECT, NO_ROUTE, EventArrays
-from placewright.simulation.event_state import (
-    CUT_OFF,
-    FAULT,
-    FAULT_AT,
-    FINE,
-    N_DONE,
-    N_EVENTS,
-    N_HOPS,
-    N_SEGMENTS,
-    N_TOUCHED,
-    N_TRANSFERS,
-    TOO_LARGE,
-    State,
-    check,
-    new_state,
-)
-from placewright.simulation.heap import drop_first, pop_ready, push, push_ready
-from placewright.simulation.ranks import hop_seconds, ranks_of
-
-
-@compiled
-def run(
-    arrays: EventArrays, device_of: IntArray, order: IntArray, record: bool
-) -> tuple[float, int, int, State]:
-    """Simulate one placement.
-
-    Args:
-        arrays: the problem.
-        device_of: (n_units,).
-        order: topological order of all units, or empty for rank dispatch.
-        record: keep a log of all transfers.
-
-    Returns:
-        Makespan in seconds (inf with a fault), the fault, where it is, and the final state.
-    """
-    fault, at = check(arrays, device_of, order)
-    if fault != FINE:
-        empty = np.zeros(len(device_of), np.int64)
-        return np.inf, fault, at, new_state(arrays, empty, order, np.empty(0), False)
-    rank = np.empty(0) if len(order) else ranks_of(arrays, device_of)
-    state = new_state(arrays, device_of, order, rank, record)
-    last = _advance(arrays, state, device_of)
-    if state.counts[FAULT] != FINE:
-        return np.inf, state.counts[FAULT], state.counts[FAULT_AT], state
-    return last, FINE, -1, state
+from placewright.simulation.compiled import inlined, uncounted
+from placewright.simulation.event_queue import WINDOW, drop, put
+from placewright.simulation.event_segments import overhead_seconds
+from placewright.simulation.event_sending import second_hop, send
+from placewright.simulation.event_state import ARRIVING, N_RELAYS, RUNNING, State
+from placewright.simulation.event_tables import HOST, EventTables
+from placewright.simulation.records import NO_INDEX, ONE, ZERO, U
 
 
 # Without reference counts: nothing in the loop allocates, and counting would take most of the time.
 @uncounted
-def _advance(arrays: EventArrays, state: State, device_of: IntArray) -> float:
-    """Let time pass until nothing more happens; the time of the last event."""
-    _begin_time(arrays, state, device_of)
+def advance(tables: EventTables, state: State, has_order: bool, keeps_segments: bool) -> float:
+    """Let time pass until nothing more happens.
+
+    Args:
+        tables: the problem.
+        state: prepared.
+        has_order: each device follows its list instead of ranks.
+        keeps_segments: number segments, and charge what they cost.
+
+    Returns:
+        The time at which the last unit has ended and the last graph output has arrived, seconds.
+    """
+    n_units, n_devices = U(len(state.units) - 1), U(len(state.devices))
+    delivered = _begin_time(tables, state, has_order)
+    for index in range(ZERO, n_devices):
+        _begin_units(tables, state, index, 0.0, has_order, keeps_segments)
     last = 0.0
-    while state.counts[N_EVENTS] > 0:
-        now = state.times[0]
-        last = max(last, now)
-        while state.counts[N_EVENTS] > 0 and state.times[0] == now:
-            load = state.loads[0]
-            state.counts[N_EVENTS] = drop_first(
-                state.times, state.keys, state.loads, state.counts[N_EVENTS]
-            )
-            if load < len(device_of):
-                _end_unit(arrays, state, device_of, load, now)
-            else:
-                _end_hop(arrays, state, device_of, load - len(device_of), now)
-        _begin_units(arrays, state, now)
-    if state.counts[FAULT] == FINE:
-        _check_memory(arrays, state)
-    return last
-
-
-@compiled
-def evaluate(
-    arrays: EventArrays, device_of: IntArray, order: IntArray
-) -> tuple[float, int, int, FloatArray]:
-    """Like `run`, for peak bytes (n_devices,) instead of the whole state."""
-    value, fault, at, state = run(arrays, device_of, order, False)
-    return value, fault, at, state.peak
-
-
-@inlined
-def _begin_time(arrays: EventArrays, state: State, device_of: IntArray) -> None:
-    """Make ready what reads nothing, then send the graph inputs, which makes others ready."""
-    for unit in range(len(device_of)):
-        if state.missing[unit] == 0:
-            _make_ready(state, device_of, unit)
-    for tensor in range(len(arrays.producer)):
-        if arrays.producer[tensor] < 0:
-            _send(arrays, state, device_of, tensor, arrays.host, 0.0)
-            if arrays.host < len(state.busy) and state.tensor_users[tensor] > 0:
-                _use_memory(state, arrays.host, arrays.tensor_bytes[tensor], 0.0)
-    for device in range(len(state.busy)):
-        _touch(state, device)
-    _begin_units(arrays, state, 0.0)
+    while True:
+        index, now, is_tied = _next_event(tables, state, has_order)
+        if now == np.inf:
+            return max(last, delivered)
+        last = now
+        n_touched = ZERO
+        while True:
+            state.touched[n_touched] = index
+            n_touched += ONE
+            unit = U(state.devices[index].unit)
+            is_tied |= _leave(state, index, now)
+            if unit < n_units:
+                for tensor in range(U(state.units[unit].tensor), U(state.units[unit + ONE].tensor)):
+                    arrival, ties = send(tables, state, tensor, index, now, has_order)
+                    is_tied |= ties
+                    delivered = max(delivered, arrival)
+            if not is_tied:
+                break
+            index, time, is_tied = _next_event(tables, state, has_order)
+            if time != now:
+                break
+        for at in range(ZERO, n_touched):
+            _begin_units(tables, state, U(state.touched[at]), now, has_order, keeps_segments)
 
 
 @inlined
-def _make_ready(state: State, device_of: IntArray, unit: int) -> None:
-    device = device_of[unit]
-    if len(state.rank):
-        state.queue_size[device] = push_ready(
-            state.queue, state.queue_start[device], state.queue_size[device], unit, state.rank
-        )
-    _touch(state, device)
+def _begin_time(tables: EventTables, state: State, has_order: bool) -> float:
+    """Make ready what reads nothing, and send the graph inputs; when the last output arrives."""
+    n_units = U(len(state.units) - 1)
+    if not has_order:
+        for index in range(ZERO, n_units):
+            unit = state.units[index]
+            if unit.missing == ZERO:
+                put(state.queues, state.window, state.heap, U(unit.device), -unit.rank, index)
+    for index in range(ZERO, U(len(state.devices))):
+        state.devices[index].decides = 0.0
+    delivered = 0.0
+    for tensor in range(ZERO, U(state.units[ZERO].tensor)):
+        arrival, _ = send(tables, state, tensor, U(tables.scalars[HOST]), 0.0, has_order)
+        delivered = max(delivered, arrival)
+    while state.counts[N_RELAYS] > 0 and state.relays[ZERO].time == 0.0:
+        second_hop(tables, state, has_order)
+    return delivered
 
 
 @inlined
-def _touch(state: State, device: int) -> None:
-    if not state.is_touched[device]:
-        state.is_touched[device] = True
-        state.touched[state.counts[N_TOUCHED]] = device
-        state.counts[N_TOUCHED] += 1
+def _next_event(tables: EventTables, state: State, has_order: bool) -> tuple[int, float, bool]:
+    """Device and time of the next event, and whether another device has one at that time."""
+    index, time, is_tied = _first_device(state)
+    while state.counts[N_RELAYS] > 0:
+        relay = state.relays[ZERO]
+        producer = tables.tensors[relay.tensor].producer
+        # Graph inputs come before all units; among others a unit comes before its own tensors.
+        is_first = producer == U(len(state.units) - 1) or producer < state.devices[index].unit
+        if relay.time > time or (relay.time == time and not is_first):
+            break
+        second_hop(tables, state, has_order)
+        index, time, is_tied = _first_device(state)
+    if state.counts[N_RELAYS] > 0:
+        is_tied |= state.relays[ZERO].time == time
+    return index, time, is_tied
 
 
 @inlined
-def _begin_units(arrays: EventArrays, state: State, now: float) -> None:
-    """Let every device with a free stream begin what it may, in the order of its rule."""
-    for index in range(state.counts[N_TOUCHED]):
-        device = state.touched[index]
-        state.is_touched[device] = False
-        start, stop = state.queue_start[device], state.queue_start[device + 1]
-        while state.busy[device] < arrays.streams[device]:
-            if len(state.rank):
-                if state.queue_size[device] == 0:
-                    break
-                unit = pop_ready(state.queue, start, state.queue_size[device], state.rank)
-                state.queue_size[device] -= 1
-            else:
-                at = start + state.queue_size[device]
-                if at == stop or state.missing[state.queue[at]] > 0:
-                    break
-                unit = state.queue[at]
-                state.queue_size[device] += 1
-            _begin_unit(arrays, state, device, unit, now)
-    state.counts[N_TOUCHED] = 0
+def _first_device(state: State) -> tuple[int, float, bool]:
+    """The device with the earliest event; of several, the one whose ending unit comes first.
+
+    Written without a choice that depends on the data, which a processor would mispredict.
+    """
+    devices = state.devices
+    n_devices = U(len(devices))
+    time = devices[ZERO].time
+    for index in range(ONE, n_devices):
+        time = min(time, devices[index].time)
+    first, count = ZERO, ZERO
+    for index in range(ZERO, n_devices):
+        is_it = U(devices[index].time == time)
+        first += index * is_it
+        count += is_it
+    if count > ONE:
+        unit = NO_INDEX
+        for index in range(ZERO, n_devices):
+            if devices[index].time == time and devices[index].unit < unit:
+                first, unit = index, U(devices[index].unit)
+    return first, time, count > ONE
 
 
 @inlined
-def _begin_unit(arrays: EventArrays, state: State, device: int, unit: int, now: float) -> None:
-    seconds = state.duration[unit]
-    if state.open_segment[device] < 0 or state.remote_in[unit]:
-        state.segment[unit] = state.counts[N_SEGMENTS]
-        state.counts[N_SEGMENTS] += 1
-        seconds += arrays.dispatch[device]
+def _leave(state: State, index: int, now: float) -> bool:
+    """Take the event off a device, whose next one may be at the same time (True then)."""
+    device, n_units = state.devices[index], U(len(state.units) - 1)
+    is_end = device.unit < n_units
+    device.decides = now
+    device.time = np.inf
+    device.unit = n_units
+    if device.streams == ONE:
+        device.busy = ZERO
+        return False
+    if is_end:
+        device.busy -= ONE
+        at = U(RUNNING) * U(len(state.devices)) + index
+        drop(state.queues, state.window, state.heap, at)
+    _show_running(state, index)
+    return bool(device.time == now)
+
+
+@inlined
+def _show_running(state: State, index: int) -> None:
+    """Make the first end of a device with several streams its next event."""
+    device, at = state.devices[index], U(RUNNING) * U(len(state.devices)) + index
+    if device.busy > ZERO:
+        entry = state.window[at * WINDOW + state.queues[at].head]
+        device.time = entry.key
+        device.unit = entry.unit
+
+
+@inlined
+def _begin_units(
+    tables: EventTables,
+    state: State,
+    index: int,
+    now: float,
+    has_order: bool,
+    keeps_segments: bool,
+) -> None:
+    """Let a device begin what it may on its free streams; say when its next event is."""
+    device = state.devices[index]
+    if has_order:
+        wakes = _begin_listed(tables, state, index, now, keeps_segments)
     else:
-        state.segment[unit] = state.open_segment[device]
-    state.open_segment[device] = -1 if state.remote_out[unit] else state.segment[unit]
-    if arrays.has_cuts:
-        seconds += _cut_seconds(arrays, state, device, unit)
-    state.start[unit] = now
-    state.end[unit] = now + seconds
-    state.busy[device] += 1
-    for index in range(arrays.output_ptr[unit], arrays.output_ptr[unit + 1]):
-        _use_memory(state, device, arrays.tensor_bytes[arrays.outputs[index]], now)
-    stride = len(arrays.producer) * arrays.route.shape[0] + 1
-    state.counts[N_EVENTS] = push(
-        state.times,
-        state.keys,
-        state.loads,
-        state.counts[N_EVENTS],
-        now + seconds,
-        (unit + 1) * stride,
-        unit,
-    )
+        wakes = _begin_ready(tables, state, index, now, keeps_segments)
+    if device.busy == device.streams:
+        device.decides = device.time
+    else:
+        device.decides = -1.0
+        if wakes < device.time:
+            device.time = wakes
+            device.unit = U(len(state.units) - 1)
 
 
 @inlined
-def _cut_seconds(arrays: EventArrays, state: State, device: int, unit: int) -> float:
-    """What the tensors cost that enter the unit's segment with it."""
-    seconds = 0.0
-    segment = state.segment[unit]
-    for index in range(arrays.input_ptr[unit], arrays.input_ptr[unit + 1]):
-        tensor = arrays.inputs[index]
-        producer = arrays.producer[tensor]
-        if producer < 0 or state.segment[producer] == segment:
-            continue
-        place = len(arrays.consumers) + tensor
-        slot = state.slot_of_edge[arrays.input_edge[index]]
-        if slot >= 0:
-            place = slot
-        if state.charged[place] != segment:
-            state.charged[place] = segment
-            seconds += (
-                arrays.cut[device] + arrays.tensor_bytes[tensor] * arrays.cut_per_byte[device]
-            )
-    return seconds
+def _begin_ready(
+    tables: EventTables, state: State, index: int, now: float, keeps_segments: bool
+) -> float:
+    """Highest rank first; when the first input arrives that is still under way."""
+    device, queues, window = state.devices[index], state.queues, state.window
+    arriving = U(ARRIVING) * U(len(state.devices)) + index
+    base = arriving * WINDOW
+    while queues[arriving].head < queues[arriving].tail:
+        entry = window[base + queues[arriving].head]
+        if entry.key > now:
+            break
+        unit = U(entry.unit)
+        drop(queues, window, state.heap, arriving)
+        put(queues, window, state.heap, index, -state.units[unit].rank, unit)
+    while device.busy < device.streams and queues[index].head < queues[index].tail:
+        unit = U(window[index * WINDOW + queues[index].head].unit)
+        drop(queues, window, state.heap, index)
+        _begin_unit(tables, state, index, unit, now, keeps_segments)
+    if queues[arriving].head < queues[arriving].tail:
+        return float(window[base + queues[arriving].head].key)
+    return np.inf
 
 
 @inlined
-def _end_unit(
-    arrays: EventArrays, state: State, device_of: IntArray, unit: int, now: float
+def _begin_listed(
+    tables: EventTables, state: State, index: int, now: float, keeps_segments: bool
+) -> float:
+    """In the given order; when the inputs of the next unit will all be there."""
+    device = state.devices[index]
+    while device.next < device.stop and device.busy < device.streams:
+        unit = U(state.listed[device.next])
+        if state.units[unit].missing > ZERO:
+            return np.inf
+        if state.units[unit].available > now:
+            return float(state.units[unit].available)
+        device.next += ONE
+        _begin_unit(tables, state, index, unit, now, keeps_segments)
+    return np.inf
+
+
+@inlined
+def _begin_unit(
+    tables: EventTables, state: State, index: int, number: int, now: float, keeps_segments: bool
 ) -> None:
-    device = device_of[unit]
-    state.busy[device] -= 1
-    state.counts[N_DONE] += 1
-    _touch(state, device)
-    for index in range(arrays.output_ptr[unit], arrays.output_ptr[unit + 1]):
-        tensor = arrays.outputs[index]
-        _send(arrays, state, device_of, tensor, device, now)
-        if state.tensor_users[tensor] == 0:
-            _use_memory(state, device, -arrays.tensor_bytes[tensor], now)
-    for index in range(arrays.input_ptr[unit], arrays.input_ptr[unit + 1]):
-        tensor = arrays.inputs[index]
-        slot = state.slot_of_edge[arrays.input_edge[index]]
-        if slot >= 0:
-            state.slot_readers[slot] -= 1
-            if state.slot_readers[slot] == 0:
-                _use_memory(state, device, -arrays.tensor_bytes[tensor], now)
-        else:
-            _release(arrays, state, tensor, device, now)
-
-
-@inlined
-def _release(arrays: EventArrays, state: State, tensor: int, endpoint: int, now: float) -> None:
-    """One reader or outgoing transfer of a tensor's original is done."""
-    state.tensor_users[tensor] -= 1
-    if state.tensor_users[tensor] == 0 and endpoint < len(state.busy):
-        _use_memory(state, endpoint, -arrays.tensor_bytes[tensor], now)
-
-
-@inlined
-def _send(
-    arrays: EventArrays, state: State, device_of: IntArray, tensor: int, source: int, now: float
-) -> None:
-    """Hand a tensor that exists now to its readers: here at once, elsewhere by a transfer."""
-    first, stop = arrays.consumer_ptr[tensor], arrays.consumer_ptr[tensor + 1]
-    users = 1 if arrays.is_output[tensor] else 0
-    queued = state.counts[N_TRANSFERS]
-    for edge in range(first, stop):
-        reader = arrays.consumers[edge]
-        device = device_of[reader]
-        state.next_edge[edge] = -1
-        if device == source:
-            state.slot_of_edge[edge] = -1
-            users += 1
-            state.missing[reader] -= 1
-            if state.missing[reader] == 0:
-                _make_ready(state, device_of, reader)
-        elif state.stamp[device] != tensor:
-            state.stamp[device] = tensor
-            state.first_edge[device] = state.last_edge[device] = edge
-            state.slot_of_edge[edge] = edge
-            state.slot_readers[edge] = 1
-            _new_transfer(state, tensor, edge, device)
-            users += 1
-        else:
-            slot = state.first_edge[device]
-            state.slot_of_edge[edge] = slot
-            state.slot_readers[slot] += 1
-            state.next_edge[state.last_edge[device]] = edge
-            state.last_edge[device] = edge
-    if arrays.is_output[tensor] and source != arrays.host:
-        if state.stamp[arrays.host] == tensor:
-            state.slot_readers[state.first_edge[arrays.host]] += 1
-        else:
-            state.stamp[arrays.host] = tensor
-            _new_transfer(state, tensor, -1, arrays.host)
-            users += 1
-    state.tensor_users[tensor] = users
-    for transfer in range(queued, state.counts[N_TRANSFERS]):
-        _first_hop(arrays, state, transfer, source, now)
-
-
-@inlined
-def _new_transfer(state: State, tensor: int, slot: int, target: int) -> None:
-    transfer = state.counts[N_TRANSFERS]
-    state.counts[N_TRANSFERS] += 1
-    state.transfer_tensor[transfer] = tensor
-    state.transfer_slot[transfer] = slot
-    state.transfer_target[transfer] = target
-
-
-@inlined
-def _first_hop(arrays: EventArrays, state: State, transfer: int, source: int, now: float) -> None:
-    target = state.transfer_target[transfer]
-    route = arrays.route[source, target]
-    if route == NO_ROUTE:
-        state.counts[FAULT] = CUT_OFF
-        state.counts[FAULT_AT] = state.transfer_tensor[transfer]
+    device, unit = state.devices[index], state.units[number]
+    seconds = unit.seconds
+    if keeps_segments:
+        seconds += overhead_seconds(tables, state, index, number)
+    unit.start = now
+    unit.end = now + seconds
+    device.busy += ONE
+    if device.streams == ONE:
+        device.time = unit.end
+        device.unit = number
         return
-    _queue_hop(arrays, state, transfer, source, target if route == DIRECT else arrays.host, now)
-
-
-@inlined
-def _queue_hop(
-    arrays: EventArrays, state: State, transfer: int, source: int, target: int, now: float
-) -> None:
-    """Wait for the channel, first come first served, or take it at once."""
-    channel = arrays.channel[source, target]
-    state.transfer_from[transfer] = source
-    state.transfer_to[transfer] = target
-    state.transfer_next[transfer] = -1
-    if state.head[channel] >= 0:
-        state.transfer_next[state.tail[channel]] = transfer
-        state.tail[channel] = transfer
-        return
-    state.head[channel] = state.tail[channel] = transfer
-    _begin_hop(arrays, state, transfer, now)
-
-
-@inlined
-def _begin_hop(arrays: EventArrays, state: State, transfer: int, now: float) -> None:
-    tensor = state.transfer_tensor[transfer]
-    source, target = state.transfer_from[transfer], state.transfer_to[transfer]
-    if target == state.transfer_target[transfer] and target < len(state.busy):
-        _use_memory(state, target, arrays.tensor_bytes[tensor], now)
-    end = now + hop_seconds(arrays, tensor, source, target)
-    if len(state.hop_end):
-        hop = state.counts[N_HOPS]
-        state.hops[0, hop], state.hops[1, hop] = transfer, source
-        state.hops[2, hop], state.hops[3, hop] = target, now
-        state.hop_end[hop] = end
-        state.counts[N_HOPS] += 1
-    n_endpoints = arrays.route.shape[0]
-    stride = len(arrays.producer) * n_endpoints + 1
-    key = (arrays.producer[tensor] + 1) * stride + 1
-    key += tensor * n_endpoints + state.transfer_target[transfer]
-    state.counts[N_EVENTS] = push(
-        state.times,
-        state.keys,
-        state.loads,
-        state.counts[N_EVENTS],
-        end,
-        key,
-        len(state.missing) + transfer,
-    )
-
-
-@inlined
-def _end_hop(
-    arrays: EventArrays, state: State, device_of: IntArray, transfer: int, now: float
-) -> None:
-    """Free the channel for the next transfer; go on to the second hop, or arrive."""
-    source, target = state.transfer_from[transfer], state.transfer_to[transfer]
-    channel = arrays.channel[source, target]
-    following = state.transfer_next[transfer]
-    state.head[channel] = following
-    if following >= 0:
-        _begin_hop(arrays, state, following, now)
-    tensor = state.transfer_tensor[transfer]
-    producer = arrays.producer[tensor]
-    if source == (device_of[producer] if producer >= 0 else arrays.host):
-        _release(arrays, state, tensor, source, now)
-    if target != state.transfer_target[transfer]:
-        _queue_hop(arrays, state, transfer, target, state.transfer_target[transfer], now)
-        return
-    edge = state.transfer_slot[transfer]
-    while edge >= 0:
-        reader = arrays.consumers[edge]
-        state.missing[reader] -= 1
-        if state.missing[reader] == 0:
-            _make_ready(state, device_of, reader)
-        edge = state.next_edge[edge]
-
-
-@inlined
-def _use_memory(state: State, device: int, size: float, now: float) -> None:
-    if now > state.changed[device]:
-        state.peak[device] = max(state.peak[device], state.usage[device])
-        state.changed[device] = now
-    state.usage[device] += size
-
-
-@inlined
-def _check_memory(arrays: EventArrays, state: State) -> None:
-    for device in range(len(state.busy)):
-        state.peak[device] = max(state.peak[device], state.usage[device])
-        if state.peak[device] > arrays.memory[device] and state.counts[FAULT] == FINE:
-            state.counts[FAULT] = TOO_LARGE
-            state.counts[FAULT_AT] = device
+    at = U(RUNNING) * U(len(state.devices)) + index
+    put(state.queues, state.window, state.heap, at, unit.end, number)
+    _show_running(state, index)

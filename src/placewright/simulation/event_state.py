@@ -1,4 +1,8 @@
-"""The event kernel's working memory, and what of it is prepared before time starts."""
+"""The event kernel's working memory: one block of bytes, used again by every evaluation.
+
+To hand Numba one array instead of twenty saves a call several microseconds, and to keep the block
+saves a large problem the time in which the operating system finds fresh memory.
+"""
 
 from __future__ import annotations
 
@@ -6,205 +10,113 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placewright.core.arrays import BoolArray, FloatArray, IntArray
-from placewright.simulation.compiled import compiled, uncounted
-from placewright.simulation.event_arrays import EventArrays
+from placewright.core.arrays import FloatArray, IntArray
+from placewright.simulation.blocks import Bytes, part
+from placewright.simulation.compiled import compiled
+from placewright.simulation.event_queue import WINDOW
+from placewright.simulation.records import (
+    DEVICE,
+    ENDPOINT,
+    ENTRY,
+    HOP,
+    QUEUE,
+    RELAY,
+    SLICE,
+    UNIT,
+    Records,
+)
 
-# Why a placement has no value.
-FINE, NOT_ALLOWED, SPLIT_CLASS, BAD_ORDER, CUT_OFF, TOO_LARGE = 0, 1, 2, 3, 4, 5
 # Entries of State.counts.
-N_EVENTS, N_TRANSFERS, N_DONE, N_SEGMENTS, N_HOPS, FAULT, FAULT_AT, N_TOUCHED = range(8)
+N_HOPS, N_RELAYS, N_SEGMENTS, FAULT, FAULT_AT, N_COUNTS = range(6)
+# Queues of each device.
+READY, ARRIVING, RUNNING, N_QUEUES = range(4)
 
 
 class State(NamedTuple):
-    """Arrays that change while time passes.
+    """What changes while time passes.
 
-    A *slot* is the copy of a tensor on a device that did not make it, named by the first edge
-    that reads it there. A *transfer* is a tensor on its way to one endpoint, in one or two hops.
+    A *copy* is a tensor on one endpoint: number t is the tensor t where it was made, number
+    n_tensors + h is what hop h brought.
     """
 
-    duration: FloatArray  # (n_units,) seconds without overheads, contention included
-    rank: FloatArray  # (n_units,); empty where an order is given
-    missing: IntArray  # (n_units,) inputs that are not there yet
-    start: FloatArray
-    end: FloatArray
-    segment: IntArray  # (n_units,)
-    remote_in: BoolArray  # (n_units,) reads a tensor that another device made
-    remote_out: BoolArray  # (n_units,) makes a tensor that another device reads
-    queue: IntArray  # per device: ready heap, or its part of the order
-    queue_start: IntArray  # (n_devices + 1,)
-    queue_size: IntArray  # (n_devices,): entries of the heap, or units begun in order
-    busy: IntArray  # (n_devices,) streams
-    touched: IntArray  # (n_devices,) devices that may begin a unit now
-    is_touched: BoolArray
-    times: FloatArray
-    keys: IntArray
-    loads: IntArray
-    head: IntArray  # (n_channels,) transfer on the channel, -1 when idle
-    tail: IntArray
-    transfer_tensor: IntArray
-    transfer_slot: IntArray  # -1 for a graph output that nobody reads at the host
-    transfer_target: IntArray
-    transfer_from: IntArray  # endpoints of the present hop
-    transfer_to: IntArray
-    transfer_next: IntArray
-    slot_of_edge: IntArray
-    next_edge: IntArray  # next reader on the same device, -1 at the end
-    slot_readers: IntArray
-    tensor_users: IntArray  # readers and outgoing transfers of the original
-    usage: FloatArray  # (n_devices,) bytes
-    peak: FloatArray
-    changed: FloatArray  # (n_devices,) when usage last changed
-    stamp: IntArray  # (M,)
-    first_edge: IntArray  # (M,)
-    last_edge: IntArray  # (M,)
-    open_segment: IntArray  # (n_devices,) -1 where the next unit begins a segment
-    charged: IntArray  # per edge slot, then per tensor: segment that paid its cut
-    hops: FloatArray  # (4, n) log: transfer, source, target, start; empty when not recorded
-    hop_end: FloatArray
+    units: Records  # (n_units + 1,) UNIT
+    devices: Records  # (n_devices,) DEVICE
+    endpoints: Records  # (M,) ENDPOINT
+    free: FloatArray  # (n_channels + 1,) seconds: when each channel has sent all it was given
+    queues: Records  # (3 * n_devices,) QUEUE: ready by rank, arriving by time, running by end
+    window: Records  # ENTRY
+    heap: Records  # ENTRY
+    listed: IntArray  # (n_units,) with an order: units by device, in order, uint32
+    touched: IntArray  # devices that may begin a unit at this instant, uint32
+    hops: Records  # HOP
+    copy_of_edge: IntArray  # (n_edges,) which copy each edge reads, uint32
+    relays: Records  # RELAY: first hops under way, a heap
+    charged: IntArray  # per copy: segment that has paid its cut, uint32
+    copy_ends: FloatArray  # per copy: seconds until which it is needed
+    chain: IntArray  # per coming and going of a copy: the next one in the same slice, uint32
+    slices: Records  # (n_devices * slices_per_device,) SLICE
     counts: IntArray
 
 
-@compiled
-def new_state(
-    arrays: EventArrays, device_of: IntArray, order: IntArray, rank: FloatArray, record: bool
-) -> State:
-    """Allocate and prepare: durations, queues, resident weights, which edges cross."""
-    n_units, n_devices = arrays.seconds.shape
-    n_edges, n_tensors = len(arrays.consumers), len(arrays.tensor_bytes)
-    n_endpoints = arrays.route.shape[0]
-    n_transfers = n_edges + n_tensors
-    n_sources = arrays.n_channels + n_units + 1
-    n_hops = 2 * n_transfers if record else 0
-    n_charged = n_edges + n_tensors if arrays.has_cuts else 0
-    state = State(
-        np.empty(n_units),
-        rank,
-        np.zeros(n_units, np.int64),
-        np.empty(n_units),
-        np.empty(n_units),
-        np.empty(n_units, np.int64),
-        np.zeros(n_units, np.bool_),
-        np.zeros(n_units, np.bool_),
-        np.empty(n_units, np.int64),
-        np.zeros(n_devices + 1, np.int64),
-        np.zeros(n_devices, np.int64),
-        np.zeros(n_devices, np.int64),
-        np.empty(n_devices, np.int64),
-        np.zeros(n_devices, np.bool_),
-        np.empty(n_sources),
-        np.empty(n_sources, np.int64),
-        np.empty(n_sources, np.int64),
-        np.full(arrays.n_channels, -1, np.int64),
-        np.full(arrays.n_channels, -1, np.int64),
-        np.empty(n_transfers, np.int64),
-        np.empty(n_transfers, np.int64),
-        np.empty(n_transfers, np.int64),
-        np.empty(n_transfers, np.int64),
-        np.empty(n_transfers, np.int64),
-        np.empty(n_transfers, np.int64),
-        np.empty(n_edges, np.int64),
-        np.empty(n_edges, np.int64),
-        np.empty(n_edges, np.int64),
-        np.zeros(n_tensors, np.int64),
-        np.zeros(n_devices),
-        np.zeros(n_devices),
-        np.zeros(n_devices),
-        np.full(n_endpoints, -1, np.int64),
-        np.empty(n_endpoints, np.int64),
-        np.empty(n_endpoints, np.int64),
-        np.full(n_devices, -1, np.int64),
-        np.full(n_charged, -1, np.int64),
-        np.empty((4, n_hops)),
-        np.empty(n_hops),
-        np.zeros(8, np.int64),
+def state_sizes(
+    n_units: int,
+    n_devices: int,
+    n_endpoints: int,
+    n_channels: int,
+    n_edges: int,
+    n_tensors: int,
+    has_relays: bool,
+) -> tuple[tuple[int, np.dtype[np.generic]], ...]:
+    """Length and dtype of each array of a state, in its order."""
+    n_hops = (n_edges + n_tensors) * (2 if has_relays else 1) + 1
+    n_copies = n_hops + n_tensors
+    index, seconds = np.dtype(np.uint32), np.dtype(np.float64)
+    return (
+        (n_units + 1, UNIT),
+        (n_devices, DEVICE),
+        (n_endpoints, ENDPOINT),
+        (n_channels + 1, seconds),
+        (N_QUEUES * n_devices, QUEUE),
+        (N_QUEUES * n_devices * int(WINDOW), ENTRY),
+        (N_QUEUES * n_units, ENTRY),
+        (n_units, index),
+        (n_units + n_devices, index),
+        (n_hops, HOP),
+        (n_edges, index),
+        (n_edges if has_relays else 0, RELAY),
+        (n_copies, index),
+        (n_copies, seconds),
+        (2 * n_copies, index),
+        (n_devices * slices_per_device(n_units, n_devices), SLICE),
+        (N_COUNTS, np.dtype(np.int64)),
     )
-    _mark_edges(arrays, state, device_of)
-    _set_durations(arrays, state, device_of)
-    _set_queues(state, device_of, order)
-    _set_weights(arrays, state, device_of)
-    return state
 
 
 @compiled
-def check(arrays: EventArrays, device_of: IntArray, order: IntArray) -> tuple[int, int]:
-    """Support, pins, colocation and the order: what is wrong (FINE when nothing), and where."""
-    n_units = len(device_of)
-    of_class = np.full(arrays.n_classes, -1, np.int64)
-    for unit in range(n_units):
-        device = device_of[unit]
-        if device < 0 or device >= arrays.seconds.shape[1] or not arrays.allowed[unit, device]:
-            return NOT_ALLOWED, unit
-        group = arrays.colocation[unit]
-        if of_class[group] >= 0 and of_class[group] != device:
-            return SPLIT_CLASS, unit
-        of_class[group] = device
-    if len(order) == 0:
-        return FINE, -1
-    position = np.full(n_units, -1, np.int64)
-    if len(order) != n_units:
-        return BAD_ORDER, 0
-    for at in range(n_units):
-        if order[at] < 0 or order[at] >= n_units or position[order[at]] >= 0:
-            return BAD_ORDER, at
-        position[order[at]] = at
-    for tensor in range(len(arrays.producer)):
-        producer = arrays.producer[tensor]
-        for edge in range(arrays.consumer_ptr[tensor], arrays.consumer_ptr[tensor + 1]):
-            if producer >= 0 and position[producer] >= position[arrays.consumers[edge]]:
-                return BAD_ORDER, position[arrays.consumers[edge]]
-    return FINE, -1
-
-
-@uncounted
-def _mark_edges(arrays: EventArrays, state: State, device_of: IntArray) -> None:
-    for tensor in range(len(arrays.producer)):
-        producer = arrays.producer[tensor]
-        for edge in range(arrays.consumer_ptr[tensor], arrays.consumer_ptr[tensor + 1]):
-            consumer = arrays.consumers[edge]
-            state.missing[consumer] += 1
-            if producer >= 0 and device_of[producer] != device_of[consumer]:
-                state.remote_in[consumer] = True
-                state.remote_out[producer] = True
+def slices_per_device(n_units: int, n_devices: int) -> int:
+    """Slices of time in which each device's bytes are counted: about two units in each."""
+    return max(1, n_units // (2 * n_devices))
 
 
 @compiled
-def _set_durations(arrays: EventArrays, state: State, device_of: IntArray) -> None:
-    n_units, n_devices = arrays.seconds.shape
-    factor = np.ones(n_devices)
-    if arrays.factors.shape[0]:
-        used = np.zeros(n_devices, np.bool_)
-        for unit in range(n_units):
-            used[device_of[unit]] = True
-        for device in range(n_devices):
-            if arrays.domain[device] >= 0:
-                n_used = np.sum(used & (arrays.domain == arrays.domain[device]))
-                factor[device] = arrays.factors[arrays.domain[device], n_used]
-    for unit in range(n_units):
-        device = device_of[unit]
-        state.duration[unit] = arrays.seconds[unit, device] * factor[device]
-
-
-@compiled
-def _set_queues(state: State, device_of: IntArray, order: IntArray) -> None:
-    for unit in range(len(device_of)):
-        state.queue_start[device_of[unit] + 1] += 1
-    for device in range(len(state.busy)):
-        state.queue_start[device + 1] += state.queue_start[device]
-    if len(order):
-        filled = state.queue_start.copy()
-        for at in range(len(order)):
-            device = device_of[order[at]]
-            state.queue[filled[device]] = order[at]
-            filled[device] += 1
-
-
-@uncounted
-def _set_weights(arrays: EventArrays, state: State, device_of: IntArray) -> None:
-    for weight in range(len(arrays.weight_bytes)):
-        for at in range(arrays.weight_ptr[weight], arrays.weight_ptr[weight + 1]):
-            device = device_of[arrays.weight_units[at]]
-            if state.stamp[device] != weight:
-                state.stamp[device] = weight
-                state.usage[device] += arrays.weight_bytes[weight]
-    state.stamp[:] = -1
+def state_in(block: Bytes, places: IntArray) -> State:
+    """The arrays of a state in a block of bytes; `places` (17, 2) says where each is."""
+    return State(
+        part(block, places, 0).view(UNIT),
+        part(block, places, 1).view(DEVICE),
+        part(block, places, 2).view(ENDPOINT),
+        part(block, places, 3).view(np.float64),
+        part(block, places, 4).view(QUEUE),
+        part(block, places, 5).view(ENTRY),
+        part(block, places, 6).view(ENTRY),
+        part(block, places, 7).view(np.uint32),
+        part(block, places, 8).view(np.uint32),
+        part(block, places, 9).view(HOP),
+        part(block, places, 10).view(np.uint32),
+        part(block, places, 11).view(RELAY),
+        part(block, places, 12).view(np.uint32),
+        part(block, places, 13).view(np.float64),
+        part(block, places, 14).view(np.uint32),
+        part(block, places, 15).view(SLICE),
+        part(block, places, 16).view(np.int64),
+    )

@@ -13,7 +13,7 @@ from placewright.core.graph import FORWARD
 from placewright.core.problem import Problem
 from placewright.simulation.compiled import compiled
 from placewright.simulation.event_arrays import DIRECT, NO_ROUTE, EventArrays
-from placewright.simulation.event_state import CUT_OFF, FINE, TOO_LARGE, check
+from placewright.simulation.legality import CUT_OFF, FINE, TOO_LARGE, check
 from placewright.simulation.ranks import hop_seconds
 
 NO_ORDER = np.empty(0, dtype=np.int64)

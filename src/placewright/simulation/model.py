@@ -14,8 +14,8 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.errors import InfeasibleError, InputError
 from placewright.simulation.event_arrays import event_arrays
-from placewright.simulation.event_kernel import evaluate, run
-from placewright.simulation.event_state import BAD_ORDER, FINE, TOO_LARGE, check
+from placewright.simulation.event_model import EventModel
+from placewright.simulation.legality import BAD_ORDER, FINE, TOO_LARGE, check
 from placewright.simulation.max_load import NO_ORDER, MaxLoad, memory_of
 from placewright.simulation.placeto import placeto_runtime
 from placewright.simulation.subgraph import SubgraphLatency
@@ -35,11 +35,17 @@ class Simulator:
         self.problem = problem
         self.arrays = event_arrays(problem)
         self._max_load = MaxLoad(problem, self.arrays)
+        self._events = (
+            EventModel(problem, self.arrays) if problem.execution_model == "event" else None
+        )
         is_subgraph = problem.execution_model in ("subgraph", "subgraph-ip")
         self._subgraph = SubgraphLatency(problem) if is_subgraph else None
 
     def value(self, placement: Placement) -> float:
         """Seconds (in the problem's time unit) of a placement; inf where it is infeasible."""
+        self._check_length(placement.device_of)
+        if self._events is not None:
+            return self._events.value(placement.device_of, _order_of(placement))
         return self._evaluate(placement.device_of, _order_of(placement))[0]
 
     def values(self, devices_of: ArrayLike) -> FloatArray:
@@ -52,11 +58,14 @@ class Simulator:
             Shape (n_placements,), in the same order whatever the number of threads.
         """
         rows = np.ascontiguousarray(np.atleast_2d(devices_of), dtype=np.int64)
+        if len(rows):
+            self._check_length(rows[0])
         threads = min(len(rows), os.cpu_count() or 1)
         if threads < 2 or rows.size < _PARALLEL_FROM:
-            return np.array([self._evaluate(row, NO_ORDER)[0] for row in rows])
+            return self._values(rows)
         with ThreadPoolExecutor(threads) as pool:
-            return np.array([found[0] for found in pool.map(self._evaluate_row, rows)])
+            parts = list(pool.map(self._values, np.array_split(rows, threads)))
+        return np.concatenate(parts)
 
     def violation(self, placement: Placement) -> Violation | None:
         """Which constraint a placement breaks; None when it is feasible."""
@@ -71,6 +80,11 @@ class Simulator:
                 f"{self.problem.subgraphs_per_accelerator} on one; move ops",
             )
         return None
+
+    def value_and_peaks(self, placement: Placement) -> tuple[float, FloatArray]:
+        """Value, and peak bytes of each device, shape (n_devices,)."""
+        value, _, _, peaks = self._evaluate(placement.device_of, _order_of(placement))
+        return value, peaks
 
     def memory_peaks(self, placement: Placement) -> FloatArray:
         """Peak bytes of each device, shape (n_devices,)."""
@@ -87,28 +101,33 @@ class Simulator:
             InputError: another execution model, which has no timeline.
             InfeasibleError: the placement breaks a constraint.
         """
-        if self.problem.execution_model != "event":
+        if self._events is None:
             raise InputError(
                 f"execution model '{self.problem.execution_model}' has no timeline; use 'event'"
             )
         violation = self.violation(placement)
         if violation is not None:
             raise InfeasibleError(violation.message)
-        _, _, _, state = run(self.arrays, placement.device_of, _order_of(placement), True)
-        return timeline_of(self.problem, self.arrays, placement, state)
+        recording = self._events.record(placement.device_of, _order_of(placement))
+        return timeline_of(self.problem, self.arrays, placement, recording)
 
-    def _evaluate_row(self, row: IntArray) -> tuple[float, int, int, FloatArray]:
-        return self._evaluate(row, NO_ORDER)
+    def _values(self, rows: IntArray) -> FloatArray:
+        if self._events is not None:
+            return self._events.values(rows)
+        return np.array([self._evaluate(row, NO_ORDER)[0] for row in rows])
 
-    def _evaluate(self, device_of: IntArray, order: IntArray) -> tuple[float, int, int, FloatArray]:
-        """Value, fault, where it is, peak bytes of each device."""
-        model = self.problem.execution_model
+    def _check_length(self, device_of: IntArray) -> None:
         if len(device_of) != self.problem.n_units:
             raise InputError(
                 f"a placement needs {self.problem.n_units} devices, got {len(device_of)}"
             )
-        if model == "event":
-            return evaluate(self.arrays, device_of, order)
+
+    def _evaluate(self, device_of: IntArray, order: IntArray) -> tuple[float, int, int, FloatArray]:
+        """Value, fault, where it is, peak bytes of each device."""
+        model = self.problem.execution_model
+        self._check_length(device_of)
+        if self._events is not None:
+            return self._events.evaluate(device_of, order)
         if model == "max-load":
             return self._max_load.evaluate(device_of)
         fault, at = check(self.arrays, device_of, order)

@@ -10,7 +10,7 @@ from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.simulation.event_arrays import EventArrays
-from placewright.simulation.event_state import N_HOPS, State
+from placewright.simulation.event_model import Recording
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,7 +65,7 @@ class Timeline:
 
 
 def timeline_of(
-    problem: Problem, arrays: EventArrays, placement: Placement, state: State
+    problem: Problem, arrays: EventArrays, placement: Placement, state: Recording
 ) -> Timeline:
     """Read a timeline off a recorded run of the event kernel."""
     transfers = _transfers(arrays, state)
@@ -81,24 +81,22 @@ def timeline_of(
         segment_of=state.segment,
         order=order,
         transfers=transfers,
-        memory_peaks=state.peak,
+        memory_peaks=state.memory_peaks,
         critical_path=reasons.critical_path(value),
         waits=tuple(reasons.wait(unit)[0] for unit in range(problem.n_units)),
     )
 
 
-def _transfers(arrays: EventArrays, state: State) -> tuple[Transfer, ...]:
+def _transfers(arrays: EventArrays, state: Recording) -> tuple[Transfer, ...]:
     found = []
-    for hop in range(int(state.counts[N_HOPS])):
-        transfer, source, target, start = state.hops[:, hop].tolist()
-        tensor = int(state.transfer_tensor[int(transfer)])
-        channel = int(arrays.channel[int(source), int(target)])
-        end = float(state.hop_end[hop])
-        found.append(Transfer(tensor, int(source), int(target), channel, start, end))
+    columns = (state.hop_tensor, state.hop_source, state.hop_target, state.hop_start, state.hop_end)
+    for tensor, source, target, start, end in zip(*(c.tolist() for c in columns), strict=True):
+        channel = int(arrays.channel[source, target])
+        found.append(Transfer(tensor, source, target, channel, start, end))
     return tuple(sorted(found, key=lambda hop: (hop.start, hop.tensor, hop.destination)))
 
 
-def _order(problem: Problem, placement: Placement, state: State) -> IntArray:
+def _order(problem: Problem, placement: Placement, state: Recording) -> IntArray:
     """Units by (start, topological position), which keeps producers of zero seconds first."""
     if placement.order is not None:
         return placement.order
@@ -114,7 +112,7 @@ class _Reasons:
         self,
         problem: Problem,
         placement: Placement,
-        state: State,
+        state: Recording,
         transfers: tuple[Transfer, ...],
         order: IntArray,
     ) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
-from placewright.simulation.event_state import (
+from placewright.simulation.legality import (
     BAD_ORDER,
     CUT_OFF,
     NOT_ALLOWED,

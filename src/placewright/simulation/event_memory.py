@@ -1,0 +1,234 @@
+"""Peak bytes of each device, after the fact.
+
+A copy of a tensor occupies its device from the start of its producer, or of the hop that brings it,
+until its last reader there and its last outgoing hop have ended. Intervals are half open, so that
+what ends and what begins at one instant never count together.
+
+Time is divided into slices. What comes within a slice bounds the bytes in it from above, and what
+is left at its end is a true value; only slices whose bound exceeds the largest true value are
+looked at event by event.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from placewright.core.arrays import FloatArray, IntArray
+from placewright.simulation.compiled import inlined, uncounted
+from placewright.simulation.event_state import N_HOPS, State, slices_per_device
+from placewright.simulation.event_tables import HOST, EventTables
+from placewright.simulation.records import (
+    FIRST_HOP,
+    NO_INDEX,
+    ONE,
+    SECOND_HOP,
+    TWO,
+    ZERO,
+    Records,
+    U,
+)
+
+
+@uncounted
+def memory_peaks(tables: EventTables, state: State, makespan: float, peaks: FloatArray) -> None:
+    """Write peak bytes (n_devices,) of a placement that has been played to its end."""
+    n_units, n_devices = tables.seconds.shape
+    n_slices = slices_per_device(n_units, n_devices)
+    per_second = n_slices / makespan if makespan > 0.0 else 0.0
+    ends, following, slices = state.copy_ends, state.chain, state.slices
+    _find_ends(tables, state, ends)
+    _fill_slices(tables, state, ends, slices, following, n_slices, per_second)
+    for device in range(n_devices):
+        peaks[device] = 0.0
+    _add_resident(tables, state, peaks)
+    for device in range(n_devices):
+        used = peaks[device]
+        first = device * n_slices
+        peaks[device] = _most_at_ends(slices, first, n_slices, used)
+        for at in range(first, first + n_slices):
+            here = slices[at]
+            if used + here.come > peaks[device]:
+                exact = _most_within(tables, state, U(here.head), used)
+                peaks[device] = max(peaks[device], exact)
+            used += here.come - here.go
+
+
+@uncounted
+def _find_ends(tables: EventTables, state: State, ends: FloatArray) -> None:
+    """When each copy is no longer needed; inf for a graph output."""
+    n_tensors, n_units = U(len(tables.tensors) - 1), U(len(state.units) - 1)
+    for number in range(ZERO, n_tensors):
+        tensor = tables.tensors[number]
+        ends[number] = 0.0
+        if tensor.producer < n_units:
+            ends[number] = state.units[tensor.producer].end
+        if tensor.is_output > ZERO:
+            ends[number] = np.inf
+    host = U(tables.scalars[HOST])
+    for index in range(ZERO, U(state.counts[N_HOPS])):
+        hop = state.hops[index]
+        is_kept = tables.tensors[hop.tensor].is_output > ZERO and hop.target == host
+        ends[n_tensors + index] = np.inf if is_kept else hop.start
+        if hop.kind != SECOND_HOP:
+            ends[hop.tensor] = max(ends[hop.tensor], hop.end)
+    for edge in range(ZERO, U(len(tables.readers))):
+        copy, end = state.copy_of_edge[edge], state.units[tables.readers[edge]].end
+        ends[copy] = max(ends[copy], end)
+
+
+@uncounted
+def _fill_slices(
+    tables: EventTables,
+    state: State,
+    ends: FloatArray,
+    slices: Records,
+    following: IntArray,
+    n_slices: int,
+    per_second: float,
+) -> None:
+    n_tensors, n_units = U(len(tables.tensors) - 1), U(len(state.units) - 1)
+    n_devices, host = U(len(state.devices)), U(tables.scalars[HOST])
+    for index in range(ZERO, U(len(slices))):
+        slices[index].come = 0.0
+        slices[index].go = 0.0
+        slices[index].head = ZERO
+    for number in range(ZERO, n_tensors):
+        tensor = tables.tensors[number]
+        device, start = host, 0.0
+        if tensor.producer < n_units:
+            producer = state.units[tensor.producer]
+            device, start = U(producer.device), producer.start
+        if device < n_devices:
+            first = device * U(n_slices)
+            _add(slices, following, number, first, n_slices, per_second, tensor.bytes, start, ends)
+    for index in range(ZERO, U(state.counts[N_HOPS])):
+        hop = state.hops[index]
+        if hop.target < n_devices and hop.kind != FIRST_HOP:
+            copy, size = n_tensors + index, tables.tensors[hop.tensor].bytes
+            first = U(hop.target) * U(n_slices)
+            _add(slices, following, copy, first, n_slices, per_second, size, hop.start, ends)
+
+
+@inlined
+def _add(
+    slices: Records,
+    following: IntArray,
+    copy: int,
+    first: int,
+    n_slices: int,
+    per_second: float,
+    size: float,
+    start: float,
+    ends: FloatArray,
+) -> None:
+    """Count a copy in the slices where it comes and goes, and chain it to their events.
+
+    A copy comes as event 2 * copy + 1 and goes as the next one; 0 ends a chain.
+    """
+    last = n_slices - 1
+    here = slices[first + U(min(np.int64(start * per_second), last))]
+    here.come += size
+    following[copy + copy] = here.head
+    here.head = copy + copy + ONE
+    if ends[copy] < np.inf:
+        there = slices[first + U(min(np.int64(ends[copy] * per_second), last))]
+        there.go += size
+        following[copy + copy + ONE] = there.head
+        there.head = copy + copy + TWO
+
+
+@uncounted
+def _add_resident(tables: EventTables, state: State, used: FloatArray) -> None:
+    """Weights, each once per device that has a unit that keeps it."""
+    n_weights = U(len(tables.weights) - 1)
+    for index in range(ZERO, U(len(state.endpoints))):
+        state.endpoints[index].tensor = NO_INDEX
+    for weight in range(ZERO, n_weights):
+        first, stop = U(tables.weights[weight].unit), U(tables.weights[weight + ONE].unit)
+        for at in range(first, stop):
+            device = U(state.units[tables.weight_units[at]].device)
+            if state.endpoints[device].tensor != weight:
+                state.endpoints[device].tensor = weight
+                used[device] += tables.weights[weight].bytes
+
+
+@uncounted
+def _most_at_ends(slices: Records, first: int, n_slices: int, used: float) -> float:
+    most = used
+    for at in range(U(first), U(first + n_slices)):
+        used += slices[at].come - slices[at].go
+        most = max(most, used)
+    return most
+
+
+@uncounted
+def _most_within(tables: EventTables, state: State, head: int, used: float) -> float:
+    """Most bytes in one slice, where `used` are there at its beginning."""
+    event, most = _sorted_chain(tables, state, head), used
+    while event > ZERO:
+        following = U(state.chain[event - ONE])
+        size, time = _change_and_time(tables, state, event)
+        used += size
+        if following == ZERO or _change_and_time(tables, state, following)[1] > time:
+            most = max(most, used)
+        event = following
+    return most
+
+
+@uncounted
+def _sorted_chain(tables: EventTables, state: State, head: int) -> int:
+    """Sort a chain by time where it lies, merging runs of 1, 2, 4 ... events; its new head."""
+    length = ONE
+    while True:
+        left, head, tail, n_merges = head, ZERO, ZERO, 0
+        while left > ZERO:
+            n_merges += 1
+            right, n_left = left, ZERO
+            while n_left < length and right > ZERO:
+                right = U(state.chain[right - ONE])
+                n_left += ONE
+            n_right = length
+            while n_left > ZERO or (n_right > ZERO and right > ZERO):
+                takes_left = n_right == ZERO or right == ZERO
+                if not takes_left and n_left > ZERO:
+                    left_time = _change_and_time(tables, state, left)[1]
+                    takes_left = left_time <= _change_and_time(tables, state, right)[1]
+                if takes_left:
+                    event, n_left = left, n_left - ONE
+                    left = U(state.chain[left - ONE])
+                else:
+                    event, n_right = right, n_right - ONE
+                    right = U(state.chain[right - ONE])
+                if tail == ZERO:
+                    head = event
+                else:
+                    state.chain[tail - ONE] = event
+                tail = event
+            left = right
+        if tail > ZERO:
+            state.chain[tail - ONE] = ZERO
+        if n_merges <= 1:
+            return head
+        length += length
+
+
+@inlined
+def _change_and_time(tables: EventTables, state: State, event: int) -> tuple[float, float]:
+    """Bytes that an event adds, and when."""
+    copy = (event - ONE) >> ONE
+    size, start = _size_and_start(tables, state, copy)
+    if (event - ONE) & ONE == ZERO:
+        return size, start
+    return -size, float(state.copy_ends[copy])
+
+
+@inlined
+def _size_and_start(tables: EventTables, state: State, copy: int) -> tuple[float, float]:
+    n_tensors, n_units = U(len(tables.tensors) - 1), U(len(state.units) - 1)
+    if copy >= n_tensors:
+        hop = state.hops[copy - n_tensors]
+        return float(tables.tensors[hop.tensor].bytes), float(hop.start)
+    tensor = tables.tensors[copy]
+    if tensor.producer == n_units:
+        return float(tensor.bytes), 0.0
+    return float(tensor.bytes), float(state.units[tensor.producer].start)

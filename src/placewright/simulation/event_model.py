@@ -1,0 +1,147 @@
+"""Execution model `event` of one problem: compiled once, asked for placements."""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass
+
+import numpy as np
+
+from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.problem import Problem
+from placewright.simulation.blocks import Bytes, places_of
+from placewright.simulation.event_arrays import VIA_HOST, EventArrays
+from placewright.simulation.event_memory import memory_peaks
+from placewright.simulation.event_run import evaluate, evaluate_all, play
+from placewright.simulation.event_state import N_HOPS, state_sizes
+from placewright.simulation.event_tables import packed_tables
+from placewright.simulation.legality import CUT_OFF, FINE, NOT_ALLOWED, TOO_LARGE, check
+
+_NO_ORDER = np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """All that happened to one placement.
+
+    Attributes:
+        start, end: seconds, shape (n_units,).
+        segment: of each unit, numbered in the order of dispatch, shape (n_units,).
+        memory_peaks: bytes, shape (n_devices,).
+        hop_tensor, hop_source, hop_target: of each hop, in the order of sending, shape (n_hops,).
+        hop_start, hop_end: seconds, shape (n_hops,).
+    """
+
+    start: FloatArray
+    end: FloatArray
+    segment: IntArray
+    memory_peaks: FloatArray
+    hop_tensor: IntArray
+    hop_source: IntArray
+    hop_target: IntArray
+    hop_start: FloatArray
+    hop_end: FloatArray
+
+
+class EventModel:
+    """Values of placements under execution model `event`.
+
+    Each thread that asks gets working memory of its own, so that threads may share an instance.
+    """
+
+    def __init__(self, problem: Problem, arrays: EventArrays) -> None:
+        self._tables, self._tensor_number = packed_tables(problem, arrays)
+        self._arrays = arrays
+        self._has_classes = arrays.n_classes < problem.n_units
+        all_bytes = float(arrays.tensor_bytes.sum() + arrays.weight_bytes.sum())
+        may_overflow = bool((arrays.memory < all_bytes).any())
+        self._n_wanted_peaks = problem.n_devices if may_overflow else 0
+        self._places, self._n_bytes = places_of(
+            state_sizes(
+                problem.n_units,
+                problem.n_devices,
+                arrays.route.shape[0],
+                arrays.n_channels,
+                len(arrays.consumers),
+                len(arrays.producer),
+                bool((arrays.route == VIA_HOST).any()),
+            )
+        )
+        self._thread = threading.local()
+
+    def __getstate__(self) -> dict[str, object]:
+        return {key: value for key, value in self.__dict__.items() if key != "_thread"}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        self.__dict__.update(state)
+        self._thread = threading.local()
+
+    def value(self, device_of: IntArray, order: IntArray) -> float:
+        """Makespan in seconds, inf where the placement is infeasible."""
+        if self._fault(device_of, order)[0] != FINE:
+            return math.inf
+        peaks = np.zeros(self._n_wanted_peaks)
+        makespan = evaluate(self._tables, device_of, order, self._block(), self._places, peaks)[0]
+        if self._n_wanted_peaks and (peaks > self._arrays.memory).any():
+            return math.inf
+        return float(makespan)
+
+    def values(self, devices_of: IntArray) -> FloatArray:
+        """Makespans of placements without order, devices_of (n_placements, n_units)."""
+        if self._has_classes:
+            return np.array([self.value(row, _NO_ORDER) for row in devices_of])
+        peaks = np.zeros(self._n_wanted_peaks)
+        memory = self._arrays.memory
+        return evaluate_all(self._tables, devices_of, self._block(), self._places, peaks, memory)
+
+    def evaluate(self, device_of: IntArray, order: IntArray) -> tuple[float, int, int, FloatArray]:
+        """Makespan (inf with a fault), fault, where it is, peak bytes (n_devices,)."""
+        peaks = np.zeros(len(self._arrays.memory))
+        fault, at = self._fault(device_of, order)
+        if fault != FINE:
+            return math.inf, fault, at, peaks
+        block = self._block()
+        makespan, fault, at = evaluate(self._tables, device_of, order, block, self._places, peaks)
+        if fault == NOT_ALLOWED:
+            fault, at = check(self._arrays, device_of, order)
+        elif fault == CUT_OFF:
+            at = int(self._tensor_number[at])
+        over = np.flatnonzero(peaks > self._arrays.memory)
+        if fault == FINE and len(over):
+            return math.inf, TOO_LARGE, int(over[0]), peaks
+        return float(makespan), fault, at, peaks
+
+    def record(self, device_of: IntArray, order: IntArray) -> Recording:
+        """All that happens to a feasible placement."""
+        peaks = np.zeros(len(self._arrays.memory))
+        block = self._block()
+        makespan, _, _, tables, state = play(
+            self._tables, device_of, order, block, self._places, True
+        )
+        memory_peaks(tables, state, makespan, peaks)
+        units, hops = state.units[:-1], state.hops[: state.counts[N_HOPS]]
+        return Recording(
+            start=units["start"].copy(),
+            end=units["end"].copy(),
+            segment=units["segment"].astype(np.int64),
+            memory_peaks=peaks,
+            hop_tensor=self._tensor_number[hops["tensor"]],
+            hop_source=hops["source"].astype(np.int64),
+            hop_target=hops["target"].astype(np.int64),
+            hop_start=hops["start"].copy(),
+            hop_end=hops["end"].copy(),
+        )
+
+    def _block(self) -> Bytes:
+        """This thread's working memory."""
+        block: Bytes | None = getattr(self._thread, "block", None)
+        if block is None:
+            block = self._thread.block = np.empty(self._n_bytes, dtype=np.uint8)
+        return block
+
+    def _fault(self, device_of: IntArray, order: IntArray) -> tuple[int, int]:
+        """What is wrong beyond support, which the kernel itself finds."""
+        if self._has_classes or len(order):
+            return check(self._arrays, device_of, order)
+        return FINE, -1

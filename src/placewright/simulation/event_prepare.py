@@ -1,0 +1,157 @@
+"""What the event kernel does before time starts: costs, ranks, queues, which edges cross."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from placewright.core.arrays import IntArray
+from placewright.simulation.compiled import uncounted
+from placewright.simulation.event_state import ARRIVING, READY, RUNNING, State
+from placewright.simulation.event_tables import EventTables
+from placewright.simulation.records import NO_INDEX, ONE, ZERO, U
+
+
+@uncounted
+def prepare(
+    tables: EventTables, state: State, device_of: IntArray, order: IntArray, keeps_segments: bool
+) -> bool:
+    """Bring a placement into the state; False when a unit may not run on its device.
+
+    Args:
+        tables: the problem.
+        state: new.
+        device_of: (n_units,).
+        order: topological order of all units, or empty for rank dispatch.
+        keeps_segments: find out which units begin or end a segment.
+    """
+    if not _load_units(tables, state, device_of):
+        return False
+    if len(order) == 0:
+        _rank(tables, state)
+    if len(tables.factors):
+        _contend(tables, state)
+    _set_devices(tables, state)
+    _set_queues(tables, state, order)
+    if keeps_segments:
+        _mark_crossings(tables, state)
+    return True
+
+
+@uncounted
+def _load_units(tables: EventTables, state: State, device_of: IntArray) -> bool:
+    n_units, n_devices = U(len(device_of)), U(tables.seconds.shape[1])
+    devices = state.devices
+    for device in range(ZERO, n_devices):
+        devices[device].stop = ZERO
+    is_allowed = True
+    for index in range(ZERO, n_units):
+        unit, device = state.units[index], U(device_of[index])
+        if device >= n_devices:
+            return False
+        is_allowed &= tables.allowed[index, device]
+        table = tables.units[index]
+        unit.seconds = tables.seconds[index, device]
+        unit.rank = unit.seconds
+        unit.available = 0.0
+        unit.device = device
+        unit.missing = table.n_inputs
+        unit.tensor = table.tensor
+        devices[device].stop += ONE
+    state.units[n_units].tensor = tables.units[n_units].tensor
+    return is_allowed
+
+
+@uncounted
+def _rank(tables: EventTables, state: State) -> None:
+    """Upward ranks with this placement's own costs: Topcuoglu et al. 2002, equation 8.
+
+    Edges come in an order in which a reader's rank is final before it is read, so that one loop
+    without branches does it.
+    """
+    n_endpoints = U(len(state.endpoints))
+    for index in range(ZERO, U(len(tables.rank_edges))):
+        edge = tables.rank_edges[index]
+        producer, reader = state.units[edge.producer], state.units[edge.reader]
+        pair = tables.pairs[producer.device * n_endpoints + reader.device]
+        transfer = pair.latency + edge.load * pair.per_load
+        if len(tables.relay_pairs):
+            second = tables.relay_pairs[producer.device * n_endpoints + reader.device]
+            transfer += second.latency + edge.load * second.per_load
+        rank, before = producer.seconds + (reader.rank + transfer), producer.rank
+        producer.rank = rank if rank > before else before
+
+
+@uncounted
+def _contend(tables: EventTables, state: State) -> None:
+    """Multiply seconds by the factor for the number of devices in use of each memory domain."""
+    n_units, n_devices = U(len(state.units) - 1), U(tables.seconds.shape[1])
+    for index in range(ZERO, n_units):
+        unit = state.units[index]
+        domain = U(tables.devices[unit.device].domain)
+        if domain == NO_INDEX:
+            continue
+        n_used = 0
+        for device in range(ZERO, n_devices):
+            n_used += tables.devices[device].domain == domain and state.devices[device].stop > ZERO
+        unit.seconds *= tables.factors[domain, n_used]
+
+
+@uncounted
+def _set_devices(tables: EventTables, state: State) -> None:
+    n_units = U(len(state.units) - 1)
+    for index in range(ZERO, U(len(state.devices))):
+        device = state.devices[index]
+        device.time = np.inf
+        device.decides = -1.0
+        device.unit = n_units
+        device.busy = ZERO
+        device.streams = tables.devices[index].streams
+        device.segment = NO_INDEX
+    for index in range(ZERO, U(len(state.endpoints))):
+        state.endpoints[index].tensor = NO_INDEX
+    for index in range(ZERO, U(len(state.free))):
+        state.free[index] = 0.0
+    for index in range(ZERO, U(len(state.queues))):
+        state.queues[index].head = ZERO
+        state.queues[index].tail = ZERO
+        state.queues[index].spilled = ZERO
+    for index in range(ZERO, U(len(state.counts))):
+        state.counts[index] = 0
+
+
+@uncounted
+def _set_queues(tables: EventTables, state: State, order: IntArray) -> None:
+    """Heaps, and with an order each device's part of it; `stop` is the number of its units."""
+    n_units, n_devices = U(len(state.units) - 1), U(len(state.devices))
+    first = ZERO
+    for index in range(ZERO, n_devices):
+        device = state.devices[index]
+        state.queues[U(READY) * n_devices + index].heap = first
+        state.queues[U(ARRIVING) * n_devices + index].heap = n_units + first
+        state.queues[U(RUNNING) * n_devices + index].heap = n_units + n_units + first
+        count = U(device.stop)
+        device.next = first
+        device.stop = first
+        first += count
+    for at in range(ZERO, U(len(order))):
+        device = state.devices[state.units[U(order[at])].device]
+        state.listed[device.stop] = order[at]
+        device.stop += ONE
+
+
+@uncounted
+def _mark_crossings(tables: EventTables, state: State) -> None:
+    n_units = U(len(state.units) - 1)
+    for copy in range(ZERO, U(len(state.charged))):
+        state.charged[copy] = NO_INDEX
+    for index in range(ZERO, n_units):
+        state.units[index].reads_remote = ZERO
+        state.units[index].read_remotely = ZERO
+    for edge in range(ZERO, U(len(tables.readers))):
+        producer = U(tables.tensors[tables.edge_tensors[edge]].producer)
+        if producer == n_units:
+            continue
+        reader = state.units[tables.readers[edge]]
+        if state.units[producer].device != reader.device:
+            reader.reads_remote = ONE
+            state.units[producer].read_remotely = ONE

@@ -1,0 +1,99 @@
+"""Playing one placement: what the simulator calls."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from placewright.core.arrays import FloatArray, IntArray
+from placewright.simulation.blocks import Bytes
+from placewright.simulation.compiled import compiled
+from placewright.simulation.event_kernel import advance
+from placewright.simulation.event_memory import memory_peaks
+from placewright.simulation.event_prepare import prepare
+from placewright.simulation.event_state import FAULT, FAULT_AT, State, state_in
+from placewright.simulation.event_tables import (
+    HAS_OVERHEADS,
+    EventTables,
+    PackedTables,
+    tables_in,
+)
+from placewright.simulation.legality import CUT_OFF, FINE, NOT_ALLOWED
+
+
+@compiled
+def play(
+    packed: PackedTables,
+    device_of: IntArray,
+    order: IntArray,
+    block: Bytes,
+    places: IntArray,
+    keeps_segments: bool,
+) -> tuple[float, int, int, EventTables, State]:
+    """Let one placement that breaks neither colocation nor the order run to its end.
+
+    Args:
+        packed: the problem.
+        device_of: (n_units,).
+        order: topological order of all units, or empty for rank dispatch.
+        block, places: working memory, as `state_in` takes it.
+        keeps_segments: number the segments also where they cost nothing.
+
+    Returns:
+        Makespan in seconds (inf with a fault), the fault, where it is, the tables and final state.
+    """
+    tables, state = tables_in(packed), state_in(block, places)
+    has_order = len(order) > 0
+    keeps_segments = keeps_segments or tables.scalars[HAS_OVERHEADS] > 0
+    if not prepare(tables, state, device_of, order, keeps_segments):
+        return np.inf, NOT_ALLOWED, 0, tables, state
+    makespan = advance(tables, state, has_order, keeps_segments)
+    if state.counts[FAULT] != FINE:
+        return np.inf, CUT_OFF, state.counts[FAULT_AT], tables, state
+    return makespan, FINE, -1, tables, state
+
+
+@compiled
+def evaluate(
+    packed: PackedTables,
+    device_of: IntArray,
+    order: IntArray,
+    block: Bytes,
+    places: IntArray,
+    peaks: FloatArray,
+) -> tuple[float, int, int]:
+    """Like `play`, for the value and the fault alone; writes peak bytes into `peaks`.
+
+    Peaks are found where `peaks` has a place for each device, and not where it is empty.
+    """
+    makespan, fault, at, tables, state = play(packed, device_of, order, block, places, False)
+    if fault == FINE and len(peaks):
+        memory_peaks(tables, state, makespan, peaks)
+    return makespan, fault, at
+
+
+@compiled
+def evaluate_all(
+    packed: PackedTables,
+    devices_of: IntArray,
+    block: Bytes,
+    places: IntArray,
+    peaks: FloatArray,
+    memory: FloatArray,
+) -> FloatArray:
+    """Makespans of placements without order; inf where one is infeasible.
+
+    Args:
+        packed: the problem.
+        devices_of: (n_placements, n_units).
+        block, places: working memory.
+        peaks: (n_devices,) to write into, or empty where no placement can exceed the memory.
+        memory: (n_devices,) bytes.
+    """
+    values = np.empty(len(devices_of))
+    no_order = np.empty(0, np.int64)
+    for index in range(len(devices_of)):
+        values[index], _, _ = evaluate(packed, devices_of[index], no_order, block, places, peaks)
+        for device in range(len(peaks)):
+            if peaks[device] > memory[device]:
+                values[index] = np.inf
+    return values

@@ -1,0 +1,208 @@
+"""A problem as the event kernel takes it: a handful of record arrays, made once."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.core.problem import Problem
+from placewright.simulation.blocks import Bytes, packed, part
+from placewright.simulation.compiled import compiled
+from placewright.simulation.event_arrays import DIRECT, VIA_HOST, EventArrays
+from placewright.simulation.records import (
+    DEVICE_TABLE,
+    IN_ONE_HOP,
+    NO_INDEX,
+    NOWHERE,
+    PAIR,
+    RANK_EDGE,
+    RELAY_PAIR,
+    STAYS,
+    TENSOR,
+    THROUGH_HOST,
+    UNIT_TABLE,
+    WEIGHT,
+    Records,
+)
+
+
+class EventTables(NamedTuple):
+    """All that the kernel reads; units, devices and endpoints are numbers.
+
+    Tensors are numbered anew, graph inputs first, then by producer, so that a unit's outputs are
+    neighbours. An edge is one reader of one tensor. M is the number of endpoints: the devices, then
+    the host where it is no device.
+    """
+
+    seconds: FloatArray  # (n_units, n_devices)
+    allowed: BoolArray  # (n_units, n_devices)
+    factors: FloatArray  # (n_domains, n_devices + 1)
+    units: Records  # (n_units + 1,) UNIT_TABLE
+    tensors: Records  # (n_tensors + 1,) TENSOR; the last one ends the edges
+    readers: IntArray  # (n_edges,) unit of each edge, uint32
+    edge_tensors: IntArray  # (n_edges,) uint32
+    input_edges: IntArray  # (n_edges,) edges by reader, uint32
+    rank_edges: Records  # (n_edges,) RANK_EDGE, without those of graph inputs
+    pairs: Records  # (M * M,) PAIR
+    relay_pairs: Records  # (M * M,) RELAY_PAIR, empty where every way is one hop
+    devices: Records  # (n_devices,) DEVICE_TABLE
+    weights: Records  # (n_weights + 1,) WEIGHT
+    weight_units: IntArray  # units that keep each weight resident, uint32
+    scalars: IntArray  # host, has_overheads
+
+
+# Entries of EventTables.scalars.
+HOST, HAS_OVERHEADS = range(2)
+
+
+class PackedTables(NamedTuple):
+    """Tables as a kernel takes them: the largest two and the factors as they are, one block."""
+
+    seconds: FloatArray
+    allowed: BoolArray
+    factors: FloatArray
+    block: Bytes
+    places: IntArray
+
+
+@compiled
+def tables_in(packed_tables: PackedTables) -> EventTables:
+    """The tables in their block."""
+    block, places = packed_tables.block, packed_tables.places
+    return EventTables(
+        packed_tables.seconds,
+        packed_tables.allowed,
+        packed_tables.factors,
+        part(block, places, 0).view(UNIT_TABLE),
+        part(block, places, 1).view(TENSOR),
+        part(block, places, 2).view(np.uint32),
+        part(block, places, 3).view(np.uint32),
+        part(block, places, 4).view(np.uint32),
+        part(block, places, 5).view(RANK_EDGE),
+        part(block, places, 6).view(PAIR),
+        part(block, places, 7).view(RELAY_PAIR),
+        part(block, places, 8).view(DEVICE_TABLE),
+        part(block, places, 9).view(WEIGHT),
+        part(block, places, 10).view(np.uint32),
+        part(block, places, 11).view(np.int64),
+    )
+
+
+def packed_tables(problem: Problem, arrays: EventArrays) -> tuple[PackedTables, IntArray]:
+    """Lay a problem out for the event kernel.
+
+    Returns:
+        The tables, and the number in the unit graph of each of their tensors.
+    """
+    n_units = problem.n_units
+    number = np.argsort(arrays.producer, kind="stable")
+    producer = arrays.producer[number]
+    counts = np.diff(arrays.consumer_ptr)[number]
+    edge_ptr = np.concatenate([[0], np.cumsum(counts)])
+    old_edges = np.repeat(arrays.consumer_ptr[number] - edge_ptr[:-1], counts)
+    old_edges += np.arange(edge_ptr[-1])
+    edge_tensors = np.repeat(np.arange(len(number)), counts)
+    readers = arrays.consumers[old_edges]
+    tensors = _tensors(arrays, number, np.where(producer < 0, n_units, producer), edge_ptr)
+    overheads = (arrays.dispatch, arrays.cut, arrays.cut_per_byte)
+    has_overheads = any(bool(seconds.any()) for seconds in overheads)
+    block, places = packed(
+        [
+            _units(n_units, producer, readers),
+            tensors,
+            readers.astype(np.uint32),
+            edge_tensors.astype(np.uint32),
+            np.argsort(readers, kind="stable").astype(np.uint32),
+            _rank_edges(arrays, tensors, edge_tensors, readers, n_units),
+            *_pairs(arrays),
+            _devices(arrays, n_units),
+            _weights(arrays),
+            arrays.weight_units.astype(np.uint32),
+            np.array([arrays.host, has_overheads]),
+        ]
+    )
+    tables = PackedTables(arrays.seconds, arrays.allowed, arrays.factors, block, places)
+    return tables, number
+
+
+def _units(n_units: int, producer: IntArray, readers: IntArray) -> Records:
+    units = np.zeros(n_units + 1, UNIT_TABLE)
+    units["tensor"] = np.searchsorted(producer, np.arange(n_units + 1))
+    n_inputs = np.bincount(readers, minlength=n_units)
+    units["n_inputs"][:-1] = n_inputs
+    units["input"][1:] = np.cumsum(n_inputs)
+    return units
+
+
+def _devices(arrays: EventArrays, n_units: int) -> Records:
+    devices = np.zeros(len(arrays.streams), DEVICE_TABLE)
+    devices["streams"] = np.minimum(arrays.streams, n_units + 1)
+    devices["dispatch"] = arrays.dispatch
+    devices["cut"] = arrays.cut
+    devices["cut_per_byte"] = arrays.cut_per_byte
+    devices["domain"] = np.where(arrays.domain < 0, NO_INDEX, arrays.domain)
+    return devices
+
+
+def _weights(arrays: EventArrays) -> Records:
+    weights = np.zeros(len(arrays.weight_ptr), WEIGHT)
+    weights["bytes"][:-1] = arrays.weight_bytes
+    weights["unit"] = arrays.weight_ptr
+    return weights
+
+
+def _tensors(
+    arrays: EventArrays, number: IntArray, producer: IntArray, edge_ptr: IntArray
+) -> Records:
+    tensors = np.zeros(len(number) + 1, TENSOR)
+    tensors["edge"] = edge_ptr
+    real = tensors[:-1]
+    real["bytes"] = arrays.tensor_bytes[number]
+    own = arrays.own_transfer
+    real["load"] = own[number] if len(own) else real["bytes"]
+    real["is_output"] = arrays.is_output[number]
+    real["producer"] = producer
+    return tensors
+
+
+def _rank_edges(
+    arrays: EventArrays,
+    tensors: Records,
+    edge_tensors: IntArray,
+    readers: IntArray,
+    n_units: int,
+) -> Records:
+    """Edges by the topological place of their producer, last first."""
+    producer = tensors["producer"][edge_tensors]
+    made = np.flatnonzero(producer < n_units)
+    place = np.empty(n_units, dtype=np.int64)
+    place[arrays.topological] = np.arange(n_units)
+    by_place = made[np.argsort(-place[producer[made]], kind="stable")]
+    edges = np.zeros(len(made), RANK_EDGE)
+    edges["load"] = tensors["load"][edge_tensors[by_place]]
+    edges["producer"] = producer[by_place]
+    edges["reader"] = readers[by_place]
+    return edges
+
+
+def _pairs(arrays: EventArrays) -> tuple[Records, Records]:
+    """The way between any two endpoints: its first hop, and the second one where there is one."""
+    n, host = arrays.route.shape[0], arrays.host
+    latency, per_load = arrays.latency, arrays.seconds_per_byte
+    if len(arrays.own_transfer):
+        latency, per_load = np.zeros((n, n)), np.ones((n, n))
+    direct, through = arrays.route == DIRECT, arrays.route == VIA_HOST
+    cases = [direct, through, np.eye(n, dtype=np.bool_)]
+    pairs, relay_pairs = np.zeros((n, n), PAIR), np.zeros((n, n), RELAY_PAIR)
+    pairs["route"] = np.select(cases, [IN_ONE_HOP, THROUGH_HOST, STAYS], NOWHERE)
+    pairs["latency"] = np.select(cases, [latency, latency[:, [host]], 0.0], np.inf)
+    pairs["per_load"] = np.select(cases, [per_load, per_load[:, [host]], 0.0], 0.0)
+    # What stays where it is goes by a channel of its own, which never makes it wait.
+    own = np.full((n, n), arrays.n_channels)
+    to_host = np.broadcast_to(arrays.channel[:, [host]], (n, n))
+    pairs["channel"] = np.select(cases, [arrays.channel, to_host, own], 0)
+    relay_pairs["latency"] = np.where(through, latency[[host]], 0.0)
+    relay_pairs["per_load"] = np.where(through, per_load[[host]], 0.0)
+    return pairs.ravel(), relay_pairs.ravel()[: n * n if through.any() else 0]

@@ -1,0 +1,134 @@
+"""Records of the event kernel: what is read together lies together.
+
+All indices are unsigned, in the records (32 bits) and in the kernel (64 bits): Numba then leaves
+out the test for negative ones, which takes a third of the kernel's time. Mixing in a signed number
+would make a float of it, so constants of the kernel are `ZERO`, `ONE` and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+Records = NDArray[np.void]
+Record = Any  # one of them; Numba knows its fields
+
+_SECONDS, _INDEX = np.float64, np.uint32
+
+UNIT = np.dtype(
+    [
+        ("seconds", _SECONDS),  # on its device, without overheads; later with contention
+        ("rank", _SECONDS),  # upward rank
+        ("available", _SECONDS),  # when the last of the inputs that were sent so far arrives
+        ("start", _SECONDS),
+        ("end", _SECONDS),
+        ("device", _INDEX),
+        ("missing", _INDEX),  # inputs that were not sent yet
+        ("tensor", _INDEX),  # first output; the last is before the next unit's first
+        ("segment", _INDEX),
+        ("reads_remote", _INDEX),  # 1 when an input is made on another device
+        ("read_remotely", _INDEX),  # 1 when an output is read on another device
+    ],
+    align=True,
+)
+# What a unit always has: first output, number and first of its input edges.
+UNIT_TABLE = np.dtype(
+    [("tensor", _INDEX), ("n_inputs", _INDEX), ("input", _INDEX), ("padding", _INDEX)], align=True
+)
+DEVICE_TABLE = np.dtype(
+    [
+        ("dispatch", _SECONDS),  # per segment
+        ("cut", _SECONDS),  # per tensor that enters a segment
+        ("cut_per_byte", _SECONDS),
+        ("streams", _INDEX),
+        ("domain", _INDEX),  # of memory; the largest index for none
+    ],
+    align=True,
+)
+WEIGHT = np.dtype([("bytes", _SECONDS), ("unit", _INDEX), ("padding", _INDEX)], align=True)
+TENSOR = np.dtype(
+    [
+        ("load", _SECONDS),  # what a link's seconds grow with: bytes, or the tensor's own seconds
+        ("bytes", _SECONDS),
+        ("edge", _INDEX),  # first edge; the last is before the next tensor's first
+        ("is_output", _INDEX),
+        ("producer", _INDEX),  # a unit, or n_units for a graph input
+        ("padding", _INDEX),
+    ],
+    align=True,
+)
+# Edges in an order in which every unit's own come before those of the units that it reads.
+RANK_EDGE = np.dtype([("load", _SECONDS), ("producer", _INDEX), ("reader", _INDEX)], align=True)
+# The first hop of the way from an endpoint to another.
+PAIR = np.dtype(
+    [
+        ("latency", _SECONDS),
+        ("per_load", _SECONDS),
+        ("channel", _INDEX),
+        ("route", _INDEX),
+        ("padding", _SECONDS),
+    ],
+    align=True,
+)
+# Its second hop; nothing where the first one arrives.
+RELAY_PAIR = np.dtype([("latency", _SECONDS), ("per_load", _SECONDS)], align=True)
+DEVICE = np.dtype(
+    [
+        ("time", _SECONDS),  # of its next event: a unit ends, or an input arrives while it idles
+        ("decides", _SECONDS),  # when it next begins a unit; negative while a stream is free
+        ("unit", _INDEX),  # that ends then; n_units when the event is an arrival
+        ("busy", _INDEX),  # streams
+        ("streams", _INDEX),
+        ("next", _INDEX),  # with an order: place of its next unit
+        ("stop", _INDEX),  # with an order: place behind its last unit
+        ("segment", _INDEX),  # that its next unit may join; the largest index when none is open
+        ("padding", _SECONDS),
+        ("padding_2", _SECONDS),
+        ("padding_3", _SECONDS),
+    ],
+    align=True,
+)
+# What a tensor that is being sent has reached: who was served already, when, and with which copy.
+ENDPOINT = np.dtype([("arrival", _SECONDS), ("tensor", _INDEX), ("copy", _INDEX)], align=True)
+# A hop, in the order of sending.
+HOP = np.dtype(
+    [
+        ("start", _SECONDS),
+        ("end", _SECONDS),
+        ("tensor", _INDEX),
+        ("source", _INDEX),
+        ("target", _INDEX),
+        ("kind", _INDEX),
+    ],
+    align=True,
+)
+ENTRY = np.dtype([("key", _SECONDS), ("unit", _INDEX), ("padding", _INDEX)], align=True)
+QUEUE = np.dtype(
+    [
+        ("head", _INDEX),  # the window's first entry
+        ("tail", _INDEX),  # behind its last
+        ("spilled", _INDEX),  # entries of the heap
+        ("heap", _INDEX),  # where the heap begins
+    ]
+)
+SLICE = np.dtype(
+    [
+        ("come", _SECONDS),  # bytes
+        ("go", _SECONDS),
+        ("head", _INDEX),  # first of its chain of events, counted from 1; 0 for none
+        ("padding", _INDEX),
+    ],
+    align=True,
+)
+RELAY = np.dtype([("time", _SECONDS), ("tensor", _INDEX), ("target", _INDEX)], align=True)
+
+U = cast(Callable[[Any], int], np.uint64)
+ZERO, ONE, TWO = U(0), U(1), U(2)
+NO_INDEX = U(2**32 - 1)
+# PAIR.route
+STAYS, IN_ONE_HOP, THROUGH_HOST, NOWHERE = U(0), U(1), U(2), U(3)
+# HOP.kind: the only hop, the first of two (the copy at the host is not kept), the second
+ONLY_HOP, FIRST_HOP, SECOND_HOP = U(0), U(1), U(2)
