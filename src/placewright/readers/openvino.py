@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import logging
 import math
-import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -199,8 +199,7 @@ class _Reading:
 
     def _add_op(self, position: int, node: Any, kind: str) -> int:
         friendly = node.get_friendly_name()
-        looks_made_up = re.fullmatch(rf"{re.escape(kind)}_\d+", friendly) is not None
-        made_up = looks_made_up and not self.names_are_stored
+        made_up = _looks_made_up(friendly, kind) and not self.names_are_stored
         name = self._name(f"{kind}_{position}" if made_up else friendly, kind)
         if made_up or name != friendly:
             self.native_names[name] = f"#{position}"
@@ -260,6 +259,23 @@ class _Reading:
         key = (value.get_node().get_instance_id(), value.get_index())
         if key[0] not in self._constant:
             self.builder.mark_output(self._tensors[key])
+
+
+def _looks_made_up(name: str, kind: str) -> bool:
+    """Is it a type and a number? Of another type where a node took over a name when it replaced
+    one (what is left of a transposed ``Add`` is called ``Transpose_389``)."""
+    prefix, underscore, number = name.rpartition("_")
+    if not (underscore and number.isdecimal()):
+        return False
+    return prefix == kind or prefix.lower() in _operator_names()
+
+
+@cache
+def _operator_names() -> frozenset[str]:
+    """Types of all operators that OpenVINO has, in lower case."""
+    openvino = _openvino()
+    opsets = [getattr(openvino, name) for name in dir(openvino) if name.startswith("opset")]
+    return frozenset(name.replace("_", "").lower() for opset in opsets for name in dir(opset))
 
 
 def _bytes_of(port: Any) -> float:
