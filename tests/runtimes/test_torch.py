@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 
-from torch_programs import branches, step_program  # noqa: E402
+from torch_programs import branches, inference_program, step_program  # noqa: E402
 
 from placewright.runtimes.base import segments_of_ops  # noqa: E402
 from placewright.runtimes.runner import ConcurrentRunner  # noqa: E402
@@ -107,3 +107,38 @@ def test_state_starts_afresh_with_every_runner() -> None:
         with ConcurrentRunner(model, segments, cores(model)) as runner:
             losses.append(float(runner.run(inputs).outputs[0]))
     assert losses[0] == losses[1]
+
+
+class Chain(torch.nn.Module):
+    """Four element-wise ops on a million numbers; the first result is read again at the end."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first = torch.tanh(x)
+        return (torch.exp(torch.sin(first)) + first).sum()
+
+
+def test_memory_peaks_count_live_tensors_of_each_device() -> None:
+    million = 4_000_000  # bytes of one tensor
+    model = loaded(inference_program(Chain(), [torch.zeros(1000, 1000)]))
+    kinds = model.graph.op_kinds
+    order = model.graph.topological_order.tolist()
+    assert [kinds[op] for op in order] == ["tanh", "sin", "exp", "add", "sum"]
+    devices = cores(model)
+    one = segments_of_ops(model.graph, [(0, order)])
+    # While sin runs: first and its own result, the input has been dropped; exp and add likewise
+    # hold first, what they read and what they make.
+    assert model.memory_peaks(one, devices) == pytest.approx([3 * million, 0], rel=1e-3)
+    # exp elsewhere: it holds what arrived and what it makes; the first device keeps only first,
+    # and at the end what came back and the sum of both.
+    split = segments_of_ops(model.graph, [(0, order[:2]), (1, order[2:3]), (0, order[3:])])
+    assert model.memory_peaks(split, devices) == pytest.approx([3 * million, 2 * million], rel=1e-3)
+
+
+def test_memory_peaks_count_state_once() -> None:
+    model = loaded(step_program())
+    order = model.graph.topological_order.tolist()
+    segments = segments_of_ops(model.graph, [(0, order)])
+    state = 4 * 2 * (6 * 8 + 8 * 4)
+    peak = model.memory_peaks(segments, cores(model))
+    assert state < peak[0] < state + 4 * 6 * 6 * 8 * 4
+    assert peak[1] == 0

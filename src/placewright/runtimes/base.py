@@ -192,6 +192,16 @@ class ChangesState(Protocol):
 
 
 @runtime_checkable
+class MeasuresMemory(Protocol):
+    """A loaded model whose allocators tell how much memory a split needs."""
+
+    def memory_peaks(self, segments: Sequence[OpSegment], devices: Sequence[Device]) -> FloatArray:
+        """Run a split and return the largest number of bytes in use at one time on each device,
+        shape (n_devices,)."""
+        ...
+
+
+@runtime_checkable
 class MeasuresTransfers(Protocol):
     """A runtime that can time a tensor's way between devices that do not share memory."""
 

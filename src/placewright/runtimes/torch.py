@@ -41,6 +41,7 @@ from placewright.runtimes.torch_devices import native_device
 from placewright.runtimes.torch_functions import SegmentFunction, segment_function
 from placewright.runtimes.torch_instances import DeviceState, TorchSegment
 from placewright.runtimes.torch_lanes import Arriving, Lane, moved, on_host
+from placewright.runtimes.torch_memory import memory_peaks
 from placewright.runtimes.torch_nodes import NodeMap, kind_of
 from placewright.runtimes.torch_profile import OpTimer, transfer_seconds
 from placewright.runtimes.torch_segments import copied_outputs, planned_writes, segment_module
@@ -253,6 +254,15 @@ class TorchModel:
                 torch.backends.cudnn.deterministic = True
 
         return setup
+
+    def memory_peaks(self, segments: Sequence[OpSegment], devices: Sequence[Device]) -> FloatArray:
+        """Bytes in use at one time on each device, shape (n_devices,), as its allocator tells.
+
+        See `runtimes.torch_memory` for what is counted.
+        """
+        compiled = [one for one in self.compile(segments, devices) if isinstance(one, TorchSegment)]
+        inputs = [self.from_host(a) for a in self.random_inputs(np.random.default_rng(0))]
+        return memory_peaks(self.graph, segments, devices, compiled, inputs)
 
     def tolerance(self, devices: Sequence[Device]) -> float:
         """By the coarsest precision in the graph, and by what accelerators round."""
