@@ -25,7 +25,7 @@ PUBLISHED = {
 def test_names_and_variants() -> None:
     expected = ["inception_v3", "resnet50", "bert_base", "gpt2", "gnmt", "rnnlm", "nasnet_a", "moe"]
     assert list(zoo.names()) == expected
-    assert zoo.variants("rnnlm") == ("default", "tiny", "wide")
+    assert zoo.variants("rnnlm") == ("default", "tiny", "wide", "enlarged")
 
 
 def test_unknown_names_list_the_known() -> None:

@@ -11,6 +11,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime
+from placewright.placers.shared_weights import with_shared_weights_tied
 from placewright.simulation.evaluator import Evaluator
 
 
@@ -20,7 +21,8 @@ class Cem:
 
     R. Y. Rubinstein and D. P. Kroese, "The Cross-Entropy Method", Springer 2004, Algorithm 4.2.1
     with smoothing (Eq. 4.9): p <- smoothing * (frequencies in the elite) + (1 - smoothing) * p.
-    The first batch holds every homogeneous placement too.
+    The first batch holds every homogeneous placement too. Where memory is short, units that share a
+    weight stay together (`shared_weights`).
 
     Attributes:
         batch: placements per iteration.
@@ -56,6 +58,7 @@ class Cem:
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """Iterate until the budget ends; every batch is one call to the evaluator."""
+        problem = with_shared_weights_tied(problem)
         classes, allowed = problem.colocation, problem.allowed_by_class
         uniform = allowed / np.maximum(1, allowed.sum(axis=1, keepdims=True))
         probability = uniform.copy()

@@ -32,6 +32,13 @@ _BUILDERS: dict[str, tuple[str, Mapping[str, Mapping[str, Any]]]] = {
         {
             "tiny": {"hidden": 32, "steps": 4, "batch": 2, "vocabulary": 100},
             "wide": {"hidden": 2048},
+            "enlarged": {
+                "hidden": 2048,
+                "layers": 1,
+                "steps": 10,
+                "vocabulary": 1000,
+                "separate_gates": True,
+            },
         },
     ),
     "nasnet_a": ("nasnet:nasnet_a", {"tiny": {"size": 64, "filters": 8, "repeats": 1}}),

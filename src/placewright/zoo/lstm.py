@@ -29,3 +29,23 @@ class LstmCell(nn.Module):
         """Zero state for the batch of x."""
         zeros = torch.zeros(x.shape[0], self.hidden, dtype=x.dtype, device=x.device)
         return zeros, zeros
+
+
+class SeparateGatesCell(nn.Module):
+    """The same step with one matrix per gate, so that a layer can lie on several devices."""
+
+    def __init__(self, inputs: int, hidden: int) -> None:
+        super().__init__()
+        self.hidden = hidden
+        self.gates = nn.ModuleList(nn.Linear(inputs + hidden, hidden) for _ in range(4))
+        for gate in self.gates:
+            nn.init.normal_(gate.weight, std=(inputs + hidden) ** -0.5)
+            nn.init.zeros_(gate.bias)
+
+    def forward(self, x: Tensor, state: State) -> State:
+        """x (batch, inputs), state (h, c) each (batch, hidden) -> the next state."""
+        h, c = state
+        both = torch.cat([x, h], 1)
+        into, forget, cell, out = (gate(both) for gate in self.gates)
+        c = torch.sigmoid(forget + 1.0) * c + torch.sigmoid(into) * torch.tanh(cell)
+        return torch.sigmoid(out) * torch.tanh(c), c

@@ -172,8 +172,10 @@ class _StepwiseDecoder:
     def __init__(self, owner: AttentionalDecoder) -> None:
         layer = owner.decoder
         self.is_lstm = owner.is_lstm
-        self.inputs = layer.bias_ih_l0 + owner.device_embedding.weight @ layer.weight_ih_l0.T
-        self.weight, self.bias = layer.weight_hh_l0.T.contiguous(), layer.bias_hh_l0
+        given = owner.device_embedding.weight @ layer.get_parameter("weight_ih_l0").T
+        self.inputs = layer.get_parameter("bias_ih_l0") + given
+        self.weight = layer.get_parameter("weight_hh_l0").T.contiguous()
+        self.bias = layer.get_parameter("bias_hh_l0")
 
     def __call__(self, previous: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Next state from the previous devices (samples,) and the state, (samples, hidden) each."""

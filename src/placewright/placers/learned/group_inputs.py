@@ -1,4 +1,4 @@
-"""What a jointly trained grouper and placer see: rows per op, and rows per sampled group."""
+"""What a jointly trained grouper and placer act on and see, per op and per sampled group."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from placewright.placers.learned.features import (
     kind_vocabulary,
     output_shapes,
 )
+from placewright.placers.learned.grouping import ActionSpace
 
 ADJACENCY_SLOTS = 10
 
@@ -72,3 +73,36 @@ class NodeRows:
         np.add.at(adjacency, (group_of[self.edges[0]], group_of[self.edges[1]]), 1.0)
         rows = np.concatenate([adjacency, adjacency.T, kinds, shapes], axis=1)
         return np.asarray(rows / (rows.max(axis=1, keepdims=True) + 1.0))
+
+
+@dataclass(frozen=True, eq=False)
+class JointSpace:
+    """What a grouper and a placer that are trained together act on.
+
+    Attributes:
+        nodes: units -> what the grouper groups (colocation classes).
+        space: devices of units.
+        rows: features of the nodes.
+        n_groups: number of groups to choose from.
+    """
+
+    nodes: Grouping
+    space: ActionSpace
+    rows: NodeRows
+    n_groups: int
+
+    @classmethod
+    def of(cls, problem: Problem, n_groups: int) -> JointSpace:
+        """At most `n_groups` groups of a problem's colocation classes."""
+        nodes = problem.colocation
+        rows = NodeRows.of(problem, nodes)
+        return cls(nodes, ActionSpace(problem, nodes), rows, min(n_groups, nodes.n_groups))
+
+    @property
+    def placer_inputs(self) -> int:
+        """Width of the placer's rows."""
+        return int(self.rows.kinds.shape[1] + self.rows.shapes.shape[1]) + 2 * self.n_groups
+
+    def expand(self, group_of: IntArray, devices: IntArray) -> IntArray:
+        """Placements from groups of nodes (n_nodes,) and devices of groups (..., n_groups)."""
+        return self.space.expand_with(group_of[self.nodes.group_of], devices)

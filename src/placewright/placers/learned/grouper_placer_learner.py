@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from placewright.core.arrays import IntArray
 from placewright.core.problem import Problem
-from placewright.placers.learned.baselines import MovingAverage
 from placewright.placers.learned.encoders import AttentionalDecoder, Logits, perceptron
-from placewright.placers.learned.group_inputs import NodeRows
-from placewright.placers.learned.grouping import ActionSpace
-from placewright.placers.learned.monitoring import EarlyStop, scalars_to
-from placewright.placers.learned.returns import negative_root, reference_value, relative_times
+from placewright.placers.learned.group_inputs import JointSpace
+from placewright.placers.learned.monitoring import scalars_to
+from placewright.placers.learned.reinforce import Reinforce
 from placewright.placers.learned.sampling import as_array, chosen, sample, torch_scope
+from placewright.placers.shared_weights import with_shared_weights_tied
 from placewright.simulation.evaluator import Evaluator
 
 if TYPE_CHECKING:
@@ -27,14 +28,16 @@ PLAIN = Logits(constant=0.0, temperature=1.0)
 class GrouperPlacerPolicy(nn.Module):
     """Kind embedding ++ shapes ++ neighbours -> FC(ReLU) -> groups; LSTM placer over groups."""
 
-    def __init__(self, rows: NodeRows, n_groups: int, n_devices: int, settings: GrouperPlacer):
+    def __init__(self, joint: JointSpace, settings: GrouperPlacer) -> None:
         super().__init__()
-        n_kinds = rows.kinds.shape[1]
-        self.kinds = nn.Linear(n_kinds, settings.embedding, bias=False)
+        rows = joint.rows
+        self.kinds = nn.Linear(rows.kinds.shape[1], settings.embedding, bias=False)
         fixed = rows.shapes.shape[1] + rows.neighbours.shape[1]
-        self.grouper = perceptron(settings.embedding + fixed, settings.grouper_hidden, n_groups)
-        placer_inputs = rows.for_placer(np.zeros(len(rows.kinds), np.int64), n_groups).shape[1]
-        self.placer = AttentionalDecoder(placer_inputs, n_devices, settings.hidden)
+        self.grouper = perceptron(
+            settings.embedding + fixed, settings.grouper_hidden, joint.n_groups
+        )
+        n_devices = joint.space.problem.n_devices
+        self.placer = AttentionalDecoder(joint.placer_inputs, n_devices, settings.hidden)
         self.node_kinds = torch.tensor(rows.kinds).float()
         self.node_rest = torch.tensor(np.concatenate([rows.shapes, rows.neighbours], 1)).float()
 
@@ -44,54 +47,66 @@ class GrouperPlacerPolicy(nn.Module):
         return torch.log_softmax(self.grouper(inputs), dim=-1)
 
 
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Samples, each with its own grouping and its own placement.
+
+    Attributes:
+        log_groups: that the groupings were drawn from, with gradient, shape (nodes, groups).
+        groups: shape (samples, nodes).
+        inputs: of the placer, shape (samples, groups, inputs).
+        allowed: devices of sampled groups, shape (groups, devices).
+        actions: shape (samples, groups).
+        placements: shape (samples, n_units).
+    """
+
+    log_groups: Tensor
+    groups: Tensor
+    inputs: Tensor
+    allowed: Tensor
+    actions: Tensor
+    placements: IntArray
+
+
 def learn(
     settings: GrouperPlacer, problem: Problem, evaluator: Evaluator, rng: np.random.Generator
 ) -> GrouperPlacerPolicy:
     """Learn on one problem until the budget ends (`BudgetSpent`) or patience is lost."""
-    nodes = problem.colocation
-    space, rows = ActionSpace(problem, nodes), NodeRows.of(problem, nodes)
-    n_groups = min(settings.groups, nodes.n_groups)
-    reference, stop = reference_value(problem), EarlyStop(settings.patience)
-    baseline = MovingAverage(settings.baseline_decay)
+    problem = with_shared_weights_tied(problem)
+    joint = JointSpace.of(problem, settings.groups)
     with torch_scope(rng) as generator, scalars_to(settings.tensorboard) as scalars:
-        policy = GrouperPlacerPolicy(rows, n_groups, problem.n_devices, settings)
-        anywhere = torch.ones((n_groups, problem.n_devices), dtype=torch.bool)
-        optimiser = torch.optim.Adam(policy.parameters(), lr=settings.learning_rate)
-        while not stop(evaluator.best_value, evaluator.evaluations):
-            # 1. Each sample has its own grouping and its own placement.
-            log_groups = policy.log_groups()
-            shape = (settings.samples_per_update, -1, -1)
-            groups = sample(log_groups.detach().expand(shape), generator)  # (samples, nodes)
-            group_of = as_array(groups)
-            inputs = torch.stack(
-                [torch.tensor(rows.for_placer(row, n_groups)).float() for row in group_of]
-            )  # (samples, groups, inputs)
-            actions = policy.placer.draw(inputs, anywhere, len(inputs), PLAIN, generator)
-            placements = [
-                space.expand_with(row[nodes.group_of], action)
-                for row, action in zip(group_of, as_array(actions), strict=True)
-            ]
-            # 2. Time them.
-            times = relative_times(evaluator.evaluate_many(np.stack(placements)), reference)
-            rewards = negative_root(times)
-            advantage = torch.tensor(baseline.advantage(rewards), dtype=torch.float32)
-            baseline.update(rewards)
-            # 3. One advantage teaches both sub-policies.
-            n = len(times)
-            scored = policy.placer.score_actions(inputs[:n], anywhere, actions[:n], PLAIN)
-            of_groups = chosen(log_groups.expand(n, -1, -1), groups[:n]).sum(dim=1)
-            spread = scored.entropy.mean()
-            loss = -(advantage * (scored.log_probability + of_groups)).mean()
-            loss = loss - settings.entropy_weight * spread
-            optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            nn.utils.clip_grad_norm_(policy.parameters(), settings.clip_norm)
-            optimiser.step()
-            scalars(
-                evaluator.evaluations,
-                best=evaluator.best_value,
-                mean_time=float(times.mean()) * reference,
-                loss=loss.item(),
-                entropy=spread.item(),
-            )
+        policy = GrouperPlacerPolicy(joint, settings)
+        run = Reinforce(policy, settings, problem, evaluator, scalars)
+        while run.goes_on:
+            batch = draw(policy, joint, settings.samples_per_update, generator)
+            times = run.time(batch.placements)
+            loss, spread = batch_loss(policy, batch, run.advantage(times))
+            run.descend(loss - settings.entropy_weight * spread, spread, times)
     return policy
+
+
+def draw(
+    policy: GrouperPlacerPolicy, joint: JointSpace, samples: int, generator: torch.Generator
+) -> Batch:
+    """Sample groupings and a placement of each."""
+    log_groups = policy.log_groups()
+    groups = sample(log_groups.detach().expand(samples, -1, -1), generator)  # (samples, nodes)
+    group_of = as_array(groups)
+    rows = [joint.rows.for_placer(row, joint.n_groups) for row in group_of]
+    inputs = torch.tensor(np.stack(rows)).float()  # (samples, groups, inputs)
+    anywhere = torch.ones((joint.n_groups, policy.placer.n_devices), dtype=torch.bool)
+    actions = policy.placer.draw(inputs, anywhere, samples, PLAIN, generator)
+    placements = [
+        joint.expand(row, action) for row, action in zip(group_of, as_array(actions), strict=True)
+    ]
+    return Batch(log_groups, groups, inputs, anywhere, actions, np.stack(placements))
+
+
+def batch_loss(
+    policy: GrouperPlacerPolicy, batch: Batch, advantage: Tensor
+) -> tuple[Tensor, Tensor]:
+    """One advantage (n,) teaches both sub-policies on the first n samples; loss, mean entropy."""
+    n = len(advantage)
+    scored = policy.placer.score_actions(batch.inputs[:n], batch.allowed, batch.actions[:n], PLAIN)
+    of_groups = chosen(batch.log_groups.expand(n, -1, -1), batch.groups[:n]).sum(dim=1)
+    return -(advantage * (scored.log_probability + of_groups)).mean(), scored.entropy.mean()

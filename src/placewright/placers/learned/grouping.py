@@ -17,6 +17,7 @@ import numpy as np
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
+from placewright.placers.shared_weights import resident_bytes
 
 LARGEST_SHARE_OF_MEMORY = 0.25
 
@@ -90,9 +91,7 @@ class Merger:
         self.class_of = classes.group_of
         self.parent = list(range(classes.n_groups))
         self._allowed = np.array(problem.allowed_by_class)
-        self._weights = np.bincount(
-            classes.group_of, problem.unit_graph.op_weight_bytes, classes.n_groups
-        )
+        self._weights = resident_bytes(problem, classes.group_of)
         self._limit = LARGEST_SHARE_OF_MEMORY * problem.cluster.memory_bytes
 
     def root(self, node: int) -> int:

@@ -41,6 +41,7 @@ from placewright.placers.learned.sampling import (
     sample,
     torch_scope,
 )
+from placewright.placers.shared_weights import with_shared_weights_tied
 from placewright.simulation.evaluator import Evaluator
 
 if TYPE_CHECKING:
@@ -203,6 +204,7 @@ def learn(
     settings: Hsdag, problem: Problem, evaluator: Evaluator, rng: np.random.Generator
 ) -> HsdagPolicy:
     """Learn on one problem until the budget ends (`BudgetSpent`) or patience is lost."""
+    problem = with_shared_weights_tied(problem)
     vocabulary = kind_vocabulary(problem)
     tensors: dict[str, Tensor] = {}
     if settings.policy:

@@ -34,6 +34,7 @@ from placewright.placers.learned.sampling import (
     sample,
     torch_scope,
 )
+from placewright.placers.shared_weights import with_shared_weights_tied
 from placewright.simulation.evaluator import Evaluator
 
 if TYPE_CHECKING:
@@ -240,6 +241,7 @@ def learn(
     settings: Placeto, problem: Problem, evaluator: Evaluator, rng: np.random.Generator
 ) -> PlacetoPolicy:
     """Learn on one problem until the budget ends (`BudgetSpent`) or patience is lost."""
+    problem = with_shared_weights_tied(problem)
     stop, baseline = EarlyStop(settings.patience), PerStepAverage(settings.baseline_window)
     with torch_scope(rng) as generator, scalars_to(settings.tensorboard) as scalars:
         policy = PlacetoPolicy(problem.n_devices, settings.rounds)

@@ -20,6 +20,7 @@ from placewright.placers.learned.grouping import (
 )
 from placewright.placers.learned.monitoring import EarlyStop, scalars_to
 from placewright.placers.learned.returns import reference_value, relative_times
+from placewright.placers.shared_weights import with_shared_weights_tied
 from placewright.simulation.evaluator import Evaluator
 
 ABLATIONS = ("", "ce_only", "ppo_only")
@@ -105,6 +106,7 @@ class Post:
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """Run Algorithm 1 until the budget ends."""
+        problem = with_shared_weights_tied(problem)
         space = ActionSpace(
             problem, neighbour_merge(problem, colocation_grouping(problem), self.groups)
         )

@@ -10,7 +10,6 @@ import torch
 from torch import Tensor, nn
 
 from placewright.core.problem import Problem
-from placewright.placers.learned.baselines import MovingAverage
 from placewright.placers.learned.encoders import AttentionalDecoder, Logits
 from placewright.placers.learned.features import (
     group_adjacency,
@@ -23,14 +22,10 @@ from placewright.placers.learned.grouping import (
     colocation_grouping,
     neighbour_merge,
 )
-from placewright.placers.learned.monitoring import EarlyStop, scalars_to
-from placewright.placers.learned.returns import (
-    FAILING_TIMES,
-    negative_root,
-    reference_value,
-    relative_times,
-)
+from placewright.placers.learned.monitoring import scalars_to
+from placewright.placers.learned.reinforce import Reinforce
 from placewright.placers.learned.sampling import as_array, torch_scope
+from placewright.placers.shared_weights import with_shared_weights_tied
 from placewright.simulation.evaluator import Evaluator
 
 if TYPE_CHECKING:
@@ -83,52 +78,34 @@ def learn(
     is_rnn = settings.variant == "hsdag-rnn"
     if is_rnn:
         settings = replace(settings, embedding=64, samples_per_update=1, tanh_constant=0.0)
+    problem = with_shared_weights_tied(problem)
     groups = neighbour_merge(problem, colocation_grouping(problem), settings.groups)
     space = ActionSpace(problem, groups)
-    reference = reference_value(problem)
-    stop = EarlyStop(settings.patience)
-    baseline = MovingAverage(settings.baseline_decay)
+    allowed = torch.tensor(space.allowed)
     with torch_scope(rng) as generator, scalars_to(settings.tensorboard) as scalars:
         policy = Seq2SeqPolicy(space, settings)
-        allowed = torch.tensor(space.allowed)
-        optimiser = torch.optim.Adam(policy.parameters(), lr=settings.learning_rate)
-        update = 0
-        while not stop(evaluator.best_value, evaluator.evaluations):
-            # 1. Sample placements and time them.
-            logits = Logits(settings.tanh_constant, settings.temperature)
-            if is_rnn:
-                warm = update < RNN_WARM_UP_EPISODES
-                logits = Logits(0.0, RNN_WARM_UP_TEMPERATURE if warm else 1.0)
+        run = Reinforce(policy, settings, problem, evaluator, scalars)
+        while run.goes_on:
+            logits = logits_of(settings, run.updates)
             actions = policy.decoder.draw(
                 policy.groups(), allowed, settings.samples_per_update, logits, generator
             )
-            values = evaluator.evaluate_many(space.expand(as_array(actions)))
-            times = relative_times(values, reference)
-            kept = np.arange(len(values))
-            if update >= settings.feasible_only_after:
-                kept = np.flatnonzero(times < FAILING_TIMES)
-            update += 1
+            times = run.time(space.expand(as_array(actions)))
+            kept = run.teaching(times, settings.feasible_only_after)
             if len(kept) == 0:
                 continue
-            # 2. REINFORCE: raise the log-probability of what beat the baseline.
-            rewards = negative_root(times[kept])
-            advantage = rewards if is_rnn else baseline.advantage(rewards)
-            baseline.update(rewards)
+            advantage = run.advantage(times[kept], baseline=not is_rnn)
             scored = policy.decoder.score_actions(
                 policy.groups(), allowed, actions[torch.tensor(kept)], logits
             )
-            weights = torch.tensor(advantage, dtype=torch.float32)
-            loss = -(weights * scored.log_probability).mean()
-            loss = loss - settings.entropy_weight * scored.entropy.mean()
-            optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            nn.utils.clip_grad_norm_(policy.parameters(), settings.clip_norm)
-            optimiser.step()
-            scalars(
-                evaluator.evaluations,
-                best=evaluator.best_value,
-                mean_time=float(times.mean()) * reference,
-                loss=loss.item(),
-                entropy=scored.entropy.mean().item(),
-            )
+            spread = scored.entropy.mean()
+            loss = -(advantage * scored.log_probability).mean()
+            run.descend(loss - settings.entropy_weight * spread, spread, times)
     return policy
+
+
+def logits_of(settings: Seq2Seq, update: int) -> Logits:
+    """How scores become logits; the RNN baseline divides by 5 in its first episodes."""
+    if settings.variant != "hsdag-rnn":
+        return Logits(settings.tanh_constant, settings.temperature)
+    return Logits(0.0, RNN_WARM_UP_TEMPERATURE if update < RNN_WARM_UP_EPISODES else 1.0)

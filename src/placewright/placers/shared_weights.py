@@ -1,0 +1,65 @@
+"""Units that share a weight stay together where memory is too short for copies of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
+
+from placewright.core.arrays import BoolArray, FloatArray, IntArray, frozen_ints
+from placewright.core.problem import Problem
+
+
+def with_shared_weights_tied(problem: Problem) -> Problem:
+    """The problem with units that share a weight in one colocation class, if memory is short.
+
+    A device keeps every weight that any of its units reads. The steps of an unrolled recurrent
+    layer read one matrix: placed step by step at random, every device needs a copy of everything,
+    and where some device cannot hold that, a search that samples hardly ever sees a placement that
+    fits. Tied are only classes that some device can hold. Where every device could hold all
+    weights, the problem is returned as it is.
+
+    A placement of the tied problem is one of the given problem: the units are the same.
+    """
+    graph = problem.unit_graph
+    if float(graph.weight_bytes.sum()) <= float(problem.cluster.memory_bytes.min()):
+        return problem
+    classes = problem.colocation.group_of
+    label = _joined(classes, graph.op_weights.row_of_each(), graph.op_weights.indices)
+    fits = _fits_somewhere(problem, label)
+    kept = np.where(fits[label], label, len(fits) + classes)
+    _, numbers = np.unique(kept, return_inverse=True)
+    tied = replace(problem.graph, op_colocation=frozen_ints(problem.units.expand(numbers)))
+    return replace(problem, graph=tied)
+
+
+def _joined(classes: IntArray, reader: IntArray, weight: IntArray) -> IntArray:
+    """Components of units over common classes and common weights, shape (n_units,)."""
+    n_units, n_classes = len(classes), int(classes.max()) + 1
+    units = np.concatenate([np.arange(n_units), reader])
+    others = n_units + np.concatenate([classes, n_classes + weight])
+    size = int(others.max()) + 1
+    links = coo_array((np.ones(len(units)), (units, others)), shape=(size, size))
+    _, label = connected_components(links, directed=False)
+    _, numbers = np.unique(label[:n_units], return_inverse=True)
+    return np.asarray(numbers, dtype=np.int64)
+
+
+def _fits_somewhere(problem: Problem, label: IntArray) -> BoolArray:
+    """Whether a device may run all units of a label and hold their weights, (n_labels,)."""
+    n_labels = int(label.max()) + 1
+    allowed = np.ones((n_labels, problem.n_devices), dtype=np.bool_)
+    np.logical_and.at(allowed, label, problem.allowed)
+    fits = resident_bytes(problem, label)[:, None] <= problem.cluster.memory_bytes[None, :]
+    return np.asarray((allowed & fits).any(axis=1))
+
+
+def resident_bytes(problem: Problem, label: IntArray) -> FloatArray:
+    """Bytes of the distinct weights of each label, shape (n_labels,)."""
+    weights, sizes = problem.unit_graph.op_weights, problem.unit_graph.weight_bytes
+    n_weights = max(1, len(sizes))
+    keys = np.unique(label[weights.row_of_each()] * n_weights + weights.indices)
+    total = np.bincount(keys // n_weights, sizes[keys % n_weights], int(label.max()) + 1)
+    return np.asarray(total, dtype=np.float64)
