@@ -135,6 +135,8 @@ def compare_outputs(
 ) -> Comparison:
     """Run a placement once beside the unsplit model and compare outputs.
 
+    Of a training step the parameters and the optimizer's state after it are compared, too.
+
     Args:
         problem: that the placement belongs to.
         placement: complete.
@@ -147,17 +149,23 @@ def compare_outputs(
     devices = problem.cluster.devices
     with ConcurrentRunner(model, segments, devices) as runner:
         found = runner.run(values, keep_tensors=True).tensors
+        state = runner.state_values()
     graph = problem.graph
     wanted = graph_outputs(graph)
     if boundaries:
         inner = {tensor: None for segment in segments for tensor in segment.outputs}
         wanted = tuple(sorted({**inner, **dict.fromkeys(wanted)}))
-    expected = reference_tensors(model, devices[0], values, wanted)
+    expected, expected_state = reference_values(model, devices[0], values, wanted)
+    makers = [int(graph.tensor_producers[tensor]) for tensor in wanted]
+    names = [graph.op_names[op] if op >= 0 else "an input" for op in makers]
     errors = [relative_error(found[t], expected[t]) for t in wanted]
+    names += list(expected_state)
+    errors += [
+        relative_error(state[name], value) if name in state else float("inf")
+        for name, value in expected_state.items()
+    ]
     worst = int(np.argmax(errors))
-    producer = int(graph.tensor_producers[wanted[worst]])
-    name = graph.op_names[producer] if producer >= 0 else "an input"
-    return Comparison(errors[worst], model.tolerance(devices), name)
+    return Comparison(errors[worst], model.tolerance(devices), names[worst])
 
 
 def require_equal(comparison: Comparison) -> None:
@@ -177,11 +185,19 @@ def reference_tensors(
     model: LoadedModel, device: Device, inputs: Sequence[HostArray], tensors: Sequence[int]
 ) -> dict[int, HostArray]:
     """Values of some tensors (graph inputs excepted) in the unsplit model on one device."""
+    return reference_values(model, device, inputs, tensors)[0]
+
+
+def reference_values(
+    model: LoadedModel, device: Device, inputs: Sequence[HostArray], tensors: Sequence[int]
+) -> tuple[dict[int, HostArray], dict[str, HostArray]]:
+    """Tensors as `reference_tensors`, and the state that one run of the unsplit model leaves."""
     graph = model.graph
     order = tuple(graph.topological_order.tolist())
     whole = OpSegment(0, order, graph_inputs(graph), tuple(tensors))
     with ConcurrentRunner(model, [whole], [device]) as runner:
-        return dict(runner.run(inputs, keep_tensors=True).tensors)
+        found = dict(runner.run(inputs, keep_tensors=True).tensors)
+        return found, runner.state_values()
 
 
 def relative_error(found: HostArray, expected: HostArray) -> float:

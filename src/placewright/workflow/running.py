@@ -14,7 +14,7 @@ from placewright.core.placement import Placement
 from placewright.core.plan import Measurement, Plan
 from placewright.core.problem import Problem
 from placewright.errors import InputError, MismatchError, StalePlanError
-from placewright.files.quantities import format_duration
+from placewright.files.quantities import format_bytes, format_duration
 from placewright.placers.registry import make_placer
 from placewright.profiling.hardware import (
     Comparison,
@@ -22,10 +22,11 @@ from placewright.profiling.hardware import (
     measure_interleaved,
     measured_values,
     placement_runner,
+    placement_segments,
     whole_model_runner,
 )
 from placewright.profiling.verdict import PLAN, Verdict, judge
-from placewright.runtimes.base import LoadedModel
+from placewright.runtimes.base import LoadedModel, MeasuresMemory
 from placewright.runtimes.registry import make_runtime
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
@@ -49,6 +50,21 @@ class Table:
 
 
 @dataclass(frozen=True)
+class DeviceMemory:
+    """Peak memory of one device in bytes.
+
+    Attributes:
+        device: its name.
+        predicted: by the simulator.
+        measured: by the allocator.
+    """
+
+    device: str
+    predicted: float
+    measured: float
+
+
+@dataclass(frozen=True)
 class RunResult:
     """What `run` found.
 
@@ -57,6 +73,7 @@ class RunResult:
         plan_seconds, device_seconds: medians, measured interleaved.
         predicted: seconds.
         device: the best single device.
+        memory: peaks per device; empty where the runtime cannot measure them.
     """
 
     comparison: Comparison
@@ -64,6 +81,7 @@ class RunResult:
     device_seconds: float
     predicted: float
     device: str
+    memory: tuple[DeviceMemory, ...] = ()
 
     @property
     def equal(self) -> bool:
@@ -82,6 +100,10 @@ class RunResult:
             "prediction_error": self.predicted / self.plan_seconds - 1.0,
             "best_single_device": self.device,
             "best_single_device_measured": self.device_seconds,
+            "memory": {
+                one.device: {"predicted": one.predicted, "measured": one.measured}
+                for one in self.memory
+            },
         }
 
     def lines(self) -> list[str]:
@@ -94,6 +116,12 @@ class RunResult:
             f"measured {format_duration(self.plan_seconds)}, predicted "
             f"{format_duration(self.predicted)} ({error:+.1%})",
             f"best single device '{self.device}': {format_duration(self.device_seconds)}",
+            *(
+                f"peak memory of '{one.device}': measured {format_bytes(one.measured)}, predicted "
+                f"{format_bytes(one.predicted)} ({one.predicted / one.measured - 1.0:+.1%})"
+                for one in self.memory
+                if one.measured > 0
+            ),
         ]
 
 
@@ -237,7 +265,20 @@ def execute(
         statistics.median(samples[best.name]),
         plan.value,
         best.name,
+        _memory(plan, model),
     )
+
+
+def _memory(plan: Plan, model: LoadedModel) -> tuple[DeviceMemory, ...]:
+    if not isinstance(model, MeasuresMemory):
+        return ()
+    problem = plan.problem
+    devices = problem.cluster.devices
+    segments = placement_segments(problem, plan.placement)
+    measured = model.memory_peaks(segments, devices).tolist()
+    predicted = Simulator(problem).memory_peaks(plan.placement).tolist()
+    names = problem.cluster.device_names
+    return tuple(map(DeviceMemory, names, predicted, measured))
 
 
 def _whole_processor(plan: Plan) -> Any:
