@@ -160,7 +160,7 @@ def _scale(plain: SegmentInstance, inputs: Sequence[NativeTensor], kernels: floa
     if not np.isfinite(kernels) or kernels <= 0:
         return 1.0
     start = time.perf_counter()
-    plain.run(inputs)
+    plain.run(list(inputs))  # a runtime may empty the list that it is given
     return (time.perf_counter() - start) / kernels
 
 

@@ -46,7 +46,10 @@ class SegmentInstance(Protocol):
     """One executable copy of a compiled segment with buffers of its own."""
 
     def run(self, inputs: Sequence[NativeTensor]) -> Sequence[NativeTensor]:
-        """Compute the segment's outputs; they stay valid until the next call of `run`."""
+        """Compute the segment's outputs; they stay valid until the next call of `run`.
+
+        A list of inputs may be emptied, so that each can be freed after its last use.
+        """
         ...
 
 
