@@ -119,6 +119,11 @@ class OpenVinoRuntime:
             InputError: it cannot be read.
         """
         openvino = _openvino()
+        if source.format != "openvino":
+            raise InputError(
+                f"the ops of '{source.path}' were read as '{source.format}', which OpenVINO does "
+                "not know by these names; place the model again with --runtime openvino"
+            )
         core = openvino.Core()
         try:
             model = core.read_model(source.path)

@@ -17,6 +17,7 @@ from placewright.runtimes.registry import make_runtime
 from placewright.workflow import devices, search
 from placewright.workflow.models import Model, load_model, runnable_source
 from placewright.workflow.running import loaded_model
+from placewright.workflow.runtimes import RUNTIME_OF_FORMAT
 
 
 def read(
@@ -52,9 +53,10 @@ def profile(
     """
     if model.problem is not None:
         return model.problem
-    chosen = make_runtime(runtime or devices.DEFAULT_RUNTIME)
     if model.source is None:
         raise InputError("this graph has no model behind it; read the model itself")
+    own = RUNTIME_OF_FORMAT.get(model.source.format, devices.DEFAULT_RUNTIME)
+    chosen = make_runtime(runtime or own)
     loaded = chosen.load(runnable_source(model.source), model.graph)
     return profile_graph(
         model.graph, model.source, cluster, chosen, objective=objective, model=loaded

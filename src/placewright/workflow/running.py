@@ -30,9 +30,9 @@ from placewright.runtimes.base import LoadedModel, MeasuresMemory
 from placewright.runtimes.registry import make_runtime
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
-from placewright.workflow.devices import DEFAULT_RUNTIME
 from placewright.workflow.models import runnable_source
 from placewright.workflow.problems import Report, no_report
+from placewright.workflow.runtimes import default_runtime
 
 ROUNDS = 15
 DEFAULT_NAME = "all cores"
@@ -145,7 +145,7 @@ def loaded_model(problem: Problem, runtime: str | None) -> LoadedModel:
     """
     if problem.source is None:
         raise InputError("this plan has no model to run; place a model file to get one that has")
-    chosen = make_runtime(runtime or DEFAULT_RUNTIME)
+    chosen = make_runtime(runtime or default_runtime(problem))
     return chosen.load(runnable_source(problem.source), problem.graph)
 
 
@@ -156,7 +156,7 @@ def check_devices(problem: Problem, runtime: str | None) -> None:
         UnknownNameError: a device is not there.
         StalePlanError: a device is another one now; the message says what it was and is.
     """
-    chosen = make_runtime(runtime or DEFAULT_RUNTIME)
+    chosen = make_runtime(runtime or default_runtime(problem))
     for device in problem.cluster.devices:
         found = chosen.completed(device).fingerprint
         if found != device.fingerprint:

@@ -17,8 +17,7 @@ from placewright.simulation.bounds import lower_bound
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
 from placewright.simulation.segments import segments_of
-
-DEFAULT_RUNTIMES = {"latency": "openvino", "throughput": "openvino", "training": "torch"}
+from placewright.workflow.runtimes import default_runtime
 
 
 def search(
@@ -92,7 +91,7 @@ def place(
         found.seconds,
         found.history,
     )
-    return plan_of(problem, found, record, runtime or DEFAULT_RUNTIMES[problem.objective])
+    return plan_of(problem, found, record, runtime or default_runtime(problem))
 
 
 def plan_of(problem: Problem, solution: Solution, record: PlacerRecord, runtime: str) -> Plan:
