@@ -1,4 +1,4 @@
-"""`placewright bench learned`, `hsdag-update`, `zero-shot`: learned placers and their policies."""
+"""`placewright bench learned`, `hsdag-update`, `zero-shot`, `enlarged`: the learned placers."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ def register(group: typer.Typer) -> None:
     group.command()(learned)
     group.command(name="hsdag-update")(hsdag_update)
     group.command(name="zero-shot")(zero_shot)
+    group.command()(enlarged)
 
 
 def learned(
@@ -130,3 +131,53 @@ def zero_shot(
     columns = ["problem", "best ms", "local-search ms", "ratio", "greedy alone"]
     columns += ["earliest finish alone", "core s"]
     print_table("Zero-shot: 10 candidates over local-search with 2,000", columns, table)
+
+
+def enlarged(
+    device_names: opt.Devices = "cpu:0,cpu:1",
+    runtime: opt.RuntimeName = None,
+    evaluations: Annotated[int, typer.Option(help="Of every run.")] = 300,
+    results: Annotated[
+        Path | None, typer.Option("--results", help="JSON file to write the rows into.")
+    ] = None,
+    as_json: opt.Json = False,
+    quiet: opt.Quiet = False,
+) -> None:
+    """A layer larger than any device's memory: placed by every learner, and run."""
+    from placewright.benchmarks.enlarged import (
+        MEMORY,
+        MODEL,
+        enlarged_document,
+        run_enlarged_benchmark,
+    )
+    from placewright.files.text import write_text
+    from placewright.workflow.problems import ProblemRequest, build_problem, constrained
+    from placewright.workflow.running import loaded_model
+
+    request = ProblemRequest(MODEL, devices=device_names, runtime=runtime, calibrate=False)
+    with progress("enlarged", hidden=quiet or as_json) as report:
+        free = build_problem(request, report)
+    problem = constrained(free, dict.fromkeys(free.cluster.device_names, MEMORY), {})
+    model = loaded_model(problem, runtime)
+    rows = list(run_enlarged_benchmark(problem, model, evaluations=evaluations))
+    if results is not None:
+        write_text(results, enlarged_document(problem, rows))
+        print_note(f"wrote {results}")
+    if as_json:
+        print_json([asdict(row) for row in rows])
+    else:
+        table = [
+            [
+                row.placer,
+                "-" if row.value is None else f"{row.value * 1e3:.2f} ms",
+                "-" if row.measured is None else f"{row.measured * 1e3:.2f} ms",
+                ", ".join(f"{peak / 1e6:.1f}" for peak in row.peaks),
+                "yes" if row.fits else "no",
+                f"yes ({row.error:.1g})" if row.equal else "no",
+            ]
+            for row in rows
+        ]
+        columns = ["placer", "predicted", "measured", "peak MB", "fits", "outputs equal"]
+        print_table(f"{MODEL}, {MEMORY / 1e6:.0f} MB a device", columns, table)
+    if not all(row.fits and row.equal for row in rows):
+        raise typer.Exit(1)

@@ -11,6 +11,7 @@ from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.placers.learned.features import levels
 from placewright.placers.learned.grouping import ActionSpace, edge_list, mean_seconds
+from placewright.placers.shared_weights import resident_bytes
 
 PAIR_FEATURES = 10
 NODE_FEATURES = 8
@@ -141,8 +142,8 @@ class ListState:
         self._classes = problem.problem.colocation.group_of
         self._class_device = np.full((k, problem.problem.colocation.n_groups), -1, dtype=np.int64)
         self._space = ActionSpace(problem.problem, problem.problem.colocation)
-        self._weights = problem.problem.unit_graph.op_weight_bytes
-        self._memory = problem.problem.cluster.memory_bytes
+        self._weights = resident_bytes(problem.problem, self._classes)
+        self._memory = problem.problem.cluster.memory_bytes - working_bytes(problem.problem)
 
     def arrival(self, unit: int) -> FloatArray:
         """When all inputs of a unit could be on each device, shape (k, D)."""
@@ -161,7 +162,7 @@ class ListState:
         taken = self._class_device[:, self._classes[unit]]
         same = np.arange(base.shape[1]) == taken[:, None]
         base = np.where((taken >= 0)[:, None], same, base)
-        fits = base & (self.resident + self._weights[unit] <= self._memory)
+        fits = base & (self.resident + self._added(unit)[:, None] <= self._memory)
         return np.where(fits.any(axis=1, keepdims=True), fits, base)
 
     def features(self, unit: int) -> tuple[FloatArray, FloatArray]:
@@ -194,6 +195,20 @@ class ListState:
         self.devices[:, unit] = device
         self.finish[:, unit] = finish[self.rows, device]
         self.available[self.rows, device] = self.finish[:, unit]
-        self.resident[self.rows, device] += self._weights[unit]
+        self.resident[self.rows, device] += self._added(unit)
         self.last[self.rows, device] = unit
         self._class_device[:, self._classes[unit]] = device
+
+    def _added(self, unit: int) -> FloatArray:
+        """Resident bytes that placing `unit` adds: its class's, for the first one, shape (k,)."""
+        unit_class = self._classes[unit]
+        return np.where(self._class_device[:, unit_class] < 0, self._weights[unit_class], 0.0)
+
+
+def working_bytes(problem: Problem) -> float:
+    """Bytes kept free for tensors: twice the inputs and outputs of the widest unit."""
+    graph = problem.unit_graph
+    own = np.zeros(problem.n_units)
+    for rows in (graph.op_inputs, graph.op_outputs):
+        np.add.at(own, rows.row_of_each(), graph.tensor_bytes[rows.indices])
+    return 2.0 * float(own.max())

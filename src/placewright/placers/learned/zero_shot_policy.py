@@ -24,6 +24,7 @@ from placewright.placers.learned.list_state import (
     ListState,
 )
 from placewright.placers.learned.sampling import torch_scope
+from placewright.placers.shared_weights import with_shared_weights_tied
 
 if TYPE_CHECKING:
     from placewright.placers.learned.zero_shot import ZeroShot
@@ -128,6 +129,7 @@ def candidate_placements(
     settings: ZeroShot, problem: Problem, rng: np.random.Generator
 ) -> Iterator[IntArray]:
     """Greedy, earliest finish, one device of each kind of cost column, then samples."""
+    problem = with_shared_weights_tied(problem)
     listed = ListProblem(problem)
     with torch_scope(rng):
         policy = load_policy(settings.policy)

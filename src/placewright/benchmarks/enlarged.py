@@ -1,0 +1,121 @@
+"""A recurrent layer that is larger than any device's memory, placed by every learner and run.
+
+Mirhoseini et al. 2017 enlarge their RNNLM until a layer no longer fits one device. Here the layer's
+four gate matrices have 134 MB together, and every device gets less.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+
+from placewright.core.placement import Placement
+from placewright.core.problem import Problem
+from placewright.core.solution import Budget
+from placewright.placers.registry import make_placer
+from placewright.profiling.hardware import compare_outputs, measured_values
+from placewright.runtimes.base import LoadedModel
+from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.model import Simulator
+
+MODEL = "zoo:rnnlm/enlarged"
+MEMORY = 100e6
+LEARNERS = (
+    "seq2seq",
+    "grouper-placer",
+    "hierarchical",
+    "placeto",
+    "post",
+    "hsdag",
+    "cem",
+    "zero-shot",
+)
+
+
+@dataclass(frozen=True)
+class EnlargedRow:
+    """One learner's placement.
+
+    Attributes:
+        placer: registry name.
+        value: predicted seconds; None where nothing that fits was found.
+        evaluations: queries used.
+        peaks: bytes at the peak of each device.
+        fits: whether no device exceeds its memory.
+        measured: seconds on this machine; None where it was not run.
+        error: largest relative error of the outputs against the unsplit model.
+        equal: whether that is within the runtime's tolerance.
+    """
+
+    placer: str
+    value: float | None
+    evaluations: int
+    peaks: tuple[float, ...] = ()
+    fits: bool = False
+    measured: float | None = None
+    error: float | None = None
+    equal: bool = False
+
+
+def run_enlarged_benchmark(
+    problem: Problem,
+    model: LoadedModel | None,
+    placers: Sequence[str] = LEARNERS,
+    evaluations: int = 300,
+) -> Iterator[EnlargedRow]:
+    """Place with every learner; run what was found where the model is given.
+
+    Args:
+        problem: with its memory limits.
+        model: as a runtime has read it; None only simulates.
+        placers: registry names.
+        evaluations: of every run.
+    """
+    measure = None if model is None else measured_values(problem, model)
+    for name in placers:
+        evaluator = Evaluator(problem, Budget(evaluations=evaluations))
+        solution = make_placer(name).place(problem, evaluator, np.random.default_rng(0))
+        if solution.placement is None:
+            yield EnlargedRow(name, None, solution.evaluations)
+            continue
+        row = _simulated(name, problem, solution.placement, solution.evaluations)
+        if model is None or measure is None:
+            yield row
+            continue
+        found = compare_outputs(problem, solution.placement, model)
+        ran = {"measured": measure(solution.placement), "error": found.error, "equal": found.equal}
+        yield EnlargedRow(**{**asdict(row), **ran})
+
+
+def enlarged_document(problem: Problem, rows: Sequence[EnlargedRow]) -> str:
+    """Rows as a JSON document."""
+    memory = dict(
+        zip(problem.cluster.device_names, problem.cluster.memory_bytes.tolist(), strict=True)
+    )
+    document = {
+        "format": "placewright.enlarged/1",
+        "model": MODEL,
+        "memory": memory,
+        "weights": float(problem.graph.weight_bytes.sum()),
+        "largest_layer": layer_bytes(problem),
+        "rows": [asdict(row) for row in rows],
+    }
+    return json.dumps(document, indent=1) + "\n"
+
+
+def layer_bytes(problem: Problem) -> float:
+    """Bytes of the equal, largest weights: the gate matrices of the recurrent layer."""
+    sizes = np.sort(problem.graph.weight_bytes)
+    return float(sizes[sizes == sizes[-1]].sum())
+
+
+def _simulated(name: str, problem: Problem, placement: Placement, evaluations: int) -> EnlargedRow:
+    simulator = Simulator(problem)
+    peaks = simulator.memory_peaks(placement)
+    value = simulator.value(placement)
+    fits = bool(math.isfinite(value) and np.all(peaks <= problem.cluster.memory_bytes))
+    return EnlargedRow(name, value, evaluations, tuple(peaks.tolist()), fits)
