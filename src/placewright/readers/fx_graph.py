@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -45,12 +45,15 @@ class FxRules:
             for inference, wrong where weights change.
         phase_of: forward, backward or update.
         colocation_of: colocation class, -1 is free.
+        resident: names of calls whose value lies in a weight's memory and never leaves its device:
+            their tensors have no bytes of their own.
     """
 
     weights: Mapping[str, int] = field(default_factory=dict)
     fold_constants: bool = True
     phase_of: Callable[[Node], int] = _forward
     colocation_of: Callable[[Node], int] = _free
+    resident: Container[str] = ()
 
 
 @dataclass(frozen=True)
@@ -112,8 +115,9 @@ def kind_of(node: Node) -> str:
 
 
 def module_of(node: Node) -> str:
-    """Path of the innermost module that a node came from, "" where unknown."""
-    stack = node.meta.get("nn_module_stack") or {}
+    """Path of the innermost module that a node came from (of a backward node: its forward one), ""
+    where unknown."""
+    stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
     paths = [str(entry[0]) for entry in stack.values()]
     return paths[-1].removeprefix("L['self'].") if paths else ""
 
@@ -202,16 +206,16 @@ class _Adding:
             weights=_concatenated(self.constants, node.all_input_nodes),
         )
         self.op_of[node.name] = op
+        own = node.name not in self.rules.resident
         self.tensors[node.name] = [
-            self._tensor(op, value) for value in tensor_values(node.meta.get("val"))
+            self._tensor(op, value, own) for value in tensor_values(node.meta.get("val"))
         ]
 
-    def _tensor(self, op: int, value: Any) -> int:
+    def _tensor(self, op: int, value: Any, own: bool) -> int:
         if value is None:
             return self.builder.add_tensor(op, 0.0)
-        return self.builder.add_tensor(
-            op, bytes_of(value), shape=shape_of(value), dtype=dtype_of(value)
-        )
+        size = bytes_of(value) if own else 0.0
+        return self.builder.add_tensor(op, size, shape=shape_of(value), dtype=dtype_of(value))
 
 
 def _concatenated(held: Mapping[str, list[int]], nodes: Iterable[Node]) -> list[int]:

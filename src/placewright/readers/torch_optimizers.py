@@ -1,0 +1,194 @@
+"""Optimizers as functional update rules: the new parameter and the new state from a gradient.
+
+The formulas and their order of operations are those of ``torch.optim`` (single-tensor
+implementations, ``capturable``: the step count is a tensor).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Protocol
+
+from placewright.errors import InputError, UnknownNameError
+
+# Called with an operator's name in torch.ops.aten, its overload and its arguments.
+Emit = Callable[..., Any]
+
+
+class Optimizer(Protocol):
+    """An update rule with its settings."""
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """Names of the state tensors of each parameter, in the shape of the parameter; ``step`` is
+        a scalar. All start at zero."""
+        ...
+
+    def update(
+        self, emit: Emit, parameter: Any, gradient: Any, state: Sequence[Any]
+    ) -> tuple[Any, ...]:
+        """Emit the operators of one parameter's update.
+
+        Args:
+            emit: ``emit("mul", "Tensor", a, b)`` adds one ATen call and returns its value.
+            parameter, gradient: values.
+            state: values of `slots`.
+
+        Returns:
+            The new parameter, then the new value of each slot.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Sgd:
+    """Stochastic gradient descent, as ``torch.optim.SGD``.
+
+    Attributes:
+        learning_rate: > 0.
+        momentum: 0 keeps no state.
+        weight_decay: added to the gradient, times the parameter.
+        nesterov: 1 looks ahead (Sutskever et al. 2013).
+    """
+
+    learning_rate: float = 0.01
+    momentum: float = 0.9
+    weight_decay: float = 0.0
+    nesterov: float = 0.0
+
+    def __post_init__(self) -> None:
+        _require(self, "learning_rate", self.learning_rate > 0, "> 0")
+        _require(self, "momentum", 0 <= self.momentum < 1, "in [0, 1)")
+        _require(self, "weight_decay", self.weight_decay >= 0, ">= 0")
+        _require(self, "nesterov", self.nesterov in (0, 1), "0 or 1")
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """See `Optimizer.slots`."""
+        return ("momentum",) if self.momentum else ()
+
+    def update(
+        self, emit: Emit, parameter: Any, gradient: Any, state: Sequence[Any]
+    ) -> tuple[Any, ...]:
+        """See `Optimizer.update`."""
+        if self.weight_decay:
+            gradient = emit("add", "Tensor", gradient, parameter, alpha=self.weight_decay)
+        if not self.momentum:
+            return (emit("add", "Tensor", parameter, gradient, alpha=-self.learning_rate),)
+        scaled = emit("mul", "Tensor", state[0], self.momentum)
+        momentum = direction = emit("add", "Tensor", scaled, gradient)
+        if self.nesterov:
+            direction = emit("add", "Tensor", gradient, momentum, alpha=self.momentum)
+        new = emit("add", "Tensor", parameter, direction, alpha=-self.learning_rate)
+        return new, momentum
+
+
+@dataclass(frozen=True)
+class Adam:
+    """Adam (Kingma and Ba 2015), as ``torch.optim.Adam``; see `AdamW` for decoupled decay.
+
+    Attributes:
+        learning_rate: > 0.
+        beta1, beta2: decay of the averages of the gradient and of its square.
+        epsilon: added to the denominator.
+        weight_decay: added to the gradient, times the parameter.
+    """
+
+    learning_rate: float = 1e-3
+    beta1: float = 0.9
+    beta2: float = 0.999
+    epsilon: float = 1e-8
+    weight_decay: float = 0.0
+
+    def __post_init__(self) -> None:
+        _require(self, "learning_rate", self.learning_rate > 0, "> 0")
+        _require(self, "beta1", 0 <= self.beta1 < 1, "in [0, 1)")
+        _require(self, "beta2", 0 <= self.beta2 < 1, "in [0, 1)")
+        _require(self, "epsilon", self.epsilon > 0, "> 0")
+        _require(self, "weight_decay", self.weight_decay >= 0, ">= 0")
+
+    @property
+    def slots(self) -> tuple[str, ...]:
+        """See `Optimizer.slots`."""
+        return ("average", "average_of_squares", "step")
+
+    def update(
+        self, emit: Emit, parameter: Any, gradient: Any, state: Sequence[Any]
+    ) -> tuple[Any, ...]:
+        """See `Optimizer.update`."""
+        average, squares, step = state
+        parameter, gradient = self._decayed(emit, parameter, gradient)
+        step = emit("add", "Tensor", step, 1)
+        average = emit("lerp", "Scalar", average, gradient, 1 - self.beta1)
+        scaled = emit("mul", "Tensor", squares, self.beta2)
+        squares = emit("addcmul", "default", scaled, gradient, gradient, value=1 - self.beta2)
+        correction1 = self._correction(emit, self.beta1, step)
+        correction2 = self._correction(emit, self.beta2, step)
+        # Everything over -learning_rate / correction1, which is then no factor of the quotient.
+        size = emit("neg", "default", emit("div", "Tensor", emit("reciprocal", "default",
+                    correction1), 1.0 / self.learning_rate))  # fmt: skip
+        root = emit("sqrt", "default", squares)
+        scale = emit("mul", "Tensor", emit("sqrt", "default", correction2), size)
+        small = emit("mul", "Tensor", emit("reciprocal", "default", size), self.epsilon)
+        denominator = emit("add", "Tensor", emit("div", "Tensor", root, scale), small)
+        new = emit("addcdiv", "default", parameter, average, denominator)
+        return new, average, squares, step
+
+    def _decayed(self, emit: Emit, parameter: Any, gradient: Any) -> tuple[Any, Any]:
+        if not self.weight_decay:
+            return parameter, gradient
+        return parameter, emit("add", "Tensor", gradient, parameter, alpha=self.weight_decay)
+
+    def _correction(self, emit: Emit, beta: float, step: Any) -> Any:
+        """1 - beta ** step, exact also where beta is close to 1."""
+        if beta == 0:
+            return emit("ones_like", "default", step)
+        power = emit("mul", "Tensor", step, math.log(beta))
+        return emit("neg", "default", emit("expm1", "default", power))
+
+
+@dataclass(frozen=True)
+class AdamW(Adam):
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019), as ``torch.optim.AdamW``."""
+
+    weight_decay: float = 0.01
+
+    def _decayed(self, emit: Emit, parameter: Any, gradient: Any) -> tuple[Any, Any]:
+        if not self.weight_decay:
+            return parameter, gradient
+        kept = 1 - self.learning_rate * self.weight_decay
+        return emit("mul", "Tensor", parameter, kept), gradient
+
+
+OPTIMIZERS: Mapping[str, type[Sgd] | type[Adam]] = {"sgd": Sgd, "adam": Adam, "adamw": AdamW}
+
+
+def optimizer_of(text: str) -> Optimizer:
+    """An optimizer from a text such as ``"sgd"`` or ``"adamw:learning_rate=1e-4,beta2=0.95"``.
+
+    Raises:
+        UnknownNameError: there is no such optimizer or setting.
+        InputError: a value is no number, or out of range.
+    """
+    name, _, settings = text.partition(":")
+    if name not in OPTIMIZERS:
+        raise UnknownNameError("optimizer", name, tuple(OPTIMIZERS))
+    known = tuple(entry.name for entry in fields(OPTIMIZERS[name]))
+    values: dict[str, float] = {}
+    for part in filter(None, settings.split(",")):
+        key, _, value = part.partition("=")
+        if key not in known:
+            raise UnknownNameError(f"setting of optimizer {name}", key, known)
+        try:
+            values[key] = float(value)
+        except ValueError:
+            raise InputError(f"optimizer {name}: {key} must be a number, got '{value}'") from None
+    return OPTIMIZERS[name](**values)
+
+
+def _require(optimizer: object, name: str, holds: bool, what: str) -> None:
+    if not holds:
+        kind, value = type(optimizer).__name__, getattr(optimizer, name)
+        raise InputError(f"optimizer {kind}: {name} must be {what}, got {value:g}")

@@ -1,0 +1,197 @@
+"""One training step of a PyTorch module as one graph: forward, backward and optimizer update.
+
+The module, with its loss, goes through ``torch.export``; PyTorch's AOT machinery then traces
+forward and backward together without in-place operators; the optimizer's rule is added for each
+parameter. Composite operators are taken apart as autograd does, no further.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from placewright.core.builder import GraphBuilder
+from placewright.core.graph import BACKWARD, FORWARD, UPDATE, ComputationGraph
+from placewright.core.source import ModelSource
+from placewright.errors import InputError, MissingExtraError
+from placewright.readers.content import content_hash, existing_path, one_line
+from placewright.readers.fx_colocation import colocation_classes, state_views
+from placewright.readers.fx_graph import FxRules, add_fx_graph, shape_of
+from placewright.readers.fx_joint import JointGraph, joint_graph
+from placewright.readers.fx_program import FxProgram
+from placewright.readers.fx_update import Updates, add_updates
+from placewright.readers.pt2_file import load_program
+from placewright.readers.torch_export import program_hash
+from placewright.readers.torch_optimizers import optimizer_of
+
+if TYPE_CHECKING:
+    import torch
+    from torch.export import ExportedProgram
+
+FORMAT = "torch-training"
+DEFAULT_OPTIMIZER = "sgd"
+
+
+@dataclass(frozen=True)
+class TrainingStep:
+    """A training step, read.
+
+    Attributes:
+        graph: ops with phases, colocation classes and resident bytes.
+        source: where it came from; its options hold the optimizer.
+        program: what a runtime executes.
+    """
+
+    graph: ComputationGraph
+    source: ModelSource
+    program: FxProgram
+
+
+def read_training(
+    model: torch.nn.Module | Path | str,
+    example_inputs: Sequence[torch.Tensor] = (),
+    *,
+    input_names: Sequence[str] = (),
+    optimizer: str = DEFAULT_OPTIMIZER,
+    colocate_backward: bool = False,
+    name: str = "",
+) -> TrainingStep:
+    """Read the training step of a module that returns its loss.
+
+    A module is traced with dropout off and with batch normalisation on the batch's own statistics,
+    whose running averages the step updates; a ``.pt2`` file in the mode in which it was exported.
+
+    Args:
+        model: returns a scalar, the loss, alone or as the first of several outputs; or the path of
+            a ``.pt2`` file. A file whose first output is no scalar is trained on the sum of the
+            means of its outputs.
+        example_inputs: positional inputs of the module, targets among them; a file holds its own.
+        input_names: names of the graph inputs; empty keeps those of ``forward``.
+        optimizer: see `readers.torch_optimizers.optimizer_of`.
+        colocate_backward: every backward op shares a device with the forward op it belongs to.
+        name: what the source calls a module; empty takes its class.
+
+    Raises:
+        InputError: the step cannot be traced, draws random numbers, or trains nothing.
+        FileFormatError: the file is damaged, or holds more than data.
+        MissingExtraError: torch is not installed.
+    """
+    torch = _torch()
+    rule = optimizer_of(optimizer)
+    exported = _with_scalar_loss(_exported(model, example_inputs))
+    digest = program_hash(exported)
+    joint = joint_graph(exported, [e.detach() for e in example_inputs], input_names)
+    updated = add_updates(joint, rule)
+    program = replace(joint.program, state=updated.state, updates=updated.updates)
+    options = {"optimizer": optimizer}
+    if colocate_backward:
+        options["colocate_backward"] = "yes"
+    if isinstance(model, Path | str):
+        file = existing_path(model)
+        path, digest = str(model), content_hash(file.parent, [file])
+    else:
+        path = name or f"module:{type(model).__name__}"
+    source = ModelSource(
+        path=path,
+        sha256=hashlib.sha256(f"{digest} {rule!r}".encode()).hexdigest(),
+        format=FORMAT,
+        shapes={key: shape_of(value) for key, value in program.example_inputs.items()},
+        reader_version=f"torch {torch.__version__}",
+        options=options,
+    )
+    graph = _graph(program, joint, updated, colocate_backward)
+    return TrainingStep(graph, source, program)
+
+
+def _graph(
+    program: FxProgram, joint: JointGraph, updated: Updates, colocate_backward: bool
+) -> ComputationGraph:
+    phases = dict.fromkeys(joint.backward, BACKWARD)
+    phases |= {name: UPDATE for ops in updated.ops.values() for name in ops}
+    builder = GraphBuilder()
+    of_tensor: dict[int, int] = {}
+    weights = {}
+    for name, value in program.state.items():
+        if id(value) not in of_tensor:
+            of_tensor[id(value)] = builder.add_weight(value.numel() * value.element_size())
+        weights[name] = of_tensor[id(value)]
+    pairs = [(ops[0], name) for ops in updated.ops.values() for name in ops[1:]]
+    classes = colocation_classes(program, [*pairs, *(joint.pairs if colocate_backward else ())])
+    nodes = {node.name: node for node in program.module.graph.nodes}
+    views = {view.name for name in program.updates for view in state_views(nodes[name])}
+    rules = FxRules(
+        weights=weights,
+        fold_constants=False,
+        phase_of=lambda node: phases.get(node.name, FORWARD),
+        colocation_of=lambda node: classes.get(node.name, -1),
+        resident=views,
+    )
+    ops = add_fx_graph(builder, program.module.graph, rules)
+    for output in program.outputs:
+        for tensor in ops.tensors_of.get(output, ()):
+            builder.mark_output(tensor)
+    return builder.build()
+
+
+def _exported(
+    model: torch.nn.Module | Path | str, example_inputs: Sequence[torch.Tensor]
+) -> ExportedProgram:
+    torch = _torch()
+    if isinstance(model, Path | str):
+        return load_program(existing_path(model))
+    modes = {part: part.training for part in model.modules()}
+    try:
+        for part in modes:
+            part.training = isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
+        found: ExportedProgram = torch.export.export(model, tuple(example_inputs))
+        return found
+    except Exception as error:  # tracing runs the module's own code
+        raise InputError(
+            f"module {type(model).__name__} cannot be exported: {one_line(error)}"
+        ) from error
+    finally:
+        for part, mode in modes.items():
+            part.training = mode
+
+
+def _with_scalar_loss(exported: ExportedProgram) -> ExportedProgram:
+    """The program itself where its first output is a scalar, else with the sum of means before."""
+    torch = _torch()
+    values = {node.name: node.meta.get("val") for node in exported.graph.nodes}
+    outputs: list[Any] = [values.get(str(name)) for name in exported.graph_signature.user_outputs]
+    first = outputs[0] if outputs else None
+    if first is not None and hasattr(first, "numel") and first.numel() == 1:
+        return exported
+    if not any(hasattr(v, "dtype") and v.dtype.is_floating_point for v in outputs):
+        raise InputError("a model without a floating-point output has no loss to train on")
+    inner = exported.module()
+
+    class SumOfMeans(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = inner
+
+        def forward(self, *inputs: Any) -> Any:
+            found = torch.utils._pytree.tree_leaves(self.model(*inputs))
+            floating = [value for value in found if value.dtype.is_floating_point]
+            return sum(value.mean() for value in floating)
+
+    found: ExportedProgram = torch.export.export(SumOfMeans(), _examples_of(exported))
+    return found
+
+
+def _examples_of(exported: ExportedProgram) -> tuple[Any, ...]:
+    from placewright.readers.fx_program import inference_program
+
+    return tuple(inference_program(exported).example_inputs.values())
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtraError("torch", "torch", "reading a training step") from None
+    return torch
