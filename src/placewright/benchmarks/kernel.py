@@ -35,6 +35,7 @@ T = TypeVar("T")
 FORMAT = "placewright.kernel-rates/1"
 _REACH = 40  # an op reads outputs of at most this many ops before it
 _PLAIN_UP_TO = 100_000  # ops above which plain Python is not timed
+_PLACEMENTS = 16
 _SECONDS_PER_ROW = 2.0
 
 
@@ -171,7 +172,8 @@ def random_layered_problem(
 def _row(problem: Problem, rng: np.random.Generator, seconds_per_row: float) -> KernelRow:
     simulator = Simulator(problem)
     placements = [
-        Placement.of(rng.integers(0, problem.n_devices, problem.n_units)) for _ in range(8)
+        Placement.of(rng.integers(0, problem.n_devices, problem.n_units))
+        for _ in range(_PLACEMENTS if problem.n_units <= _PLAIN_UP_TO else 2)
     ]
     value, peaks = simulator.value_and_peaks(placements[0])  # compiles
     seconds = _median_seconds(simulator.value_and_peaks, placements, seconds_per_row)

@@ -16,7 +16,7 @@ from placewright.simulation.event_memory import memory_peaks
 from placewright.simulation.event_run import evaluate, evaluate_all, play
 from placewright.simulation.event_state import N_HOPS, state_sizes
 from placewright.simulation.event_tables import packed_tables
-from placewright.simulation.legality import CUT_OFF, FINE, NOT_ALLOWED, TOO_LARGE, check
+from placewright.simulation.legality import CUT_OFF, FINE, NOT_ALLOWED, check
 
 _NO_ORDER = np.empty(0, dtype=np.int64)
 
@@ -56,6 +56,7 @@ class EventModel:
         self._has_classes = arrays.n_classes < problem.n_units
         all_bytes = float(arrays.tensor_bytes.sum() + arrays.weight_bytes.sum())
         may_overflow = bool((arrays.memory < all_bytes).any())
+        self._n_devices = problem.n_devices
         self._n_wanted_peaks = problem.n_devices if may_overflow else 0
         self._places, self._n_bytes = places_of(
             state_sizes(
@@ -79,42 +80,39 @@ class EventModel:
 
     def value(self, device_of: IntArray, order: IntArray) -> float:
         """Makespan in seconds, inf where the placement is infeasible."""
-        if self._fault(device_of, order)[0] != FINE:
+        if self._is_checked_before(order) and self._check(device_of, order)[0] != FINE:
             return math.inf
-        peaks = np.zeros(self._n_wanted_peaks)
-        makespan = evaluate(self._tables, device_of, order, self._block(), self._places, peaks)[0]
-        if self._n_wanted_peaks and (peaks > self._arrays.memory).any():
-            return math.inf
-        return float(makespan)
+        peaks = np.empty(self._n_wanted_peaks)
+        return float(
+            evaluate(self._tables, device_of, order, self._block(), self._places, peaks)[0]
+        )
 
     def values(self, devices_of: IntArray) -> FloatArray:
         """Makespans of placements without order, devices_of (n_placements, n_units)."""
         if self._has_classes:
             return np.array([self.value(row, _NO_ORDER) for row in devices_of])
-        peaks = np.zeros(self._n_wanted_peaks)
-        memory = self._arrays.memory
-        return evaluate_all(self._tables, devices_of, self._block(), self._places, peaks, memory)
+        peaks = np.empty(self._n_wanted_peaks)
+        return evaluate_all(self._tables, devices_of, self._block(), self._places, peaks)
 
     def evaluate(self, device_of: IntArray, order: IntArray) -> tuple[float, int, int, FloatArray]:
         """Makespan (inf with a fault), fault, where it is, peak bytes (n_devices,)."""
-        peaks = np.zeros(len(self._arrays.memory))
-        fault, at = self._fault(device_of, order)
-        if fault != FINE:
-            return math.inf, fault, at, peaks
-        block = self._block()
-        makespan, fault, at = evaluate(self._tables, device_of, order, block, self._places, peaks)
+        peaks = np.zeros(self._n_devices)
+        if self._is_checked_before(order):
+            fault, at = self._check(device_of, order)
+            if fault != FINE:
+                return math.inf, fault, at, peaks
+        makespan, fault, at = evaluate(
+            self._tables, device_of, order, self._block(), self._places, peaks
+        )
         if fault == NOT_ALLOWED:
-            fault, at = check(self._arrays, device_of, order)
+            fault, at = self._check(device_of, order)
         elif fault == CUT_OFF:
             at = int(self._tensor_number[at])
-        over = np.flatnonzero(peaks > self._arrays.memory)
-        if fault == FINE and len(over):
-            return math.inf, TOO_LARGE, int(over[0]), peaks
         return float(makespan), fault, at, peaks
 
     def record(self, device_of: IntArray, order: IntArray) -> Recording:
         """All that happens to a feasible placement."""
-        peaks = np.zeros(len(self._arrays.memory))
+        peaks = np.zeros(self._n_devices)
         block = self._block()
         makespan, _, _, tables, state = play(
             self._tables, device_of, order, block, self._places, True
@@ -140,8 +138,9 @@ class EventModel:
             block = self._thread.block = np.empty(self._n_bytes, dtype=np.uint8)
         return block
 
-    def _fault(self, device_of: IntArray, order: IntArray) -> tuple[int, int]:
-        """What is wrong beyond support, which the kernel itself finds."""
-        if self._has_classes or len(order):
-            return check(self._arrays, device_of, order)
-        return FINE, -1
+    def _is_checked_before(self, order: IntArray) -> bool:
+        """Whether something can be wrong that the kernel itself does not find."""
+        return self._has_classes or len(order) > 0
+
+    def _check(self, device_of: IntArray, order: IntArray) -> tuple[int, int]:
+        return check(self._arrays, device_of, order)

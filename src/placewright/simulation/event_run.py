@@ -17,7 +17,7 @@ from placewright.simulation.event_tables import (
     PackedTables,
     tables_in,
 )
-from placewright.simulation.legality import CUT_OFF, FINE, NOT_ALLOWED
+from placewright.simulation.legality import CUT_OFF, FINE, NOT_ALLOWED, TOO_LARGE
 
 
 @compiled
@@ -63,12 +63,17 @@ def evaluate(
 ) -> tuple[float, int, int]:
     """Like `play`, for the value and the fault alone; writes peak bytes into `peaks`.
 
-    Peaks are found where `peaks` has a place for each device, and not where it is empty.
+    Peaks are found, and held against the devices' memory, where `peaks` has a place for each
+    device, and not where it is empty.
     """
     makespan, fault, at, tables, state = play(packed, device_of, order, block, places, False)
-    if fault == FINE and len(peaks):
-        memory_peaks(tables, state, makespan, peaks)
-    return makespan, fault, at
+    if fault != FINE or len(peaks) == 0:
+        return makespan, fault, at
+    memory_peaks(tables, state, makespan, peaks)
+    for device in range(len(peaks)):
+        if peaks[device] > tables.devices[device].memory:
+            return np.inf, TOO_LARGE, device
+    return makespan, FINE, -1
 
 
 @compiled
@@ -78,7 +83,6 @@ def evaluate_all(
     block: Bytes,
     places: IntArray,
     peaks: FloatArray,
-    memory: FloatArray,
 ) -> FloatArray:
     """Makespans of placements without order; inf where one is infeasible.
 
@@ -87,13 +91,9 @@ def evaluate_all(
         devices_of: (n_placements, n_units).
         block, places: working memory.
         peaks: (n_devices,) to write into, or empty where no placement can exceed the memory.
-        memory: (n_devices,) bytes.
     """
     values = np.empty(len(devices_of))
     no_order = np.empty(0, np.int64)
     for index in range(len(devices_of)):
         values[index], _, _ = evaluate(packed, devices_of[index], no_order, block, places, peaks)
-        for device in range(len(peaks)):
-            if peaks[device] > memory[device]:
-                values[index] = np.inf
     return values

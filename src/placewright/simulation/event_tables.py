@@ -140,6 +140,7 @@ def _devices(arrays: EventArrays, n_units: int) -> Records:
     devices = np.zeros(len(arrays.streams), DEVICE_TABLE)
     devices["streams"] = np.minimum(arrays.streams, n_units + 1)
     devices["dispatch"] = arrays.dispatch
+    devices["memory"] = arrays.memory
     devices["cut"] = arrays.cut
     devices["cut_per_byte"] = arrays.cut_per_byte
     devices["domain"] = np.where(arrays.domain < 0, NO_INDEX, arrays.domain)

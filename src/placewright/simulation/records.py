@@ -43,6 +43,7 @@ DEVICE_TABLE = np.dtype(
         ("dispatch", _SECONDS),  # per segment
         ("cut", _SECONDS),  # per tensor that enters a segment
         ("cut_per_byte", _SECONDS),
+        ("memory", _SECONDS),  # bytes
         ("streams", _INDEX),
         ("domain", _INDEX),  # of memory; the largest index for none
     ],
