@@ -33,7 +33,7 @@ def advance(tables: EventTables, state: State, has_order: bool, keeps_segments: 
     Returns:
         The time at which the last unit has ended and the last graph output has arrived, seconds.
     """
-    n_units, n_devices = U(len(state.units) - 1), U(len(state.devices))
+    n_units, n_devices = U(len(state.units)), U(len(state.devices))
     delivered = _begin_time(tables, state, has_order)
     for index in range(ZERO, n_devices):
         _begin_units(tables, state, index, 0.0, has_order, keeps_segments)
@@ -50,7 +50,9 @@ def advance(tables: EventTables, state: State, has_order: bool, keeps_segments: 
             unit = U(state.devices[index].unit)
             is_tied |= _leave(state, index, now)
             if unit < n_units:
-                for tensor in range(U(state.units[unit].tensor), U(state.units[unit + ONE].tensor)):
+                for tensor in range(
+                    U(tables.units[unit].tensor), U(tables.units[unit + ONE].tensor)
+                ):
                     arrival, ties = send(tables, state, tensor, index, now, has_order)
                     is_tied |= ties
                     delivered = max(delivered, arrival)
@@ -66,7 +68,7 @@ def advance(tables: EventTables, state: State, has_order: bool, keeps_segments: 
 @inlined
 def _begin_time(tables: EventTables, state: State, has_order: bool) -> float:
     """Make ready what reads nothing, and send the graph inputs; when the last output arrives."""
-    n_units = U(len(state.units) - 1)
+    n_units = U(len(state.units))
     if not has_order:
         for index in range(ZERO, n_units):
             unit = state.units[index]
@@ -75,7 +77,7 @@ def _begin_time(tables: EventTables, state: State, has_order: bool) -> float:
     for index in range(ZERO, U(len(state.devices))):
         state.devices[index].decides = 0.0
     delivered = 0.0
-    for tensor in range(ZERO, U(state.units[ZERO].tensor)):
+    for tensor in range(ZERO, U(tables.units[ZERO].tensor)):
         arrival, _ = send(tables, state, tensor, U(tables.scalars[HOST]), 0.0, has_order)
         delivered = max(delivered, arrival)
     while state.counts[N_RELAYS] > 0 and state.relays[ZERO].time == 0.0:
@@ -89,9 +91,9 @@ def _next_event(tables: EventTables, state: State, has_order: bool) -> tuple[int
     index, time, is_tied = _first_device(state)
     while state.counts[N_RELAYS] > 0:
         relay = state.relays[ZERO]
-        producer = tables.tensors[relay.tensor].producer
+        producer = tables.origins[relay.tensor].producer
         # Graph inputs come before all units; among others a unit comes before its own tensors.
-        is_first = producer == U(len(state.units) - 1) or producer < state.devices[index].unit
+        is_first = producer == U(len(state.units)) or producer < state.devices[index].unit
         if relay.time > time or (relay.time == time and not is_first):
             break
         second_hop(tables, state, has_order)
@@ -128,7 +130,7 @@ def _first_device(state: State) -> tuple[int, float, bool]:
 @inlined
 def _leave(state: State, index: int, now: float) -> bool:
     """Take the event off a device, whose next one may be at the same time (True then)."""
-    device, n_units = state.devices[index], U(len(state.units) - 1)
+    device, n_units = state.devices[index], U(len(state.units))
     is_end = device.unit < n_units
     device.decides = now
     device.time = np.inf
@@ -175,7 +177,7 @@ def _begin_units(
         device.decides = -1.0
         if wakes < device.time:
             device.time = wakes
-            device.unit = U(len(state.units) - 1)
+            device.unit = U(len(state.units))
 
 
 @inlined
@@ -223,17 +225,17 @@ def _begin_listed(
 def _begin_unit(
     tables: EventTables, state: State, index: int, number: int, now: float, keeps_segments: bool
 ) -> None:
-    device, unit = state.devices[index], state.units[number]
-    seconds = unit.seconds
+    device, seconds = state.devices[index], state.units[number].seconds
     if keeps_segments:
         seconds += overhead_seconds(tables, state, index, number)
-    unit.start = now
-    unit.end = now + seconds
+    end = now + seconds
+    state.spans[number].start = now
+    state.spans[number].end = end
     device.busy += ONE
     if device.streams == ONE:
-        device.time = unit.end
+        device.time = end
         device.unit = number
         return
     at = U(RUNNING) * U(len(state.devices)) + index
-    put(state.queues, state.window, state.heap, at, unit.end, number)
+    put(state.queues, state.window, state.heap, at, end, number)
     _show_running(state, index)

@@ -56,13 +56,12 @@ def memory_peaks(tables: EventTables, state: State, makespan: float, peaks: Floa
 @uncounted
 def _find_ends(tables: EventTables, state: State, ends: FloatArray) -> None:
     """When each copy is no longer needed; inf for a graph output."""
-    n_tensors, n_units = U(len(tables.tensors) - 1), U(len(state.units) - 1)
+    n_tensors, n_units = U(len(tables.tensors) - 1), U(len(state.units))
     for number in range(ZERO, n_tensors):
-        tensor = tables.tensors[number]
         ends[number] = 0.0
-        if tensor.producer < n_units:
-            ends[number] = state.units[tensor.producer].end
-        if tensor.is_output > ZERO:
+        if tables.origins[number].producer < n_units:
+            ends[number] = state.spans[tables.origins[number].producer].end
+        if tables.tensors[number].is_output > ZERO:
             ends[number] = np.inf
     host = U(tables.scalars[HOST])
     for index in range(ZERO, U(state.counts[N_HOPS])):
@@ -72,7 +71,7 @@ def _find_ends(tables: EventTables, state: State, ends: FloatArray) -> None:
         if hop.kind != SECOND_HOP:
             ends[hop.tensor] = max(ends[hop.tensor], hop.end)
     for edge in range(ZERO, U(len(tables.readers))):
-        copy, end = state.copy_of_edge[edge], state.units[tables.readers[edge]].end
+        copy, end = state.copy_of_edge[edge], state.spans[tables.readers[edge]].end
         ends[copy] = max(ends[copy], end)
 
 
@@ -86,25 +85,25 @@ def _fill_slices(
     n_slices: int,
     per_second: float,
 ) -> None:
-    n_tensors, n_units = U(len(tables.tensors) - 1), U(len(state.units) - 1)
+    n_tensors, n_units = U(len(tables.tensors) - 1), U(len(state.units))
     n_devices, host = U(len(state.devices)), U(tables.scalars[HOST])
     for index in range(ZERO, U(len(slices))):
         slices[index].come = 0.0
         slices[index].go = 0.0
         slices[index].head = ZERO
     for number in range(ZERO, n_tensors):
-        tensor = tables.tensors[number]
+        tensor = tables.origins[number]
         device, start = host, 0.0
         if tensor.producer < n_units:
-            producer = state.units[tensor.producer]
-            device, start = U(producer.device), producer.start
+            device = U(state.units[tensor.producer].device)
+            start = state.spans[tensor.producer].start
         if device < n_devices:
             first = device * U(n_slices)
             _add(slices, following, number, first, n_slices, per_second, tensor.bytes, start, ends)
     for index in range(ZERO, U(state.counts[N_HOPS])):
         hop = state.hops[index]
         if hop.target < n_devices and hop.kind != FIRST_HOP:
-            copy, size = n_tensors + index, tables.tensors[hop.tensor].bytes
+            copy, size = n_tensors + index, tables.origins[hop.tensor].bytes
             first = U(hop.target) * U(n_slices)
             _add(slices, following, copy, first, n_slices, per_second, size, hop.start, ends)
 
@@ -224,11 +223,11 @@ def _change_and_time(tables: EventTables, state: State, event: int) -> tuple[flo
 
 @inlined
 def _size_and_start(tables: EventTables, state: State, copy: int) -> tuple[float, float]:
-    n_tensors, n_units = U(len(tables.tensors) - 1), U(len(state.units) - 1)
+    n_tensors, n_units = U(len(tables.tensors) - 1), U(len(state.units))
     if copy >= n_tensors:
         hop = state.hops[copy - n_tensors]
-        return float(tables.tensors[hop.tensor].bytes), float(hop.start)
-    tensor = tables.tensors[copy]
+        return float(tables.origins[hop.tensor].bytes), float(hop.start)
+    tensor = tables.origins[copy]
     if tensor.producer == n_units:
         return float(tensor.bytes), 0.0
-    return float(tensor.bytes), float(state.units[tensor.producer].start)
+    return float(tensor.bytes), float(state.spans[tensor.producer].start)

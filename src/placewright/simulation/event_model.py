@@ -118,11 +118,11 @@ class EventModel:
             self._tables, device_of, order, block, self._places, True
         )
         memory_peaks(tables, state, makespan, peaks)
-        units, hops = state.units[:-1], state.hops[: state.counts[N_HOPS]]
+        hops = state.hops[: state.counts[N_HOPS]]
         return Recording(
-            start=units["start"].copy(),
-            end=units["end"].copy(),
-            segment=units["segment"].astype(np.int64),
+            start=state.spans["start"].copy(),
+            end=state.spans["end"].copy(),
+            segment=state.cuts["segment"].astype(np.int64),
             memory_peaks=peaks,
             hop_tensor=self._tensor_number[hops["tensor"]],
             hop_source=hops["source"].astype(np.int64),

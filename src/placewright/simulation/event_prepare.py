@@ -49,15 +49,12 @@ def _load_units(tables: EventTables, state: State, device_of: IntArray) -> bool:
         if device >= n_devices:
             return False
         is_allowed &= tables.allowed[index, device]
-        table = tables.units[index]
         unit.seconds = tables.seconds[index, device]
         unit.rank = unit.seconds
         unit.available = 0.0
         unit.device = device
-        unit.missing = table.n_inputs
-        unit.tensor = table.tensor
+        unit.missing = tables.units[index].n_inputs
         devices[device].stop += ONE
-    state.units[n_units].tensor = tables.units[n_units].tensor
     return is_allowed
 
 
@@ -84,7 +81,7 @@ def _rank(tables: EventTables, state: State) -> None:
 @uncounted
 def _contend(tables: EventTables, state: State) -> None:
     """Multiply seconds by the factor for the number of devices in use of each memory domain."""
-    n_units, n_devices = U(len(state.units) - 1), U(tables.seconds.shape[1])
+    n_units, n_devices = U(len(state.units)), U(tables.seconds.shape[1])
     for index in range(ZERO, n_units):
         unit = state.units[index]
         domain = U(tables.devices[unit.device].domain)
@@ -98,7 +95,7 @@ def _contend(tables: EventTables, state: State) -> None:
 
 @uncounted
 def _set_devices(tables: EventTables, state: State) -> None:
-    n_units = U(len(state.units) - 1)
+    n_units = U(len(state.units))
     for index in range(ZERO, U(len(state.devices))):
         device = state.devices[index]
         device.time = np.inf
@@ -122,7 +119,7 @@ def _set_devices(tables: EventTables, state: State) -> None:
 @uncounted
 def _set_queues(tables: EventTables, state: State, order: IntArray) -> None:
     """Heaps, and with an order each device's part of it; `stop` is the number of its units."""
-    n_units, n_devices = U(len(state.units) - 1), U(len(state.devices))
+    n_units, n_devices = U(len(state.units)), U(len(state.devices))
     first = ZERO
     for index in range(ZERO, n_devices):
         device = state.devices[index]
@@ -141,17 +138,17 @@ def _set_queues(tables: EventTables, state: State, order: IntArray) -> None:
 
 @uncounted
 def _mark_crossings(tables: EventTables, state: State) -> None:
-    n_units = U(len(state.units) - 1)
+    n_units = U(len(state.units))
     for copy in range(ZERO, U(len(state.charged))):
         state.charged[copy] = NO_INDEX
     for index in range(ZERO, n_units):
-        state.units[index].reads_remote = ZERO
-        state.units[index].read_remotely = ZERO
+        state.cuts[index].reads_remote = ZERO
+        state.cuts[index].read_remotely = ZERO
     for edge in range(ZERO, U(len(tables.readers))):
-        producer = U(tables.tensors[tables.edge_tensors[edge]].producer)
+        producer = U(tables.origins[tables.edge_tensors[edge]].producer)
         if producer == n_units:
             continue
-        reader = state.units[tables.readers[edge]]
-        if state.units[producer].device != reader.device:
-            reader.reads_remote = ONE
-            state.units[producer].read_remotely = ONE
+        reader = U(tables.readers[edge])
+        if state.units[producer].device != state.units[reader].device:
+            state.cuts[reader].reads_remote = ONE
+            state.cuts[producer].read_remotely = ONE

@@ -15,7 +15,7 @@ def overhead_seconds(tables: EventTables, state: State, index: int, number: int)
     A segment begins where none is open or the unit reads what another device made, and is closed
     by a unit that another device reads. A tensor's cut is paid once per copy and segment.
     """
-    device, unit = state.devices[index], state.units[number]
+    device, unit = state.devices[index], state.cuts[number]
     seconds = 0.0
     if device.segment == NO_INDEX or unit.reads_remote > ZERO:
         unit.segment = state.counts[N_SEGMENTS]
@@ -24,11 +24,11 @@ def overhead_seconds(tables: EventTables, state: State, index: int, number: int)
     else:
         unit.segment = device.segment
     device.segment = NO_INDEX if unit.read_remotely > ZERO else U(unit.segment)
-    n_units = U(len(state.units) - 1)
+    n_units = U(len(state.units))
     for at in range(U(tables.units[number].input), U(tables.units[number + ONE].input)):
         edge = U(tables.input_edges[at])
-        tensor = tables.tensors[tables.edge_tensors[edge]]
-        if tensor.producer == n_units or state.units[tensor.producer].segment == unit.segment:
+        tensor = tables.origins[tables.edge_tensors[edge]]
+        if tensor.producer == n_units or state.cuts[tensor.producer].segment == unit.segment:
             continue
         copy = U(state.copy_of_edge[edge])
         if state.charged[copy] != unit.segment:

@@ -115,7 +115,7 @@ def _deliver(
             return False
     if available < device.time:
         device.time = available
-        device.unit = U(len(state.units) - 1)
+        device.unit = U(len(state.units))
     return bool(available == now)
 
 

@@ -15,6 +15,7 @@ from placewright.simulation.blocks import Bytes, part
 from placewright.simulation.compiled import compiled
 from placewright.simulation.event_queue import WINDOW
 from placewright.simulation.records import (
+    CUT,
     DEVICE,
     ENDPOINT,
     ENTRY,
@@ -22,6 +23,7 @@ from placewright.simulation.records import (
     QUEUE,
     RELAY,
     SLICE,
+    SPAN,
     UNIT,
     Records,
 )
@@ -39,7 +41,9 @@ class State(NamedTuple):
     n_tensors + h is what hop h brought.
     """
 
-    units: Records  # (n_units + 1,) UNIT
+    units: Records  # (n_units,) UNIT
+    spans: Records  # (n_units,) SPAN
+    cuts: Records  # (n_units,) CUT
     devices: Records  # (n_devices,) DEVICE
     endpoints: Records  # (M,) ENDPOINT
     free: FloatArray  # (n_channels + 1,) seconds: when each channel has sent all it was given
@@ -72,7 +76,9 @@ def state_sizes(
     n_copies = n_hops + n_tensors
     index, seconds = np.dtype(np.uint32), np.dtype(np.float64)
     return (
-        (n_units + 1, UNIT),
+        (n_units, UNIT),
+        (n_units, SPAN),
+        (n_units, CUT),
         (n_devices, DEVICE),
         (n_endpoints, ENDPOINT),
         (n_channels + 1, seconds),
@@ -100,23 +106,25 @@ def slices_per_device(n_units: int, n_devices: int) -> int:
 
 @compiled
 def state_in(block: Bytes, places: IntArray) -> State:
-    """The arrays of a state in a block of bytes; `places` (17, 2) says where each is."""
+    """The arrays of a state in a block of bytes; `places` (19, 2) says where each is."""
     return State(
         part(block, places, 0).view(UNIT),
-        part(block, places, 1).view(DEVICE),
-        part(block, places, 2).view(ENDPOINT),
-        part(block, places, 3).view(np.float64),
-        part(block, places, 4).view(QUEUE),
-        part(block, places, 5).view(ENTRY),
-        part(block, places, 6).view(ENTRY),
-        part(block, places, 7).view(np.uint32),
-        part(block, places, 8).view(np.uint32),
-        part(block, places, 9).view(HOP),
+        part(block, places, 1).view(SPAN),
+        part(block, places, 2).view(CUT),
+        part(block, places, 3).view(DEVICE),
+        part(block, places, 4).view(ENDPOINT),
+        part(block, places, 5).view(np.float64),
+        part(block, places, 6).view(QUEUE),
+        part(block, places, 7).view(ENTRY),
+        part(block, places, 8).view(ENTRY),
+        part(block, places, 9).view(np.uint32),
         part(block, places, 10).view(np.uint32),
-        part(block, places, 11).view(RELAY),
+        part(block, places, 11).view(HOP),
         part(block, places, 12).view(np.uint32),
-        part(block, places, 13).view(np.float64),
+        part(block, places, 13).view(RELAY),
         part(block, places, 14).view(np.uint32),
-        part(block, places, 15).view(SLICE),
-        part(block, places, 16).view(np.int64),
+        part(block, places, 15).view(np.float64),
+        part(block, places, 16).view(np.uint32),
+        part(block, places, 17).view(SLICE),
+        part(block, places, 18).view(np.int64),
     )

@@ -16,6 +16,7 @@ from placewright.simulation.records import (
     IN_ONE_HOP,
     NO_INDEX,
     NOWHERE,
+    ORIGIN,
     PAIR,
     RANK_EDGE,
     RELAY_PAIR,
@@ -41,6 +42,7 @@ class EventTables(NamedTuple):
     factors: FloatArray  # (n_domains, n_devices + 1)
     units: Records  # (n_units + 1,) UNIT_TABLE
     tensors: Records  # (n_tensors + 1,) TENSOR; the last one ends the edges
+    origins: Records  # (n_tensors,) ORIGIN
     readers: IntArray  # (n_edges,) unit of each edge, uint32
     edge_tensors: IntArray  # (n_edges,) uint32
     input_edges: IntArray  # (n_edges,) edges by reader, uint32
@@ -77,16 +79,17 @@ def tables_in(packed_tables: PackedTables) -> EventTables:
         packed_tables.factors,
         part(block, places, 0).view(UNIT_TABLE),
         part(block, places, 1).view(TENSOR),
-        part(block, places, 2).view(np.uint32),
+        part(block, places, 2).view(ORIGIN),
         part(block, places, 3).view(np.uint32),
         part(block, places, 4).view(np.uint32),
-        part(block, places, 5).view(RANK_EDGE),
-        part(block, places, 6).view(PAIR),
-        part(block, places, 7).view(RELAY_PAIR),
-        part(block, places, 8).view(DEVICE_TABLE),
-        part(block, places, 9).view(WEIGHT),
-        part(block, places, 10).view(np.uint32),
-        part(block, places, 11).view(np.int64),
+        part(block, places, 5).view(np.uint32),
+        part(block, places, 6).view(RANK_EDGE),
+        part(block, places, 7).view(PAIR),
+        part(block, places, 8).view(RELAY_PAIR),
+        part(block, places, 9).view(DEVICE_TABLE),
+        part(block, places, 10).view(WEIGHT),
+        part(block, places, 11).view(np.uint32),
+        part(block, places, 12).view(np.int64),
     )
 
 
@@ -105,17 +108,18 @@ def packed_tables(problem: Problem, arrays: EventArrays) -> tuple[PackedTables, 
     old_edges += np.arange(edge_ptr[-1])
     edge_tensors = np.repeat(np.arange(len(number)), counts)
     readers = arrays.consumers[old_edges]
-    tensors = _tensors(arrays, number, np.where(producer < 0, n_units, producer), edge_ptr)
+    tensors, origins = _tensors(arrays, number, edge_ptr, n_units)
     overheads = (arrays.dispatch, arrays.cut, arrays.cut_per_byte)
     has_overheads = any(bool(seconds.any()) for seconds in overheads)
     block, places = packed(
         [
             _units(n_units, producer, readers),
             tensors,
+            origins,
             readers.astype(np.uint32),
             edge_tensors.astype(np.uint32),
             np.argsort(readers, kind="stable").astype(np.uint32),
-            _rank_edges(arrays, tensors, edge_tensors, readers, n_units),
+            _rank_edges(arrays, tensors, origins, edge_tensors, readers, n_units),
             *_pairs(arrays),
             _devices(arrays, n_units),
             _weights(arrays),
@@ -155,28 +159,28 @@ def _weights(arrays: EventArrays) -> Records:
 
 
 def _tensors(
-    arrays: EventArrays, number: IntArray, producer: IntArray, edge_ptr: IntArray
-) -> Records:
-    tensors = np.zeros(len(number) + 1, TENSOR)
-    tensors["edge"] = edge_ptr
-    real = tensors[:-1]
-    real["bytes"] = arrays.tensor_bytes[number]
+    arrays: EventArrays, number: IntArray, edge_ptr: IntArray, n_units: int
+) -> tuple[Records, Records]:
+    tensors, origins = np.zeros(len(number) + 1, TENSOR), np.zeros(len(number), ORIGIN)
+    origins["bytes"] = arrays.tensor_bytes[number]
+    origins["producer"] = np.where(arrays.producer < 0, n_units, arrays.producer)[number]
     own = arrays.own_transfer
-    real["load"] = own[number] if len(own) else real["bytes"]
-    real["is_output"] = arrays.is_output[number]
-    real["producer"] = producer
-    return tensors
+    tensors["load"][:-1] = own[number] if len(own) else origins["bytes"]
+    tensors["is_output"][:-1] = arrays.is_output[number]
+    tensors["edge"] = edge_ptr
+    return tensors, origins
 
 
 def _rank_edges(
     arrays: EventArrays,
     tensors: Records,
+    origins: Records,
     edge_tensors: IntArray,
     readers: IntArray,
     n_units: int,
 ) -> Records:
     """Edges by the topological place of their producer, last first."""
-    producer = tensors["producer"][edge_tensors]
+    producer = origins["producer"][edge_tensors]
     made = np.flatnonzero(producer < n_units)
     place = np.empty(n_units, dtype=np.int64)
     place[arrays.topological] = np.arange(n_units)

@@ -23,16 +23,19 @@ UNIT = np.dtype(
         ("seconds", _SECONDS),  # on its device, without overheads; later with contention
         ("rank", _SECONDS),  # upward rank
         ("available", _SECONDS),  # when the last of the inputs that were sent so far arrives
-        ("start", _SECONDS),
-        ("end", _SECONDS),
         ("device", _INDEX),
         ("missing", _INDEX),  # inputs that were not sent yet
-        ("tensor", _INDEX),  # first output; the last is before the next unit's first
+    ],
+    align=True,
+)
+SPAN = np.dtype([("start", _SECONDS), ("end", _SECONDS)], align=True)
+# Where a unit stands among the segments.
+CUT = np.dtype(
+    [
         ("segment", _INDEX),
         ("reads_remote", _INDEX),  # 1 when an input is made on another device
         ("read_remotely", _INDEX),  # 1 when an output is read on another device
-    ],
-    align=True,
+    ]
 )
 # What a unit always has: first output, number and first of its input edges.
 UNIT_TABLE = np.dtype(
@@ -53,9 +56,15 @@ WEIGHT = np.dtype([("bytes", _SECONDS), ("unit", _INDEX), ("padding", _INDEX)], 
 TENSOR = np.dtype(
     [
         ("load", _SECONDS),  # what a link's seconds grow with: bytes, or the tensor's own seconds
-        ("bytes", _SECONDS),
         ("edge", _INDEX),  # first edge; the last is before the next tensor's first
         ("is_output", _INDEX),
+    ],
+    align=True,
+)
+# What of a tensor is asked for less often.
+ORIGIN = np.dtype(
+    [
+        ("bytes", _SECONDS),
         ("producer", _INDEX),  # a unit, or n_units for a graph input
         ("padding", _INDEX),
     ],
