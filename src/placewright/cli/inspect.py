@@ -95,6 +95,9 @@ def _print_cluster(cluster: Cluster, title: str) -> None:
 def graph(
     model: opt.Model,
     runtime: opt.RuntimeName = None,
+    objective: opt.ObjectiveName = None,
+    optimizer: opt.Optimizer = "sgd",
+    colocate_backward: opt.ColocateBackward = False,
     shapes: opt.Shapes = None,
     fold_constants: bool = typer.Option(
         True, help="Count constants as their consumers' weights; --no-... keeps the raw graph."
@@ -103,16 +106,21 @@ def graph(
     as_json: opt.Json = False,
 ) -> None:
     """What was read from MODEL: ops, edges, flops, bytes, kinds; -o saves it."""
+    from placewright.core.graph import PHASE_NAMES
     from placewright.files.graph_file import write_graph
     from placewright.files.quantities import format_bytes
     from placewright.workflow.models import load_model
     from placewright.workflow.parsing import parse_shapes
+    from placewright.workflow.problems import checked_objective
 
     loaded = load_model(
         model,
         shapes=parse_shapes(shapes or []),
         fold_constants=fold_constants,
         runtime=runtime,
+        objective=checked_objective(objective),
+        optimizer=optimizer,
+        colocate_backward=colocate_backward,
     )
     read = loaded.graph
     if output is not None:
@@ -127,12 +135,15 @@ def graph(
         "flops": float(read.op_flops.sum()),
         "weight_bytes": float(read.weight_bytes.sum()),
         "tensor_bytes": float(read.tensor_bytes.sum()),
+        "phases": {name: int((read.op_phases == at).sum()) for at, name in enumerate(PHASE_NAMES)},
         "kinds": dict(Counter(read.op_kinds).most_common()),
     }
     if as_json:
         print_json(summary)
         return
     print_line(f"{model}: {read.n_ops} ops, {read.n_edges} edges, {loaded.n_units} units")
+    if read.op_phases.any():
+        print_line(", ".join(f"{count} {name}" for name, count in summary["phases"].items()))
     print_line(
         f"{summary['flops'] / 1e9:.2f} GFLOP, {format_bytes(summary['weight_bytes'])} of weights,"
     )
@@ -147,6 +158,8 @@ def profile(
     cluster: opt.ClusterFile = None,
     runtime: opt.RuntimeName = None,
     objective: opt.ObjectiveName = None,
+    optimizer: opt.Optimizer = "sgd",
+    colocate_backward: opt.ColocateBackward = False,
     shapes: opt.Shapes = None,
     output: opt.Output = None,
     as_json: opt.Json = False,
@@ -163,6 +176,8 @@ def profile(
         cluster=cluster,
         runtime=runtime,
         objective=objective,
+        optimizer=optimizer,
+        colocate_backward=colocate_backward,
         shapes=shapes,
     )
     with progress("profile", hidden=quiet or as_json) as report:

@@ -14,13 +14,25 @@ Devices = Annotated[
 ClusterFile = Annotated[
     Path | None, typer.Option("--cluster", help="YAML file of devices and links.")
 ]
-RuntimeName = Annotated[str | None, typer.Option("--runtime", help="openvino or onnxruntime.")]
+RuntimeName = Annotated[
+    str | None, typer.Option("--runtime", help="openvino, onnxruntime or torch.")
+]
 ObjectiveName = Annotated[
     str | None, typer.Option("--objective", help="latency, throughput or training.")
 ]
 ExecutionModelName = Annotated[
     str | None,
     typer.Option("--execution-model", help="event, max-load, subgraph, subgraph-ip or placeto."),
+]
+Optimizer = Annotated[
+    str,
+    typer.Option(
+        "--optimizer", help="Of a training step: sgd, adam or adamw, as in adam:learning_rate=1e-4."
+    ),
+]
+ColocateBackward = Annotated[
+    bool,
+    typer.Option("--colocate-backward", help="Keep each backward op with its forward op."),
 ]
 PlacerName = Annotated[str, typer.Option("--placer", help="See `placewright placers`.")]
 PlacerSettings = Annotated[

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from placewright.core.graph import ComputationGraph
+from placewright.core.source import ModelSource
 from placewright.readers.fx_graph import tensor_values
 
 if TYPE_CHECKING:
@@ -35,6 +37,21 @@ class FxProgram:
     outputs: tuple[str, ...]
     updates: Mapping[str, str] = field(default_factory=dict)
     example_inputs: Mapping[str, torch.Tensor] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ReadProgram:
+    """A PyTorch model or training step, read.
+
+    Attributes:
+        graph: its ops; a training step's have phases, colocation classes and resident bytes.
+        source: where it came from.
+        program: what a runtime executes.
+    """
+
+    graph: ComputationGraph
+    source: ModelSource
+    program: FxProgram
 
 
 def inference_program(program: ExportedProgram, examples: Iterable[torch.Tensor] = ()) -> FxProgram:

@@ -13,6 +13,7 @@ from placewright.core.source import ModelSource
 from placewright.errors import InputError, MissingExtraError
 from placewright.readers.content import content_hash, existing_path, one_line
 from placewright.readers.fx_graph import FxRules, add_fx_graph, shape_of
+from placewright.readers.fx_program import ReadProgram, inference_program
 from placewright.readers.pt2_file import load_program
 
 if TYPE_CHECKING:
@@ -43,6 +44,18 @@ def read_torch(
         FileFormatError: the file is damaged, or holds more than data.
         MissingExtraError: torch is not installed.
     """
+    found = read_inference(model, example_inputs, name=name, fold_constants=fold_constants)
+    return found.graph, found.source
+
+
+def read_inference(
+    model: torch.nn.Module | Path | str,
+    example_inputs: Sequence[torch.Tensor] = (),
+    *,
+    name: str = "",
+    fold_constants: bool = True,
+) -> ReadProgram:
+    """As `read_torch`, with the program that the PyTorch runtime executes."""
     torch = _torch()
     program = functional_program(model, example_inputs)
     graph = graph_of_program(program, fold_constants=fold_constants)
@@ -59,7 +72,7 @@ def read_torch(
         reader_version=f"torch {torch.__version__}",
         options={} if fold_constants else {"fold_constants": "no"},
     )
-    return graph, source
+    return ReadProgram(graph, source, inference_program(program, example_inputs))
 
 
 def functional_program(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from placewright.readers.content import content_hash, existing_path, one_line
 from placewright.readers.fx_colocation import colocation_classes, state_views
 from placewright.readers.fx_graph import FxRules, add_fx_graph, shape_of
 from placewright.readers.fx_joint import JointGraph, joint_graph
-from placewright.readers.fx_program import FxProgram
+from placewright.readers.fx_program import FxProgram, ReadProgram, inference_program
 from placewright.readers.fx_update import Updates, add_updates
 from placewright.readers.pt2_file import load_program
 from placewright.readers.torch_export import program_hash
@@ -35,21 +35,6 @@ FORMAT = "torch-training"
 DEFAULT_OPTIMIZER = "sgd"
 
 
-@dataclass(frozen=True)
-class TrainingStep:
-    """A training step, read.
-
-    Attributes:
-        graph: ops with phases, colocation classes and resident bytes.
-        source: where it came from; its options hold the optimizer.
-        program: what a runtime executes.
-    """
-
-    graph: ComputationGraph
-    source: ModelSource
-    program: FxProgram
-
-
 def read_training(
     model: torch.nn.Module | Path | str,
     example_inputs: Sequence[torch.Tensor] = (),
@@ -58,7 +43,7 @@ def read_training(
     optimizer: str = DEFAULT_OPTIMIZER,
     colocate_backward: bool = False,
     name: str = "",
-) -> TrainingStep:
+) -> ReadProgram:
     """Read the training step of a module that returns its loss.
 
     A module is traced with dropout off and with batch normalisation on the batch's own statistics,
@@ -103,7 +88,7 @@ def read_training(
         options=options,
     )
     graph = _graph(program, joint, updated, colocate_backward)
-    return TrainingStep(graph, source, program)
+    return ReadProgram(graph, source, program)
 
 
 def _graph(
@@ -184,8 +169,6 @@ def _with_scalar_loss(exported: ExportedProgram) -> ExportedProgram:
 
 
 def _examples_of(exported: ExportedProgram) -> tuple[Any, ...]:
-    from placewright.readers.fx_program import inference_program
-
     return tuple(inference_program(exported).example_inputs.values())
 
 

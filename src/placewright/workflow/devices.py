@@ -9,7 +9,8 @@ from placewright.errors import InputError, MissingExtraError
 from placewright.files.cluster_file import read_cluster
 from placewright.profiling.discover import completed_cluster
 from placewright.profiling.discover import discover as discover_devices
-from placewright.runtimes.registry import make_runtime, runtime_names
+from placewright.runtimes.registry import runtime_names
+from placewright.workflow.runtimes import runtime_named
 
 DEFAULT_RUNTIME = "openvino"
 
@@ -26,7 +27,7 @@ def discover(names: str | None = None, *, runtime: str | None = None) -> Cluster
         UnknownNameError: there is no such device or runtime.
         ClusterError: two devices overlap.
     """
-    chosen = make_runtime(runtime or DEFAULT_RUNTIME)
+    chosen = runtime_named(runtime or DEFAULT_RUNTIME)
     if names is not None and not names.strip(", "):
         raise InputError(f"--devices names no device, got '{names}'")
     return discover_devices(names or _default_names(runtime), chosen)
@@ -34,7 +35,7 @@ def discover(names: str | None = None, *, runtime: str | None = None) -> Cluster
 
 def candidates(runtime: str | None = None) -> tuple[str, ...]:
     """Names of all devices of this machine, those that overlap among them."""
-    return tuple(device.name for device in make_runtime(runtime or DEFAULT_RUNTIME).discover())
+    return tuple(device.name for device in runtime_named(runtime or DEFAULT_RUNTIME).discover())
 
 
 def devices_by_runtime() -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
@@ -60,7 +61,7 @@ def cluster_for(names: str | None, file: Path | None, runtime: str | None) -> Cl
     if names is not None:
         raise InputError("give --devices or --cluster, not both")
     cluster, _ = read_cluster(file)
-    return completed_cluster(cluster, make_runtime(runtime or DEFAULT_RUNTIME))
+    return completed_cluster(cluster, runtime_named(runtime or DEFAULT_RUNTIME))
 
 
 def _default_names(runtime: str | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,25 +14,42 @@ from placewright.errors import InputError
 from placewright.files.quantities import parse_seconds
 from placewright.profiling.hardware import placement_runner
 from placewright.profiling.profile import profile as profile_graph
-from placewright.runtimes.registry import make_runtime
 from placewright.workflow import devices, search
 from placewright.workflow.models import Model, load_model, runnable_source
 from placewright.workflow.running import loaded_model
-from placewright.workflow.runtimes import RUNTIME_OF_FORMAT
+from placewright.workflow.runtimes import runtime_named, runtime_of
+from placewright.workflow.torch_models import remember_module
 
 
 def read(
-    model: str,
+    model: Any,
+    example_inputs: Sequence[Any] = (),
     *,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
     runtime: str | None = None,
+    objective: Objective = "latency",
+    optimizer: str = "sgd",
 ) -> Model:
-    """Read a model file, or ``"zoo:NAME"``, as `runtime` sees it; None is OpenVINO.
+    """Read a model as `runtime` sees it; None is OpenVINO, PyTorch for modules and for training.
+
+    Args:
+        model: a path, ``"zoo:NAME"``, or a PyTorch module (one that returns its loss, where the
+            objective is training).
+        example_inputs: positional inputs of a module.
+        shapes: input name -> dimensions to fix.
+        runtime: by name.
+        objective: ``"training"`` reads the whole training step.
+        optimizer: of the training step, for example ``"adamw:learning_rate=1e-4"``.
 
     Raises:
         InputError: it is missing or cannot be read.
     """
-    return load_model(str(model), shapes=shapes, runtime=runtime)
+    name = model if isinstance(model, str | os.PathLike) else ""
+    if not isinstance(model, str | os.PathLike):
+        name, runtime = remember_module(model, example_inputs), runtime or "torch"
+    return load_model(
+        str(name), shapes=shapes, runtime=runtime, objective=objective, optimizer=optimizer
+    )
 
 
 def discover(names: str | None = None, *, runtime: str | None = None) -> Cluster:
@@ -55,8 +73,7 @@ def profile(
         return model.problem
     if model.source is None:
         raise InputError("this graph has no model behind it; read the model itself")
-    own = RUNTIME_OF_FORMAT.get(model.source.format, devices.DEFAULT_RUNTIME)
-    chosen = make_runtime(runtime or own)
+    chosen = runtime_named(runtime or runtime_of(model.source, objective))
     loaded = chosen.load(runnable_source(model.source), model.graph)
     return profile_graph(
         model.graph, model.source, cluster, chosen, objective=objective, model=loaded

@@ -13,8 +13,10 @@ from placewright.errors import FileFormatError, InputError, StalePlanError, Unkn
 from placewright.files.graph_file import GRAPH_FORMAT, read_graph
 from placewright.files.problem_file import PROBLEM_FORMAT, read_problem
 from placewright.files.text import read_json_object
+from placewright.workflow.runtimes import DEFAULT_RUNTIMES, require_training_runtime
+from placewright.workflow.torch_models import FORMATS as TORCH_FORMATS
+from placewright.workflow.torch_models import ZOO_PREFIX, TorchOptions, read_torch_model
 
-ZOO_PREFIX = "zoo:"
 Shapes = Mapping[str, tuple[int, ...]]
 
 
@@ -45,6 +47,8 @@ def load_model(
     shapes: Shapes | None = None,
     fold_constants: bool = True,
     runtime: str | None = None,
+    optimizer: str = "sgd",
+    colocate_backward: bool = False,
 ) -> Model:
     """Read what a user calls MODEL.
 
@@ -54,17 +58,27 @@ def load_model(
         shapes: input name -> dimensions to fix.
         fold_constants: False gives the raw graph, constants and parameters as ops.
         runtime: whose view of the model is read; ONNX Runtime's ops are the nodes of an ``.onnx``
-            file; None is OpenVINO's.
+            file, PyTorch's the calls of an exported program; None is OpenVINO's, PyTorch's for
+            training.
+        optimizer: of a training step, see `readers.torch_optimizers.optimizer_of`.
+        colocate_backward: every backward op of a training step shares a device with its forward op.
 
     Raises:
         InputError: there is no such file or zoo model, or it cannot be read.
     """
     fixed = dict(shapes or {})
+    path = Path(name)
+    is_file = bool(name) and path.exists()
+    require_training_runtime(runtime, objective)
+    chosen = runtime or DEFAULT_RUNTIMES[objective]
+    if chosen == "torch" and (is_file or ":" in name) and path.suffix != ".json":
+        training = objective == "training"
+        options = TorchOptions(training, optimizer, colocate_backward, fold_constants)
+        return _from_torch(name, options, fixed)
     if name.startswith(ZOO_PREFIX):
         zoo_name = name.removeprefix(ZOO_PREFIX)
-        return _from_zoo(zoo_name, objective, fixed, fold_constants, runtime)
-    path = Path(name)
-    if not (name and path.exists()):
+        return _from_zoo(zoo_name, fixed, fold_constants, runtime)
+    if not is_file:
         raise InputError(
             f"model '{name}' does not exist; give a file, or zoo:NAME for a model built here"
         )
@@ -80,6 +94,8 @@ def runnable_source(source: ModelSource) -> ModelSource:
         StalePlanError: the file is no longer the one that the source was made from.
         InputError: it is missing or cannot be read.
     """
+    if source.format in TORCH_FORMATS:
+        return source  # the runtime's reader takes it as it is, and checks the hash
     if source.path.startswith(ZOO_PREFIX):
         file = _zoo_file(source.path.removeprefix(ZOO_PREFIX), source.format)
         source = replace(source, path=str(file))
@@ -101,14 +117,19 @@ def source_hash(path: Path | str) -> str:
     return content_hash(file if file.is_dir() else file.parent, checked_files(file))
 
 
-def _from_zoo(
-    name: str, objective: Objective, shapes: Shapes, fold_constants: bool, runtime: str | None
-) -> Model:
-    if objective == "training":
-        raise InputError(
-            "objective 'training' needs a runtime that trains, and none is part of this version; "
-            "use latency or throughput"
-        )
+def _from_torch(name: str, options: TorchOptions, shapes: Shapes) -> Model:
+    found = read_torch_model(name, options)
+    for asked, shape in shapes.items():
+        if found.source.shapes.get(asked) != tuple(shape):
+            known = ", ".join(f"{key}={value}" for key, value in found.source.shapes.items())
+            raise InputError(
+                f"--shape {asked}: an exported PyTorch model keeps the shapes of its example "
+                f"inputs ({known}); export it with others"
+            )
+    return Model(found.graph, found.source)
+
+
+def _from_zoo(name: str, shapes: Shapes, fold_constants: bool, runtime: str | None) -> Model:
     if runtime == "onnxruntime":
         from placewright.readers.onnx_graph import read_onnx
 

@@ -25,10 +25,10 @@ from placewright.profiling.calibration import calibrated
 from placewright.profiling.measure import Progress
 from placewright.profiling.profile import profile
 from placewright.profiling.store import CostStore
-from placewright.runtimes.registry import make_runtime
-from placewright.workflow.devices import DEFAULT_RUNTIME, cluster_for
+from placewright.workflow.devices import cluster_for
 from placewright.workflow.models import load_model, runnable_source
 from placewright.workflow.parsing import parse_memory, parse_pairs, parse_shapes
+from placewright.workflow.runtimes import runtime_named, runtime_of
 
 Report = Callable[[float, str], None]
 
@@ -52,6 +52,8 @@ class ProblemRequest:
         pins: op name -> device name.
         shapes: input name -> dimensions.
         calibrate: measure a few placements to fit overheads and contention.
+        optimizer: of a training step.
+        colocate_backward: every backward op shares a device with its forward op.
     """
 
     model: str
@@ -64,6 +66,8 @@ class ProblemRequest:
     pins: Mapping[str, str] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     calibrate: bool = True
+    optimizer: str = "sgd"
+    colocate_backward: bool = False
 
     @classmethod
     def of_texts(
@@ -82,19 +86,28 @@ class ProblemRequest:
         Raises:
             InputError: a text has the wrong form, or names no objective or execution model.
         """
-        if objective is not None and objective not in OBJECTIVES:
-            raise UnknownNameError("objective", objective, OBJECTIVES)
         if execution_model is not None and execution_model not in EXECUTION_MODELS:
             raise UnknownNameError("execution model", execution_model, EXECUTION_MODELS)
         return cls(
             model=model,
-            objective=cast(Objective, objective or "latency"),
+            objective=checked_objective(objective),
             execution_model=cast("ExecutionModel | None", execution_model),
             memory=parse_memory(memory or ()),
             pins=parse_pairs(pins or (), "--pin", "OP=DEVICE"),
             shapes=parse_shapes(shapes or ()),
             **others,
         )
+
+
+def checked_objective(name: str | None) -> Objective:
+    """``--objective``; None is latency.
+
+    Raises:
+        UnknownNameError: there is no such objective.
+    """
+    if name is not None and name not in OBJECTIVES:
+        raise UnknownNameError("objective", name, OBJECTIVES)
+    return cast(Objective, name or "latency")
 
 
 def build_problem(request: ProblemRequest, report: Report = no_report) -> Problem:
@@ -110,6 +123,8 @@ def build_problem(request: ProblemRequest, report: Report = no_report) -> Proble
         objective=request.objective,
         shapes=request.shapes,
         runtime=request.runtime,
+        optimizer=request.optimizer,
+        colocate_backward=request.colocate_backward,
     )
     if model.problem is not None:
         problem = _as_asked(model.problem, request)
@@ -118,9 +133,9 @@ def build_problem(request: ProblemRequest, report: Report = no_report) -> Proble
             f"'{request.model}' is a graph without costs and without its model; profile the model"
         )
     else:
-        runtime = make_runtime(request.runtime or DEFAULT_RUNTIME)
+        runtime = runtime_named(request.runtime or runtime_of(model.source, request.objective))
         report(0.02, "devices and links")
-        cluster = cluster_for(request.devices, request.cluster, request.runtime)
+        cluster = cluster_for(request.devices, request.cluster, runtime.name)
         loaded = runtime.load(runnable_source(model.source), model.graph)
         store = CostStore()
         problem = profile(

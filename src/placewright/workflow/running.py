@@ -27,12 +27,11 @@ from placewright.profiling.hardware import (
 )
 from placewright.profiling.verdict import PLAN, Verdict, judge
 from placewright.runtimes.base import LoadedModel, MeasuresMemory
-from placewright.runtimes.registry import make_runtime
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
 from placewright.workflow.models import runnable_source
 from placewright.workflow.problems import Report, no_report
-from placewright.workflow.runtimes import default_runtime
+from placewright.workflow.runtimes import default_runtime, runtime_named
 
 ROUNDS = 15
 DEFAULT_NAME = "all cores"
@@ -145,7 +144,7 @@ def loaded_model(problem: Problem, runtime: str | None) -> LoadedModel:
     """
     if problem.source is None:
         raise InputError("this plan has no model to run; place a model file to get one that has")
-    chosen = make_runtime(runtime or default_runtime(problem))
+    chosen = runtime_named(runtime or default_runtime(problem))
     return chosen.load(runnable_source(problem.source), problem.graph)
 
 
@@ -156,7 +155,7 @@ def check_devices(problem: Problem, runtime: str | None) -> None:
         UnknownNameError: a device is not there.
         StalePlanError: a device is another one now; the message says what it was and is.
     """
-    chosen = make_runtime(runtime or default_runtime(problem))
+    chosen = runtime_named(runtime or default_runtime(problem))
     for device in problem.cluster.devices:
         found = chosen.completed(device).fingerprint
         if found != device.fingerprint:
@@ -286,7 +285,7 @@ def _whole_processor(plan: Plan) -> Any:
     names = plan.problem.cluster.device_names
     if "cpu" in names or not any(name.startswith("cpu:") for name in names):
         return None
-    whole = next((one for one in make_runtime(plan.runtime).discover() if one.name == "cpu"), None)
+    whole = next((one for one in runtime_named(plan.runtime).discover() if one.name == "cpu"), None)
     hint = "INFERENCE_PRECISION_HINT"
     first = plan.problem.cluster.devices[0].options
     if whole is None or hint not in first:

@@ -1,16 +1,61 @@
-"""Which runtime a problem belongs to where the user names none."""
+"""Runtimes by name, with what they need, and which one a model or problem belongs to."""
 
 from __future__ import annotations
 
-from placewright.core.problem import Problem
+from collections.abc import Mapping
 
-DEFAULT_RUNTIMES = {"latency": "openvino", "throughput": "openvino", "training": "torch"}
+from placewright.core.problem import Problem
+from placewright.core.source import ModelSource
+from placewright.errors import InputError
+from placewright.runtimes.base import Runtime
+from placewright.runtimes.registry import make_runtime
+
+DEFAULT_RUNTIMES: Mapping[str, str] = {
+    "latency": "openvino",
+    "throughput": "openvino",
+    "training": "torch",
+}
 # Reader of the model -> the only runtime that knows its ops by the names that it gave them.
-RUNTIME_OF_FORMAT = {"onnx": "onnxruntime"}
+RUNTIME_OF_FORMAT: Mapping[str, str] = {
+    "onnx": "onnxruntime",
+    "torch": "torch",
+    "torch-training": "torch",
+}
+
+
+def runtime_named(name: str) -> Runtime:
+    """The runtime called `name`, able to read its models.
+
+    Raises:
+        UnknownNameError: there is none.
+        MissingExtraError: its library is not installed.
+    """
+    if name == "torch":
+        from placewright.workflow.torch_models import load_torch_program
+
+        return make_runtime(name, load_torch_program)
+    return make_runtime(name)
 
 
 def default_runtime(problem: Problem) -> str:
     """The runtime that executes the model as it was read, else the objective's default."""
-    if problem.source is not None and problem.source.format in RUNTIME_OF_FORMAT:
-        return RUNTIME_OF_FORMAT[problem.source.format]
-    return DEFAULT_RUNTIMES[problem.objective]
+    return runtime_of(problem.source, problem.objective)
+
+
+def runtime_of(source: ModelSource | None, objective: str = "latency") -> str:
+    """As `default_runtime`, before there is a problem."""
+    if source is not None and source.format in RUNTIME_OF_FORMAT:
+        return RUNTIME_OF_FORMAT[source.format]
+    return DEFAULT_RUNTIMES[objective]
+
+
+def require_training_runtime(runtime: str | None, objective: str) -> None:
+    """Refuse to train with a runtime that only infers.
+
+    Raises:
+        InputError: names the runtime that trains.
+    """
+    if objective == "training" and runtime not in (None, "torch"):
+        raise InputError(
+            f"runtime '{runtime}' cannot train; leave out --runtime, or take --runtime torch"
+        )

@@ -15,10 +15,10 @@ _SMALLEST_BATCH = 2  # batch normalisation has no variance to divide by with one
 
 @dataclass(frozen=True)
 class ZooTraining:
-    """A module that returns its loss, with inputs and targets.
+    """A module that returns its loss, with inputs and labels.
 
     Attributes:
-        module: (inputs, then one integer target per output) -> scalar loss.
+        module: (inputs, then integer labels per output) -> scalar loss.
         example_inputs: positional inputs of `module`.
         input_names: one per example input.
     """
@@ -59,7 +59,7 @@ def training_of(model: ZooModel) -> ZooTraining:
         inputs = tuple(_widened(value) for value in inputs)
     shapes = _output_shapes(model.module, inputs)
     targets = tuple(_target(shape) for shape in shapes)
-    names = ("target",) if len(targets) == 1 else tuple(f"target_{i}" for i in range(len(targets)))
+    names = ("labels",) if len(targets) == 1 else tuple(f"labels_{i}" for i in range(len(targets)))
     return ZooTraining(
         _WithLoss(model.module, len(inputs)), (*inputs, *targets), (*model.input_names, *names)
     )
