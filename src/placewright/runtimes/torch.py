@@ -37,6 +37,7 @@ except ImportError:
     raise MissingExtraError("torch", "torch", "the PyTorch runtime") from None
 
 from placewright.runtimes import torch_devices
+from placewright.runtimes.torch_allocator import keep_freed_memory
 from placewright.runtimes.torch_devices import native_device
 from placewright.runtimes.torch_functions import SegmentFunction, segment_function
 from placewright.runtimes.torch_instances import DeviceState, TorchSegment
@@ -104,6 +105,7 @@ class TorchRuntime:
             StalePlanError: it is no longer the model that the graph was read from.
             InputError: it cannot be read.
         """
+        keep_freed_memory()
         program = self.load_program(source)
         return TorchModel(program, graph, NodeMap(program, graph, source))
 
@@ -244,6 +246,9 @@ class TorchModel:
         def setup() -> None:
             pin()
             torch.set_num_threads(number)
+            # Gradients of a batch that is seen again and again shrink to subnormal numbers, which
+            # take many times as long; a step's time must not depend on how many came before.
+            torch.set_flush_denormal(True)
             # Both hold for the calling thread, until it ends. Without optimization TorchScript
             # calls each operator as it stands.
             torch._C._set_graph_executor_optimize(False)
