@@ -12,6 +12,7 @@ from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Objective, Problem
 from placewright.core.source import ModelSource
+from placewright.profiling.light_ops import light_ops_joined
 from placewright.profiling.measure import Effort, Progress, ProgressCallback, measure_costs
 from placewright.profiling.store import CostStore
 from placewright.profiling.units import common_units
@@ -58,6 +59,8 @@ def profile(
         if progress is not None:
             progress(Progress(f"what {device.name} fuses", 0.0, None))
         groups.append(_fused_groups(loaded, device, kept, f"{identity}|{runtime.version}"))
+    if runtime.name == "torch":  # it fuses nothing by itself
+        groups.append(light_ops_joined(graph))
     units = common_units(graph, groups)
     seconds = measure_costs(
         loaded,

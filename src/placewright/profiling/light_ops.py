@@ -1,0 +1,118 @@
+"""Units for runtimes that fuse nothing: light ops move with a heavy neighbour.
+
+A graph of PyTorch calls has thousands of views, element-wise functions and updates that take
+microseconds each; placing one away from its neighbours never pays. Each joins one neighbour: its
+only consumer, else its only producer. Such an edge can be contracted without making a cycle, and so
+can one whose alternatives lie in the other pass, since nothing of the backward pass or the update
+feeds the forward pass: a forward op looks at its forward consumers alone, another op at its
+producers outside the forward pass alone.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from placewright.core.arrays import BoolArray, Csr, FloatArray
+from placewright.core.graph import FORWARD, UPDATE, ComputationGraph
+from placewright.core.grouping import Grouping
+
+_FLOPS_PER_BYTE = 1.0  # below it an op waits for memory; a softmax has 0.6, a matrix product more
+
+
+def light_ops_joined(graph: ComputationGraph) -> Grouping:
+    """Groups of at most one heavy op with light ones around it.
+
+    No group has ops of two colocation classes, or forward ops and others. The updates of one
+    parameter are one group, if not with what makes the gradient.
+    """
+    joining = _Joining(graph)
+    joining.join_updates()
+    order = graph.topological_order.tolist()
+    # Against the order: what consumes an op has joined before, so that chains end at one op.
+    for op in reversed(order):
+        joining.join_consumer(op)
+    for op in order:
+        joining.join_producer(op)
+    return joining.grouping()
+
+
+def is_heavy(graph: ComputationGraph) -> BoolArray:
+    """True where an op computes more than one operation per byte that it moves, shape (n_ops,)."""
+    moved = graph.op_weight_bytes + _sums(graph.op_inputs, graph) + _sums(graph.op_outputs, graph)
+    result: BoolArray = graph.op_flops > _FLOPS_PER_BYTE * moved
+    return result
+
+
+def _sums(tensors: Csr, graph: ComputationGraph) -> FloatArray:
+    sizes = graph.tensor_bytes[tensors.indices]
+    return np.bincount(tensors.row_of_each(), weights=sizes, minlength=graph.n_ops)
+
+
+class _Joining:
+    """Groups as a forest; each root knows its group's members, class, pass and whether it is
+    heavy."""
+
+    def __init__(self, graph: ComputationGraph) -> None:
+        self.graph = graph
+        self.parent = list(range(graph.n_ops))
+        self.members = [[op] for op in range(graph.n_ops)]
+        self.heavy = is_heavy(graph).tolist()
+        self.colocation = graph.op_colocation.tolist()
+        self.is_forward = (graph.op_phases == FORWARD).tolist()
+
+    def root(self, op: int) -> int:
+        """The op that stands for the group of `op`."""
+        while self.parent[op] != op:
+            self.parent[op] = self.parent[self.parent[op]]
+            op = self.parent[op]
+        return op
+
+    def join_updates(self) -> None:
+        """Updates that pass tensors to each other are one group; nothing else reads from them."""
+        graph = self.graph
+        for op in np.flatnonzero(graph.op_phases == UPDATE).tolist():
+            for reader in graph.successors.row(op).tolist():
+                self._join(self.root(op), self.root(reader))
+
+    def join_consumer(self, op: int) -> None:
+        """Join the group of `op` to the one group that consumes from it."""
+        mine = self.root(op)
+        found = self._neighbours(mine, self.graph.successors)
+        if self.is_forward[mine]:
+            found = [other for other in found if self.is_forward[other]]
+        self._join_only(mine, found)
+
+    def join_producer(self, op: int) -> None:
+        """Join the group of `op` to the one group that it consumes from."""
+        mine = self.root(op)
+        found = self._neighbours(mine, self.graph.predecessors)
+        if not self.is_forward[mine]:
+            found = [other for other in found if not self.is_forward[other]]
+        self._join_only(mine, found)
+
+    def _neighbours(self, mine: int, edges: Csr) -> list[int]:
+        ends = [end for op in self.members[mine] for end in edges.row(op).tolist()]
+        found = dict.fromkeys(self.root(end) for end in ends)
+        found.pop(mine, None)
+        return list(found)
+
+    def _join_only(self, mine: int, others: list[int]) -> None:
+        if len(others) != 1 or self.heavy[mine]:
+            return
+        other = others[0]
+        classes = (self.colocation[mine], self.colocation[other])
+        apart = min(classes) >= 0 and classes[0] != classes[1]
+        if not apart and self.is_forward[mine] == self.is_forward[other]:
+            self._join(mine, other)
+
+    def _join(self, one: int, other: int) -> None:
+        if one == other:
+            return
+        self.parent[one] = other
+        self.members[other] += self.members[one]
+        self.heavy[other] = self.heavy[other] or self.heavy[one]
+        self.colocation[other] = max(self.colocation[one], self.colocation[other])
+
+    def grouping(self) -> Grouping:
+        """The groups, numbered by their first op."""
+        return Grouping.from_labels([self.root(op) for op in range(self.graph.n_ops)])
