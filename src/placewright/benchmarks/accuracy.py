@@ -24,7 +24,12 @@ from placewright.files.problem_file import problem_text, text_sha256
 from placewright.files.text import write_text
 from placewright.placers.registry import make_placer
 from placewright.profiling.calibration import wandering_placement
-from placewright.profiling.hardware import placement_runner, whole_model_runner
+from placewright.profiling.hardware import (
+    affordable_rounds,
+    placement_runner,
+    warm_time,
+    whole_model_runner,
+)
 from placewright.runtimes.base import LoadedModel
 from placewright.runtimes.runner import ConcurrentRunner
 from placewright.simulation.evaluator import Evaluator
@@ -105,7 +110,8 @@ def run_accuracy_benchmark(
         model: as the runtime has read it.
         placements: in all, a third of each kind.
         seed: of every random choice.
-        rounds: of each placement, each beside one of the reference.
+        rounds: of each placement at most, each beside one of the reference; a model that takes
+            long gets fewer, at least 3.
         results_path: rows of a file that fit are kept; rows of other models stay in it.
         on_row: called with each row as it is there.
 
@@ -131,7 +137,7 @@ def run_accuracy_benchmark(
             if row is None:
                 with placement_runner(problem, placement, model) as runner:
                     runner.run(inputs)
-                    ratios = _ratios(runner, reference, rounds)
+                    ratios = _ratios(runner, reference, affordable_rounds(base, rounds), base)
                 low, median, high = (np.percentile(ratios, [25, 50, 75]) * base).tolist()
                 predicted = simulator.value(placement)
                 row = AccuracyRow(name, kind, origin, predicted, median, (high - low) / 2, key)
@@ -156,8 +162,10 @@ def summaries(rows: Sequence[AccuracyRow]) -> list[AccuracySummary]:
     return found
 
 
-def _ratios(runner: ConcurrentRunner, reference: ConcurrentRunner, rounds: int) -> list[float]:
-    return [runner.time(2)[-1] / reference.time(2)[-1] for _ in range(rounds)]
+def _ratios(
+    runner: ConcurrentRunner, reference: ConcurrentRunner, rounds: int, base: float
+) -> list[float]:
+    return [warm_time(runner, base) / warm_time(reference, base) for _ in range(rounds)]
 
 
 def _tau(rows: Sequence[AccuracyRow]) -> float:

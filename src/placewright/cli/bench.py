@@ -179,6 +179,7 @@ def accuracy(
     placements: Annotated[int, typer.Option(help="Measured placements of each model.")] = 30,
     device_names: opt.Devices = "cores",
     runtime: opt.RuntimeName = None,
+    objective: opt.ObjectiveName = None,
     seed: opt.Seed = 0,
     results: Results = Path("accuracy.json"),
     as_json: opt.Json = False,
@@ -192,7 +193,9 @@ def accuracy(
     rows = []
     for name in parse_names(models):
         problem = build_problem(
-            ProblemRequest.of_texts(name, devices=device_names, runtime=runtime)
+            ProblemRequest.of_texts(
+                name, devices=device_names, runtime=runtime, objective=objective
+            )
         )
         rows += run_accuracy_benchmark(
             name,

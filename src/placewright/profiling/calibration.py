@@ -24,7 +24,12 @@ from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
-from placewright.profiling.hardware import placement_segments, whole_model_runner
+from placewright.profiling.hardware import (
+    affordable_rounds,
+    placement_segments,
+    warm_time,
+    whole_model_runner,
+)
 from placewright.profiling.measure import Progress, ProgressCallback
 from placewright.runtimes.base import LoadedModel, OpSegment
 from placewright.runtimes.runner import ConcurrentRunner
@@ -70,7 +75,8 @@ def calibrated(
         model: as the runtime has read it.
         rng: draws the placements.
         placements: measured, at most 20.
-        rounds: runs of each placement, each beside one of the unsplit model.
+        rounds: runs of each placement at most, each beside one of the unsplit model; a model that
+            takes long gets fewer, at least 3.
         progress: called before each placement.
 
     Raises:
@@ -99,9 +105,9 @@ def calibrated(
             with ConcurrentRunner(model, segments, plain.cluster.devices) as runner:
                 runner.run(inputs)
                 spans = []
-                for _ in range(rounds):
-                    scale = expected / reference.time(2)[-1]
-                    runner.time(2)
+                for _ in range(affordable_rounds(expected, rounds)):
+                    scale = expected / warm_time(reference, expected)
+                    warm_time(runner, expected)
                     spans.append(np.array(runner.last_spans) * scale)
             undisturbed = _faster_half(np.array(spans))
             rows += _rows(plain, segments, placement.device_of, undisturbed)

@@ -24,6 +24,8 @@ from placewright.runtimes.runner import ConcurrentRunner
 from placewright.simulation.model import Simulator
 from placewright.simulation.segments import segments_of
 
+LONG_SECONDS = 0.1
+
 
 @dataclass(frozen=True)
 class Comparison:
@@ -69,6 +71,22 @@ def whole_model_runner(model: LoadedModel, device: Device) -> ConcurrentRunner:
     whole = OpSegment(0, order, graph_inputs(graph), graph_outputs(graph))
     compiled = [model.reference(device)]
     return ConcurrentRunner(model, [whole], [device], compiled=compiled)
+
+
+def warm_time(runner: ConcurrentRunner, expected: float) -> float:
+    """Seconds of one request that finds its caches as a request before it has left them.
+
+    Args:
+        runner: has run before.
+        expected: seconds; a request that takes long refills the caches itself and needs none
+            before it.
+    """
+    return runner.time(2 if expected < LONG_SECONDS else 1)[-1]
+
+
+def affordable_rounds(expected: float, most: int, *, seconds: float = 2.5, least: int = 3) -> int:
+    """How many rounds of two requests that take `expected` seconds fit into `seconds`."""
+    return int(np.clip(seconds / max(2 * expected, 1e-9), min(least, most), most))
 
 
 def measured_values(
