@@ -158,7 +158,7 @@ def n_values(node: Node) -> int:
 
 def is_random(node: Node) -> bool:
     """True for an operator that draws random numbers."""
-    return "nondeterministic_seeded" in [str(tag) for tag in getattr(node.target, "tags", ())]
+    return any("nondeterministic_seeded" in str(tag) for tag in getattr(node.target, "tags", ()))
 
 
 def may_alias(node: Node) -> list[Node]:
