@@ -1,0 +1,77 @@
+"""Light ops join a heavy neighbour; the graph of units stays acyclic whatever the graph."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placewright.core.builder import GraphBuilder
+from placewright.core.graph import BACKWARD, FORWARD, UPDATE, ComputationGraph
+from placewright.core.grouping import quotient
+from placewright.profiling.light_ops import is_heavy, light_ops_joined
+
+
+@st.composite
+def training_graphs(draw: st.DrawFn) -> ComputationGraph:
+    """Random ops in forward, backward and update; nothing of a later pass feeds an earlier one."""
+    builder = GraphBuilder()
+    tensors = [(builder.add_input(8.0), FORWARD)]
+    n_ops = draw(st.integers(2, 24))
+    phases = sorted(draw(st.lists(st.integers(0, 2), min_size=n_ops, max_size=n_ops)))
+    for number, phase in enumerate(phases):
+        wanted = draw(st.integers(0, min(3, len(tensors))))
+        chosen = draw(st.permutations(range(len(tensors))))[:wanted]
+        op = builder.add_op(
+            f"op{number}",
+            "any",
+            inputs=[tensors[at][0] for at in chosen],
+            flops=draw(st.sampled_from([0.0, 1e6])) if phase != UPDATE else 0.0,
+            phase=phase,
+            colocation=draw(st.sampled_from([-1, -1, 0, 1])) if phase != UPDATE else 0,
+        )
+        made = builder.add_tensor(op, 8.0)
+        if phase != UPDATE or draw(st.booleans()):
+            tensors.append((made, phase))
+    return builder.build()
+
+
+@given(training_graphs())
+@settings(max_examples=150, deadline=None)
+def test_units_are_acyclic_and_keep_what_must_stay_apart(graph: ComputationGraph) -> None:
+    units = light_ops_joined(graph)
+    quotient(graph, units)  # raises where the groups do not form an acyclic graph
+    heavy = is_heavy(graph)
+    for group in range(units.n_groups):
+        ops = units.members.row(group)
+        classes = np.unique(graph.op_colocation[ops])
+        assert len(classes[classes >= 0]) <= 1
+        assert heavy[ops].sum() <= 1
+        assert len(np.unique(graph.op_phases[ops] == FORWARD)) == 1
+
+
+def test_a_layer_by_hand() -> None:
+    """Two products with a light op between, its gradient, and the update of one weight."""
+    builder = GraphBuilder()
+    x = builder.add_input(4.0)
+    ops: dict[str, int] = {}
+
+    def add(name: str, phase: int, sources: list[int], flops: float, colocation: int = -1) -> int:
+        ops[name] = builder.add_op(
+            name, "any", inputs=sources, flops=flops, phase=phase, colocation=colocation
+        )
+        return builder.add_tensor(ops[name], 4.0)
+
+    first = add("first", FORWARD, [x], 1000.0, 0)
+    activation = add("activation", FORWARD, [first], 1.0)
+    second = add("second", FORWARD, [activation], 1000.0, 1)
+    slope = add("slope", BACKWARD, [second, activation], 1.0)
+    gradient = add("gradient", BACKWARD, [slope, x], 1000.0)
+    scaled = add("scaled", UPDATE, [gradient], 1.0, 0)
+    add("new", UPDATE, [scaled], 1.0, 0)
+    units = light_ops_joined(builder.build())
+    group = {name: int(units.group_of[op]) for name, op in ops.items()}
+    # The activation's only forward consumer is the second product; the slope's only one the third.
+    assert group["activation"] == group["second"] != group["first"]
+    assert group["slope"] == group["gradient"] == group["scaled"] == group["new"]
+    assert units.n_groups == 3
