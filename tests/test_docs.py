@@ -12,7 +12,7 @@ from placewright.placers.registry import placer_names
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 COMMANDS = ("devices", "graph", "profile", "place", "simulate", "run", "compare", "placers")
-COMMANDS += ("train", "bench")
+COMMANDS += ("train", "bench", "export")
 
 
 def test_commands_in_documents_exist() -> None:

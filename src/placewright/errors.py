@@ -71,5 +71,9 @@ class RuntimeFailure(AnswerError):
     """A runtime refused to compile or run a segment; the message names the ops concerned."""
 
 
+class InexpressibleError(AnswerError):
+    """A plan cannot be said in another tool's format; the message names what cannot."""
+
+
 class BudgetSpent(Exception):
     """Raised by an evaluator when the budget is used up; placers let it end their search."""

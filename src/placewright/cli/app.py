@@ -25,9 +25,9 @@ app = typer.Typer(
 
 def main() -> NoReturn:
     """Run the command line and exit: 0 done, 1 the answer is no, 2 the input is wrong."""
-    from placewright.cli import bench, compare, inspect, place, run, train
+    from placewright.cli import bench, compare, export, inspect, place, run, train
 
-    for module in (inspect, place, run, compare, train, bench):
+    for module in (inspect, place, run, export, compare, train, bench):
         module.register(app)
     sys.exit(_exit_code())
 

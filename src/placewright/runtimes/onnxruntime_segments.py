@@ -134,6 +134,18 @@ class OnnxParts:
         shared = tuple(name for name in initializers if name in self.shared_arrays)
         return SubModel(made.SerializeToString(), shared, inputs, tuple(outputs))
 
+    def standalone(self, segment: OpSegment) -> Any:
+        """The ``onnx.ModelProto`` of one segment with all its weights and its ops' own names."""
+        model = self.onnx.ModelProto.FromString(self.cut(segment).content)
+        for held in model.graph.initializer:
+            if held.name in self.shared_arrays:
+                array = np.ascontiguousarray(self.shared_arrays[held.name])
+                held.CopyFrom(self.onnx.numpy_helper.from_array(array, held.name))
+        names = {node_name(op): self.graph.op_names[op] for op in segment.ops}
+        for node in model.graph.node:
+            node.name = names.get(node.name, node.name)
+        return model
+
     def element_type(self, tensor: int) -> int:
         """The number that ONNX has for the tensor's element type; 0 where it is no tensor."""
         return int(self.types[self.value_of_tensor[tensor]].tensor_type.elem_type)

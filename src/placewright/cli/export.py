@@ -1,0 +1,44 @@
+"""`export`: a plan in the format of another tool."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from placewright.cli import options as opt
+from placewright.cli.output import print_json, print_line
+from placewright.cli.run import PlanFile
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command of this module."""
+    app.command()(export)
+
+
+def export(
+    plan_file: PlanFile,
+    form: Annotated[
+        str,
+        typer.Option("--to", help="device-map, onnx-layers, onnx-segments or openvino-affinity."),
+    ],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="File to write; a folder for onnx-segments.")
+    ],
+    as_json: opt.Json = False,
+) -> None:
+    """Write PLAN in the format of another tool."""
+    from placewright.errors import UnknownNameError
+    from placewright.files.plan_file import read_plan
+    from placewright.workflow import export as exporting
+    from placewright.workflow.parsing import require_folder
+
+    if form not in exporting.formats():
+        raise UnknownNameError("export format", form, exporting.formats())
+    require_folder(output / "file" if form == "onnx-segments" and output.is_dir() else output)
+    use = exporting.export(read_plan(plan_file), form, output)
+    if as_json:
+        print_json({"format": form, "path": str(output), "use": use})
+        return
+    print_line(f"wrote {output}: {use}")

@@ -1,0 +1,134 @@
+"""Plans to the formats of other tools: resolve the model, call the writer, put it on the disk."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from placewright.core.plan import Plan
+from placewright.errors import InexpressibleError, InputError, UnknownNameError
+from placewright.files.text import write_text
+from placewright.workflow.models import runnable_source
+
+_LARGEST_MESSAGE = 1 << 30  # bytes; a protocol buffer ends at 2 GiB
+
+
+def export(plan: Plan, form: str, path: Path) -> str:
+    """Write `plan` at `path` in another tool's format.
+
+    Args:
+        plan: to be exported.
+        form: one of `formats()`.
+        path: of the file to write; of a folder for ``onnx-segments``.
+
+    Returns:
+        How to use what was written, one line.
+
+    Raises:
+        UnknownNameError: there is no such format.
+        InexpressibleError: the format cannot say what the plan does.
+        InputError: the model is missing, or the file cannot be written.
+    """
+    if form not in _WRITERS:
+        raise UnknownNameError("export format", form, formats())
+    return _WRITERS[form](plan, path)
+
+
+def formats() -> tuple[str, ...]:
+    """Names of all formats."""
+    return tuple(_WRITERS)
+
+
+def _device_map(plan: Plan, path: Path) -> str:
+    from placewright.writers.device_map import device_map
+
+    write_text(path, json.dumps(device_map(plan), indent=1) + "\n")
+    return f"accelerate.dispatch_model(model, device_map=json.load(open('{path}')))"
+
+
+def _openvino_affinity(plan: Plan, path: Path) -> str:
+    from placewright.writers.openvino_affinity import affinity_data
+
+    data = affinity_data(plan)
+    write_text(path, json.dumps(data, indent=1) + "\n")
+    return f"apply_affinity(model, json.load(open('{path}'))), then compile for {data['device']}"
+
+
+def _onnx_layers(plan: Plan, path: Path) -> str:
+    from placewright.writers.onnx_layers import OPTION, annotated_model, assignment_settings
+
+    settings = assignment_settings(plan)
+    _save_onnx(annotated_model(plan, _model_file(plan)), path, _model_file(plan).parent)
+    return f"set the session option {OPTION} to '{settings}'"
+
+
+def _onnx_segments(plan: Plan, path: Path) -> str:
+    from placewright.runtimes.base import graph_inputs, graph_outputs, segments_of_units
+    from placewright.runtimes.onnxruntime_segments import OnnxParts
+    from placewright.writers.onnx_segments import MANIFEST, file_name, manifest_data
+
+    problem = plan.problem
+    if plan.segments is None or problem.source is None or problem.source.format != "onnx":
+        raise InexpressibleError(
+            "this plan has no segments of .onnx nodes; place an .onnx file for latency with "
+            "--runtime onnxruntime"
+        )
+    parts = OnnxParts(_model_file(plan), problem.graph, problem.source)
+    segments = segments_of_units(problem, plan.segments)
+    ports = []
+    try:
+        path.mkdir(exist_ok=True)
+    except OSError as error:
+        raise InputError(f"folder '{path}' cannot be made: {error.strerror}") from None
+    for index, segment in enumerate(segments):
+        made = parts.standalone(segment)
+        ports.append(([v.name for v in made.graph.input], [v.name for v in made.graph.output]))
+        _save_onnx(made, path / file_name(index), path)
+    values = parts.value_of_tensor
+    data = manifest_data(
+        plan,
+        ports,
+        [values[tensor] for tensor in graph_inputs(problem.graph)],
+        [values[tensor] for tensor in graph_outputs(problem.graph)],
+    )
+    write_text(path / MANIFEST, json.dumps(data, indent=1) + "\n")
+    return f"run the {len(segments)} files in the order of {path / MANIFEST}"
+
+
+def _model_file(plan: Plan) -> Path:
+    assert plan.problem.source is not None, "writers have checked it"
+    return Path(runnable_source(plan.problem.source).path)
+
+
+def _save_onnx(model: Any, path: Path, data_folder: Path) -> None:
+    """Write a model whole or not at all; what lies outside of it is brought along."""
+    import onnx
+    from onnx.external_data_helper import load_external_data_for_model
+
+    load_external_data_for_model(model, str(data_folder))
+    size = sum(len(held.raw_data) for held in model.graph.initializer)
+    data = f"{path.name}.data"
+    try:
+        with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
+            made = Path(scratch) / path.name
+            onnx.save(
+                model, str(made), save_as_external_data=size > _LARGEST_MESSAGE, location=data
+            )
+            if made.with_name(data).exists():  # first: whoever finds the model finds its data
+                os.replace(made.with_name(data), path.with_name(data))
+            os.replace(made, path)
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise InputError(f"file '{path}' cannot be written: {reason}") from None
+
+
+_WRITERS: Mapping[str, Callable[[Plan, Path], str]] = {
+    "device-map": _device_map,
+    "onnx-layers": _onnx_layers,
+    "onnx-segments": _onnx_segments,
+    "openvino-affinity": _openvino_affinity,
+}

@@ -1,0 +1,146 @@
+"""A plan as a Hugging Face Accelerate ``device_map``: module path -> device.
+
+Accelerate moves what enters a mapped module to the module's device and leaves its outputs there.
+What a module computes between its children runs wherever its inputs lie. So a module may be spread
+over devices only if it has no parameters of its own and everything that it computes itself finds
+all its inputs on the device that the plan gives it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from placewright.core.cluster import Device
+from placewright.core.plan import Plan
+from placewright.errors import InexpressibleError
+
+_TORCH_DEVICE = re.compile(r"(cpu|mps|(cuda|xpu|npu|hpu|mlu)(:\d+)?)")
+_SCALAR_BYTES = 8  # a tensor without dimensions may lie on the CPU beside any other
+
+
+def device_map(plan: Plan) -> dict[str, str]:
+    """Module path -> PyTorch device; a whole model on one device is ``{"": device}``.
+
+    Args:
+        plan: of a model whose ops know the module that they came from.
+
+    Raises:
+        InexpressibleError: the plan splits a module that must stay whole, uses two devices that
+            PyTorch has one name for, or its ops know no modules.
+    """
+    problem = plan.problem
+    used = np.unique(plan.placement.device_of).tolist()
+    names = _torch_names([problem.cluster.devices[device] for device in used])
+    by_device = dict(zip(used, names, strict=True))
+    devices = [by_device[d] for d in problem.device_of_ops(plan.placement.device_of).tolist()]
+    if len(names) == 1:
+        return {"": names[0]}
+    modules = problem.graph.op_modules
+    if not any(modules):
+        raise InexpressibleError(
+            "this plan's ops do not know the modules that they came from, and a device_map speaks "
+            "of modules; place a .pt2 file or a zoo model"
+        )
+    return _Writing(plan, devices).written()
+
+
+@dataclass
+class _Module:
+    """One module: its children by path, its own ops, and all devices below it."""
+
+    path: str
+    children: dict[str, None] = field(default_factory=dict)
+    ops: list[int] = field(default_factory=list)
+    devices: dict[str, None] = field(default_factory=dict)
+
+
+class _Writing:
+    """State of one walk from the root module down."""
+
+    def __init__(self, plan: Plan, devices: list[str]) -> None:
+        self.graph = plan.problem.graph
+        self.devices = devices
+        self.modules: dict[str, _Module] = {"": _Module("")}
+        for op, path in enumerate(self.graph.op_modules):
+            self._add(op, path)
+        self.map: dict[str, str] = {}
+        self.loose: list[int] = []  # ops that modules spread over devices compute themselves
+
+    def written(self) -> dict[str, str]:
+        self._write(self.modules[""])
+        self._check_loose_ops()
+        return self.map
+
+    def _add(self, op: int, path: str) -> None:
+        parts = path.split(".") if path else []
+        above = self.modules[""]
+        above.devices[self.devices[op]] = None
+        for end in range(1, len(parts) + 1):
+            name = ".".join(parts[:end])
+            above.children[name] = None
+            above = self.modules.setdefault(name, _Module(name))
+            above.devices[self.devices[op]] = None
+        above.ops.append(op)
+
+    def _write(self, module: _Module) -> None:
+        if len(module.devices) == 1:
+            self.map[module.path] = next(iter(module.devices))
+            return
+        for op in module.ops:
+            if len(self.graph.op_weights.row(op)):
+                raise InexpressibleError(
+                    f"module '{module.path}' is on {_listed(module.devices)} and has parameters of "
+                    f"its own (op '{self.graph.op_names[op]}'); a device_map keeps it whole"
+                )
+        self.loose += module.ops
+        for child in module.children:
+            self._write(self.modules[child])
+
+    def _check_loose_ops(self) -> None:
+        graph = self.graph
+        is_loose = np.zeros(graph.n_ops, dtype=bool)
+        is_loose[self.loose] = True
+        where: dict[int, str | None] = {}  # of loose ops; None is wherever the inputs start
+        for op in graph.topological_order.tolist():
+            if not is_loose[op]:
+                continue
+            found: dict[str, None] = {}
+            for tensor in graph.op_inputs.row(op).tolist():
+                maker = int(graph.tensor_producers[tensor])
+                place = None if maker < 0 else where.get(maker, self.devices[maker])
+                if place is not None and graph.tensor_bytes[tensor] > _SCALAR_BYTES:
+                    found[place] = None
+            where[op] = next(iter(found), None)
+            if len(found) > 1 or (found and where[op] != self.devices[op]):
+                self._refuse(op, found)
+
+    def _refuse(self, op: int, found: dict[str, None]) -> None:
+        path = self.graph.op_modules[op]
+        module = f"module '{path}'" if path else "the model itself"
+        raise InexpressibleError(
+            f"{module} is split: its op '{self.graph.op_names[op]}' is on {self.devices[op]} and "
+            f"reads from {_listed(found)}; a device_map runs it where its inputs lie, so the "
+            "module must stay on one device"
+        )
+
+
+def _torch_names(devices: list[Device]) -> list[str]:
+    names: list[str] = []
+    for device in devices:
+        name = "cpu" if device.kind == "cpu" else device.name
+        if not _TORCH_DEVICE.fullmatch(name):
+            raise InexpressibleError(f"device '{device.name}' has no name in PyTorch")
+        if name in names:
+            raise InexpressibleError(
+                f"the plan uses two devices that PyTorch calls '{name}' ('{device.name}' is one); "
+                "a device_map cannot tell them apart"
+            )
+        names.append(name)
+    return names
+
+
+def _listed(names: dict[str, None]) -> str:
+    return " and ".join(names)

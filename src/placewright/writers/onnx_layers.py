@@ -1,0 +1,118 @@
+"""A plan as annotations that ONNX Runtime assigns nodes by (its "layer assignment").
+
+Each node says in ``metadata_props["layer_ann"]`` which device it belongs to, and the session option
+``session.layer_assignment_settings`` maps what nodes say to execution providers.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from placewright.core.cluster import Device
+from placewright.core.plan import Plan
+from placewright.errors import InexpressibleError, MissingExtraError, StalePlanError
+
+OPTION = "session.layer_assignment_settings"
+_ANNOTATION = "layer_ann"
+_DESIGNATORS = {"CPUExecutionProvider": "cpu", "DmlExecutionProvider": "dml"}
+
+
+def assignment_settings(plan: Plan) -> str:
+    """The value of the session option, for example ``"gpu:0(=cuda:0); cpu(=cpu)"``.
+
+    Raises:
+        InexpressibleError: the ops are not ONNX nodes, or two devices of the plan are one to ONNX
+            Runtime (two cores of the CPU).
+    """
+    problem = plan.problem
+    if problem.source is None or problem.source.format != "onnx":
+        raise InexpressibleError(
+            "this plan's ops are not the nodes of an .onnx file; place one with "
+            "--runtime onnxruntime"
+        )
+    designators: dict[str, str] = {}
+    for number in np.unique(plan.placement.device_of).tolist():
+        device = problem.cluster.devices[number]
+        designator = _designator(device)
+        if designator in designators.values():
+            raise InexpressibleError(
+                f"the plan uses two devices that are '{designator}' to ONNX Runtime's layer "
+                f"assignment ('{device.name}' is one); export it as onnx-segments"
+            )
+        designators[device.name] = designator
+    return "; ".join(f"{designator}(={name})" for name, designator in designators.items())
+
+
+def annotated_model(plan: Plan, path: Path) -> Any:
+    """An ``onnx.ModelProto``: the plan's model, each node with its device; constants follow.
+
+    Args:
+        plan: whose devices `assignment_settings` can tell apart.
+        path: of the ``.onnx`` file; data outside of it is referred to as before.
+
+    Raises:
+        StalePlanError: the file has no such node.
+        MissingExtraError: onnx is not installed.
+    """
+    try:
+        import onnx
+    except ImportError:
+        raise MissingExtraError("onnx", "onnxruntime", "annotating an .onnx model") from None
+    model = onnx.load(str(path), load_external_data=False)
+    nodes = model.graph.node
+    by_name: dict[str, int] = {}
+    for at, node in enumerate(nodes):
+        by_name.setdefault(node.name, at)
+    problem = plan.problem
+    source = problem.source
+    assert source is not None, "assignment_settings has checked it"
+    names = problem.cluster.device_names
+    device_of = problem.device_of_ops(plan.placement.device_of).tolist()
+    told: dict[int, str] = {}
+    for op, device in zip(problem.graph.op_names, device_of, strict=True):
+        native = source.native_name(op)
+        at = int(native[1:]) if native.startswith("#") else by_name.get(native, len(nodes))
+        if not at < len(nodes):
+            raise StalePlanError(f"model '{path}' has changed: it has no node '{op}'")
+        told[at] = names[device]
+    _follow(nodes, told)
+    for at, device_name in told.items():
+        _annotate(nodes[at], _ANNOTATION, device_name)
+    _annotate(model, OPTION, assignment_settings(plan))
+    return model
+
+
+def _follow(nodes: Any, told: dict[int, str]) -> None:
+    """Nodes that the plan does not speak of depend on constants: they go with their reader."""
+    reader: dict[str, str] = {}
+    for at in reversed(range(len(nodes))):
+        if at not in told:
+            found = [reader[value] for value in nodes[at].output if value in reader]
+            if found:
+                told[at] = found[0]
+        if at in told:
+            for value in nodes[at].input:
+                reader[value] = told[at]
+
+
+def _annotate(holder: Any, key: str, value: str) -> None:
+    for entry in holder.metadata_props:
+        if entry.key == key:
+            entry.value = value
+            return
+    holder.metadata_props.add(key=key, value=value)
+
+
+def _designator(device: Device) -> str:
+    provider = device.options.get("provider", "CPUExecutionProvider")
+    if provider in ("CUDAExecutionProvider", "ROCMExecutionProvider"):
+        return f"gpu:{device.options.get('device_id', '0')}"
+    if provider not in _DESIGNATORS:
+        raise InexpressibleError(
+            f"ONNX Runtime's layer assignment has no designator for '{provider}' of device "
+            f"'{device.name}'"
+        )
+    return _DESIGNATORS[provider]

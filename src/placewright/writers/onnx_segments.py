@@ -1,0 +1,55 @@
+"""A plan as a folder of ``.onnx`` files, one per segment, and the list that says how they run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from placewright.core.plan import Plan
+
+FORMAT = "placewright.onnx-segments/1"
+MANIFEST = "segments.json"
+
+
+def file_name(index: int) -> str:
+    """Of the segment at `index` in execution order."""
+    return f"segment-{index:04d}.onnx"
+
+
+def manifest_data(
+    plan: Plan,
+    ports: Sequence[tuple[Sequence[str], Sequence[str]]],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+) -> dict[str, Any]:
+    """The list of segments as plain data.
+
+    Args:
+        plan: with segments.
+        ports: names of the values that enter and leave each segment, in the plan's order.
+        inputs: of the whole model.
+        outputs: of the whole model.
+
+    Returns:
+        ``segments`` in an order in which they can run, each with its ``file``, ``device``,
+        ``inputs`` and ``outputs``: run one after the other, or each device's own part at once.
+    """
+    names = plan.problem.cluster.device_names
+    source = plan.problem.source
+    return {
+        "format": FORMAT,
+        "model": {"source": source.path, "sha256": source.sha256} if source else None,
+        "inputs": list(inputs),
+        "outputs": list(outputs),
+        "segments": [
+            {
+                "file": file_name(index),
+                "device": names[device],
+                "inputs": list(entering),
+                "outputs": list(leaving),
+            }
+            for index, ((device, _), (entering, leaving)) in enumerate(
+                zip(plan.segments or (), ports, strict=True)
+            )
+        ],
+    }

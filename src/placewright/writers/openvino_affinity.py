@@ -1,0 +1,158 @@
+"""A plan as affinities of OpenVINO's HETERO device, and how a program applies them to a model.
+
+OpenVINO keeps no affinities in a saved IR file, so they travel as JSON beside the model and are set
+after reading it. HETERO wants one on every node: parameters, constants and results, which no plan
+speaks of, follow the ops that read or make them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from placewright.core.cluster import Device
+from placewright.core.plan import Plan
+from placewright.errors import InexpressibleError, InputError, MissingExtraError, StalePlanError
+
+FORMAT = "placewright.openvino-affinity/1"
+
+
+def affinity_data(plan: Plan) -> dict[str, Any]:
+    """The affinities of a plan as plain data.
+
+    Returns:
+        ``device`` is what ``compile_model`` takes (``"HETERO:GPU.0,CPU"``, the device with the most
+        ops first); ``affinity`` maps each op to its OpenVINO device, by friendly name, or by
+        ``"#<position in get_ordered_ops()>"`` where the name is not stored in the model;
+        ``shapes`` are those that the inputs were fixed to.
+
+    Raises:
+        InexpressibleError: the model was not read by OpenVINO, or two devices of the plan are one
+            device to HETERO (two cores of the CPU).
+    """
+    problem = plan.problem
+    source = problem.source
+    if source is None or source.format != "openvino":
+        raise InexpressibleError(
+            "this plan's ops are not OpenVINO's; place the model with --runtime openvino"
+        )
+    device_of = problem.device_of_ops(plan.placement.device_of).tolist()
+    counts = np.bincount(device_of, minlength=problem.n_devices)
+    used = sorted(np.flatnonzero(counts).tolist(), key=lambda device: (-counts[device], device))
+    names: dict[int, str] = {}
+    for device in used:
+        name = _openvino_name(problem.cluster.devices[device])
+        if name in names.values():
+            raise InexpressibleError(
+                f"the plan uses two devices that are '{name}' to OpenVINO "
+                f"('{problem.cluster.device_names[device]}' is one); HETERO cannot tell them apart"
+            )
+        names[device] = name
+    return {
+        "format": FORMAT,
+        "model": {"source": source.path, "sha256": source.sha256},
+        "shapes": {name: list(shape) for name, shape in source.shapes.items()},
+        "device": "HETERO:" + ",".join(names.values()),
+        "affinity": {
+            source.native_name(op): names[device]
+            for op, device in zip(problem.graph.op_names, device_of, strict=True)
+        },
+    }
+
+
+def apply_affinity(model: Any, data: Mapping[str, Any]) -> str:
+    """Set every node's affinity in an ``openvino.Model``, in place.
+
+    Args:
+        model: just read from the file that the plan was made for.
+        data: what `affinity_data` made, for example from a JSON file.
+
+    Returns:
+        The device to compile for: ``core.compile_model(model, device)``.
+
+    Raises:
+        InputError: `data` has another format, or the inputs cannot take its shapes.
+        StalePlanError: the model has no such op.
+        InexpressibleError: ops on two devices read one computed constant.
+    """
+    if data.get("format") != FORMAT:
+        raise InputError(f"affinities have format {data.get('format')!r}, expected '{FORMAT}'")
+    _fix_shapes(model, data["shapes"])
+    nodes = model.get_ordered_ops()
+    position = {node.get_instance_id(): at for at, node in enumerate(nodes)}
+    by_name = {node.get_friendly_name(): at for at, node in enumerate(nodes)}
+    found: dict[int, str] = {}
+    for name, device in data["affinity"].items():
+        at = int(name[1:]) if name.startswith("#") else by_name.get(name, len(nodes))
+        if not 0 <= at < len(nodes):
+            raise StalePlanError(f"the model has changed: it has no op '{name}'; place it again")
+        found[at] = str(device)
+    for at in reversed(range(len(nodes))):
+        if at not in found:
+            _follow(nodes, position, found, at)
+    for at, node in enumerate(nodes):
+        if at not in found:  # results, and what nobody reads
+            makers = [position[v.get_node().get_instance_id()] for v in node.input_values()]
+            found[at] = next((found[m] for m in makers if m in found), next(iter(found.values())))
+        node.get_rt_info()["affinity"] = found[at]
+    return str(data["device"])
+
+
+def _follow(nodes: list[Any], position: dict[int, int], found: dict[int, str], at: int) -> None:
+    """Give a node the device of those that read it."""
+    node = nodes[at]
+    readers = [
+        (target, found[position[target.get_node().get_instance_id()]])
+        for port in node.outputs()
+        for target in port.get_target_inputs()
+        if position.get(target.get_node().get_instance_id()) in found
+    ]
+    devices = sorted(dict.fromkeys(device for _, device in readers))
+    if not devices:
+        return
+    found[at] = devices[0]
+    kind = node.get_type_name()
+    if len(devices) == 1 or kind in ("Parameter", "Result"):
+        return
+    if kind != "Constant":
+        raise InexpressibleError(
+            f"'{node.get_friendly_name()}' is computed from constants for ops on "
+            f"{' and '.join(devices)}; HETERO cannot share it"
+        )
+    for device in devices[1:]:
+        copy = _openvino().opset13.constant(node.data, dtype=node.get_output_element_type(0))
+        copy.get_rt_info()["affinity"] = device
+        for target, reader in readers:
+            if reader == device:
+                target.replace_source_output(copy.output(0))
+
+
+def _fix_shapes(model: Any, shapes: Mapping[str, list[int]]) -> None:
+    openvino = _openvino()
+    fixed = {
+        port: openvino.PartialShape(list(shape))
+        for port in model.inputs
+        for name, shape in shapes.items()
+        if name in port.get_names() or name == port.get_node().get_friendly_name()
+    }
+    if any(list(port.get_partial_shape()) != list(shape) for port, shape in fixed.items()):
+        try:
+            model.reshape(fixed)
+        except RuntimeError as error:
+            raise InputError(f"the model cannot take the plan's input shapes: {error}") from None
+
+
+def _openvino_name(device: Device) -> str:
+    """What OpenVINO calls a device."""
+    return device.options.get("device", "CPU" if device.kind == "cpu" else device.name)
+
+
+def _openvino() -> Any:
+    try:
+        import openvino
+        import openvino.opset13
+    except ImportError:
+        raise MissingExtraError("openvino", "openvino", "applying affinities") from None
+    return openvino

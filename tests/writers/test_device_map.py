@@ -1,0 +1,125 @@
+"""A device_map: what can be said, what is refused, and that Accelerate runs by it."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+from writers.plans import plan_with
+
+from placewright.core.builder import GraphBuilder
+from placewright.core.cluster import Device
+from placewright.core.graph import ComputationGraph
+from placewright.errors import InexpressibleError
+from placewright.writers.device_map import device_map
+
+CUDA = [Device("cuda:0", "gpu"), Device("cuda:1", "gpu"), Device("cpu")]
+
+
+def residual_network(*, own_weight: bool = False) -> ComputationGraph:
+    """first -> block (left, right, and the block's own Add) -> last; ops 0 .. 4."""
+    builder = GraphBuilder()
+
+    def linear(module: str, read: int) -> int:
+        weight = builder.add_weight(1600)
+        op = builder.add_op(
+            f"{module}/MatMul", "MatMul", inputs=[read], module=module, weights=[weight]
+        )
+        return builder.add_tensor(op, 400)
+
+    first = linear("first", builder.add_input(400))
+    branches = [linear("block.left", first), linear("block.right", first)]
+    weights = [builder.add_weight(40)] if own_weight else []
+    add = builder.add_op("block/Add", "Add", inputs=branches, module="block", weights=weights)
+    total = builder.add_tensor(add, 400)
+    last = builder.add_op("last/Relu", "Relu", inputs=[total], module="last")
+    builder.add_tensor(last, 400, is_output=True)
+    return builder.build()
+
+
+def mapped(devices: list[int], *, own_weight: bool = False) -> dict[str, str]:
+    graph = residual_network(own_weight=own_weight)
+    return device_map(plan_with(graph, CUDA, lambda op: devices[op]))
+
+
+def test_whole_modules() -> None:
+    assert mapped([0, 1, 1, 1, 2]) == {"first": "cuda:0", "block": "cuda:1", "last": "cpu"}
+
+
+def test_one_device_is_the_whole_model() -> None:
+    assert mapped([1, 1, 1, 1, 1]) == {"": "cuda:1"}
+
+
+def test_a_block_whose_branches_meet_on_two_devices_is_refused() -> None:
+    with pytest.raises(InexpressibleError, match=r"module 'block' is split: its op 'block/Add'"):
+        mapped([0, 0, 1, 0, 0])
+
+
+def test_an_op_that_would_run_elsewhere_is_refused() -> None:
+    """Both branches are on cuda:0, the plan wants their sum on cuda:1."""
+    with pytest.raises(InexpressibleError, match="is on cuda:1 and reads from cuda:0"):
+        mapped([0, 0, 0, 1, 1])
+
+
+def test_a_module_with_parameters_of_its_own_is_kept_whole() -> None:
+    with pytest.raises(InexpressibleError, match="has parameters of its own"):
+        mapped([0, 0, 1, 0, 0], own_weight=True)
+
+
+def test_devices_that_have_no_name_or_one_name_in_pytorch() -> None:
+    graph = residual_network()
+    for devices, message in (
+        ([Device("cpu:0"), Device("cpu:1")], "two devices that PyTorch calls 'cpu'"),
+        ([Device("GPU.0", "gpu"), Device("cpu")], "'GPU.0' has no name in PyTorch"),
+    ):
+        with pytest.raises(InexpressibleError, match=re.escape(message)):
+            device_map(plan_with(graph, devices, lambda op: op % 2))
+
+
+def test_ops_without_modules_are_refused() -> None:
+    builder = GraphBuilder()
+    value = builder.add_input(4)
+    for number in range(2):
+        op = builder.add_op(f"op{number}", "Relu", inputs=[value])
+        value = builder.add_tensor(op, 4, is_output=True)
+    with pytest.raises(InexpressibleError, match="do not know the modules"):
+        device_map(plan_with(builder.build(), CUDA, lambda op: op))
+
+
+def test_accelerate_runs_a_split_bert(tmp_path: Path) -> None:
+    """Its second half lies on the disk, which to Accelerate is a device like another."""
+    torch = pytest.importorskip("torch")
+    accelerate = pytest.importorskip("accelerate")
+    pytest.importorskip("transformers")
+    from accelerate.utils.modeling import check_device_map
+
+    from placewright import zoo
+    from placewright.readers.torch_export import read_torch
+
+    built = zoo.build("bert_base", variant="tiny")
+    graph, _ = read_torch(built.module, built.example_inputs)
+    assert any(".layer.1." in module for module in graph.op_modules)
+
+    def half(op: int) -> int:
+        return int(".layer.1." in graph.op_modules[op] or "pooler" in graph.op_modules[op])
+
+    found = device_map(plan_with(graph, CUDA, half))
+    names = [path for path in found if found[path] == "cuda:1"]
+    assert any(path.endswith("layer.1") for path in names)
+    check_device_map(built.module, found)
+    with torch.no_grad():
+        expected = built.module(*built.example_inputs)
+        places = {"cuda:0": "cpu", "cuda:1": "disk"}
+        there = {path: places[device] for path, device in found.items()}
+        split = accelerate.dispatch_model(
+            built.module, there, main_device="cpu", offload_dir=str(tmp_path), force_hooks=True
+        )
+        outputs = split(*built.example_inputs)
+    for mine, other in zip(_listed(outputs), _listed(expected), strict=True):
+        np.testing.assert_allclose(mine.numpy(), other.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def _listed(outputs: object) -> list[object]:
+    return list(outputs) if isinstance(outputs, tuple) else [outputs]

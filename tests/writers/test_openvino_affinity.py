@@ -1,0 +1,131 @@
+"""HETERO affinities: every node has one, OpenVINO obeys them, names survive another reading."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from runtimes.test_runtime_contract import branching_model
+from writers.plans import plan_with
+
+from placewright.core.cluster import Device
+from placewright.core.plan import Plan
+from placewright.errors import InexpressibleError, InputError, StalePlanError
+from placewright.readers.onnx_graph import read_onnx
+from placewright.readers.openvino import read_openvino
+from placewright.writers.openvino_affinity import affinity_data, apply_affinity
+
+openvino = pytest.importorskip("openvino")
+onnx = pytest.importorskip("onnx")
+
+TENSORFLOW = Path(__file__).parents[1] / "data" / "tensorflow" / "network.pb"
+PAIR = [Device("cpu", options={"device": "CPU"}), Device("GPU.0", "gpu")]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    onnx.save(branching_model(), str(tmp_path / "m.onnx"))
+    return tmp_path / "m.onnx"
+
+
+def plan_of_file(path: Path, devices: list[Device], *, split: int = 6) -> Plan:
+    graph, source = read_openvino(path)
+    return plan_with(graph, devices, lambda op: int(op >= split) % len(devices), source)
+
+
+def affinities(model: Any) -> dict[str, str]:
+    return {
+        node.get_friendly_name(): node.get_rt_info()["affinity"].astype(str)
+        for node in model.get_ordered_ops()
+    }
+
+
+def test_names_devices_and_order(path: Path) -> None:
+    data = affinity_data(plan_of_file(path, PAIR))
+    graph, source = read_openvino(path)
+    assert data["device"] == "HETERO:GPU.0,CPU"  # most ops first
+    assert data["shapes"] == {"x": [1, 4, 16, 16]}
+    assert len(data["affinity"]) == graph.n_ops
+    first, last = source.native_name(graph.op_names[0]), source.native_name(graph.op_names[-1])
+    assert (data["affinity"][first], data["affinity"][last]) == ("CPU", "GPU.0")
+
+
+@pytest.mark.parametrize("name", ["onnx", "tensorflow"])
+def test_every_node_gets_a_device_and_constants_follow_their_readers(name: str, path: Path) -> None:
+    """Another reading of the file: names that OpenVINO makes up are different then."""
+    file = path if name == "onnx" else TENSORFLOW
+    data = affinity_data(plan_of_file(file, PAIR))
+    model = openvino.Core().read_model(file)
+    assert apply_affinity(model, data) == "HETERO:GPU.0,CPU"
+    for node in model.get_ordered_ops():
+        own = node.get_rt_info()["affinity"].astype(str)
+        assert own in ("CPU", "GPU.0")
+        if node.get_type_name() == "Constant":
+            readers = [t.get_node() for port in node.outputs() for t in port.get_target_inputs()]
+            assert {r.get_rt_info()["affinity"].astype(str) for r in readers} <= {own}
+        if node.get_type_name() == "Result":
+            maker = node.input_value(0).get_node()
+            assert maker.get_rt_info()["affinity"].astype(str) == own
+
+
+def test_hetero_computes_what_the_model_computes(path: Path) -> None:
+    data = affinity_data(plan_of_file(path, PAIR[:1]))
+    assert data["device"] == "HETERO:CPU"
+    core = openvino.Core()
+    options = {"INFERENCE_PRECISION_HINT": "f32"}
+    model = core.read_model(path)
+    compiled = core.compile_model(model, apply_affinity(model, data), options)
+    plain = core.compile_model(core.read_model(path), "CPU", options)
+    x = np.random.default_rng(0).standard_normal((1, 4, 16, 16)).astype(np.float32)
+    for mine, other in zip(compiled([x]).values(), plain([x]).values(), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-6)
+
+
+def test_hetero_obeys_the_affinities(path: Path) -> None:
+    """A device that is not there is asked for: HETERO refuses, so it has read them."""
+    core = openvino.Core()
+    if any(name.startswith("GPU") for name in core.available_devices):
+        pytest.skip("this machine has a GPU")
+    model = core.read_model(path)
+    apply_affinity(model, affinity_data(plan_of_file(path, PAIR)))
+    with pytest.raises(RuntimeError, match=r"(?i)gpu"):
+        core.compile_model(model, "HETERO:CPU")
+
+
+def test_a_shared_constant_is_copied_for_each_device(path: Path) -> None:
+    """`w` is read by the first and the second convolution, which are on different devices."""
+    graph, source = read_openvino(path)
+    data = affinity_data(plan_with(graph, PAIR, lambda op: op % 2, source))
+    model = openvino.Core().read_model(path)
+    apply_affinity(model, data)
+    compiled = openvino.Core().compile_model(_on_the_cpu(model), "CPU")
+    plain = openvino.Core().compile_model(str(path), "CPU")
+    x = np.ones((1, 4, 16, 16), np.float32)
+    for mine, other in zip(compiled([x]).values(), plain([x]).values(), strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-5)
+
+
+def _on_the_cpu(model: Any) -> Any:
+    for node in model.get_ordered_ops():
+        node.get_rt_info()["affinity"] = "CPU"
+    return model
+
+
+def test_what_cannot_be_said(path: Path) -> None:
+    cores = [Device(f"cpu:{n}", options={"device": "CPU", "core": str(n)}) for n in (0, 1)]
+    with pytest.raises(InexpressibleError, match="two devices that are 'CPU' to OpenVINO"):
+        affinity_data(plan_of_file(path, cores))
+    graph, source = read_onnx(path)
+    with pytest.raises(InexpressibleError, match="not OpenVINO's"):
+        affinity_data(plan_with(graph, PAIR, lambda op: 0, source))
+
+
+def test_another_model_and_another_format_are_refused(path: Path) -> None:
+    data = affinity_data(plan_of_file(path, PAIR))
+    other = openvino.Core().read_model(TENSORFLOW)
+    with pytest.raises(StalePlanError, match="it has no op"):
+        apply_affinity(other, data)
+    with pytest.raises(InputError, match=r"openvino-affinity/1"):
+        apply_affinity(other, {"a": "CPU"})
