@@ -34,12 +34,15 @@ class Comparison:
     Attributes:
         error: largest difference, relative to the tensor's largest magnitude.
         tolerance: what the precision explains.
-        worst: name of the op whose tensor has the largest error.
+        worst: name of the op whose tensor (or of the state that) has the largest error.
+        n_updated: parameters and other tensors of state that the step changed and that were
+            compared, too; 0 for inference.
     """
 
     error: float
     tolerance: float
     worst: str
+    n_updated: int = 0
 
     @property
     def equal(self) -> bool:
@@ -183,7 +186,8 @@ def compare_outputs(
         for name, value in expected_state.items()
     ]
     worst = int(np.argmax(errors))
-    return Comparison(errors[worst], model.tolerance(devices), names[worst])
+    tolerance = model.tolerance(devices)
+    return Comparison(errors[worst], tolerance, names[worst], len(expected_state))
 
 
 def require_equal(comparison: Comparison) -> None:

@@ -87,10 +87,17 @@ class RunResult:
         """True when outputs are equal within the precision's tolerance."""
         return self.comparison.equal
 
+    @property
+    def what(self) -> str:
+        """What was compared."""
+        updated = self.comparison.n_updated
+        return f"loss and {updated} updated tensors" if updated else "outputs"
+
     def data(self) -> dict[str, Any]:
         """As a JSON document."""
         return {
             "equal": self.equal,
+            "updated_tensors": self.comparison.n_updated,
             "relative_error": self.comparison.error,
             "tolerance": self.comparison.tolerance,
             "worst_op": self.comparison.worst,
@@ -110,7 +117,7 @@ class RunResult:
         word = "equal" if self.equal else "NOT EQUAL"
         error = self.predicted / self.plan_seconds - 1.0
         return [
-            f"outputs {word} to the unsplit model: relative error {self.comparison.error:.2g} "
+            f"{self.what} {word} to the unsplit model: relative error {self.comparison.error:.2g} "
             f"(tolerance {self.comparison.tolerance:.2g}, worst at '{self.comparison.worst}')",
             f"measured {format_duration(self.plan_seconds)}, predicted "
             f"{format_duration(self.predicted)} ({error:+.1%})",

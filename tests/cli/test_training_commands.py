@@ -1,0 +1,103 @@
+"""Training steps through every command, end to end on the smallest zoo models."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from cli.runner import InProcess, the_line
+
+torch = pytest.importorskip("torch")
+
+STEP = ("--objective", "training", "--devices", "cpu:0,cpu:1")
+FEW = ("--placer", "local-search", "--evaluations", 30, "--no-check")
+
+
+@pytest.fixture(autouse=True)
+def two_cores() -> None:
+    from placewright.runtimes.torch_devices import discovered
+
+    if not [device for device in discovered() if device.name == "cpu:1"]:
+        pytest.skip("two cores are needed")
+
+
+def test_a_step_is_read_placed_run_and_simulated(tmp_path: Path, cli: InProcess) -> None:
+    read = cli("graph", "zoo:rnnlm/tiny", "--objective", "training", "--json", cwd=tmp_path)
+    phases = json.loads(read.stdout)["phases"]
+    assert min(phases.values()) > 0
+    placed = cli("place", "zoo:rnnlm/tiny", *STEP, "--placer", "even-split", "--no-check",
+                 cwd=tmp_path)  # fmt: skip
+    assert placed.returncode == 0, placed.stderr
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    assert plan["runtime"] == "torch"
+    assert sorted(dict.fromkeys(plan["placement"].values())) == ["cpu:0", "cpu:1"]
+    done = cli("run", "plan.json", "--runs", 2, "--json", cwd=tmp_path)
+    assert done.returncode == 0, (done.stdout, done.stderr)
+    found = json.loads(done.stdout)
+    # Embedding, two cells of weight and bias, head of weight and bias; each with its momentum.
+    assert found["equal"] is True
+    assert found["updated_tensors"] == 14
+    simulated = cli("simulate", "plan.json", "--json", cwd=tmp_path)
+    assert simulated.returncode == 0, simulated.stderr
+
+
+def test_the_optimizer_is_part_of_the_plan(tmp_path: Path, cli: InProcess) -> None:
+    placed = cli("place", "zoo:rnnlm/tiny", *STEP, *FEW, "--optimizer", "adamw", cwd=tmp_path)
+    assert placed.returncode == 0, placed.stderr
+    problem = json.loads((tmp_path / "plan.problem.json").read_text())
+    assert "adamw" in json.dumps(problem)
+    done = cli("run", "plan.json", "--runs", 1, "--json", cwd=tmp_path)
+    assert json.loads(done.stdout)["updated_tensors"] == 7 * 4  # itself and three of AdamW
+
+
+def test_a_file_of_a_module_that_returns_its_loss(tmp_path: Path, cli: InProcess) -> None:
+    model = SmallLoss()
+    examples = (torch.randn(6, 4), torch.tensor([0, 1, 2, 0, 1, 2]))
+    torch.export.save(torch.export.export(model, examples), tmp_path / "step.pt2")
+    placed = cli("place", "step.pt2", *STEP, *FEW, cwd=tmp_path)
+    assert placed.returncode == 0, placed.stderr
+    done = cli("run", "plan.json", "--runs", 1, "--json", cwd=tmp_path)
+    assert json.loads(done.stdout)["updated_tensors"] == 8
+    with torch.no_grad():
+        model.first.weight.mul_(2.0)
+    torch.export.save(torch.export.export(model, examples), tmp_path / "step.pt2")
+    refused = cli("run", "plan.json", cwd=tmp_path)
+    assert "has changed" in the_line(refused, 2)
+
+
+def test_inference_with_the_same_runtime(tmp_path: Path, cli: InProcess) -> None:
+    placed = cli("place", "zoo:moe/tiny", "--runtime", "torch", "--devices", "cpu:0,cpu:1", *FEW,
+                 cwd=tmp_path)  # fmt: skip
+    assert placed.returncode == 0, placed.stderr
+    done = cli("run", "plan.json", "--runs", 1, "--json", cwd=tmp_path)
+    found = json.loads(done.stdout)
+    assert (found["equal"], found["updated_tensors"]) == (True, 0)
+
+
+def test_what_is_wrong_is_told_in_one_line(tmp_path: Path, cli: InProcess) -> None:
+    model, step = "zoo:rnnlm/tiny", ("--objective", "training")
+    wrong = cli("graph", model, *step, "--runtime", "openvino", cwd=tmp_path)
+    assert "cannot train" in the_line(wrong, 2)
+    wrong = cli("graph", model, *step, "--optimizer", "lion", cwd=tmp_path)
+    assert "sgd, adam, adamw" in the_line(wrong, 2)
+    wrong = cli("graph", model, *step, "--shape", "tokens=3,4", cwd=tmp_path)
+    assert "keeps the shapes" in the_line(wrong, 2)
+    (tmp_path / "m.onnx").write_bytes(b"")
+    wrong = cli("graph", "m.onnx", *step, cwd=tmp_path)
+    assert ".pt2" in the_line(wrong, 2)
+
+
+class SmallLoss(torch.nn.Module):
+    """Two layers and their loss."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(5)
+        self.first = torch.nn.Linear(4, 8)
+        self.second = torch.nn.Linear(8, 3)
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        """Cross-entropy of rows (rows, 4)."""
+        hidden = torch.tanh(self.first(x))
+        return torch.nn.functional.cross_entropy(self.second(hidden), labels)
