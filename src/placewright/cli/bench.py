@@ -22,6 +22,7 @@ def register(app: typer.Typer) -> None:
     group = typer.Typer(help="Reproduce tables and figures.", no_args_is_help=True)
     group.command()(tarnawski)
     group.command()(kernel)
+    group.command()(incremental)
     group.command()(equality)
     group.command()(accuracy)
     bench_learned.register(group)
@@ -122,6 +123,32 @@ def kernel(
         exponent = growth([row for row in rows if row.devices == n_devices])
         if not math.isnan(exponent):
             print_note(f"{n_devices} devices: seconds grow like (n log n)^{exponent:.2f}")
+
+
+def incremental(
+    sizes: Annotated[str, typer.Option(help="Comma-separated numbers of ops.")] = "1000,10000",
+    devices: Annotated[int, typer.Option(help="Number of devices.")] = 4,
+    seed: opt.Seed = 0,
+    as_json: opt.Json = False,
+) -> None:
+    """Re-evaluation after moving one unit, beside a full evaluation; the values must be equal."""
+    from placewright.benchmarks.incremental import run_incremental_benchmark
+
+    rows = run_incremental_benchmark(_numbers("--sizes", sizes), devices, seed=seed)
+    if as_json:
+        print_json([asdict(row) for row in rows])
+        return
+    table = [
+        [
+            row.objective,
+            str(row.ops),
+            f"{row.full * 1e6:.0f} us",
+            f"{row.incremental * 1e6:.0f} us",
+            f"{row.speed_up:.1f}",
+        ]
+        for row in rows
+    ]
+    print_table("One unit moved", ["objective", "ops", "full", "incremental", "speed-up"], table)
 
 
 def _numbers(option: str, text: str) -> list[int]:

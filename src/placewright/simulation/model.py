@@ -34,7 +34,7 @@ class Simulator:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.arrays = event_arrays(problem)
-        self._max_load = MaxLoad(problem, self.arrays)
+        self.max_load = MaxLoad(problem, self.arrays)
         self._events = (
             EventModel(problem, self.arrays) if problem.execution_model == "event" else None
         )
@@ -92,7 +92,7 @@ class Simulator:
 
     def loads(self, device_of: IntArray) -> FloatArray:
         """Loads under `max-load`: devices, then channels; shape (n_phases, n), seconds."""
-        return self._max_load.loads(device_of)
+        return self.max_load.loads(device_of)
 
     def timeline(self, placement: Placement) -> Timeline:
         """All that happens under execution model `event`.
@@ -129,12 +129,12 @@ class Simulator:
         if self._events is not None:
             return self._events.evaluate(device_of, order)
         if model == "max-load":
-            return self._max_load.evaluate(device_of)
+            return self.max_load.evaluate(device_of)
         fault, at = check(self.arrays, device_of, order)
         if fault not in (FINE, BAD_ORDER):
             return math.inf, fault, at, np.zeros(self.problem.n_devices)
         if self._subgraph is not None:
-            memory = memory_of(self.arrays, device_of, 0.0)
+            memory = memory_of(self.arrays, device_of)
             over = np.flatnonzero(memory > self.arrays.memory)
             if len(over):
                 return math.inf, TOO_LARGE, int(over[0]), memory

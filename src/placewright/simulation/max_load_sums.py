@@ -1,0 +1,188 @@
+"""Sums of `max-load` that can be redone in part: by blocks of units, tensors and weights.
+
+Every sum is one over blocks of sums within a block, each in ascending order. Whoever changes the
+devices of a few units redoes the blocks that they touch and gets, bit for bit, what summing all of
+them anew gives.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.simulation.compiled import compiled
+from placewright.simulation.event_arrays import DIRECT, NO_ROUTE
+
+BLOCK = 64
+
+
+class LoadTables(NamedTuple):
+    """What the sums read. M is the number of endpoints, as in `EventArrays`."""
+
+    seconds: FloatArray  # (n_units, n_devices), divided by the device's streams
+    phase: IntArray  # (n_units,)
+    n_phases: int
+    input_ptr: IntArray  # (n_units + 1,)
+    inputs: IntArray
+    output_ptr: IntArray  # (n_units + 1,)
+    outputs: IntArray
+    consumer_ptr: IntArray  # (n_tensors + 1,)
+    consumers: IntArray
+    producer: IntArray  # (n_tensors,)
+    is_output: BoolArray  # (n_tensors,)
+    tensor_bytes: FloatArray  # (n_tensors,)
+    own_transfer: FloatArray  # (n_tensors,) or empty
+    route: IntArray  # (M, M)
+    latency: FloatArray
+    seconds_per_byte: FloatArray
+    channel: IntArray
+    n_channels: int
+    host: int
+    pays: BoolArray  # (n_devices,)
+    weight_ptr: IntArray
+    weight_units: IntArray
+    weight_bytes: FloatArray
+    weights_ptr: IntArray  # (n_units + 1,)
+    weights: IntArray  # of each unit
+    in_flight: float
+
+
+class Sums(NamedTuple):
+    """Sums of each block; a row of `tensors` holds, for each phase, the transfers of each device
+    and the load of each channel, then live bytes of each device.
+    """
+
+    units: FloatArray  # (n_blocks, n_phases * n_devices) seconds of compute
+    tensors: FloatArray  # (n_blocks, n_phases * (n_devices + n_channels) + n_devices)
+    weights: FloatArray  # (n_blocks, n_devices) resident bytes
+    cut_off: IntArray  # (n_blocks,) a tensor of the block without a route, -1 for none
+
+
+def new_sums(tables: LoadTables) -> Sums:
+    """Room for the sums of one placement."""
+    n_units, n_devices = tables.seconds.shape
+    width = tables.n_phases * (n_devices + tables.n_channels) + n_devices
+    n_tensor_blocks = _n_blocks(len(tables.producer))
+    return Sums(
+        np.zeros((_n_blocks(n_units), tables.n_phases * n_devices)),
+        np.zeros((n_tensor_blocks, width)),
+        np.zeros((_n_blocks(len(tables.weight_bytes)), n_devices)),
+        np.full(n_tensor_blocks, -1),
+    )
+
+
+def _n_blocks(count: int) -> int:
+    return -(-count // BLOCK)
+
+
+@compiled
+def sum_all(tables: LoadTables, device_of: IntArray, sums: Sums) -> None:
+    """Fill all blocks for a placement (n_units,)."""
+    for block in range(len(sums.units)):
+        sum_units(tables, device_of, block, sums)
+    for block in range(len(sums.tensors)):
+        sum_tensors(tables, device_of, block, sums)
+    for block in range(len(sums.weights)):
+        sum_weights(tables, device_of, block, sums)
+
+
+@compiled
+def sum_units(tables: LoadTables, device_of: IntArray, block: int, sums: Sums) -> None:
+    """Compute seconds of the units of one block."""
+    n_units, n_devices = tables.seconds.shape
+    row = sums.units[block]
+    row[:] = 0.0
+    for unit in range(block * BLOCK, min(n_units, (block + 1) * BLOCK)):
+        row[tables.phase[unit] * n_devices + device_of[unit]] += tables.seconds[
+            unit, device_of[unit]
+        ]
+
+
+@compiled
+def sum_tensors(tables: LoadTables, device_of: IntArray, block: int, sums: Sums) -> None:
+    """Transfers, channel loads and live bytes of the tensors of one block.
+
+    A receiver pays the hop that reaches it; a sender pays the longest of its first hops, once.
+    """
+    n_devices, n_tensors = tables.seconds.shape[1], len(tables.producer)
+    row = sums.tensors[block]
+    row[:] = 0.0
+    _sum_live_bytes(tables, device_of, block, row[len(row) - n_devices :])
+    sums.cut_off[block] = -1
+    seen = np.full(tables.route.shape[0], -1, np.int64)
+    for tensor in range(block * BLOCK, min(n_tensors, (block + 1) * BLOCK)):
+        producer = tables.producer[tensor]
+        source = device_of[producer] if producer >= 0 else tables.host
+        part = tables.phase[producer] if producer >= 0 else 0
+        first_slot = part * (n_devices + tables.n_channels)
+        sent = 0.0
+        stop = tables.consumer_ptr[tensor + 1]
+        for edge in range(tables.consumer_ptr[tensor], stop + 1):
+            if edge < stop:
+                target = device_of[tables.consumers[edge]]
+            elif tables.is_output[tensor]:
+                target = tables.host
+            else:
+                break
+            if seen[target] == tensor or target == source:
+                continue
+            seen[target] = tensor
+            if tables.route[source, target] == NO_ROUTE:
+                sums.cut_off[block] = tensor
+                continue
+            direct = tables.route[source, target] == DIRECT
+            middle = target if direct else tables.host
+            first = last = _hop_seconds(tables, tensor, source, middle)
+            row[first_slot + n_devices + tables.channel[source, middle]] += first
+            if not direct:
+                last = _hop_seconds(tables, tensor, middle, target)
+                row[first_slot + n_devices + tables.channel[middle, target]] += last
+            sent = max(sent, first)
+            if target < n_devices and tables.pays[target]:
+                row[first_slot + target] += last
+        if source < n_devices and tables.pays[source]:
+            row[first_slot + source] += sent
+
+
+@compiled
+def _sum_live_bytes(tables: LoadTables, device_of: IntArray, block: int, live: FloatArray) -> None:
+    """Bytes of the samples in flight, of a tensor once where it is made and where it is read."""
+    if tables.in_flight == 0.0:
+        return
+    n_tensors = len(tables.producer)
+    seen = np.full(len(live), -1, np.int64)
+    for tensor in range(block * BLOCK, min(n_tensors, (block + 1) * BLOCK)):
+        producer, size = tables.producer[tensor], tables.in_flight * tables.tensor_bytes[tensor]
+        if producer >= 0:
+            seen[device_of[producer]] = tensor
+            live[device_of[producer]] += size
+        for edge in range(tables.consumer_ptr[tensor], tables.consumer_ptr[tensor + 1]):
+            device = device_of[tables.consumers[edge]]
+            if seen[device] != tensor:
+                seen[device] = tensor
+                live[device] += size
+
+
+@compiled
+def sum_weights(tables: LoadTables, device_of: IntArray, block: int, sums: Sums) -> None:
+    """Resident bytes of the weights of one block, each once per device."""
+    row = sums.weights[block]
+    row[:] = 0.0
+    seen = np.full(tables.seconds.shape[1], -1, np.int64)
+    n_weights = len(tables.weight_bytes)
+    for weight in range(block * BLOCK, min(n_weights, (block + 1) * BLOCK)):
+        for at in range(tables.weight_ptr[weight], tables.weight_ptr[weight + 1]):
+            device = device_of[tables.weight_units[at]]
+            if seen[device] != weight:
+                seen[device] = weight
+                row[device] += tables.weight_bytes[weight]
+
+
+@compiled
+def _hop_seconds(tables: LoadTables, tensor: int, source: int, target: int) -> float:
+    if len(tables.own_transfer):
+        return float(tables.own_transfer[tensor])
+    per_byte = tables.seconds_per_byte[source, target]
+    return float(tables.latency[source, target] + tables.tensor_bytes[tensor] * per_byte)
