@@ -16,6 +16,12 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 _LARGEST = 2**31 - 1
 
 
+def give_back_freed_memory() -> None:
+    """Between plans: what one left free in small pieces would not fit the tensors of the next."""
+    if platform.libc_ver()[0] == "glibc":
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 @cache
 def keep_freed_memory() -> bool:
     """Once per process; False where the C library is not glibc and stays as it is."""
