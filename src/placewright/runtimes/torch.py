@@ -37,7 +37,7 @@ except ImportError:
     raise MissingExtraError("torch", "torch", "the PyTorch runtime") from None
 
 from placewright.runtimes import torch_devices
-from placewright.runtimes.torch_allocator import keep_freed_memory
+from placewright.runtimes.torch_allocator import give_back_freed_memory, keep_freed_memory
 from placewright.runtimes.torch_devices import native_device
 from placewright.runtimes.torch_functions import SegmentFunction, segment_function
 from placewright.runtimes.torch_instances import DeviceState, TorchSegment
@@ -49,7 +49,7 @@ from placewright.runtimes.torch_segments import copied_outputs, planned_writes, 
 
 _TOLERANCE = {"f32": 2e-4, "f64": 2e-4, "f16": 3e-2, "bf16": 1e-1}
 _ACCELERATOR_TOLERANCE = 1e-2  # convolutions may use 10-bit mantissas (TF32) there
-_KEPT_FUNCTIONS = 20_000
+_KEPT_FUNCTIONS = 4_000  # about 300 KiB each
 _RANDOM_CHOICES = 2  # so few distinct values are flags, not numbers
 
 
@@ -130,6 +130,7 @@ class TorchModel:
             RuntimeFailure: ops on several devices share a parameter that changes.
             InputError: ``compile`` needs a compiler that is not there.
         """
+        give_back_freed_memory()
         writes = planned_writes(self.nodes, segments, devices)
         copies = copied_outputs(self.nodes, segments)
         states: dict[int, DeviceState] = {}
@@ -155,7 +156,7 @@ class TorchModel:
                     writes[number],
                     len(segment.outputs),
                     torch_devices.n_threads(device),
-                    self.lane(native),
+                    self.lane_of(device),
                 )
             )
         while len(self._functions) > _KEPT_FUNCTIONS:
@@ -168,13 +169,14 @@ class TorchModel:
         whole = OpSegment(0, order, graph_inputs(self.graph), graph_outputs(self.graph))
         return self.compile([whole], [device])[0]
 
-    def lane(self, device: torch.device) -> Lane | None:
-        """Queues of an accelerator; None for the processor."""
-        if device.type == "cpu":
+    def lane_of(self, device: Device | None) -> Lane | None:
+        """Queues of an accelerator; None for the processor and the host."""
+        native = torch.device("cpu") if device is None else native_device(device)
+        if native.type == "cpu":
             return None
-        if device not in self._lanes:
-            self._lanes[device] = Lane(device)
-        return self._lanes[device]
+        if native not in self._lanes:
+            self._lanes[native] = Lane(native)
+        return self._lanes[native]
 
     def fused_groups(self, device: Device) -> Grouping:
         """Every op by itself: eager execution fuses nothing."""
@@ -188,7 +190,7 @@ class TorchModel:
         """
         inputs = [self.from_host(a) for a in self.random_inputs(np.random.default_rng(0))]
         native = native_device(device)
-        timer = OpTimer(self.nodes, native, self.lane(native), torch_devices.n_threads(device))
+        timer = OpTimer(self.nodes, native, self.lane_of(device), torch_devices.n_threads(device))
         state = self._state(native, ())
         return lambda: timer.seconds(inputs, state)
 
@@ -231,7 +233,7 @@ class TorchModel:
         self, tensor: NativeTensor, source: Device | None, destination: Device | None
     ) -> NativeTensor:
         """See `runtimes.base.MovesTensors`; cores share one memory, nothing is copied there."""
-        return moved(tensor, self._lane_of(source), self._lane_of(destination))
+        return moved(tensor, self.lane_of(source), self.lane_of(destination))
 
     def arrived(self, tensor: NativeTensor) -> None:
         """Wait until a tensor is in the processor's memory."""
@@ -276,9 +278,6 @@ class TorchModel:
         if any(native_device(device).type != "cpu" for device in devices):
             return max(coarsest, _ACCELERATOR_TOLERANCE)
         return coarsest
-
-    def _lane_of(self, device: Device | None) -> Lane | None:
-        return None if device is None else self.lane(native_device(device))
 
     def _state(self, device: torch.device, changing: Collection[str]) -> DeviceState:
         return DeviceState(lambda name: self._constant(name, device), changing)

@@ -22,7 +22,7 @@ class Arriving:
     Attributes:
         tensor: where it will be.
         event: recorded behind the copy.
-        source: read by the copy; kept until then.
+        source: in the processor's memory, read by the copy and kept until then.
     """
 
     tensor: torch.Tensor
@@ -60,7 +60,7 @@ class Lane:
 
     def from_host(self, tensor: torch.Tensor) -> Arriving:
         """Queue a copy from the processor's memory to this device."""
-        pinned = tensor if tensor.is_pinned() else tensor.pin_memory()
+        pinned = pinned_copy(tensor)
         event = self.event()
         with self.module.stream(self.inward):
             copy = pinned.to(self.device, non_blocking=True)
@@ -72,13 +72,12 @@ class Lane:
         self._after_compute()
         event = self.event()
         with self.module.stream(self.outward):
-            copy = torch.empty(
-                tensor.shape, dtype=tensor.dtype, layout=tensor.layout, pin_memory=True
-            )
+            copy = pinned_like(tensor)
             copy.copy_(tensor, non_blocking=True)
             event.record(self.outward)
+        # Its memory is not used again before the copy is done, though nobody keeps it.
         tensor.record_stream(self.outward)
-        return Arriving(copy, event, tensor)
+        return Arriving(copy, event)
 
     def to_other(self, tensor: torch.Tensor, other: Lane) -> Arriving:
         """Queue a copy to another accelerator, behind the operators that are queued now."""
@@ -87,8 +86,9 @@ class Lane:
         with other.module.stream(other.inward), self.module.stream(self.outward):
             copy = tensor.to(other.device, non_blocking=True)
             event.record(self.outward)
+        # Its memory is not used again before the copy is done, though nobody keeps it.
         tensor.record_stream(self.outward)
-        return Arriving(copy, event, tensor)
+        return Arriving(copy, event)
 
     def settled(self, pairs: Sequence[tuple[Any, Any]]) -> list[tuple[float, float]]:
         """Wait for pairs of timed events; (begin, end) of each in ``time.perf_counter`` seconds."""
@@ -105,6 +105,16 @@ class Lane:
         event = self.event()
         event.record(self.compute)
         self.outward.wait_event(event)
+
+
+def pinned_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor's values in memory that a device can copy from by itself."""
+    return tensor if tensor.is_pinned() else tensor.pin_memory()
+
+
+def pinned_like(tensor: torch.Tensor) -> torch.Tensor:
+    """Memory of the processor for a tensor, which a device can copy to by itself."""
+    return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
 
 
 def moved(
