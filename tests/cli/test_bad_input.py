@@ -264,3 +264,10 @@ def test_a_plan_whose_model_is_gone_or_changed(tmp_path: Path, cli: InProcess) -
     done = cli("run", "plan.json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "outputs equal" in done.stdout
+
+
+def test_an_unknown_runtime_is_refused_before_any_work(tmp_path: Path, cli: InProcess) -> None:
+    (tmp_path / "m.onnx").write_text("nobody looks at it")
+    for command in (("graph", "m.onnx"), ("profile", "m.onnx"), ("devices",)):
+        told = the_line(cli(*command, "--runtime", "banana", cwd=tmp_path), 2)
+        assert "unknown runtime 'banana'; available: onnxruntime, openvino" in told

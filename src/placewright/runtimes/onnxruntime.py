@@ -10,6 +10,7 @@ execution provider.
 from __future__ import annotations
 
 import hashlib
+import math
 import statistics
 import tempfile
 import time
@@ -243,7 +244,7 @@ class OnnxModel:
         if tensor.data_type() == "tensor(bfloat16)":
             import ctypes
 
-            size = tensor.tensor_size_in_bytes()
+            size = 2 * math.prod(tensor.shape())
             halves = np.frombuffer(ctypes.string_at(tensor.data_ptr(), size), dtype=np.uint16)
             widened = (halves.astype(np.uint32) << 16).view(np.float32)
             return widened.reshape(tensor.shape())

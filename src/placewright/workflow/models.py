@@ -13,7 +13,11 @@ from placewright.errors import FileFormatError, InputError, StalePlanError, Unkn
 from placewright.files.graph_file import GRAPH_FORMAT, read_graph
 from placewright.files.problem_file import PROBLEM_FORMAT, read_problem
 from placewright.files.text import read_json_object
-from placewright.workflow.runtimes import DEFAULT_RUNTIMES, require_training_runtime
+from placewright.workflow.runtimes import (
+    DEFAULT_RUNTIMES,
+    require_known_runtime,
+    require_training_runtime,
+)
 from placewright.workflow.torch_models import FORMATS as TORCH_FORMATS
 from placewright.workflow.torch_models import ZOO_PREFIX, TorchOptions, read_torch_model
 
@@ -69,6 +73,7 @@ def load_model(
     fixed = dict(shapes or {})
     path = Path(name)
     is_file = bool(name) and path.exists()
+    require_known_runtime(runtime)
     require_training_runtime(runtime, objective)
     chosen = runtime or DEFAULT_RUNTIMES[objective]
     if chosen == "torch" and (is_file or ":" in name) and path.suffix != ".json":

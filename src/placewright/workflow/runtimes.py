@@ -6,9 +6,9 @@ from collections.abc import Mapping
 
 from placewright.core.problem import Problem
 from placewright.core.source import ModelSource
-from placewright.errors import InputError
+from placewright.errors import InputError, UnknownNameError
 from placewright.runtimes.base import Runtime
-from placewright.runtimes.registry import make_runtime
+from placewright.runtimes.registry import make_runtime, runtime_names
 
 DEFAULT_RUNTIMES: Mapping[str, str] = {
     "latency": "openvino",
@@ -47,6 +47,16 @@ def runtime_of(source: ModelSource | None, objective: str = "latency") -> str:
     if source is not None and source.format in RUNTIME_OF_FORMAT:
         return RUNTIME_OF_FORMAT[source.format]
     return DEFAULT_RUNTIMES[objective]
+
+
+def require_known_runtime(runtime: str | None) -> None:
+    """Refuse a name before any long work is done for it.
+
+    Raises:
+        UnknownNameError: there is no such runtime.
+    """
+    if runtime is not None and runtime not in runtime_names():
+        raise UnknownNameError("runtime", runtime, runtime_names())
 
 
 def require_training_runtime(runtime: str | None, objective: str) -> None:
