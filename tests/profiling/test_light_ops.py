@@ -71,7 +71,24 @@ def test_a_layer_by_hand() -> None:
     add("new", UPDATE, [scaled], 1.0, 0)
     units = light_ops_joined(builder.build())
     group = {name: int(units.group_of[op]) for name, op in ops.items()}
-    # The activation's only forward consumer is the second product; the slope's only one the third.
-    assert group["activation"] == group["second"] != group["first"]
+    # In the forward pass only the activation consumes the first product.
+    assert group["activation"] == group["first"] != group["second"]
     assert group["slope"] == group["gradient"] == group["scaled"] == group["new"]
     assert units.n_groups == 3
+
+
+def test_parts_of_a_gradient_are_summed_up_one_by_one() -> None:
+    """Four steps share a weight: each product joins the sum that it is added to."""
+    builder = GraphBuilder()
+    x = builder.add_input(4.0)
+    products = [builder.add_op(f"p{i}", "mm", inputs=[x], flops=1e3, phase=1) for i in range(4)]
+    parts = [builder.add_tensor(op, 4.0) for op in products]
+    total, sums = parts[0], []
+    for number, part in enumerate(parts[1:]):
+        sums.append(builder.add_op(f"s{number}", "add", inputs=[total, part], flops=1.0, phase=1))
+        total = builder.add_tensor(sums[-1], 4.0)
+    update = builder.add_op("update", "add", inputs=[total], flops=1.0, phase=UPDATE, colocation=0)
+    units = light_ops_joined(builder.build()).group_of
+    assert [units[op] for op in sums] == [units[op] for op in products[1:]]
+    assert units[update] == units[sums[-1]]
+    assert len(np.unique(units)) == 4

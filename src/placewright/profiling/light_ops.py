@@ -1,8 +1,8 @@
 """Units for runtimes that fuse nothing: light ops move with a heavy neighbour.
 
 A graph of PyTorch calls has thousands of views, element-wise functions and updates that take
-microseconds each; placing one away from its neighbours never pays. Each joins one neighbour: its
-only consumer, else its only producer. Such an edge can be contracted without making a cycle, and so
+microseconds each; placing one away from its neighbours never pays. Each joins one neighbour: a
+heavy op that nothing else consumes from, else its only consumer, else its only producer. Such an edge can be contracted without making a cycle, and so
 can one whose alternatives lie in the other pass, since nothing of the backward pass or the update
 feeds the forward pass: a forward op looks at its forward consumers alone, another op at its
 producers outside the forward pass alone.
@@ -28,6 +28,10 @@ def light_ops_joined(graph: ComputationGraph) -> Grouping:
     joining = _Joining(graph)
     joining.join_updates()
     order = graph.topological_order.tolist()
+    # Against the order, so that each heavy op takes the sum that it is added to: the gradient of a
+    # weight that many steps share is then summed up step by step, and no step's part waits.
+    for op in reversed(order):
+        joining.take_consumers(op)
     # Against the order: what consumes an op has joined before, so that chains end at one op.
     for op in reversed(order):
         joining.join_consumer(op)
@@ -74,13 +78,20 @@ class _Joining:
             for reader in graph.successors.row(op).tolist():
                 self._join(self.root(op), self.root(reader))
 
+    def take_consumers(self, op: int) -> None:
+        """Join light groups to the heavy group of `op` while one alone consumes from it."""
+        mine = self.root(op)
+        while self.heavy[mine]:
+            found = self._consumers(mine)
+            if len(found) != 1 or self.heavy[found[0]] or not self._fit(mine, found[0]):
+                return
+            self._join(mine, found[0])
+            mine = found[0]
+
     def join_consumer(self, op: int) -> None:
         """Join the group of `op` to the one group that consumes from it."""
         mine = self.root(op)
-        found = self._neighbours(mine, self.graph.successors)
-        if self.is_forward[mine]:
-            found = [other for other in found if self.is_forward[other]]
-        self._join_only(mine, found)
+        self._join_only(mine, self._consumers(mine))
 
     def join_producer(self, op: int) -> None:
         """Join the group of `op` to the one group that it consumes from."""
@@ -90,6 +101,10 @@ class _Joining:
             found = [other for other in found if not self.is_forward[other]]
         self._join_only(mine, found)
 
+    def _consumers(self, mine: int) -> list[int]:
+        found = self._neighbours(mine, self.graph.successors)
+        return [other for other in found if self.is_forward[other] or not self.is_forward[mine]]
+
     def _neighbours(self, mine: int, edges: Csr) -> list[int]:
         ends = [end for op in self.members[mine] for end in edges.row(op).tolist()]
         found = dict.fromkeys(self.root(end) for end in ends)
@@ -97,13 +112,13 @@ class _Joining:
         return list(found)
 
     def _join_only(self, mine: int, others: list[int]) -> None:
-        if len(others) != 1 or self.heavy[mine]:
-            return
-        other = others[0]
-        classes = (self.colocation[mine], self.colocation[other])
+        if len(others) == 1 and not self.heavy[mine] and self._fit(mine, others[0]):
+            self._join(mine, others[0])
+
+    def _fit(self, one: int, other: int) -> bool:
+        classes = (self.colocation[one], self.colocation[other])
         apart = min(classes) >= 0 and classes[0] != classes[1]
-        if not apart and self.is_forward[mine] == self.is_forward[other]:
-            self._join(mine, other)
+        return not apart and self.is_forward[one] == self.is_forward[other]
 
     def _join(self, one: int, other: int) -> None:
         if one == other:
