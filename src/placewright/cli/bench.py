@@ -168,15 +168,29 @@ def equality(
     placements: Annotated[int, typer.Option(help="Random placements to run.")] = 200,
     device_names: opt.Devices = "cores",
     runtime: opt.RuntimeName = None,
+    objective: opt.ObjectiveName = None,
+    optimizer: opt.Optimizer = "sgd",
     seed: opt.Seed = 0,
     as_json: opt.Json = False,
 ) -> None:
-    """Run random placements of MODEL and compare all outputs with the unsplit model's."""
+    """Run random placements of MODEL and compare all outputs with the unsplit model's.
+
+    Of a training step every updated tensor is compared, too.
+    """
     from placewright.benchmarks.equality import run_equality_benchmark
     from placewright.workflow.problems import ProblemRequest, build_problem
     from placewright.workflow.running import loaded_model
 
-    problem = build_problem(ProblemRequest.of_texts(model, devices=device_names, runtime=runtime))
+    problem = build_problem(
+        ProblemRequest.of_texts(
+            model,
+            devices=device_names,
+            runtime=runtime,
+            objective=objective,
+            optimizer=optimizer,
+            calibrate=False,
+        )
+    )
     found = run_equality_benchmark(
         problem, loaded_model(problem, runtime), placements, seed=seed, on_done=print_note
     )

@@ -2,10 +2,10 @@
 
 A graph of PyTorch calls has thousands of views, element-wise functions and updates that take
 microseconds each; placing one away from its neighbours never pays. Each joins one neighbour: a
-heavy op that nothing else consumes from, else its only consumer, else its only producer. Such an edge can be contracted without making a cycle, and so
-can one whose alternatives lie in the other pass, since nothing of the backward pass or the update
-feeds the forward pass: a forward op looks at its forward consumers alone, another op at its
-producers outside the forward pass alone.
+heavy op that nothing else consumes from, else its only consumer, else its only producer. Such an
+edge can be contracted without making a cycle, and so can one whose alternatives lie in the other
+pass, since nothing of the backward pass or the update feeds the forward pass: a forward op looks at
+its forward consumers alone, another op at its producers outside the forward pass alone.
 """
 
 from __future__ import annotations
