@@ -132,8 +132,7 @@ def test_latency_columns(name: str) -> None:
     cpu = problem.cluster.device("cpu:0")
     evaluator = Evaluator(problem)
     assert evaluator.evaluate(np.full(problem.n_units, cpu)) == pytest.approx(on_cpu, abs=0.005)
-    if greedy is not None:
-        assert solved("greedy", problem).value == pytest.approx(greedy, abs=0.005)
+    assert solved("greedy", problem).value == pytest.approx(greedy, abs=0.005)
 
 
 @needs_workloads

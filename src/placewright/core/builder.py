@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from placewright.core.arrays import Csr, frozen_bools, frozen_floats, frozen_ints
-from placewright.core.graph import FORWARD, ComputationGraph
+from placewright.core.graph import FORWARD, ComputationGraph, consumers_as_read
 from placewright.errors import GraphError
 
 
@@ -102,12 +102,16 @@ class GraphBuilder:
         """Make `tensor` a graph output."""
         self._is_output[tensor] = True
 
-    def build(self) -> ComputationGraph:
+    def build(self, *, as_read: bool = False) -> ComputationGraph:
         """Check and freeze.
+
+        Args:
+            as_read: keep the order in which readers were connected, too.
 
         Raises:
             GraphError: what was added is not a valid computation graph.
         """
+        rows = [list(row) for row in self._consumers]
         return ComputationGraph(
             op_names=tuple(self._names),
             op_kinds=tuple(self._kinds),
@@ -119,10 +123,11 @@ class GraphBuilder:
             weight_bytes=frozen_floats(self._weight_bytes),
             tensor_bytes=frozen_floats(self._tensor_bytes),
             tensor_producers=frozen_ints(self._producers),
-            tensor_consumers=Csr.from_rows([sorted(row) for row in self._consumers]),
+            tensor_consumers=Csr.from_rows([sorted(row) for row in rows]),
             tensor_is_output=frozen_bools(self._is_output),
             tensor_shapes=tuple(self._shapes),
             tensor_dtypes=tuple(self._dtypes),
+            consumers_as_read=consumers_as_read(rows) if as_read else None,
         )
 
     def _add_tensor(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from operator import ne
 
 import numpy as np
 
@@ -36,6 +39,8 @@ class ComputationGraph:
         tensor_is_output: True where the tensor is a graph output; shape (n_tensors,), bool.
         tensor_shapes: dimensions, length n_tensors; () where unknown or scalar.
         tensor_dtypes: for example ``"f32"``, length n_tensors; "" where unknown.
+        consumers_as_read: the rows of `tensor_consumers` in the order of the file, where a method
+            depends on it; None where that is the ascending order or unknown.
 
     Raises:
         GraphError: a duplicate name, an index out of range, a negative or NaN size, a cycle.
@@ -55,6 +60,7 @@ class ComputationGraph:
     tensor_is_output: BoolArray
     tensor_shapes: tuple[tuple[int, ...], ...]
     tensor_dtypes: tuple[str, ...]
+    consumers_as_read: Csr | None = None
 
     def __post_init__(self) -> None:
         self._check_lengths()
@@ -171,6 +177,18 @@ class ComputationGraph:
             raise GraphError(f"a tensor names a producer outside 0..{self.n_ops - 1}")
         if len(consumers) and (consumers.min() < 0 or consumers.max() >= self.n_ops):
             raise GraphError(f"a tensor names a consumer outside 0..{self.n_ops - 1}")
+        if self.consumers_as_read is not None:
+            rows = range(self.n_tensors)
+            as_read = (sorted(self.consumers_as_read.row(t).tolist()) for t in rows)
+            ascending = (self.tensor_consumers.row(t).tolist() for t in rows)
+            if self.consumers_as_read.n_rows != self.n_tensors or any(map(ne, as_read, ascending)):
+                raise GraphError("consumers_as_read must hold the consumers of every tensor")
         weights = self.op_weights.indices
         if len(weights) and (weights.min() < 0 or weights.max() >= len(self.weight_bytes)):
             raise GraphError(f"an op names a weight outside 0..{len(self.weight_bytes) - 1}")
+
+
+def consumers_as_read(rows: Sequence[Sequence[int]]) -> Csr | None:
+    """`ComputationGraph.consumers_as_read` of rows that may be in ascending order."""
+    ascending = all(one < other for row in rows for one, other in itertools.pairwise(row))
+    return None if ascending else Csr.from_rows(rows)

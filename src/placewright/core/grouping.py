@@ -126,10 +126,18 @@ def quotient(graph: ComputationGraph, grouping: Grouping) -> Quotient:
             tensor_is_output=frozen_bools(graph.tensor_is_output[kept]),
             tensor_shapes=tuple(graph.tensor_shapes[tensor] for tensor in kept),
             tensor_dtypes=tuple(graph.tensor_dtypes[tensor] for tensor in kept),
+            consumers_as_read=_as_read(graph, grouping, kept),
         )
     except GraphError as error:
         raise GroupingError(f"the groups do not form an acyclic graph: {error}") from error
     return Quotient(merged, frozen_ints(kept))
+
+
+def _as_read(graph: ComputationGraph, grouping: Grouping, kept: IntArray) -> Csr | None:
+    """The order of the file, where every group is one op; groups have none."""
+    rows = graph.consumers_as_read
+    alone = np.array_equal(grouping.group_of, np.arange(graph.n_ops))
+    return Csr.from_rows([rows.row(int(t)) for t in kept]) if rows is not None and alone else None
 
 
 def colocation_of_groups(classes: IntArray, grouping: Grouping) -> IntArray:

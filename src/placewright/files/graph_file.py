@@ -10,7 +10,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from placewright.core.arrays import Csr, frozen_bools, frozen_floats, frozen_ints
-from placewright.core.graph import PHASE_NAMES, ComputationGraph
+from placewright.core.graph import PHASE_NAMES, ComputationGraph, consumers_as_read
 from placewright.core.source import ModelSource
 from placewright.errors import FileFormatError
 from placewright.files.schema import Strict, validated
@@ -107,7 +107,7 @@ def graph_data(graph: ComputationGraph) -> dict[str, Any]:
         "tensors": {
             "bytes": graph.tensor_bytes.tolist(),
             "producer": graph.tensor_producers.tolist(),
-            "consumers": rows_of(graph.tensor_consumers),
+            "consumers": rows_of(graph.consumers_as_read or graph.tensor_consumers),
             "is_output": graph.tensor_is_output.tolist(),
             "shape": [list(shape) for shape in graph.tensor_shapes],
             "dtype": list(graph.tensor_dtypes),
@@ -143,6 +143,9 @@ def graph_of(columns: GraphColumns, path: object) -> ComputationGraph:
         tensor_is_output=frozen_bools(tensors.is_output),
         tensor_shapes=tuple(tuple(shape) for shape in tensors.shape),
         tensor_dtypes=tuple(tensors.dtype),
+        consumers_as_read=consumers_as_read(
+            [list(dict.fromkeys(row)) for row in tensors.consumers]
+        ),
     )
 
 

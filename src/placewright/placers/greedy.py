@@ -88,7 +88,7 @@ def filled(problem: Problem) -> IntArray | None:
 
 def blocks_in_order(problem: Problem) -> tuple[Grouping, IntArray]:
     """Classes fused where they need each other, and a depth-first topological order of them."""
-    producers, consumers = unit_edges(problem.unit_graph)
+    producers, consumers = unit_edges(problem.unit_graph, as_read=True)
     classes = problem.colocation
     pairs = np.stack([classes.group_of[producers], classes.group_of[consumers]], axis=1)
     blocks = components_fused(classes, pairs)

@@ -238,7 +238,7 @@ def _graph(
         )
     transfers = _connect(file, builder, op_of, edges)
     try:
-        return builder.build(), transfers
+        return builder.build(as_read=True), transfers
     except GraphError as error:
         raise GraphError(f"workload '{file}': {error}") from None
 

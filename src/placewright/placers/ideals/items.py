@@ -89,11 +89,17 @@ def has_backward_to_forward_edge(problem: Problem) -> bool:
     return bool(np.any(~is_forward[producers] & is_forward[consumers]))
 
 
-def unit_edges(graph: ComputationGraph) -> tuple[IntArray, IntArray]:
-    """Producer and consumer of every edge between units, each of shape (n_edges,)."""
-    producers = graph.tensor_producers[graph.tensor_consumers.row_of_each()]
+def unit_edges(graph: ComputationGraph, *, as_read: bool = False) -> tuple[IntArray, IntArray]:
+    """Producer and consumer of every edge between units, each of shape (n_edges,).
+
+    Consumers of a tensor ascend, or are in the order of the file where it is known and asked for.
+    """
+    readers = graph.tensor_consumers
+    if as_read and graph.consumers_as_read is not None:
+        readers = graph.consumers_as_read
+    producers = graph.tensor_producers[readers.row_of_each()]
     inner = producers >= 0
-    return producers[inner], graph.tensor_consumers.indices[inner]
+    return producers[inner], readers.indices[inner]
 
 
 def components_fused(grouping: Grouping, pairs: IntArray) -> Grouping:
