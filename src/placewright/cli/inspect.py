@@ -160,6 +160,7 @@ def profile(
     objective: opt.ObjectiveName = None,
     optimizer: opt.Optimizer = "sgd",
     colocate_backward: opt.ColocateBackward = False,
+    compiled: opt.Compile = False,
     shapes: opt.Shapes = None,
     output: opt.Output = None,
     as_json: opt.Json = False,
@@ -178,6 +179,7 @@ def profile(
         objective=objective,
         optimizer=optimizer,
         colocate_backward=colocate_backward,
+        compiled=compiled,
         shapes=shapes,
     )
     with progress("profile", hidden=quiet or as_json) as report:

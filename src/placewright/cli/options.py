@@ -34,6 +34,10 @@ ColocateBackward = Annotated[
     bool,
     typer.Option("--colocate-backward", help="Keep each backward op with its forward op."),
 ]
+Compile = Annotated[
+    bool,
+    typer.Option("--compile", help="Segments through torch.compile (--runtime torch)."),
+]
 PlacerName = Annotated[str, typer.Option("--placer", help="See `placewright placers`.")]
 PlacerSettings = Annotated[
     list[str] | None, typer.Option("--set-placer", help="Hyperparameter KEY=VALUE; repeatable.")

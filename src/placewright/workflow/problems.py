@@ -25,6 +25,7 @@ from placewright.profiling.calibration import calibrated
 from placewright.profiling.measure import Progress
 from placewright.profiling.profile import profile
 from placewright.profiling.store import CostStore
+from placewright.runtimes.base import Runtime
 from placewright.workflow.devices import cluster_for
 from placewright.workflow.models import load_model, runnable_source
 from placewright.workflow.parsing import parse_memory, parse_pairs, parse_shapes
@@ -54,6 +55,8 @@ class ProblemRequest:
         calibrate: measure a few placements to fit overheads and contention.
         optimizer: of a training step.
         colocate_backward: every backward op shares a device with its forward op.
+        compiled: segments go through ``torch.compile``; overheads are not calibrated then, since
+            every placement would be compiled for it.
     """
 
     model: str
@@ -68,6 +71,7 @@ class ProblemRequest:
     calibrate: bool = True
     optimizer: str = "sgd"
     colocate_backward: bool = False
+    compiled: bool = False
 
     @classmethod
     def of_texts(
@@ -136,6 +140,8 @@ def build_problem(request: ProblemRequest, report: Report = no_report) -> Proble
         runtime = runtime_named(request.runtime or runtime_of(model.source, request.objective))
         report(0.02, "devices and links")
         cluster = cluster_for(request.devices, request.cluster, runtime.name)
+        if request.compiled:
+            cluster = _compiling(cluster, runtime)
         loaded = runtime.load(runnable_source(model.source), model.graph)
         store = CostStore()
         problem = profile(
@@ -148,7 +154,7 @@ def build_problem(request: ProblemRequest, report: Report = no_report) -> Proble
             progress=_forwarded(report, "measuring", 0.05, 0.5),
             model=loaded,
         )
-        if request.calibrate:
+        if request.calibrate and not request.compiled:
             problem = _calibrated(problem, loaded, store, runtime.version, report)
         problem = _with_model(problem, request)
     return constrained(problem, request.memory, request.pins)
@@ -174,6 +180,23 @@ def constrained(problem: Problem, memory: Mapping[str, float], pins: Mapping[str
     )
     found.allowed  # noqa: B018 - raises where two pins split a unit
     return found
+
+
+def _compiling(cluster: Cluster, runtime: Runtime) -> Cluster:
+    """The cluster with devices that compile their segments.
+
+    Raises:
+        InputError: the runtime has no such option.
+    """
+    if runtime.name != "torch":
+        raise InputError(f"--compile is of --runtime torch; '{runtime.name}' always compiles")
+    devices = tuple(
+        runtime.completed(
+            replace(device, options={**device.options, "compile": "inductor"}, fingerprint="")
+        )
+        for device in cluster.devices
+    )
+    return replace(cluster, devices=devices)
 
 
 def _as_asked(problem: Problem, request: ProblemRequest) -> Problem:
