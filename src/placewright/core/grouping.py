@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from placewright.core.arrays import Csr, IntArray, frozen_bools, frozen_floats, frozen_ints
+from placewright.core.arrays import (
+    Csr,
+    FloatArray,
+    IntArray,
+    frozen_bools,
+    frozen_floats,
+    frozen_ints,
+)
 from placewright.core.graph import ComputationGraph
 from placewright.errors import GraphError, GroupingError
 
@@ -85,11 +92,19 @@ class Quotient:
     tensor_of: IntArray
 
 
-def quotient(graph: ComputationGraph, grouping: Grouping) -> Quotient:
+def quotient(
+    graph: ComputationGraph, grouping: Grouping, working: FloatArray | None = None
+) -> Quotient:
     """Merge the ops of each group into one op named after its costliest member.
 
     Flops add up, shared weights stay shared, a tensor stays when another group reads it or it
     leaves the graph.
+
+    Args:
+        graph: the ops.
+        grouping: of its ops; its groups are convex.
+        working: bytes that each group takes besides while it runs, shape (n_groups,): a group that
+            needs any has one more tensor, which nobody reads.
 
     Raises:
         GroupingError: the grouping has another size, or merging makes a cycle (a group that is not
@@ -130,7 +145,30 @@ def quotient(graph: ComputationGraph, grouping: Grouping) -> Quotient:
         )
     except GraphError as error:
         raise GroupingError(f"the groups do not form an acyclic graph: {error}") from error
-    return Quotient(merged, frozen_ints(kept))
+    found = Quotient(merged, frozen_ints(kept))
+    return found if working is None else _with_working_memory(found, working)
+
+
+def _with_working_memory(found: Quotient, working: FloatArray) -> Quotient:
+    graph, groups = found.graph, np.flatnonzero(working > 0)
+    added, consumers = len(groups), graph.tensor_consumers
+    if graph.consumers_as_read is not None or not added:
+        return found
+    merged = replace(
+        graph,
+        tensor_bytes=frozen_floats(np.concatenate([graph.tensor_bytes, working[groups]])),
+        tensor_producers=frozen_ints(np.concatenate([graph.tensor_producers, groups])),
+        tensor_consumers=Csr.from_pairs(
+            consumers.row_of_each(), consumers.indices, graph.n_tensors + added
+        ),
+        tensor_is_output=frozen_bools(
+            np.concatenate([graph.tensor_is_output, np.zeros(added, dtype=np.bool_)])
+        ),
+        tensor_shapes=(*graph.tensor_shapes, *((),) * added),
+        tensor_dtypes=(*graph.tensor_dtypes, *("",) * added),
+    )
+    # Nobody transfers them: which tensor stands behind them says nothing.
+    return Quotient(merged, frozen_ints(np.concatenate([found.tensor_of, np.full(added, -1)])))
 
 
 def _as_read(graph: ComputationGraph, grouping: Grouping, kept: IntArray) -> Csr | None:

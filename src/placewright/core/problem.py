@@ -22,6 +22,7 @@ from placewright.core.costs import CostTable
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping, Quotient, colocation_of_groups, quotient
 from placewright.core.source import ModelSource
+from placewright.core.working_memory import working_bytes
 from placewright.errors import CostError, GraphError, InputError, UnknownNameError
 
 Objective = Literal["latency", "throughput", "training"]
@@ -51,6 +52,8 @@ class Problem:
         subgraphs_per_accelerator: q of the `subgraph-ip` execution model.
         split_phases: max-load value is max forward + max backward (Tarnawski's ``diffmaxima``).
         source: the model behind the graph, None for a graph made in memory.
+        inner_tensors: tensors inside a unit take memory while it runs, because the runtime executes
+            its ops one by one; False where a unit is one kernel.
 
     Raises:
         CostError: shapes do not match, or a unit has no device (the message names an op).
@@ -70,6 +73,7 @@ class Problem:
     subgraphs_per_accelerator: int = 1
     split_phases: bool = False
     source: ModelSource | None = None
+    inner_tensors: bool = False
 
     def __post_init__(self) -> None:
         if self.objective not in OBJECTIVES:
@@ -106,7 +110,8 @@ class Problem:
         """The graph of units, with the tensor of `graph` behind each of its tensors."""
         if self.units.is_identity:
             return Quotient(self.graph, frozen_ints(np.arange(self.graph.n_tensors)))
-        return quotient(self.graph, self.units)
+        working = working_bytes(self.graph, self.units) if self.inner_tensors else None
+        return quotient(self.graph, self.units, working)
 
     @property
     def unit_graph(self) -> ComputationGraph:

@@ -54,6 +54,7 @@ class ProblemDocument(Strict):
     samples_in_flight: int
     subgraphs_per_accelerator: int
     split_phases: bool
+    inner_tensors: bool = False
 
 
 def problem_text(problem: Problem) -> str:
@@ -84,6 +85,8 @@ def problem_text(problem: Problem) -> str:
         "subgraphs_per_accelerator": problem.subgraphs_per_accelerator,
         "split_phases": problem.split_phases,
     }
+    if problem.inner_tensors:
+        data["inner_tensors"] = True
     return json.dumps(data)
 
 
@@ -137,5 +140,6 @@ def read_problem(path: Path | str) -> Problem:
         samples_in_flight=document.samples_in_flight,
         subgraphs_per_accelerator=document.subgraphs_per_accelerator,
         split_phases=document.split_phases,
+        inner_tensors=document.inner_tensors,
         source=source_of(document.source),
     )

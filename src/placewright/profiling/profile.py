@@ -79,7 +79,12 @@ def profile(
         objective=objective,
         execution_model="max-load" if objective == "throughput" else "event",
         source=source,
+        inner_tensors=runtime.name == "torch" and not _compiles(cluster),
     )
+
+
+def _compiles(cluster: Cluster) -> bool:
+    return any("compile" in device.options for device in cluster.devices)
 
 
 def _fused_groups(model: LoadedModel, device: Device, store: CostStore, identity: str) -> Grouping:
