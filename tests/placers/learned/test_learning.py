@@ -7,8 +7,11 @@ import dataclasses
 import numpy as np
 import pytest
 import toys
+from scipy.sparse import coo_array
+from scipy.sparse.csgraph import connected_components
 
 from placewright.core.arrays import frozen_floats
+from placewright.core.placement import Placement
 from placewright.core.solution import Budget
 from placewright.placers.cem import Cem
 from placewright.placers.learned.grouper_placer import GrouperPlacer
@@ -17,7 +20,7 @@ from placewright.placers.learned.hsdag import Hsdag
 from placewright.placers.learned.placeto import Placeto
 from placewright.placers.learned.post import Post, log_softmax, ppo_objective
 from placewright.placers.learned.seq2seq import Seq2Seq
-from placewright.placers.registry import Placer
+from placewright.placers.registry import Placer, make_placer
 from placewright.simulation.evaluator import Evaluator
 
 FAST_PLACETO = Placeto(
@@ -29,7 +32,7 @@ SEPARABLE = [
     (Cem(), 7, 1_000, 1),
     (Post(), 7, 1_500, 1),
     (Seq2Seq(), 7, 2_000, 1),
-    (GrouperPlacer(), 4, 4_000, 1),
+    (GrouperPlacer(), 7, 4_000, 1),
     (Hierarchical(hidden=64, learning_rate=0.002), 4, 4_000, 1),
     (FAST_PLACETO, 7, 3_000, 8),
     (Hsdag(), 7, 2_000, 1),
@@ -39,9 +42,7 @@ TWO_CLUSTERS = [
     (Post(), 4, 1_000),
     (Seq2Seq(), 4, 1_000),
     (Hsdag(), 4, 300),
-    (FAST_PLACETO, 2, 500),
-    (GrouperPlacer(), 1, 500),
-    (Hierarchical(hidden=64), 1, 500),
+    (FAST_PLACETO, 4, 1_000),
 ]
 
 
@@ -69,6 +70,32 @@ def test_the_optimum_of_two_clusters_is_found_from_five_seeds(
     best = Evaluator(problem).evaluate(toys.two_cluster_optimum(problem))
     values = [toys.run(placer, problem, evaluations, seed).best_value for seed in range(5)]
     assert values == pytest.approx([best] * 5)
+
+
+def test_two_clusters_are_too_many_placements_for_random_search() -> None:
+    """Of 2^16 placements one is best: what the learners find, chance does not."""
+    problem = toys.two_cluster_problem(4)
+    best = Evaluator(problem).evaluate(toys.two_cluster_optimum(problem))
+    values = [toys.run(make_placer("random"), problem, 1_000, seed).best_value for seed in range(5)]
+    assert min(values) > 1.1 * best
+
+
+@pytest.mark.parametrize("placer", [GrouperPlacer(), Hierarchical(hidden=64)], ids=name_of)
+@pytest.mark.parametrize("seed", range(5))
+def test_joint_learners_sample_ever_faster_placements_of_two_clusters(
+    placer: Placer, seed: int
+) -> None:
+    """They do not find the optimum here (see their docstrings), but what they sample improves."""
+    problem = toys.two_cluster_problem(4)
+    evaluator = Evaluator(problem)
+    values: list[float] = []
+
+    def remember(placement: Placement) -> float:
+        values.append(evaluator.simulator.value(placement))
+        return values[-1]
+
+    toys.run(placer, problem, 600, seed, measure=remember)
+    assert np.median(values[-100:]) < 0.8 * np.median(values[:100])
 
 
 def test_post_skips_the_ppo_step_where_a_cross_entropy_step_falls() -> None:
@@ -138,12 +165,36 @@ def test_gradient_of_hsdags_loss_is_that_of_finite_differences(variant: str) -> 
         torch.set_default_dtype(torch.float32)
 
 
-def test_hsdag_finds_more_than_one_group_in_a_connected_graph() -> None:
+def test_dominant_edges_join_pairs() -> None:
     from placewright.placers.learned.hsdag_network import dominant_clusters
 
     edges = np.array([[0, 1, 2, 3, 4], [1, 2, 3, 4, 5]])
     score = np.array([0.9, 0.1, 0.8, 0.2, 0.7])  # each node's best edge joins it to its pair
     assert dominant_clusters(edges, score, 6).tolist() == [0, 0, 1, 1, 2, 2]
+
+
+@pytest.mark.parametrize("variant", ["corrected", "released"])
+def test_hsdag_groups_a_connected_graph_into_more_than_one(variant: str) -> None:
+    """The whole model, sampled as in a run: every step has 1 < clusters < nodes."""
+    import torch
+
+    from placewright.placers.learned.features import kind_vocabulary
+    from placewright.placers.learned.hsdag_learner import HsdagGraph, make_policy, run_steps
+
+    problem = toys.two_cluster_problem(12)
+    settings = Hsdag(variant=variant, hidden=16)
+    graph = HsdagGraph.of(problem, settings, kind_vocabulary(problem))
+    links, n_nodes = graph.data.edge_index.numpy(), graph.space.n_groups
+    torch.manual_seed(0)
+    policy = make_policy(settings, graph.data.x.shape[1], 2)
+    parsed = policy(graph.data.x, graph.links)
+    for start in range(0, len(parsed.cluster_of), n_nodes):
+        clusters = len(np.unique(parsed.cluster_of[start : start + n_nodes]))
+        assert 1 < clusters < n_nodes
+    matrix = coo_array((np.ones(links.shape[1]), (links[0], links[1])), shape=(n_nodes, n_nodes))
+    assert connected_components(matrix, directed=False)[0] == 1
+    episode, _ = run_steps(policy, graph, graph.data.x, torch.Generator().manual_seed(0))
+    assert episode.n_clusters > 1
 
 
 @pytest.mark.parametrize(

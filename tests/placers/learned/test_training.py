@@ -60,7 +60,8 @@ def test_zero_shot_needs_at_most_ten_evaluations() -> None:
 def test_environments_pass_gymnasiums_own_checker() -> None:
     from gymnasium.utils.env_checker import check_env
 
-    from placewright.placers.learned.environment import NodeByNodeEnv, WholePlacementEnv
+    from placewright.placers.learned.node_by_node_environment import NodeByNodeEnv
+    from placewright.placers.learned.whole_placement_environment import WholePlacementEnv
 
     problem = toys.two_cluster_problem(2)
     check_env(NodeByNodeEnv(problem), skip_render_check=True)
@@ -68,7 +69,7 @@ def test_environments_pass_gymnasiums_own_checker() -> None:
 
 
 def test_the_environments_rewards_add_up_to_the_fall_in_time() -> None:
-    from placewright.placers.learned.environment import NodeByNodeEnv
+    from placewright.placers.learned.node_by_node_environment import NodeByNodeEnv
     from placewright.placers.learned.returns import reference_value
 
     problem = toys.two_cluster_problem(2)

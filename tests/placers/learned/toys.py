@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from placewright.core.arrays import IntArray, frozen_floats
@@ -85,7 +87,7 @@ def run(
     problem: Problem,
     evaluations: int,
     seed: int = 0,
-    measure: Recorder | None = None,
+    measure: Callable[[Placement], float] | None = None,
 ) -> Evaluator:
     """One run; the evaluator holds the incumbent and the counts."""
     evaluator = Evaluator(problem, Budget(evaluations=evaluations), measure=measure)

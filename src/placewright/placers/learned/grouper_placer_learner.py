@@ -80,7 +80,8 @@ def learn(
         while run.goes_on:
             batch = draw(policy, joint, settings.samples_per_update, generator)
             times = run.time(batch.placements)
-            loss, spread = batch_loss(policy, batch, run.advantage(times))
+            advantage = run.advantage(times, normalised=settings.normalised)
+            loss, spread = batch_loss(policy, batch, advantage)
             run.descend(loss - settings.entropy_weight * spread, spread, times)
     return policy
 

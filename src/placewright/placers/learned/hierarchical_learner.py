@@ -79,7 +79,7 @@ def learn(
             times = run.time(batch.placements)
             kept = run.teaching(times, settings.feasible_only_after)
             if len(kept):
-                advantage = run.advantage(times[kept])
+                advantage = run.advantage(times[kept], normalised=settings.normalised)
                 loss, spread = batch_loss(policy, batch, kept, advantage, settings)
                 run.descend(loss, spread, times)
     return policy

@@ -20,6 +20,8 @@ from placewright.placers.learned.returns import (
 )
 from placewright.simulation.evaluator import Evaluator
 
+SMALLEST_SQUARE = 1e-10
+
 
 class Settings(Protocol):
     """The hyperparameters that all three have."""
@@ -63,6 +65,7 @@ class Reinforce:
         self._evaluator, self._scalars = evaluator, scalars
         self._reference = reference_value(problem)
         self._baseline = MovingAverage(settings.baseline_decay)
+        self._square = MovingAverage(settings.baseline_decay)  # of advantages, squared
         self._stop = EarlyStop(settings.patience)
 
     @property
@@ -81,11 +84,23 @@ class Reinforce:
             return np.arange(len(times))
         return np.flatnonzero(times < FAILING_TIMES)
 
-    def advantage(self, times: FloatArray, *, baseline: bool = True) -> Tensor:
-        """-sqrt(time) minus the moving average, which is updated; shape (n,)."""
+    def advantage(
+        self, times: FloatArray, *, baseline: bool = True, normalised: bool = False
+    ) -> Tensor:
+        """-sqrt(time) minus the moving average, which is updated; shape (n,).
+
+        Args:
+            times: relative times, shape (n,).
+            baseline: False gives the rewards themselves.
+            normalised: divide by the moving root mean square of advantages. The closer placements
+                come to each other, the smaller plain advantages get beside an entropy bonus.
+        """
         rewards = negative_root(times)
         advantage = self._baseline.advantage(rewards) if baseline else rewards
         self._baseline.update(rewards)
+        if normalised:
+            self._square.update(np.square(advantage))
+            advantage = advantage / np.sqrt((self._square.value or 0.0) + SMALLEST_SQUARE)
         return torch.tensor(advantage, dtype=torch.float32)
 
     def descend(self, loss: Tensor, entropy: Tensor, times: FloatArray) -> None:
