@@ -69,3 +69,27 @@ def test_runtime(name: str, tmp_path: Path) -> None:
     onnx.save(branching_model(), str(path))
     graph, source = read_for(name, path)
     check_runtime(make_runtime(name), source, graph)
+
+
+def test_torch_runtime(tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    from placewright.workflow.models import load_model, runnable_source
+    from placewright.workflow.runtimes import runtime_named
+
+    class Branches(torch.nn.Module):  # type: ignore[name-defined, misc]
+        def __init__(self) -> None:
+            super().__init__()
+            sizes = [(16, 32), (32, 32), (32, 32), (64, 4)]
+            self.layers = torch.nn.ModuleList(torch.nn.Linear(a, b) for a, b in sizes)
+
+        def forward(self, x: Any) -> tuple[Any, Any]:
+            hidden = torch.relu(self.layers[0](x))
+            sides = [torch.tanh(self.layers[1](hidden)), self.layers[2](hidden)]
+            return self.layers[3](torch.cat(sides, -1)), hidden.sum()
+
+    torch.manual_seed(0)
+    program = torch.export.export(Branches(), (torch.randn(2, 16),))
+    torch.export.save(program, tmp_path / "branches.pt2")
+    model = load_model(str(tmp_path / "branches.pt2"), runtime="torch")
+    assert model.source is not None
+    check_runtime(runtime_named("torch"), runnable_source(model.source), model.graph)
