@@ -127,17 +127,7 @@ def _joint(
 
     graph: Graph = traced.graph
     results = _outputs(graph)
-    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
-    for node in placeholders[len(kept) :]:  # tangents: the loss's is one
-        if node.users:
-            raise InputError("the training step needs gradients of its outputs; return the loss")
-        graph.erase_node(node)
-    taken = [renamed.get(name, name) for name in kept]
-    for node in graph.nodes:
-        if node.op == "call_function" and node.name in taken:
-            node._rename(f"{node.name}_call")
-    for node, name in zip(placeholders, taken, strict=False):
-        node.name = node.target = name
+    _name_placeholders(graph, [renamed.get(name, name) for name in kept])
     loss, gradients = results[len(mutated)], results[len(mutated) + 1 :]
     of_parameter = {
         name: node
@@ -167,6 +157,19 @@ def _joint(
     forward = tuple(node.name for node in calls if not _is_backward(node))
     named = {name: node.name for name, node in of_parameter.items()}
     return JointGraph(program, named, forward, backward, _pairs(calls))
+
+
+def _name_placeholders(graph: Graph, names: Sequence[str]) -> None:
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    for node in placeholders[len(names) :]:  # tangents: the loss's is one
+        if node.users:
+            raise InputError("the training step needs gradients of its outputs; return the loss")
+        graph.erase_node(node)
+    for node in graph.nodes:
+        if node.op == "call_function" and node.name in names:
+            node._rename(f"{node.name}_call")
+    for node, name in zip(placeholders, names, strict=False):
+        node.name = node.target = name
 
 
 def _outputs(graph: Graph) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -97,7 +98,9 @@ def functional_program(
 
 
 def _functional(program: ExportedProgram) -> ExportedProgram:
-    functional: ExportedProgram = program.run_decompositions({})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of PyTorch about its own code
+        functional: ExportedProgram = program.run_decompositions({})
     return functional
 
 

@@ -71,9 +71,7 @@ def read_training(
     joint = joint_graph(exported, [e.detach() for e in example_inputs], input_names)
     updated = add_updates(joint, rule)
     program = replace(joint.program, state=updated.state, updates=updated.updates)
-    options = {"optimizer": optimizer}
-    if colocate_backward:
-        options["colocate_backward"] = "yes"
+    options = {"optimizer": optimizer} | ({"colocate_backward": "yes"} if colocate_backward else {})
     if isinstance(model, Path | str):
         file = existing_path(model)
         path, digest = str(model), content_hash(file.parent, [file])
