@@ -49,7 +49,8 @@ def is_heavy(graph: ComputationGraph) -> BoolArray:
 
 def _sums(tensors: Csr, graph: ComputationGraph) -> FloatArray:
     sizes = graph.tensor_bytes[tensors.indices]
-    return np.bincount(tensors.row_of_each(), weights=sizes, minlength=graph.n_ops)
+    found = np.bincount(tensors.row_of_each(), weights=sizes, minlength=graph.n_ops)
+    return found.astype(np.float64)
 
 
 class _Joining:
