@@ -1,0 +1,128 @@
+"""Partitioning placers on a graph whose best cut is seen by eye."""
+
+from __future__ import annotations
+
+import math
+import sys
+
+import numpy as np
+import pytest
+
+from placewright.core.arrays import frozen_floats
+from placewright.core.builder import GraphBuilder
+from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.costs import CostTable
+from placewright.core.grouping import Grouping
+from placewright.core.problem import Problem
+from placewright.core.solution import Budget, Solution
+from placewright.errors import InputError, MissingExtraError
+from placewright.placers.partitioning import shares, weighted_graph
+from placewright.placers.registry import make_placer
+from placewright.simulation.evaluator import Evaluator
+
+NAMES = {"metis": "pymetis", "scotch": "pyscotch", "mincut": "pyscotch"}
+
+
+def chain(
+    n_ops: int,
+    thin: int,
+    speeds: tuple[float, ...],
+    kinds: tuple[str, ...],
+    memory: float = math.inf,
+) -> Problem:
+    """Ops of 12 s / speed in a row that pass 8 bytes; op `thin` passes 1 byte."""
+    builder = GraphBuilder()
+    tensor = None
+    for op in range(n_ops):
+        inputs = [] if tensor is None else [tensor]
+        builder.add_op(f"op{op}", "Op", inputs=inputs, weights=[builder.add_weight(10.0)])
+        tensor = builder.add_tensor(op, 1.0 if op == thin else 8.0, is_output=op == n_ops - 1)
+    devices = tuple(
+        Device(f"d{index}", kind=kind, memory_bytes=memory) for index, kind in enumerate(kinds)
+    )
+    names = [device.name for device in devices]
+    links = tuple(Link(a, b, bandwidth=1.0) for a in names for b in names if a != b)
+    seconds = np.tile(12.0 / np.asarray(speeds), (n_ops, 1))
+    return Problem(
+        builder.build(),
+        Cluster(devices, links, host="d0"),
+        CostTable(frozen_floats(seconds)),
+        Grouping.identity(n_ops),
+        objective="throughput",
+        execution_model="max-load",
+    )
+
+
+def solve(name: str, problem: Problem, evaluations: int = 30) -> Solution:
+    pytest.importorskip(NAMES[name], reason=f"placer '{name}' needs {NAMES[name]}")
+    evaluator = Evaluator(problem, Budget(evaluations=evaluations))
+    return make_placer(name).place(problem, evaluator, np.random.default_rng(0))
+
+
+def test_weights_of_a_chain() -> None:
+    """Three ops of 12 s, tensors of 8 s and 1 s: weights in these proportions, both directions."""
+    graph = weighted_graph(chain(3, 1, (1.0, 1.0), ("gpu", "gpu")))
+    assert graph.indptr.tolist() == [0, 1, 3, 4]
+    assert graph.neighbours.tolist() == [1, 0, 2, 1]
+    assert len(set(graph.vertex_weights.tolist())) == 1
+    assert graph.edge_weights[0] == graph.edge_weights[1]
+    assert graph.edge_weights[0] == pytest.approx(8 * graph.edge_weights[2])
+    assert graph.cut(np.array([0, 0, 1])) == graph.edge_weights[2]
+
+
+def test_shares_follow_speed() -> None:
+    """A device that takes half as long gets twice the work."""
+    problem = chain(6, 3, (1.0, 2.0), ("gpu", "gpu"))
+    assert shares(problem, np.array([True, True])) == pytest.approx([1 / 3, 2 / 3])
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_cuts_the_thin_tensor(name: str) -> None:
+    """Eight ops, the thin tensor in the middle: four ops a side, load 4 * 12 + 1 s."""
+    solution = solve(name, chain(8, 3, (1.0, 1.0), ("gpu", "gpu")))
+    assert solution.placement is not None
+    device_of = solution.placement.device_of.tolist()
+    assert device_of[:4] == [device_of[0]] * 4
+    assert device_of[4:] == [1 - device_of[0]] * 4
+    assert solution.evaluations == 2  # both assignments of two parts
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_parts_are_as_large_as_devices_are_fast(name: str) -> None:
+    """Nine ops, thin after the third: three on the slow device, six on the one twice as fast."""
+    solution = solve(name, chain(9, 2, (1.0, 2.0), ("gpu", "gpu")))
+    assert solution.placement is not None
+    assert np.bincount(solution.placement.device_of).tolist() == [3, 6]
+
+
+def test_mincut_leaves_the_processor_out() -> None:
+    """Of a CPU and two accelerators only the accelerators get work; Scotch uses all three."""
+    problem = chain(9, 2, (1.0, 1.0, 1.0), ("cpu", "gpu", "gpu"))
+    without, with_it = solve("mincut", problem), solve("scotch", problem)
+    assert without.placement is not None
+    assert with_it.placement is not None
+    assert 0 not in without.placement.device_of
+    assert 0 in with_it.placement.device_of
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_weights_are_moved_where_memory_is_short(name: str) -> None:
+    """Speeds ask for 3 and 6 ops of 10 bytes, but a device holds 50: five at most on each."""
+    solution = solve(name, chain(9, 2, (1.0, 2.0), ("gpu", "gpu"), memory=50.0))
+    assert solution.placement is not None
+    assert sorted(np.bincount(solution.placement.device_of).tolist()) == [4, 5]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_missing_library(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the library the message names the extra."""
+    monkeypatch.setitem(sys.modules, NAMES[name], None)
+    problem = chain(8, 3, (1.0, 1.0), ("gpu", "gpu"))
+    with pytest.raises(MissingExtraError, match="partitioning"):
+        make_placer(name).place(problem, Evaluator(problem), np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_settings_are_checked(name: str) -> None:
+    with pytest.raises(InputError, match="assignments"):
+        make_placer(name, {"assignments": "0"})
