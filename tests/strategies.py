@@ -65,7 +65,7 @@ def random_cluster(rng: np.random.Generator) -> Cluster:
     ends = [device.name for device in devices] + (["host"] if host == "host" else [])
     density = rng.choice([1.0, 1.0, 0.8, 0.5])
     links = tuple(
-        Link(a, b, float(rng.integers(0, 4)) / 2, *_bandwidth_and_channel(rng))
+        Link(a, b, float(rng.integers(0, 4)) / 2, *_bandwidth_channel_and_queues(rng))
         for a in ends
         for b in ends
         if a != b and (rng.random() < density or host in (a, b))
@@ -74,10 +74,10 @@ def random_cluster(rng: np.random.Generator) -> Cluster:
     return Cluster(devices, links, host, contention)
 
 
-def _bandwidth_and_channel(rng: np.random.Generator) -> tuple[float, str | None]:
-    return float(rng.choice([0.5, 1.0, 2.0, math.inf])), [None, None, "bus", "ring"][
-        rng.integers(0, 4)
-    ]
+def _bandwidth_channel_and_queues(rng: np.random.Generator) -> tuple[float, str | None, bool]:
+    channel = [None, None, "bus", "ring"][rng.integers(0, 4)]
+    queues = channel is not None or bool(rng.random() < 0.7)
+    return float(rng.choice([0.5, 1.0, 2.0, math.inf])), channel, queues
 
 
 def random_problem(rng: np.random.Generator, n_ops: int | None = None) -> Problem:

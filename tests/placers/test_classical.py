@@ -42,6 +42,9 @@ def test_heft_published_example() -> None:
     assert rank[0] == pytest.approx(108.0)
     assert by_rank(problem, rank).tolist() == [0, 2, 3, 1, 4, 5, 8, 6, 7, 9]
     assert heft_schedule(problem).end.max() == 80.0
+    evaluator = Evaluator(problem, Budget(evaluations=10))
+    solution = make_placer("heft").place(problem, evaluator, np.random.default_rng(0))
+    assert solution.value == 80.0
 
 
 def fork_join(transfer: float) -> Problem:

@@ -220,6 +220,9 @@ class Reference:
             self.queue(Sending(tensor, target, way, there), now)
 
     def queue(self, sending: Sending, now: float) -> None:
+        if not self.cluster.link_queues[sending.hops[0]]:
+            self.begin_hop(sending, now)
+            return
         line = self.lines.setdefault(int(self.cluster.link_channel[sending.hops[0]]), [])
         line.append(sending)
         if len(line) == 1:
@@ -238,10 +241,11 @@ class Reference:
 
     def end_hop(self, sending: Sending, now: float) -> None:
         source, target = hop = sending.hops.pop(0)
-        line = self.lines[int(self.cluster.link_channel[hop])]
-        line.pop(0)
-        if line:
-            self.begin_hop(line[0], now)
+        if self.cluster.link_queues[hop]:
+            line = self.lines[int(self.cluster.link_channel[hop])]
+            line.pop(0)
+            if line:
+                self.begin_hop(line[0], now)
         producer = int(self.graph.tensor_producers[sending.tensor])
         home = self.device_of[producer] if producer >= 0 else self.cluster.host_endpoint
         if source == home:

@@ -9,7 +9,14 @@ from functools import cached_property
 
 import numpy as np
 
-from placewright.core.arrays import FloatArray, IntArray, frozen_floats, frozen_ints
+from placewright.core.arrays import (
+    BoolArray,
+    FloatArray,
+    IntArray,
+    frozen_bools,
+    frozen_floats,
+    frozen_ints,
+)
 from placewright.errors import ClusterError, UnknownNameError
 
 
@@ -65,6 +72,7 @@ class Link:
         latency_seconds: per transfer.
         bandwidth: bytes per second; inf where the two share memory.
         channel: links that name the same channel wait for each other; None is a channel of its own.
+        queues: False where transfers never wait for each other, as list-scheduling papers assume.
     """
 
     source: str
@@ -72,6 +80,7 @@ class Link:
     latency_seconds: float = 0.0
     bandwidth: float = math.inf
     channel: str | None = None
+    queues: bool = True
 
     def __post_init__(self) -> None:
         name = f"link {self.source} -> {self.destination}"
@@ -81,6 +90,10 @@ class Link:
             raise ClusterError(f"{name}: latency must be >= 0 s, got {self.latency_seconds}")
         if not self.bandwidth > 0:
             raise ClusterError(f"{name}: bandwidth must be > 0 B/s, got {self.bandwidth}")
+        if self.channel is not None and not self.queues:
+            raise ClusterError(
+                f"{name}: it shares channel '{self.channel}' and does not queue; leave one out"
+            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -188,6 +201,15 @@ class Cluster:
             ends = self.endpoint_index[link.source], self.endpoint_index[link.destination]
             matrix[ends] = number.setdefault(key, len(number))
         return frozen_ints(matrix)
+
+    @cached_property
+    def link_queues(self) -> BoolArray:
+        """False where transfers never wait for each other, shape (n_endpoints, n_endpoints)."""
+        matrix = np.ones((self.n_endpoints, self.n_endpoints), dtype=np.bool_)
+        for link in self.links:
+            ends = self.endpoint_index[link.source], self.endpoint_index[link.destination]
+            matrix[ends] = link.queues
+        return frozen_bools(matrix)
 
     @property
     def n_channels(self) -> int:

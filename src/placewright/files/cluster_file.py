@@ -48,6 +48,7 @@ class LinkEntry(Strict):
     latency: Seconds = 0.0
     bandwidth: Bandwidth = math.inf
     channel: str | None = None
+    queues: bool = True
     both: bool = False
 
 
@@ -98,7 +99,9 @@ def cluster_of(document: ClusterDocument) -> Cluster:
         ends = [(entry.source, entry.destination)]
         if entry.both:
             ends.append((entry.destination, entry.source))
-        links += [Link(a, b, entry.latency, entry.bandwidth, entry.channel) for a, b in ends]
+        links += [
+            Link(a, b, entry.latency, entry.bandwidth, entry.channel, entry.queues) for a, b in ends
+        ]
     devices = tuple(
         Device(
             name=entry.name,
@@ -146,6 +149,7 @@ def cluster_data(cluster: Cluster) -> dict[str, Any]:
             "latency": link.latency_seconds,
             "bandwidth": _number(link.bandwidth),
             "channel": link.channel,
+            **({} if link.queues else {"queues": False}),
         }
         for link in cluster.links
     ]

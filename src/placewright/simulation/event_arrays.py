@@ -38,6 +38,7 @@ class EventArrays(NamedTuple):
     latency: FloatArray  # (M, M) seconds
     seconds_per_byte: FloatArray  # (M, M)
     channel: IntArray  # (M, M)
+    queues: BoolArray  # (M, M): transfers wait for each other
     n_channels: int
     host: int
     streams: IntArray  # (n_devices,)
@@ -83,6 +84,7 @@ def event_arrays(problem: Problem) -> EventArrays:
         latency=cluster.link_latency,
         seconds_per_byte=cluster.link_seconds_per_byte,
         channel=cluster.link_channel,
+        queues=cluster.link_queues,
         n_channels=cluster.n_channels,
         host=cluster.host_endpoint,
         streams=np.array([device.streams for device in devices], dtype=np.int64),

@@ -82,7 +82,7 @@ def _add_hop(
     hop.source = source
     hop.target = target
     hop.kind = ONLY_HOP
-    state.free[pair.channel] = arrival if is_new else free
+    state.free[pair.channel] = (arrival if is_new else free) * pair.queues
     end.arrival = arrival if is_new else before
     end.copy = copy + (its_copy - copy) * U(is_new)
     end.tensor = number
@@ -130,7 +130,7 @@ def _first_hop(
         return False
     start = max(now, state.free[pair.channel])
     end = start + (pair.latency + tables.tensors[number].load * pair.per_load)
-    state.free[pair.channel] = end
+    state.free[pair.channel] = end * pair.queues
     _log_hop(tables, state, number, source, U(tables.scalars[HOST]), start, end, FIRST_HOP)
     add_relay(state, end, number, target)
     return bool(end == now)
@@ -145,7 +145,7 @@ def second_hop(tables: EventTables, state: State, has_order: bool) -> None:
     tensor = tables.tensors[number]
     start = max(now, state.free[pair.channel])
     end = start + (pair.latency + tensor.load * pair.per_load)
-    state.free[pair.channel] = end
+    state.free[pair.channel] = end * pair.queues
     copy = U(len(tables.tensors) - 1) + U(state.counts[N_HOPS])
     _log_hop(tables, state, number, host, target, start, end, SECOND_HOP)
     for edge in range(U(tensor.edge), U(tables.tensors[number + ONE].edge)):

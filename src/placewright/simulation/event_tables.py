@@ -208,6 +208,9 @@ def _pairs(arrays: EventArrays) -> tuple[Records, Records]:
     own = np.full((n, n), arrays.n_channels)
     to_host = np.broadcast_to(arrays.channel[:, [host]], (n, n))
     pairs["channel"] = np.select(cases, [arrays.channel, to_host, own], 0)
+    pairs["queues"] = np.select(
+        cases, [arrays.queues, np.broadcast_to(arrays.queues[:, [host]], (n, n)), own > 0], True
+    )
     relay_pairs["latency"] = np.where(through, latency[[host]], 0.0)
     relay_pairs["per_load"] = np.where(through, per_load[[host]], 0.0)
     return pairs.ravel(), relay_pairs.ravel()[: n * n if through.any() else 0]

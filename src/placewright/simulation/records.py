@@ -79,7 +79,7 @@ PAIR = np.dtype(
         ("per_load", _SECONDS),
         ("channel", _INDEX),
         ("route", _INDEX),
-        ("padding", _SECONDS),
+        ("queues", _SECONDS),  # 1, or 0 where the channel never makes a transfer wait
     ],
     align=True,
 )

@@ -49,7 +49,9 @@ class Timeline:
         transfers: all hops by start.
         memory_peaks: bytes, shape (n_devices,).
         critical_path: from time 0 to the makespan, without a hole wherever nothing idles.
-        waits: for each unit what it waited for: ``"none"``, ``"input T"`` or ``"device U"``.
+        waits: for each unit what it waited for: ``"none"``, ``"input T"`` (the tensor of op T),
+            ``"device U"`` (busy with unit U), or ``"order U"`` (it could have begun before U, which
+            came first in the given order).
     """
 
     value: float
@@ -121,6 +123,11 @@ class _Reasons:
         self.state = state
         self.transfers = transfers
         self.arrival = {(hop.tensor, hop.destination): i for i, hop in enumerate(transfers)}
+        self.queues = problem.cluster.link_queues
+        self.ended: dict[tuple[int, float], list[int]] = {}
+        for index, hop in enumerate(transfers):
+            self.ended.setdefault((hop.channel, hop.end), []).append(index)
+        self.has_order = placement.order is not None
         self.before: dict[int, int] = {}
         last: dict[int, int] = {}
         for unit in order.tolist():
@@ -149,8 +156,15 @@ class _Reasons:
         previous = self.before.get(unit)
         if previous is not None and self.state.end[previous] > best[0]:
             name = self.graph.op_names[previous]
-            best = (float(self.state.end[previous]), f"device {name}", "unit", previous)
+            what = "order" if self._keeps_waiting(previous, best[0]) else "device"
+            best = (float(self.state.end[previous]), f"{what} {name}", "unit", previous)
         return (best[1], best[2], best[3]) if start > 0 else ("none", "", -1)
+
+    def _keeps_waiting(self, previous: int, arrival: float) -> bool:
+        """Whether only the order let `previous` go before a unit whose inputs were there sooner."""
+        first = self.before.get(previous)
+        idle_from = 0.0 if first is None else float(self.state.end[first])
+        return self.has_order and max(arrival, idle_from) < float(self.state.start[previous])
 
     def critical_path(self, value: float) -> tuple[Step, ...]:
         """Walk back from what ends last, each time to what ended right before it began."""
@@ -178,9 +192,11 @@ class _Reasons:
     def _before_hop(self, index: int) -> tuple[str, str, int]:
         hop = self.transfers[index]
         producer = int(self.graph.tensor_producers[hop.tensor])
-        for other, earlier in enumerate(self.transfers):
-            if other != index and earlier.channel == hop.channel and earlier.end == hop.start:
-                return f"channel {self._name(earlier.tensor)}", "transfer", other
+        if self.queues[hop.source, hop.destination]:
+            for other in self.ended.get((hop.channel, hop.start), ()):
+                if other != index:
+                    name = self._name(self.transfers[other].tensor)
+                    return f"channel {name}", "transfer", other
         first = self.arrival.get((hop.tensor, hop.source))
         if first is not None and first != index:
             return f"input {self._name(hop.tensor)}", "transfer", first
