@@ -9,6 +9,8 @@ Memory is the bytes of outputs from the start of their op until the end of the l
 from __future__ import annotations
 
 import heapq
+import math
+from itertools import accumulate
 
 import numpy as np
 
@@ -30,7 +32,8 @@ def placeto_runtime(
     published code leaves to its queue.
     """
     run = _Run(problem, arrays, device_of.tolist())
-    return run.runtime(), run.peak
+    runtime = run.runtime()
+    return runtime, run.peaks()
 
 
 class _Run:
@@ -49,8 +52,8 @@ class _Run:
         self.waiting = [len(row) for row in self.readers]
         self.device_free = [0.0] * problem.n_devices
         self.bus_free = [0.0] * problem.n_devices
-        self.usage = [0.0] * problem.n_devices
-        self.peak = np.zeros(problem.n_devices)
+        self.made: dict[int, float] = {}  # tensor -> start of its op
+        self.read: dict[int, float] = {}  # tensor -> end of its last reader
         self.events: list[tuple[float, int, int]] = []
 
     def runtime(self) -> float:
@@ -67,14 +70,25 @@ class _Run:
                 self.finish(index, now)
         return last
 
+    def peaks(self) -> FloatArray:
+        """Most bytes of each device, (n_devices,); what ends at an instant is gone before it."""
+        changes: list[list[tuple[float, float]]] = [[] for _ in self.device_free]
+        for tensor, start in self.made.items():
+            end = self.read.get(tensor, math.inf)
+            if start < end:
+                size = float(self.arrays.tensor_bytes[tensor])
+                home = self.device_of[int(self.arrays.producer[tensor])]
+                changes[home] += [(start, size), (end, -size)]
+        totals = (accumulate((size for _, size in sorted(row)), initial=0.0) for row in changes)
+        return np.array([max(total) for total in totals])
+
     def begin(self, unit: int, now: float) -> None:
         """Take the device's next turn: readiness came in this order."""
         device = self.device_of[unit]
         seconds = float(self.arrays.seconds[unit, device])
         start = max(now, self.device_free[device])
         for tensor in self.outputs[unit]:
-            self.usage[device] += float(self.arrays.tensor_bytes[tensor])
-        self.peak[device] = max(self.peak[device], self.usage[device])
+            self.made[tensor] = start
         end = start + seconds
         self.device_free[device] = end + (OP_OVERHEAD if seconds > 0 else 0.0)
         heapq.heappush(self.events, (self.device_free[device], 0, unit))
@@ -83,10 +97,8 @@ class _Run:
         device = self.device_of[unit]
         for tensor in self.inputs[unit]:
             self.waiting[tensor] -= 1
-            producer = int(self.arrays.producer[tensor])
-            if self.waiting[tensor] == 0 and producer >= 0:
-                home = self.device_of[producer]
-                self.usage[home] -= float(self.arrays.tensor_bytes[tensor])
+            if self.waiting[tensor] == 0:
+                self.read[tensor] = now
         for tensor in self.outputs[unit]:
             self.deliver(tensor, now, here=True)
             if any(self.device_of[reader] != device for reader in self.readers[tensor]):

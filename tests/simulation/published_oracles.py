@@ -1,0 +1,322 @@
+"""Slow, obvious references of `max-load`, `subgraph`, `subgraph-ip` and `placeto`.
+
+They follow the definitions word by word and import nothing of the simulator.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from placewright.core.placement import Placement
+from placewright.core.problem import Problem
+
+
+def is_legal(problem: Problem, device_of: list[int]) -> bool:
+    """Support, pins and colocation."""
+    home: dict[int, int] = {}
+    for unit, device in enumerate(device_of):
+        group = int(problem.colocation.group_of[unit])
+        if not problem.allowed[unit, device] or home.setdefault(group, device) != device:
+            return False
+    return True
+
+
+def weights_of(problem: Problem, device_of: list[int], device: int) -> float:
+    """Bytes of the distinct weights of a device's units."""
+    mine = [unit for unit, home in enumerate(device_of) if home == device]
+    held = {w for unit in mine for w in problem.unit_graph.op_weights.row(unit).tolist()}
+    return sum(float(problem.unit_graph.weight_bytes[weight]) for weight in sorted(held))
+
+
+@dataclass
+class MaxLoadReference:
+    """Loads of one placement, one device after the other."""
+
+    problem: Problem
+    placement: Placement
+
+    def __post_init__(self) -> None:
+        self.graph, self.cluster = self.problem.unit_graph, self.problem.cluster
+        self.device_of = self.placement.device_of.tolist()
+        self.host = self.cluster.host_endpoint
+        self.ways = {}  # (tensor, target) -> hops
+        for tensor in range(self.graph.n_tensors):
+            for target in self.targets(tensor):
+                self.ways[tensor, target] = self.way(self.source(tensor), target)
+
+    def source(self, tensor: int) -> int:
+        producer = int(self.graph.tensor_producers[tensor])
+        return self.device_of[producer] if producer >= 0 else self.host
+
+    def targets(self, tensor: int) -> list[int]:
+        readers = self.graph.tensor_consumers.row(tensor).tolist()
+        found = {self.device_of[reader] for reader in readers}
+        if self.graph.tensor_is_output[tensor]:
+            found.add(self.host)
+        return sorted(found - {self.source(tensor)})
+
+    def way(self, source: int, target: int) -> list[tuple[int, int]] | None:
+        linked = self.cluster.link_channel >= 0
+        if linked[source, target]:
+            return [(source, target)]
+        if linked[source, self.host] and linked[self.host, target]:
+            return [(source, self.host), (self.host, target)]
+        return None
+
+    def hop_seconds(self, tensor: int, hop: tuple[int, int]) -> float:
+        if self.problem.unit_transfer_seconds is not None:
+            return float(self.problem.unit_transfer_seconds[tensor])
+        size = float(self.graph.tensor_bytes[tensor])
+        per_byte = float(self.cluster.link_seconds_per_byte[hop])
+        return float(self.cluster.link_latency[hop]) + size * per_byte
+
+    def phase_of(self, unit: int) -> int:
+        return int(self.problem.split_phases and self.graph.op_phases[unit] > 0)
+
+    def tensors_of(self, phase: int) -> list[int]:
+        makers = self.graph.tensor_producers.tolist()
+        return [t for t, op in enumerate(makers) if (self.phase_of(op) if op >= 0 else 0) == phase]
+
+    def load(self, device: int, phase: int) -> float:
+        spec = self.cluster.devices[device]
+        mine = [u for u, home in enumerate(self.device_of) if home == device]
+        compute = sum(
+            float(self.problem.costs.seconds[unit, device]) / spec.streams
+            for unit in mine
+            if self.phase_of(unit) == phase
+        )
+        moved = 0.0
+        for tensor in self.tensors_of(phase) if spec.pays_transfers else []:
+            if device in self.targets(tensor):
+                moved += self.hop_seconds(tensor, self.ways[tensor, device][-1])
+            elif self.source(tensor) == device:
+                firsts = [self.ways[tensor, target][0] for target in self.targets(tensor)]
+                moved += max((self.hop_seconds(tensor, hop) for hop in firsts), default=0.0)
+        return max(compute, moved) if spec.overlaps_transfers else compute + moved
+
+    def channel_load(self, name: str, phase: int) -> float:
+        index = self.cluster.endpoint_index
+        hops = {
+            (index[link.source], index[link.destination])
+            for link in self.cluster.links
+            if link.channel == name
+        }
+        return sum(
+            self.hop_seconds(tensor, hop)
+            for tensor in self.tensors_of(phase)
+            for target in self.targets(tensor)
+            for hop in self.ways[tensor, target]
+            if hop in hops
+        )
+
+    def memory(self, device: int) -> float:
+        total = weights_of(self.problem, self.device_of, device)
+        for tensor in range(self.graph.n_tensors):
+            readers = self.graph.tensor_consumers.row(tensor).tolist()
+            ops = [*readers, int(self.graph.tensor_producers[tensor])]
+            if any(op >= 0 and self.device_of[op] == device for op in ops):
+                total += self.problem.samples_in_flight * float(self.graph.tensor_bytes[tensor])
+        return total
+
+    def value(self) -> float:
+        devices = range(self.problem.n_devices)
+        if not is_legal(self.problem, self.device_of) or None in self.ways.values():
+            return math.inf
+        if any(self.memory(d) > self.cluster.memory_bytes[d] for d in devices):
+            return math.inf
+        names = sorted({link.channel for link in self.cluster.links if link.channel is not None})
+        return sum(
+            max(
+                [self.load(device, phase) for device in devices]
+                + [self.channel_load(name, phase) for name in names]
+            )
+            for phase in ((0, 1) if self.problem.split_phases else (0,))
+        )
+
+
+@dataclass
+class SubgraphReference:
+    """Latency with contiguous pieces of accelerators as single tasks."""
+
+    problem: Problem
+    placement: Placement
+
+    def __post_init__(self) -> None:
+        self.graph = self.problem.unit_graph
+        self.device_of = self.placement.device_of.tolist()
+        self.edges = [
+            (int(self.graph.tensor_producers[tensor]), reader)
+            for tensor in range(self.graph.n_tensors)
+            for reader in self.graph.tensor_consumers.row(tensor).tolist()
+            if self.graph.tensor_producers[tensor] >= 0
+        ]
+
+    def is_accelerator(self, device: int) -> bool:
+        return bool(self.problem.cluster.devices[device].pays_transfers)
+
+    def block_of(self, unit: int) -> tuple[int, int]:
+        """(device, piece) of a unit on an accelerator, (-1, unit) of one on a CPU."""
+        device = self.device_of[unit]
+        return (device, self.piece(unit)) if self.is_accelerator(device) else (-1, unit)
+
+    def piece(self, unit: int) -> int:
+        """Pieces of this accelerator that some path to the unit has left for good."""
+        home, most = self.device_of[unit], 0
+        for before, after in self.edges:
+            if after != unit:
+                continue
+            if self.device_of[before] == home:
+                most = max(most, self.piece(before))
+            for ancestor in self.ancestors(before) if self.device_of[before] != home else ():
+                if self.device_of[ancestor] == home:
+                    most = max(most, self.piece(ancestor) + 1)
+        return most
+
+    def ancestors(self, unit: int) -> set[int]:
+        found: set[int] = set()
+        for before, after in self.edges:
+            if after == unit:
+                found |= {before} | self.ancestors(before)
+        return found
+
+    def seconds_of(self, block: tuple[int, int], members: list[int]) -> float:
+        total = sum(float(self.problem.costs.seconds[u, self.device_of[u]]) for u in members)
+        transfer = self.problem.unit_transfer_seconds
+        for tensor in range(self.graph.n_tensors) if block[0] >= 0 else ():
+            producer = int(self.graph.tensor_producers[tensor])
+            readers = self.graph.tensor_consumers.row(tensor).tolist()
+            inside = [reader in members for reader in readers]
+            enters = producer >= 0 and producer not in members and any(inside)
+            leaves = producer in members and not all(inside)
+            if (enters or leaves) and transfer is not None:
+                total += float(transfer[tensor])
+        return total
+
+    def value(self) -> float:
+        problem = self.problem
+        if not is_legal(problem, self.device_of):
+            return math.inf
+        for device, limit in enumerate(problem.cluster.memory_bytes.tolist()):
+            if weights_of(problem, self.device_of, device) > limit:
+                return math.inf
+        block_of = [self.block_of(unit) for unit in range(problem.n_units)]
+        serial = problem.execution_model == "subgraph-ip"
+        most = problem.subgraphs_per_accelerator
+        if serial and most > 0 and any(d >= 0 and n >= most for d, n in block_of):
+            return math.inf
+        before = {b: {block_of[u] for u, v in self.edges if block_of[v] == b} for b in block_of}
+        for block, others in before.items():
+            others.discard(block)
+            if serial and block[0] >= 0 and block[1] > 0:
+                others.add((block[0], block[1] - 1))
+        members = {b: [u for u, x in enumerate(block_of) if x == b] for b in before}
+        finish: dict[tuple[int, int], float] = {}
+        while len(finish) < len(before):
+            free = [b for b in before if b not in finish and before[b] <= set(finish)]
+            if not free:
+                return math.inf  # pieces need each other
+            for block in free:
+                begin = max((finish[other] for other in before[block]), default=0.0)
+                finish[block] = begin + self.seconds_of(block, members[block])
+        return max(finish.values())
+
+
+@dataclass
+class PlacetoReference:
+    """The published event simulator, with explicit queues, in microseconds."""
+
+    problem: Problem
+    placement: Placement
+    begin: dict[int, float] = field(default_factory=dict)
+    end: dict[int, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.graph = self.problem.unit_graph
+        self.device_of = self.placement.device_of.tolist()
+        self.device_queue: dict[int, list[int]] = {}
+        self.bus_queue: dict[int, list[int]] = {}
+        self.running: list[tuple[float, int, int]] = []  # end, is a transfer, unit or tensor
+        self.arrived: set[tuple[int, int]] = set()
+        self.queued: set[int] = set()
+
+    def value(self) -> float:
+        if not is_legal(self.problem, self.device_of):
+            return math.inf
+        now = 0.0
+        self.queue_ready(range(self.graph.n_ops))
+        self.serve(now)
+        while self.running:
+            event = min(self.running)
+            self.running.remove(event)
+            now = event[0]
+            if event[1]:
+                self.end_transfer(event[2])
+            else:
+                self.end_unit(event[2], now)
+            self.serve(now)
+        return now * 1e-6
+
+    def inputs(self, unit: int) -> list[int]:
+        tensors = self.graph.op_inputs.row(unit).tolist()
+        return [t for t in tensors if self.graph.tensor_producers[t] >= 0]
+
+    def queue_ready(self, units: range | list[int]) -> None:
+        for unit in units:
+            home = self.device_of[unit]
+            if unit not in self.queued and all(
+                (t, home) in self.arrived for t in self.inputs(unit)
+            ):
+                self.queued.add(unit)
+                self.device_queue.setdefault(home, []).append(unit)
+
+    def serve(self, now: float) -> None:
+        """Whoever is idle takes the first of its queue."""
+        for device, queue in self.device_queue.items():
+            busy = any(not e[1] and self.device_of[e[2]] == device for e in self.running)
+            if queue and not busy:
+                unit = queue.pop(0)
+                cost = float(self.problem.costs.seconds[unit, device]) * 1e6
+                self.begin[unit] = now
+                self.running.append((now + (cost + 5.7 if cost > 0 else 0.0), 0, unit))
+        for device, queue in self.bus_queue.items():
+            busy = any(e[1] and self.maker_device(e[2]) == device for e in self.running)
+            if queue and not busy:
+                tensor = queue.pop(0)
+                size = float(self.graph.tensor_bytes[tensor])
+                self.running.append((now + size / 7600 + 25, 1, tensor))
+
+    def maker_device(self, tensor: int) -> int:
+        return self.device_of[int(self.graph.tensor_producers[tensor])]
+
+    def end_unit(self, unit: int, now: float) -> None:
+        self.end[unit] = now
+        home = self.device_of[unit]
+        for tensor in self.graph.op_outputs.row(unit).tolist():
+            readers = self.graph.tensor_consumers.row(tensor).tolist()
+            self.arrived.add((tensor, home))
+            self.queue_ready([reader for reader in readers if self.device_of[reader] == home])
+            if any(self.device_of[reader] != home for reader in readers):
+                self.bus_queue.setdefault(home, []).append(tensor)
+
+    def end_transfer(self, tensor: int) -> None:
+        home = self.maker_device(tensor)
+        readers = self.graph.tensor_consumers.row(tensor).tolist()
+        there = [reader for reader in readers if self.device_of[reader] != home]
+        self.arrived |= {(tensor, self.device_of[reader]) for reader in there}
+        self.queue_ready(there)
+
+    def peak(self, device: int) -> float:
+        """Most bytes at the start of an op, of tensors made here and not read for good."""
+        most = 0.0
+        for at in self.begin.values():
+            alive = 0.0
+            for tensor, producer in enumerate(self.graph.tensor_producers.tolist()):
+                if producer < 0 or self.device_of[producer] != device:
+                    continue
+                readers = self.graph.tensor_consumers.row(tensor).tolist()
+                last = max((self.end[reader] for reader in readers), default=math.inf)
+                if self.begin[producer] <= at < last:
+                    alive += float(self.graph.tensor_bytes[tensor])
+            most = max(most, alive)
+        return most

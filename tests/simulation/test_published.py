@@ -1,0 +1,103 @@
+"""The published evaluators against slow references, on random problems."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import event, given, settings
+from simulation.published_oracles import MaxLoadReference, PlacetoReference, SubgraphReference
+from strategies import random_placement, random_problem, seeds
+
+from placewright.core.arrays import frozen_floats, frozen_ints
+from placewright.core.placement import Placement
+from placewright.core.problem import Problem
+from placewright.simulation.model import Simulator
+
+
+def _placement(rng: np.random.Generator, problem: Problem) -> Placement:
+    return Placement.of(random_placement(rng, problem).device_of)
+
+
+def _some_devices(problem: Problem, rng: np.random.Generator, **chances: float) -> Problem:
+    """Some devices differ in some flags."""
+    devices = tuple(
+        replace(device, **{flag: bool(rng.random() < p) for flag, p in chances.items()})
+        for device in problem.cluster.devices
+    )
+    return replace(problem, cluster=replace(problem.cluster, devices=devices))
+
+
+@settings(max_examples=1000)
+@given(seeds)
+def test_max_load_equals_the_reference(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    problem = _some_devices(random_problem(rng), rng, pays_transfers=0.8, overlaps_transfers=0.3)
+    phases = frozen_ints(rng.integers(0, 3, problem.graph.n_ops))
+    problem = replace(
+        problem,
+        graph=replace(problem.graph, op_phases=phases),
+        objective="throughput",
+        execution_model="max-load",
+        split_phases=bool(rng.random() < 0.4),
+        samples_in_flight=int(rng.choice([0, 0, 1, 2])),
+    )
+    placement = _placement(rng, problem)
+    expected = MaxLoadReference(problem, placement).value()
+    event("feasible" if math.isfinite(expected) else "infeasible")
+    assert Simulator(problem).value(placement) == pytest.approx(expected, rel=1e-12)
+
+
+@settings(max_examples=1000)
+@given(seeds)
+def test_subgraph_models_equal_the_reference(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    problem = _some_devices(random_problem(rng, int(rng.integers(1, 10))), rng, pays_transfers=0.7)
+    problem = replace(
+        problem,
+        transfer_seconds=frozen_floats(rng.integers(0, 9, problem.graph.n_tensors) / 2.0),
+        execution_model=str(rng.choice(["subgraph", "subgraph-ip"])),
+        subgraphs_per_accelerator=int(rng.integers(1, 4)),
+    )
+    placement = _placement(rng, problem)
+    expected = SubgraphReference(problem, placement).value()
+    event(f"{problem.execution_model}, {'feasible' if math.isfinite(expected) else 'infeasible'}")
+    assert Simulator(problem).value(placement) == pytest.approx(expected, rel=1e-12)
+
+
+@settings(max_examples=1000)
+@given(seeds)
+def test_placeto_equals_the_reference(seed: int) -> None:
+    """Where no two ops end at one instant: their order is then the published queue's affair."""
+    rng = np.random.default_rng(seed)
+    problem = random_problem(rng)
+    limit = float(rng.choice([math.inf, math.inf, 2e6]))
+    devices = tuple(replace(device, memory_bytes=limit) for device in problem.cluster.devices)
+    seconds = problem.costs.seconds
+    own = np.where(rng.random(seconds.shape) < 0.05, 0.0, rng.random(seconds.shape) * 1e-4)
+    own = np.where(np.isfinite(seconds), own, np.inf)
+    problem = replace(
+        problem,
+        cluster=replace(problem.cluster, devices=devices),
+        costs=replace(problem.costs, seconds=frozen_floats(own)),
+        graph=replace(
+            problem.graph,
+            tensor_bytes=frozen_floats(rng.integers(1, 10**6, problem.graph.n_tensors)),
+        ),
+        execution_model="placeto",
+    )
+    placement = _placement(rng, problem)
+    reference = PlacetoReference(problem, placement)
+    expected = reference.value()
+    if len(set(reference.end.values())) < len(reference.end):
+        event("ops that end at one instant")
+        return
+    simulator = Simulator(problem)
+    if math.isfinite(expected):
+        peaks = [reference.peak(device) for device in range(problem.n_devices)]
+        assert simulator.memory_peaks(placement).tolist() == pytest.approx(peaks)
+        expected = expected if max(peaks) <= limit else math.inf
+    event("feasible" if math.isfinite(expected) else "infeasible")
+    assert simulator.value(placement) == pytest.approx(expected, rel=1e-9)
