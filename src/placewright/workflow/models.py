@@ -41,7 +41,13 @@ class Model:
     @property
     def n_units(self) -> int:
         """Units where they are known, else ops."""
-        return self.problem.n_units if self.problem else self.graph.n_ops
+        if self.problem is not None:
+            return self.problem.n_units
+        if self.source is not None and self.source.format in TORCH_FORMATS:
+            from placewright.profiling.light_ops import light_ops_joined
+
+            return light_ops_joined(self.graph).n_groups  # on every device alike
+        return self.graph.n_ops
 
 
 def load_model(
