@@ -83,9 +83,25 @@ def weighted_graph(problem: Problem) -> WeightedGraph:
     return WeightedGraph(
         both.indptr.astype(np.int64),
         both.indices.astype(np.int64),
-        _whole(both.data),
+        _whole(np.asarray(both.data, dtype=np.float64)),
         _whole(seconds),
     )
+
+
+def hyperedges(problem: Problem) -> tuple[list[list[int]], list[int]]:
+    """Classes that each tensor joins (two or more), and its transfer seconds as whole numbers."""
+    graph, class_of = problem.unit_graph, problem.colocation.group_of
+    pins, seconds = [], []
+    transfers = mean_transfer_seconds(problem)
+    for tensor, producer in enumerate(graph.tensor_producers.tolist()):
+        if producer < 0:
+            continue
+        ends = np.append(graph.tensor_consumers.row(tensor), producer)
+        joined = np.unique(class_of[ends]).tolist()
+        if len(joined) > 1:
+            pins.append(joined)
+            seconds.append(float(transfers[tensor]))
+    return pins, (_whole(np.array(seconds)) // 1000 + 1).tolist()
 
 
 def shares(problem: Problem, usable: BoolArray) -> FloatArray:
@@ -126,11 +142,13 @@ def place_by_partition(
     all_of_them = math.factorial(len(devices)) <= assignments
     tried = itertools.permutations(devices.tolist()) if all_of_them else [tuple(devices.tolist())]
     for order in tried:
-        wish = problem.colocation.expand(np.asarray(order, dtype=np.int64)[part_of])
-        evaluate_within_memory(
-            evaluator, lambda limits, wish=wish: (repaired(problem, wish, limits), None)
-        )
+        _evaluate_wish(evaluator, problem.colocation.expand(np.array(order)[part_of]))
     return evaluator.solution()
+
+
+def _evaluate_wish(evaluator: Evaluator, wish: IntArray) -> None:
+    problem = evaluator.problem
+    evaluate_within_memory(evaluator, lambda limits: (repaired(problem, wish, limits), None))
 
 
 def _parts(

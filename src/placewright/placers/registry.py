@@ -36,6 +36,7 @@ REGISTRY: dict[str, str] = {
     "maxload-ip": "maxload_ip:MaxloadIp",
     "metis": "metis:Metis",
     "mincut": "mincut:Mincut",
+    "mt-kahypar": "mt_kahypar:MtKahypar",
     "peft": "peft:Peft",
     "pipedream": "pipedream:Pipedream",
     "placeto": "learned.placeto:Placeto",
