@@ -66,6 +66,21 @@ def test_a_file_of_a_module_that_returns_its_loss(tmp_path: Path, cli: InProcess
     assert "has changed" in the_line(refused, 2)
 
 
+def test_a_module_in_memory_from_python(cli: InProcess) -> None:
+    import placewright as pw
+
+    module, examples = SmallLoss(), (torch.randn(6, 4), torch.tensor([0, 1, 2, 0, 1, 2]))
+    model = pw.read(module, examples, objective="training", optimizer="adam")
+    cluster = pw.discover("cpu:0,cpu:1", runtime="torch")
+    problem = pw.profile(model, cluster, objective="training")
+    plan = pw.place(problem, placer="even-split")
+    assert plan.runtime == "torch"
+    inputs = [example.numpy() for example in examples]
+    with torch.no_grad():
+        expected = float(module(*examples))
+    assert float(pw.run(plan, inputs)[0]) == pytest.approx(expected, rel=1e-6)
+
+
 def test_inference_with_the_same_runtime(tmp_path: Path, cli: InProcess) -> None:
     placed = cli("place", "zoo:moe/tiny", "--runtime", "torch", "--devices", "cpu:0,cpu:1", *FEW,
                  cwd=tmp_path)  # fmt: skip
