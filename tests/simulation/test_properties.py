@@ -7,7 +7,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import assume, event, given, settings
 from strategies import random_order, random_placement, random_problem, seeds
 
 from placewright.core.placement import Placement
@@ -43,6 +43,32 @@ def test_a_timeline_keeps_its_value_its_streams_and_its_work(seed: int) -> None:
             at = timeline.start[unit]
             others = (timeline.start[mine] <= at) & (at < timeline.end[mine])
             assert others.sum() <= spec.streams
+
+
+@settings(max_examples=500)
+@given(seeds)
+def test_the_critical_path_adds_up_to_the_makespan(seed: int) -> None:
+    found = _feasible(seed)
+    if found is None:
+        return
+    problem, placement, simulator = found
+    timeline = simulator.timeline(placement)
+    steps = timeline.critical_path
+    names = problem.unit_graph.op_names
+    if timeline.value > 0:
+        assert steps[0].start == 0.0
+        assert steps[-1].end == timeline.value
+    for before, after in itertools.pairwise(steps):
+        assert after.start == before.end
+    assert sum(step.end - step.start for step in steps) == timeline.value
+    for unit, wait in enumerate(timeline.waits):
+        kind, _, other = wait.partition(" ")
+        event(kind)
+        assert (kind == "none") == (timeline.start[unit] == 0)
+        if kind in ("stream", "order"):
+            assert placement.device_of[names.index(other)] == placement.device_of[unit]
+        assert kind != "order" or placement.order is not None
+    event(f"steps: {min(len(steps), 5)}")
 
 
 @settings(max_examples=300)

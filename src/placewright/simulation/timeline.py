@@ -108,7 +108,7 @@ def _order(problem: Problem, placement: Placement, state: Recording) -> IntArray
 
 
 class _Reasons:
-    """Why each unit and transfer began when it did."""
+    """Why each unit and transfer began when it did: lookups, nothing is searched twice."""
 
     def __init__(
         self,
@@ -119,52 +119,68 @@ class _Reasons:
         order: IntArray,
     ) -> None:
         self.graph = problem.unit_graph
-        self.device_of = placement.device_of
-        self.state = state
+        self.device_of = placement.device_of.tolist()
+        self.start, self.end = state.start.tolist(), state.end.tolist()
         self.transfers = transfers
-        self.arrival = {(hop.tensor, hop.destination): i for i, hop in enumerate(transfers)}
-        self.queues = problem.cluster.link_queues
-        self.ended: dict[tuple[int, float], list[int]] = {}
+        # More than one where a tensor goes to the host and also through it.
+        self.arrivals: dict[tuple[int, int], list[int]] = {}
         for index, hop in enumerate(transfers):
-            self.ended.setdefault((hop.channel, hop.end), []).append(index)
+            self.arrivals.setdefault((hop.tensor, hop.destination), []).append(index)
         self.has_order = placement.order is not None
+        self.streams = [device.streams for device in problem.cluster.devices]
+        # What ended on a device, or on a channel, at an instant, having taken time.
+        self.ended: dict[tuple[int, float], int] = {}
+        self.sent: dict[tuple[int, float], int] = {}
         self.before: dict[int, int] = {}
         last: dict[int, int] = {}
         for unit in order.tolist():
-            device = int(self.device_of[unit])
+            device = self.device_of[unit]
+            if self.end[unit] > self.start[unit]:
+                self.ended[device, self.end[unit]] = unit
             if device in last:
                 self.before[unit] = last[device]
             last[device] = unit
+        for index, hop in enumerate(transfers):
+            if hop.end > hop.start:
+                self.sent[hop.channel, hop.end] = index
 
     def wait(self, unit: int) -> tuple[str, str, int]:
         """Text, and kind and index of what ended last before the unit began."""
-        start = float(self.state.start[unit])
-        device = int(self.device_of[unit])
+        start, device = self.start[unit], self.device_of[unit]
+        if start == 0:
+            return ("none", "", -1)
+        best = self._last_input(unit, device)
+        if best[0] >= start:
+            return best[1:]
+        # With one stream and an order both hold a unit back; the order is what one can change.
+        word = "order" if self.has_order and self.streams[device] == 1 else "stream"
+        ended = self.ended.get((device, start), -1)
+        if ended >= 0:
+            return (f"{word} {self.graph.op_names[ended]}", "unit", ended)
+        # Units before it took no time, or an order made it begin no earlier than one before it.
+        at = self.before.get(unit, -1)
+        while at >= 0 and self.start[at] == start:
+            cause = self._last_input(at, device)
+            if cause[0] >= start:
+                held_by = self.graph.op_names[self.before[unit]]
+                return (f"{'order' if self.has_order else word} {held_by}", *cause[2:])
+            at = self.before.get(at, -1)
+        return best[1:]
+
+    def _last_input(self, unit: int, device: int) -> tuple[float, str, str, int]:
         best: tuple[float, str, str, int] = (-1.0, "none", "", -1)
         for tensor in self.graph.op_inputs.row(unit).tolist():
             producer = int(self.graph.tensor_producers[tensor])
-            hop = self.arrival.get((tensor, device))
-            if hop is not None:
+            hop = self._arrival(tensor, device, self.start[unit])
+            if hop >= 0:
                 found = (self.transfers[hop].end, f"input {self._name(tensor)}", "transfer", hop)
             elif producer >= 0:
-                end = float(self.state.end[producer])
-                found = (end, f"input {self._name(tensor)}", "unit", producer)
+                found = (self.end[producer], f"input {self._name(tensor)}", "unit", producer)
             else:
                 continue
             if found[0] > best[0]:
                 best = found
-        previous = self.before.get(unit)
-        if previous is not None and self.state.end[previous] > best[0]:
-            name = self.graph.op_names[previous]
-            what = "order" if self._keeps_waiting(previous, best[0]) else "device"
-            best = (float(self.state.end[previous]), f"{what} {name}", "unit", previous)
-        return (best[1], best[2], best[3]) if start > 0 else ("none", "", -1)
-
-    def _keeps_waiting(self, previous: int, arrival: float) -> bool:
-        """Whether only the order let `previous` go before a unit whose inputs were there sooner."""
-        first = self.before.get(previous)
-        idle_from = 0.0 if first is None else float(self.state.end[first])
-        return self.has_order and max(arrival, idle_from) < float(self.state.start[previous])
+        return best
 
     def critical_path(self, value: float) -> tuple[Step, ...]:
         """Walk back from what ends last, each time to what ended right before it began."""
@@ -173,7 +189,7 @@ class _Reasons:
         while index >= 0 and len(steps) <= len(self.device_of) + len(self.transfers):
             if kind == "unit":
                 reason, before, at = self.wait(index)
-                start, end = float(self.state.start[index]), float(self.state.end[index])
+                start, end = self.start[index], self.end[index]
                 what = self.graph.op_names[index]
             else:
                 hop = self.transfers[index]
@@ -187,20 +203,32 @@ class _Reasons:
         for index, hop in enumerate(self.transfers):
             if hop.end == value:
                 return "transfer", index
-        return "unit", int(np.argmax(self.state.end))
+        return "unit", int(np.argmax(self.end))
 
     def _before_hop(self, index: int) -> tuple[str, str, int]:
+        """A hop begins when its tensor is there, or else when its channel has sent another."""
         hop = self.transfers[index]
         producer = int(self.graph.tensor_producers[hop.tensor])
-        if self.queues[hop.source, hop.destination]:
-            for other in self.ended.get((hop.channel, hop.start), ()):
-                if other != index:
-                    name = self._name(self.transfers[other].tensor)
-                    return f"channel {name}", "transfer", other
-        first = self.arrival.get((hop.tensor, hop.source))
-        if first is not None and first != index:
-            return f"input {self._name(hop.tensor)}", "transfer", first
-        return ("none", "", -1) if producer < 0 else (self._name(hop.tensor), "unit", producer)
+        if hop.start == 0:
+            return ("none", "", -1)
+        first = self._arrival(hop.tensor, hop.source, hop.start)
+        if first not in (-1, index) and self.transfers[first].end == hop.start:
+            return (f"input {self._name(hop.tensor)}", "transfer", first)
+        if producer >= 0 and self.end[producer] == hop.start:
+            return (f"input {self._name(hop.tensor)}", "unit", producer)
+        earlier = self.sent.get((hop.channel, hop.start), index)
+        if earlier == index:
+            return ("none", "", -1)
+        return (f"channel {self._name(self.transfers[earlier].tensor)}", "transfer", earlier)
+
+    def _arrival(self, tensor: int, endpoint: int, time: float) -> int:
+        """The last hop that brought a tensor to an endpoint until some time, -1 for none."""
+        found = self.arrivals.get((tensor, endpoint), ())
+        return max(
+            (index for index in found if self.transfers[index].end <= time),
+            key=lambda index: self.transfers[index].end,
+            default=-1,
+        )
 
     def _name(self, tensor: int) -> str:
         producer = int(self.graph.tensor_producers[tensor])
