@@ -39,8 +39,8 @@ class SeparateGatesCell(nn.Module):
         self.hidden = hidden
         self.gates = nn.ModuleList(nn.Linear(inputs + hidden, hidden) for _ in range(4))
         for gate in self.gates:
-            nn.init.normal_(gate.weight, std=(inputs + hidden) ** -0.5)
-            nn.init.zeros_(gate.bias)
+            nn.init.normal_(gate.get_parameter("weight"), std=(inputs + hidden) ** -0.5)
+            nn.init.zeros_(gate.get_parameter("bias"))
 
     def forward(self, x: Tensor, state: State) -> State:
         """x (batch, inputs), state (h, c) each (batch, hidden) -> the next state."""
