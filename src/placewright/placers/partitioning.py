@@ -84,7 +84,7 @@ def weighted_graph(problem: Problem) -> WeightedGraph:
         both.indptr.astype(np.int64),
         both.indices.astype(np.int64),
         _whole(np.asarray(both.data, dtype=np.float64)),
-        _whole(seconds),
+        _whole(np.asarray(seconds, dtype=np.float64)),
     )
 
 

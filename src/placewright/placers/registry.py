@@ -16,6 +16,7 @@ from placewright.simulation.evaluator import Evaluator
 
 # Name -> "module:class" under placewright.placers; one line per placer.
 REGISTRY: dict[str, str] = {
+    "accelerate": "accelerate:Accelerate",
     "auto": "auto:Auto",
     "cem": "cem:Cem",
     "cpop": "cpop:Cpop",

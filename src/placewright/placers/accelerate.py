@@ -1,0 +1,156 @@
+"""Hugging Face Accelerate's automatic device map: fill the devices one after another with modules.
+
+`accelerate.infer_auto_device_map` (S. Gugger et al., 2022) reads module sizes and memory, neither
+times nor links. It is called as it is, on a skeleton of the model on PyTorch's meta device: the
+module paths of the ops, with weights of their sizes. Accelerators are filled first, then a CPU;
+what the library would spill to disk goes where memory is left. An op without a module of the map
+runs where its first input is, as a function between hooked modules does.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.problem import Problem
+from placewright.core.solution import Solution
+from placewright.errors import MissingExtraError
+from placewright.placers.anytime import anytime
+from placewright.placers.legal import evaluate_within_memory, repaired
+from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.feasibility import prove_infeasible
+
+
+@dataclass(frozen=True)
+class Accelerate:
+    """The library's own greedy rule under the cluster's memory.
+
+    Attributes:
+        no_split: module paths whose children stay on one device, separated by commas (for example
+            residual blocks; ``no_split_module_classes`` of the library).
+    """
+
+    name: ClassVar[str] = "accelerate"
+    paper: ClassVar[str] = "Gugger et al., Hugging Face Accelerate, 2022"
+    objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput", "training")
+    needs_training: ClassVar[bool] = False
+
+    no_split: str = ""
+
+    def supports(self, problem: Problem) -> str:
+        """Defined for graphs whose ops tell the module that they came from."""
+        if not any(problem.graph.op_modules):
+            return "no op tells the module that it came from"
+        return ""
+
+    @anytime
+    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
+        """One evaluation (more where memory binds)."""
+        del rng
+        if proof := prove_infeasible(problem):
+            return evaluator.solution("infeasible", proof)
+
+        def propose(limits: FloatArray) -> tuple[IntArray, None]:
+            return repaired(problem, self.wish(problem, limits), limits), None
+
+        evaluate_within_memory(evaluator, propose)
+        return evaluator.solution()
+
+    def wish(self, problem: Problem, limits: FloatArray) -> IntArray:
+        """Device of each unit by the library's map, -1 where it has none, shape (n_units,).
+
+        Raises:
+            MissingExtraError: `accelerate` or PyTorch is not installed.
+        """
+        try:
+            from accelerate import infer_auto_device_map
+        except ImportError:
+            raise MissingExtraError("accelerate", "accelerate", "placer 'accelerate'") from None
+        key_of = _keys(problem)
+        total = float(problem.graph.weight_bytes.sum())
+        memory = {
+            key: int(min(limits[device], 10.0 * total + 1e9)) for key, device in key_of.items()
+        }
+        whole = [path for path in self.no_split.split(",") if path]
+        logger = logging.getLogger("accelerate.utils.modeling")
+        level = logger.level
+        with warnings.catch_warnings():
+            # The library warns of spilling, and that this machine lacks the cluster's devices.
+            warnings.simplefilter("ignore")
+            logger.setLevel(logging.ERROR)
+            found = infer_auto_device_map(
+                _skeleton(problem, whole), max_memory=memory, no_split_module_classes=["_Whole"]
+            )
+        logger.setLevel(level)
+        devices = {name: key_of.get(key, -1) for name, key in found.items()}
+        return _devices_of_units(problem, devices)
+
+
+def _keys(problem: Problem) -> dict[int | str, int]:
+    """The library's names of devices, in the order in which it fills them."""
+    kinds = [device.kind for device in problem.cluster.devices]
+    accelerators = [device for device, kind in enumerate(kinds) if kind != "cpu"]
+    if not accelerators:
+        return {number: number for number in range(problem.n_devices)}
+    keys: dict[int | str, int] = dict(enumerate(accelerators))
+    if "cpu" in kinds:
+        keys["cpu"] = kinds.index("cpu")
+    return keys
+
+
+def _skeleton(problem: Problem, whole: list[str]) -> Any:
+    """Modules by path, with the bytes of their ops' weights on the meta device."""
+    import torch
+
+    class _Whole(torch.nn.Module):
+        """A module that the library may not split."""
+
+    graph = problem.graph
+    shared: dict[int, Any] = {}
+    root: Any = torch.nn.Module()
+    for op, path in enumerate(graph.op_modules):
+        module: Any = root
+        prefix = ""
+        for part in path.split(".") if path else ():
+            prefix = f"{prefix}.{part}" if prefix else part
+            if part not in module._modules:
+                module.add_module(part, _Whole() if prefix in whole else torch.nn.Module())
+            module = module._modules[part]
+        for weight in graph.op_weights.row(op).tolist():
+            if weight not in shared:
+                size = math.ceil(graph.weight_bytes[weight])
+                data = torch.empty(size, dtype=torch.uint8, device="meta")
+                shared[weight] = torch.nn.Parameter(data, requires_grad=False)
+            module.register_parameter(f"weight_{weight}", shared[weight])
+    return root
+
+
+def _devices_of_units(problem: Problem, device_of_path: Mapping[str, int]) -> IntArray:
+    """Device of the first op of each unit that has one, shape (n_units,)."""
+    graph = problem.graph
+    device_of_op = np.full(graph.n_ops, -1, dtype=np.int64)
+    for op in graph.topological_order.tolist():
+        device = _of_path(graph.op_modules[op], device_of_path)
+        if device < 0:
+            before = device_of_op[graph.predecessors.row(op)]
+            device = int(before[before >= 0][0]) if (before >= 0).any() else -1
+        device_of_op[op] = device
+    device_of = np.full(problem.n_units, -1, dtype=np.int64)
+    for op in graph.topological_order[::-1].tolist():
+        if device_of_op[op] >= 0:
+            device_of[problem.units.group_of[op]] = device_of_op[op]
+    return device_of
+
+
+def _of_path(path: str, device_of_path: Mapping[str, int]) -> int:
+    """Device of the nearest enclosing module of the map, -1 where it names none."""
+    while path and path not in device_of_path:
+        path = path.rpartition(".")[0]
+    return device_of_path.get(path, -1)
