@@ -7,7 +7,7 @@ import math
 from dataclasses import replace
 
 import numpy as np
-from hypothesis import assume, event, given, settings
+from hypothesis import event, given, settings
 from strategies import random_order, random_placement, random_problem, seeds
 
 from placewright.core.placement import Placement
