@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from placewright.files.plan_file import PlanDocument
-from placewright.placers.registry import placer_names
+from placewright.placers.registry import placer_class, placer_names
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -38,3 +38,14 @@ def test_the_published_schema_is_the_one_that_is_checked() -> None:
     written = json.loads((ROOT / "docs" / "plan.schema.json").read_text())
     made = json.loads(json.dumps(PlanDocument.model_json_schema(by_alias=True)))
     assert {**written, "title": ""} == {**made, "title": ""}
+
+
+def test_every_placer_is_documented() -> None:
+    """Each has one row with its paper and objectives, and no row is of a placer that is not."""
+    rows = re.findall(
+        r"^\| `([a-z0-9-]+)` \| (.*?) \| (.*?) \|", (ROOT / "docs" / "placers.md").read_text(), re.M
+    )
+    assert sorted(name for name, _, _ in rows) == list(placer_names())
+    for name, paper, objectives in rows:
+        assert paper == placer_class(name).paper
+        assert objectives == ", ".join(placer_class(name).objectives)
