@@ -1,26 +1,54 @@
-"""How the kernels are compiled: cached on disk, without the interpreter lock."""
+"""How the kernels are compiled: cached on disk, without the interpreter lock.
+
+Numba looks at the file of a kernel to see whether its cache is stale, and not at the files of what
+the kernel calls or at the records it reads. So the cache has a folder for each state of this room's
+sources; another version of any of them compiles anew.
+"""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
+from functools import cache
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+from platformdirs import user_cache_path
 
 F = TypeVar("F", bound=Callable[..., Any])
+_SETTINGS = cast(Any, numba).config
 _COMPILE = cast(Callable[..., Callable[[Any], Any]], numba.njit)
 
 
 def compiled(function: F) -> F:
     """Compile a function that may allocate."""
-    return cast(F, _COMPILE(cache=True, nogil=True)(function))
+    return _cached(function)
 
 
 def uncounted(function: F) -> F:
     """Compile a function that allocates nothing: without reference counts, which cost most."""
-    return cast(F, _COMPILE(cache=True, nogil=True, _nrt=False)(function))
+    return _cached(function, _nrt=False)
 
 
 def inlined(function: F) -> F:
     """Like `uncounted`, and part of whatever calls it."""
-    return cast(F, _COMPILE(cache=True, nogil=True, _nrt=False, inline="always")(function))
+    return _cached(function, _nrt=False, inline="always")
+
+
+def _cached(function: F, **options: object) -> F:
+    """Numba chooses the cache's folder while it decorates; other packages keep theirs."""
+    before = _SETTINGS.CACHE_DIR
+    _SETTINGS.CACHE_DIR = str(_cache_folder())
+    try:
+        return cast(F, _COMPILE(cache=True, nogil=True, **options)(function))
+    finally:
+        _SETTINGS.CACHE_DIR = before
+
+
+@cache
+def _cache_folder() -> Path:
+    digest = hashlib.sha256()
+    for file in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(file.read_bytes())
+    return user_cache_path("placewright") / "kernels" / digest.hexdigest()[:16]

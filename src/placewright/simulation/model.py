@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -34,12 +35,16 @@ class Simulator:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.arrays = event_arrays(problem)
-        self.max_load = MaxLoad(problem, self.arrays)
         self._events = (
             EventModel(problem, self.arrays) if problem.execution_model == "event" else None
         )
         is_subgraph = problem.execution_model in ("subgraph", "subgraph-ip")
         self._subgraph = SubgraphLatency(problem) if is_subgraph else None
+
+    @cached_property
+    def max_load(self) -> MaxLoad:
+        """Loads of placements; made when it is asked for, since it holds costs of its own."""
+        return MaxLoad(self.problem, self.arrays)
 
     def value(self, placement: Placement) -> float:
         """Seconds (in the problem's time unit) of a placement; inf where it is infeasible."""
