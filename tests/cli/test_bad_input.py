@@ -191,7 +191,7 @@ def test_devices_that_are_not_there(runtime: str, tmp_path: Path, refused: Refus
         (["--placer", "banana"], "unknown placer 'banana'"),
         (["--placer", "zero-shot", "--policy", "none.safetensors"], "none.safetensors"),
         (["--placer", "zero-shot", "--policy", "m.onnx"], "m.onnx"),
-        (["--placer", "heft", "--policy", "m.onnx"], "no setting 'policy'"),
+        (["--placer", "heft", "--policy", "m.onnx"], "takes no policy file"),
         (["--budget", "banana"], "got 'banana'"),
         (["--budget", "-3s"], "got '-3s'"),
         (["--budget", "0s"], "seconds > 0"),

@@ -73,7 +73,7 @@ def check_takes_policy(placer: str) -> None:
     """
     if placer not in TRAINABLE:
         raise InputError(
-            f"placer '{placer}' takes no policy file: what it learns belongs to one graph; "
+            f"placer '{placer}' takes no policy file: it learns nothing for other graphs; "
             f"these take one: {', '.join(TRAINABLE)}"
         )
 
