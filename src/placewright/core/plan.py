@@ -56,6 +56,7 @@ class Plan:
         segments: (device, units) in execution order; None where the model of execution has none.
         measured: None until it was run.
         placer: how it was found.
+        bound_method: what proved the lower bound, empty where it has no name.
     """
 
     problem: Problem
@@ -68,6 +69,7 @@ class Plan:
     segments: tuple[tuple[int, tuple[int, ...]], ...] | None
     placer: PlacerRecord
     measured: Measurement | None = None
+    bound_method: str = ""
 
     @property
     def gap(self) -> float:

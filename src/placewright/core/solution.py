@@ -50,6 +50,7 @@ class Solution:
         value: of the incumbent, from the evaluator; inf without one.
         status: `optimal` only against all placements and orders; `infeasible` only when proven.
         lower_bound: no placement in any order is faster; 0 where nothing better is known.
+        bound_method: what proved the lower bound, empty where it has no name.
         evaluations: queries that were used.
         seconds: wall-clock seconds that were used.
         history: improvements of the incumbent, in time order.
@@ -64,6 +65,7 @@ class Solution:
     seconds: float = 0.0
     history: tuple[HistoryPoint, ...] = ()
     message: str = ""
+    bound_method: str = ""
 
     @property
     def gap(self) -> float:

@@ -56,6 +56,7 @@ class PredictedEntry(Strict):
     gap: float | None
     status: Status
     memory: dict[str, float]
+    bound_method: str = ""
 
 
 class MeasuredEntry(Strict):
@@ -153,6 +154,7 @@ def read_plan(path: Path | str) -> Plan:
         placement=Placement.of(device_of, order),
         value=predicted.value,
         lower_bound=predicted.lower_bound,
+        bound_method=predicted.bound_method,
         status=predicted.status,
         runtime=document.runtime,
         memory=predicted.memory,
@@ -208,6 +210,7 @@ def plan_data(plan: Plan, problem_entry: dict[str, str]) -> dict[str, Any]:
             "gap": plan.gap if math.isfinite(plan.gap) else None,
             "status": plan.status,
             "memory": dict(plan.memory),
+            "bound_method": plan.bound_method,
         },
         "measured": _measured_data(plan.measured),
         "placer": {

@@ -13,18 +13,16 @@ from placewright.core.solution import Budget, Solution
 from placewright.errors import BudgetSpent, InputError, MissingExtraError
 from placewright.placers.anytime import anytime
 from placewright.placers.registry import make_placer
-from placewright.simulation.bounds import lower_bound
-from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.bounds import lower_bound, quick_bounds
+from placewright.simulation.evaluator import CLOSED, Evaluator
 from placewright.simulation.feasibility import prove_infeasible
-from placewright.simulation.relaxation import relaxation_bound
-
-_MOST_RELAXED = 1000  # units up to which the linear relaxation is solved
 
 # Cheapest first; the last one takes what is left of the budget.
+_LISTS = ("heft", "peft", "cpop", "m-topo", "m-etf", "m-sct")
 _QUICK = {
-    "latency": ("single", "even-split", "heft", "peft", "cpop", "m-topo", "m-etf", "m-sct"),
-    "training": ("single", "even-split", "heft", "peft", "cpop", "m-topo", "m-etf", "m-sct"),
-    "throughput": ("single", "even-split", "m-topo", "dpl", "pipedream"),
+    "latency": ("single", "even-split", "expert", *_LISTS, "metis", "scotch"),
+    "training": ("single", "even-split", "expert", *_LISTS, "metis", "scotch"),
+    "throughput": ("single", "even-split", "expert", "m-topo", "metis", "dpl", "pipedream"),
 }
 # Name -> share of the remaining budget, most units that it is tried on.
 _EXACT = {
@@ -32,8 +30,9 @@ _EXACT = {
         "greedy": (0.1, 5000),
         "local-search": (0.4, 10**7),
         "latency-ip": (0.5, 300),
+        "cp-sat": (0.5, 250),
     },
-    "training": {"local-search": (0.5, 10**7)},
+    "training": {"local-search": (0.5, 10**7), "cp-sat": (0.5, 250)},
     "throughput": {
         "ideal-dp": (0.3, 2000),
         "local-search": (0.3, 10**7),
@@ -56,7 +55,7 @@ class Auto:
     objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput", "training")
     needs_training: ClassVar[bool] = False
 
-    gap: float = 1e-9
+    gap: float = CLOSED
     descents: int = 50
 
     def __post_init__(self) -> None:
@@ -75,16 +74,17 @@ class Auto:
         """Bounds, quick heuristics, exact methods and search in shares, then search to the end."""
         if proof := prove_infeasible(problem):
             return evaluator.solution("infeasible", proof)
-        evaluator.offer_bound(lower_bound(problem).value)
+        for bound in quick_bounds(problem):
+            evaluator.offer_bound(bound.value, bound.method)
         quick = _QUICK[problem.objective]
         for name in quick:
             if self._ends(problem, evaluator, rng, name, 1.0):
                 return self._answer(evaluator)
-        if problem.n_units <= _MOST_RELAXED:
-            # Without a limit in seconds the solver has none either: the answer must repeat.
-            evaluator.offer_bound(relaxation_bound(problem, 0.2 * evaluator.remaining_seconds))
-            if self._is_closed(evaluator):
-                return self._answer(evaluator)
+        # Without a limit in seconds the solver has none either: the answer must repeat.
+        best = lower_bound(problem, 0.2 * evaluator.remaining_seconds)
+        evaluator.offer_bound(best.value, best.method)
+        if self._is_closed(evaluator):
+            return self._answer(evaluator)
         for name, (share, most_units) in _EXACT[problem.objective].items():
             applies = problem.n_units <= most_units
             if applies and self._ends(problem, evaluator, rng, name, share):
@@ -122,8 +122,6 @@ class Auto:
             raise KeyboardInterrupt
         if evaluator.is_spent:
             raise BudgetSpent
-        if found.status == "optimal":
-            evaluator.offer_bound(found.lower_bound)
         return self._is_closed(evaluator)
 
     def _is_closed(self, evaluator: Evaluator) -> bool:
@@ -133,7 +131,7 @@ class Auto:
         return math.isfinite(value) and value <= evaluator.lower_bound * (1.0 + self.gap)
 
     def _answer(self, evaluator: Evaluator) -> Solution:
-        if evaluator.best_value <= evaluator.lower_bound and not evaluator.is_measured:
+        if evaluator.is_closed:
             return evaluator.solution("optimal", "value equals the lower bound")
         return evaluator.solution()
 

@@ -47,7 +47,7 @@ class Dpl:
         """One evaluation: the best split of the order."""
         if proof := prove_infeasible(problem):
             return evaluator.solution("infeasible", proof)
-        evaluator.offer_bound(load_model(problem, problem.colocation).area_bound)
+        evaluator.offer_bound(load_model(problem, problem.colocation).area_bound, "balanced load")
         items = items_of(problem)
         model = load_model(problem, items.grouping)
         program = linear_program(model, items)

@@ -62,7 +62,7 @@ class IdealDp:
         """DPL's split first, then the exact program where it still finds a better one."""
         if proof := prove_infeasible(problem):
             return evaluator.solution("infeasible", proof)
-        evaluator.offer_bound(load_model(problem, problem.colocation).area_bound)
+        evaluator.offer_bound(load_model(problem, problem.colocation).area_bound, "balanced load")
         items = items_of(problem)
         model = load_model(problem, items.grouping)
         linear = linear_program(model, items)

@@ -91,7 +91,7 @@ class LatencyIp:
         if proof := prove_infeasible(problem):
             return evaluator.solution("infeasible", proof)
         arrays = latency_arrays(problem)
-        evaluator.offer_bound(_longest_path(problem, arrays))
+        evaluator.offer_bound(_longest_path(problem, arrays), "longest path")
         best: IntArray | None = None
         for start in _starts(problem, arrays):
             before = evaluator.best_value
@@ -99,7 +99,7 @@ class LatencyIp:
                 best = start
         if best is not None:
             best = self._annealed(problem, arrays, best, evaluator, rng)
-        if evaluator.best_value <= evaluator.lower_bound * (1 + _TOLERANCE):
+        if evaluator.is_closed:
             return evaluator.solution("optimal")
         return self._solved(problem, arrays, best, evaluator)
 
@@ -164,13 +164,12 @@ class LatencyIp:
         )
         bound = result.lower_bound / scale * (1 - _TOLERANCE)
         if is_exact and math.isfinite(bound):
-            evaluator.offer_bound(bound)
+            evaluator.offer_bound(bound, "integer program")
         if result.columns is not None and not evaluator.is_spent:
             evaluator.evaluate(program.devices(result.columns))
         if is_exact and result.is_infeasible and best is None:
             return evaluator.solution("infeasible", "no placement keeps memory and support")
-        proven = is_exact and evaluator.best_value <= bound * (1 + 3 * _TOLERANCE)
-        return evaluator.solution("optimal" if proven else None)
+        return evaluator.solution("optimal" if is_exact and evaluator.is_closed else None)
 
 
 def _starts(problem: Problem, arrays: LatencyArrays) -> list[IntArray]:

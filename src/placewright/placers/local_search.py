@@ -84,7 +84,7 @@ class LocalSearch:
             known = evaluator.best_value
             found, reached = self._descended(evaluator, moves, (current, value), rng)
             self._try_orders(problem, evaluator, found, reached, rng)
-            if not evaluator.is_measured and evaluator.best_value <= evaluator.lower_bound:
+            if evaluator.is_closed:
                 return evaluator.solution("optimal", "value equals the lower bound")
             stale = 0 if evaluator.best_value < known else stale + 1
             if stale >= self.restart:

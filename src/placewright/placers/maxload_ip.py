@@ -87,7 +87,7 @@ class MaxloadIp:
         if proof := prove_infeasible(problem):
             return evaluator.solution("infeasible", proof)
         classes = load_model(problem, problem.colocation)
-        evaluator.offer_bound(classes.area_bound)
+        evaluator.offer_bound(classes.area_bound, "balanced load")
         grouping, successors = problem.colocation, None
         if self.contiguous:
             items = items_of(problem)
@@ -184,7 +184,7 @@ class MaxloadIp:
         )
         bound = result.lower_bound / scale * (1 - _TOLERANCE)
         if math.isfinite(bound) and not self.contiguous:
-            evaluator.offer_bound(bound)
+            evaluator.offer_bound(bound, "integer program")
         if result.columns is not None:
             values = np.where(program.placed >= 0, result.columns[program.placed], -1.0)
             placement = grouping.expand(values.argmax(axis=1))
@@ -205,7 +205,7 @@ class MaxloadIp:
             return evaluator.solution(
                 message="optimal among contiguous placements" if proven else ""
             )
-        return evaluator.solution("optimal" if proven else None)
+        return evaluator.solution("optimal" if evaluator.is_closed else None)
 
 
 def _scaled(model: LoadModel, factor: float) -> LoadModel:

@@ -64,7 +64,7 @@ class Pipedream:
             return evaluator.solution("infeasible", proof)
         items = items_of(problem, self.layers(problem))
         model = load_model(problem, items.grouping)
-        evaluator.offer_bound(load_model(problem, problem.colocation).area_bound)
+        evaluator.offer_bound(load_model(problem, problem.colocation).area_bound, "balanced load")
         program = linear_program(model, items)
         if not program.found:
             return evaluator.solution(

@@ -20,6 +20,7 @@ REGISTRY: dict[str, str] = {
     "auto": "auto:Auto",
     "cem": "cem:Cem",
     "cpop": "cpop:Cpop",
+    "cp-sat": "cp_sat:CpSat",
     "dpl": "dpl:Dpl",
     "even-split": "even_split:EvenSplit",
     "expert": "expert:Expert",

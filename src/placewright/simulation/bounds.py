@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from placewright.core.arrays import FloatArray
 from placewright.core.problem import Problem
+
+_MOST_RELAXED = 1000  # units up to which the linear relaxation is solved
 
 
 @dataclass(frozen=True)
@@ -20,16 +24,45 @@ class Bound:
     seconds: float
 
 
-def lower_bound(problem: Problem) -> Bound:
-    """The larger of the critical path and the balanced load, for the problem's execution model."""
-    began = time.perf_counter()
-    found = {"balanced load": 0.0, "critical path": 0.0}
-    if problem.execution_model in ("event", "placeto", "max-load"):
-        found["balanced load"] = balanced_load_bound(problem)
+def lower_bound(problem: Problem, seconds: float = math.inf) -> Bound:
+    """The best of all bounds that the problem's execution model has; see `lower_bounds`."""
+    return max(lower_bounds(problem, seconds), key=lambda bound: bound.value)
+
+
+def lower_bounds(problem: Problem, seconds: float = math.inf) -> tuple[Bound, ...]:
+    """Every bound that holds, in the order of what they cost.
+
+    Args:
+        problem: what is placed.
+        seconds: wall-clock limit of the linear relaxation, which problems of up to a thousand units
+            get; where it is met, there is no such bound.
+    """
+    return (*quick_bounds(problem), *_relaxed(problem, seconds))
+
+
+def quick_bounds(problem: Problem) -> tuple[Bound, ...]:
+    """Critical path and balanced load, where the execution model has them."""
+    found = []
     if problem.execution_model != "max-load":
-        found["critical path"] = critical_path_bound(problem)
-    method = max(found, key=lambda name: found[name])
-    return Bound(found[method], method, time.perf_counter() - began)
+        found.append(_timed("critical path", problem, critical_path_bound))
+    if problem.execution_model in ("event", "placeto", "max-load"):
+        found.append(_timed("balanced load", problem, balanced_load_bound))
+    return tuple(found)
+
+
+def _relaxed(problem: Problem, seconds: float) -> tuple[Bound, ...]:
+    if problem.n_units > _MOST_RELAXED or seconds <= 0:
+        return ()
+    from placewright.simulation.relaxation import relaxation_bound  # SciPy's solver takes a while
+
+    bound = _timed("linear relaxation", problem, lambda it: relaxation_bound(it, seconds))
+    return (bound,) if bound.value > 0 else ()
+
+
+def _timed(method: str, problem: Problem, bound: Callable[[Problem], float]) -> Bound:
+    began = time.perf_counter()
+    value = bound(problem)
+    return Bound(value, method, time.perf_counter() - began)
 
 
 def critical_path_bound(problem: Problem) -> float:

@@ -16,6 +16,7 @@ from placewright.core.solution import Budget, HistoryPoint, Solution, Status
 from placewright.errors import BudgetSpent
 from placewright.simulation.model import Simulator
 
+CLOSED = 3e-6  # relative gap at which a value counts as proven: solvers round
 Measure = Callable[[Placement], float]
 
 
@@ -47,6 +48,7 @@ class Evaluator:
         self.best: Placement | None = None
         self.best_value = math.inf
         self.lower_bound = 0.0
+        self.bound_method = ""
         self.evaluations = 0
         self.history: list[HistoryPoint] = []
         self._measure = measure
@@ -125,9 +127,20 @@ class Evaluator:
             self._remember(row, None, value)
         return values
 
-    def offer_bound(self, lower_bound: float) -> None:
-        """Keep the largest proven lower bound."""
-        self.lower_bound = max(self.lower_bound, lower_bound)
+    @property
+    def is_closed(self) -> bool:
+        """True when the incumbent is proven to be best.
+
+        Never of measured values: bounds hold for the cost table, which a lucky run can undercut.
+        """
+        value = self.best_value
+        is_met = math.isfinite(value) and value <= self.lower_bound * (1.0 + CLOSED)
+        return is_met and not self.is_measured
+
+    def offer_bound(self, lower_bound: float, method: str = "") -> None:
+        """Keep the largest proven lower bound, and which method proved it."""
+        if lower_bound > self.lower_bound:
+            self.lower_bound, self.bound_method = lower_bound, method
 
     def solution(self, status: Status | None = None, message: str = "") -> Solution:
         """The incumbent as a solution; the status defaults to `feasible`, or `unknown` without."""
@@ -137,6 +150,7 @@ class Evaluator:
             value=self.best_value,
             status=status or ("feasible" if found else "unknown"),
             lower_bound=min(self.lower_bound, self.best_value),
+            bound_method=self.bound_method,
             evaluations=self.evaluations,
             seconds=self.seconds,
             history=tuple(self.history),

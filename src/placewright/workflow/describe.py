@@ -17,6 +17,10 @@ def value_text(value: float, unit: str) -> str:
     return format_duration(value) if unit == "s" else f"{value:.4g} {unit}"
 
 
+def _by(plan: Plan) -> str:
+    return f" by {plan.bound_method}" if plan.bound_method else ""
+
+
 def plan_lines(plan: Plan, model: str) -> list[str]:
     """What a user wants to know first: value, bound, gap, and what each device got."""
     problem = plan.problem
@@ -26,7 +30,7 @@ def plan_lines(plan: Plan, model: str) -> list[str]:
         f"{model}: {problem.graph.n_ops} ops in {problem.n_units} units, "
         f"{problem.objective} under '{problem.execution_model}'",
         f"predicted {value_text(plan.value, unit)}, no placement is faster than "
-        f"{value_text(plan.lower_bound, unit)} (gap {gap}, {plan.status})",
+        f"{value_text(plan.lower_bound, unit)}{_by(plan)} (gap {gap}, {plan.status})",
     ]
     counts = np.bincount(plan.placement.device_of, minlength=problem.n_devices).tolist()
     segments = [0] * problem.n_devices

@@ -60,7 +60,7 @@ def solve(
         raise MissingExtraError("highspy", "all", "an integer program") from None
     # Threads are shared by all solvers of a process: without this a second count is refused.
     highspy.Highs.resetGlobalScheduler(True)
-    solver: Any = highspy.Highs()  # type: ignore[no-untyped-call]
+    solver: Any = highspy.Highs()
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("threads", 1 if max_nodes is not None else 2)
     solver.setOptionValue("random_seed", 0)

@@ -1,0 +1,201 @@
+"""Constraint programming of placement and order together, with a proof.
+
+OR-tools' CP-SAT (L. Perron, F. Didier, "CP-SAT") on a model of our own execution model `event`:
+`schedule_program.model` says what the program holds and what it loosens. It minimises the makespan
+over placements and orders; each of its solutions is valued by the evaluator, once with the order
+and once by rank dispatch, and its bound holds for every placement in every order.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from placewright.core.placement import Placement
+from placewright.core.problem import Problem
+from placewright.core.solution import Solution
+from placewright.errors import BudgetSpent, InputError
+from placewright.placers.anytime import anytime
+from placewright.placers.schedule_program.model import ScheduleProgram
+from placewright.placers.schedule_program.ticks import Ticks
+from placewright.simulation.bounds import quick_bounds
+from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.event_arrays import event_arrays
+from placewright.simulation.feasibility import prove_infeasible
+
+_TICKS = 10**8  # that the first known makespan is divided into
+
+
+@dataclass(frozen=True)
+class CpSat:
+    """Solves a constraint program, from the incumbent or from list scheduling.
+
+    Attributes:
+        max_units: larger problems are refused: the program would not fit the memory, >= 1.
+        deterministic_seconds: the solver's own measure of work, where the budget has no seconds,
+            > 0.
+        workers: threads where the budget has seconds, >= 0; 0 is one for each core. Runs without
+            such a limit use one, so that their answers repeat.
+        alternatives: further placements to try, one by one, where the best of the program is worth
+            less to the evaluator than to the program, >= 0.
+    """
+
+    name: ClassVar[str] = "cp-sat"
+    paper: ClassVar[str] = "constraint programming, OR-tools"
+    objectives: ClassVar[tuple[str, ...]] = ("latency", "training")
+    needs_training: ClassVar[bool] = False
+
+    max_units: int = 500
+    deterministic_seconds: float = 10.0
+    workers: int = 0
+    alternatives: int = 10
+
+    def __post_init__(self) -> None:
+        if self.max_units < 1:
+            raise InputError(f"cp-sat: max_units must be >= 1, got {self.max_units}")
+        if not self.deterministic_seconds > 0:
+            raise InputError(
+                f"cp-sat: deterministic_seconds must be > 0, got {self.deterministic_seconds}"
+            )
+        for what in ("workers", "alternatives"):
+            if getattr(self, what) < 0:
+                raise InputError(f"cp-sat: {what} must be >= 0, got {getattr(self, what)}")
+
+    def supports(self, problem: Problem) -> str:
+        """Empty for execution model `event` and a few hundred units."""
+        if problem.execution_model != "event":
+            return f"cp-sat models execution model 'event', not '{problem.execution_model}'"
+        if problem.n_units > self.max_units:
+            return (
+                f"cp-sat takes up to {self.max_units} units and this problem has "
+                f"{problem.n_units}; raise max_units if you have the memory"
+            )
+        return ""
+
+    @anytime
+    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
+        """Two evaluations for each solution of the solver, and a few for the start."""
+        if proof := prove_infeasible(problem):
+            return evaluator.solution("infeasible", proof)
+        for quick in quick_bounds(problem):
+            evaluator.offer_bound(quick.value, quick.method)
+        start = _start(problem, evaluator)
+        value = math.inf if start is None else evaluator.simulator.value(start)
+        horizon = value if math.isfinite(value) else _all_in_turn(problem)
+        ticks = Ticks(horizon / _TICKS if horizon > 0 else 1.0)
+        program = ScheduleProgram(problem, ticks, ticks.up(horizon) + 1)
+        if start is not None:
+            timeline = evaluator.simulator.timeline(start)
+            program.hint(start.device_of, timeline.start, timeline.end)
+        return self._solved(program, evaluator, rng, has_start=start is not None)
+
+    def _solved(
+        self,
+        program: ScheduleProgram,
+        evaluator: Evaluator,
+        rng: np.random.Generator,
+        has_start: bool,
+    ) -> Solution:
+        from ortools.sat.python import cp_model
+
+        status, bound = _run(program, evaluator, self._solver(evaluator, rng))
+        if status == cp_model.INFEASIBLE and not has_start:
+            return evaluator.solution(
+                "infeasible", "no assignment keeps support, colocation, routes and resident bytes"
+            )
+        evaluator.offer_bound(bound, "constraint program")
+        for _ in range(self.alternatives):
+            if status != cp_model.OPTIMAL or evaluator.is_closed:
+                break
+            # The program's best is worth less than it promised: what is next best may be better.
+            program.forbid_found()
+            program.stay_below(evaluator.best_value)
+            status, _ = _run(program, evaluator, self._solver(evaluator, rng))
+        return evaluator.solution("optimal" if evaluator.is_closed else None)
+
+    def _solver(self, evaluator: Evaluator, rng: np.random.Generator) -> Any:
+        from ortools.sat.python import cp_model
+
+        solver = cp_model.CpSolver()
+        solver.parameters.random_seed = int(rng.integers(0, 2**31 - 1))
+        if math.isfinite(evaluator.remaining_seconds):
+            solver.parameters.max_time_in_seconds = max(0.01, 0.95 * evaluator.remaining_seconds)
+            solver.parameters.num_workers = self.workers
+        else:
+            solver.parameters.max_deterministic_time = self.deterministic_seconds
+            solver.parameters.num_workers = 1
+        return solver
+
+
+def _start(problem: Problem, evaluator: Evaluator) -> Placement | None:
+    """The incumbent, or else the best of list scheduling and of each device alone."""
+    from placewright.placers.registry import make_placer
+
+    if evaluator.best is None:
+        for name in ("single", "heft", "peft"):
+            make_placer(name).place(problem, evaluator, np.random.default_rng(0))
+            if evaluator.is_spent:
+                raise BudgetSpent
+    return evaluator.best
+
+
+def _all_in_turn(problem: Problem) -> float:
+    """More than any schedule without needless waiting takes, in seconds."""
+    arrays = event_arrays(problem)
+    seconds = np.where(np.isfinite(arrays.seconds), arrays.seconds, 0.0).max(axis=1).sum()
+    slowest = float(np.max(arrays.seconds_per_byte, initial=0.0, where=arrays.channel >= 0))
+    latency = float(np.max(arrays.latency, initial=0.0, where=arrays.channel >= 0))
+    hop = latency + arrays.tensor_bytes * slowest
+    if len(arrays.own_transfer):
+        hop = arrays.own_transfer
+    cuts = (arrays.cut[:, None] + arrays.cut_per_byte[:, None] * arrays.tensor_bytes).max(axis=0)
+    readers = np.maximum(1, np.diff(arrays.consumer_ptr))
+    overheads = float(arrays.dispatch.max() * problem.n_units + (readers * cuts).sum())
+    factor = float(arrays.factors.max(initial=1.0))
+    return float(seconds * factor + overheads + 2.0 * (readers * hop).sum())
+
+
+def _run(program: ScheduleProgram, evaluator: Evaluator, solver: Any) -> tuple[int, float]:
+    """Solve once, valuing every solution: the solver's status, and its bound in seconds."""
+    from ortools.sat.python import cp_model
+
+    watch = _watch(program, evaluator)
+    status = solver.solve(program.model, watch)
+    if watch.interrupted is not None and not isinstance(watch.interrupted, BudgetSpent):
+        raise watch.interrupted
+    bound = 0.0
+    if status in (cp_model.OPTIMAL, cp_model.FEASIBLE, cp_model.UNKNOWN):
+        bound = max(0.0, solver.best_objective_bound) * program.ticks.seconds * (1.0 - 1e-9)
+    return status, bound
+
+
+def _watch(program: ScheduleProgram, evaluator: Evaluator) -> Any:
+    """What the solver calls with each solution."""
+    from ortools.sat.python import cp_model
+
+    class Watch(cp_model.CpSolverSolutionCallback):
+        """Values each solution; the budget's end or a fault stops the solver."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.interrupted: BaseException | None = None
+            self._turn = threading.Lock()
+
+        def on_solution_callback(self) -> None:
+            """With the order, then by rank dispatch."""
+            with self._turn:
+                if self.interrupted is not None:
+                    return
+                try:
+                    device_of, order = program.decoded(self.value)
+                    evaluator.evaluate(device_of, order)
+                    evaluator.evaluate(device_of)
+                except BaseException as error:  # it must not cross the solver's own code
+                    self.interrupted = error
+                    self.stop_search()
+
+    return Watch()

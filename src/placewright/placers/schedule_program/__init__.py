@@ -1,0 +1,1 @@
+"""The constraint program of placement and order under execution model `event`."""

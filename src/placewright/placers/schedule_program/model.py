@@ -1,0 +1,259 @@
+"""A constraint program (OR-tools CP-SAT) of execution model `event`: who runs what, and when.
+
+Time is counted in ticks. Every duration is rounded down, and a schedule stays one when something
+in it gets shorter, so that no placement in any order is faster than the program's bound.
+
+Exactly as in the event model: streams; one transfer at a time on a channel, also through the host;
+tensors sent once per destination; graph inputs from and graph outputs to the host; contention;
+pins, support, colocation and resident bytes. Loosened, which keeps the bound valid: a channel may
+serve what waits for it in any order, and not only first come first served; of segments' costs
+those count that a unit pays for sure, because it reads what another device made; live tensors do
+not count as memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.problem import Problem
+from placewright.placers.schedule_program.ticks import Ticks
+from placewright.placers.schedule_program.transfers import add_transfers
+from placewright.simulation.event_arrays import EventArrays, event_arrays
+
+
+class ScheduleProgram:
+    """The program of one problem.
+
+    Attributes:
+        model: an ``ortools.sat.python.cp_model.CpModel``.
+        x: literal of each colocation class on each device that may run it.
+        start, end: of each unit, in ticks.
+        makespan: what is minimised, in ticks.
+        channels: intervals on each channel that makes transfers wait.
+    """
+
+    def __init__(self, problem: Problem, ticks: Ticks, horizon: int) -> None:
+        from ortools.sat.python import cp_model
+
+        self.problem = problem
+        self.arrays: EventArrays = event_arrays(problem)
+        self.ticks = ticks
+        self.horizon = horizon
+        self.model: Any = cp_model.CpModel()
+        self.group_of = problem.colocation.group_of
+        self.channels: dict[int, list[Any]] = {}
+        self._found: list[tuple[int, ...]] = []
+        self._assign()
+        self.start = [self.time() for _ in range(problem.n_units)]
+        self.end = [self.time() for _ in range(problem.n_units)]
+        self.makespan = self.time()
+        self._run_units()
+        self._keep_memory()
+        add_transfers(self)
+        for intervals in self.channels.values():
+            self.model.add_no_overlap(intervals)
+        self.model.minimize(self.makespan)
+
+    def time(self) -> Any:
+        """A new point in time."""
+        return self.model.new_int_var(0, self.horizon, "")
+
+    def literal(self) -> Any:
+        """A new true or false."""
+        return self.model.new_bool_var("")
+
+    def on(self, unit: int, device: int) -> Any | None:
+        """The literal of a unit on a device; None where it may not run there."""
+        return self.x[int(self.group_of[unit])].get(device)
+
+    def hint(self, device_of: IntArray, start: FloatArray, end: FloatArray) -> None:
+        """Begin the search at a schedule, seconds."""
+        for group, literals in enumerate(self.x):
+            unit = int(self.problem.colocation.members.row(group)[0])
+            for device, literal in literals.items():
+                self.model.add_hint(literal, bool(device == device_of[unit]))
+        for unit in range(self.problem.n_units):
+            self.model.add_hint(self.start[unit], self.ticks.down(float(start[unit])))
+            self.model.add_hint(self.end[unit], self.ticks.down(float(end[unit])))
+
+    def forbid_found(self) -> None:
+        """Leave out the placements that `decoded` has given, whatever the order."""
+        for groups in self._found:
+            chosen = [row[device] for row, device in zip(self.x, groups, strict=True)]
+            self.model.add_bool_or([literal.negated() for literal in chosen])
+        self._found.clear()
+        self.model.clear_hints()
+
+    def stay_below(self, seconds: float) -> None:
+        """Ask for schedules that take less than so long."""
+        self.model.add(self.makespan <= self.ticks.down(seconds))
+
+    def decoded(self, value: Any) -> tuple[IntArray, IntArray]:
+        """Device of each unit, and the units by start; `value` gives a variable's."""
+        groups = np.array(
+            [next(d for d, literal in row.items() if value(literal)) for row in self.x],
+            dtype=np.int64,
+        )
+        place = np.empty(self.problem.n_units, dtype=np.int64)
+        place[self.arrays.topological] = np.arange(self.problem.n_units)
+        starts = np.array([value(start) for start in self.start], dtype=np.int64)
+        order = np.lexsort((place, starts))
+        self._found.append(tuple(groups.tolist()))
+        return self.problem.colocation.expand(groups), np.asarray(order, dtype=np.int64)
+
+    def _assign(self) -> None:
+        """Every class is on one device that all its units may use."""
+        self.x: list[dict[int, Any]] = []
+        for allowed in self.problem.allowed_by_class:
+            row = {int(device): self.literal() for device in np.flatnonzero(allowed)}
+            self.model.add_exactly_one(row.values())
+            self.x.append(row)
+
+    def _run_units(self) -> None:
+        """Durations, streams, producers before consumers, and the load of each device."""
+        busy: list[list[Any]] = [[] for _ in range(self.problem.n_devices)]
+        loads: list[list[Any]] = [[] for _ in range(self.problem.n_devices)]
+        extra = _Extra(self)
+        for unit in range(self.problem.n_units):
+            seconds = self.arrays.seconds[unit]
+            literals = self.x[int(self.group_of[unit])]
+            plain = {device: self.ticks.down(float(seconds[device])) for device in literals}
+            duration = sum(literals[device] * ticks for device, ticks in plain.items())
+            size = extra.duration(unit, plain) if extra.is_needed else duration
+            self.model.add(self.end[unit] == self.start[unit] + size)
+            self.model.add(self.makespan >= self.end[unit])
+            for device, literal in literals.items():
+                if plain[device] == 0 and not extra.is_needed:
+                    continue
+                loads[device].append(literal * plain[device])
+                busy[device].append(self._interval(unit, size, plain[device], literal, extra))
+        for before, after in self._edges():
+            self.model.add(self.start[after] >= self.end[before])
+        for device, streams in enumerate(self.arrays.streams.tolist()):
+            if streams == 1:
+                self.model.add_no_overlap(busy[device])
+            else:
+                self.model.add_cumulative(busy[device], [1] * len(busy[device]), streams)
+            self.model.add(sum(loads[device]) <= streams * self.makespan)
+
+    def _interval(self, unit: int, size: Any, plain: int, literal: Any, extra: _Extra) -> Any:
+        start, end = self.start[unit], self.end[unit]
+        if extra.is_needed:
+            return self.model.new_optional_interval_var(start, size, end, literal, "")
+        return self.model.new_optional_fixed_size_interval_var(start, plain, literal, "")
+
+    def _edges(self) -> list[tuple[int, int]]:
+        graph = self.problem.unit_graph
+        return [
+            (before, unit)
+            for unit in range(self.problem.n_units)
+            for before in graph.predecessors.row(unit).tolist()
+        ]
+
+    def _keep_memory(self) -> None:
+        """Resident bytes, a shared weight once per device."""
+        arrays = self.arrays
+        for device in np.flatnonzero(np.isfinite(arrays.memory)).tolist():
+            kept = []
+            for weight, size in enumerate(arrays.weight_bytes.tolist()):
+                first, stop = arrays.weight_ptr[weight], arrays.weight_ptr[weight + 1]
+                groups = np.unique(self.group_of[arrays.weight_units[first:stop]]).tolist()
+                keepers = [self.x[g][device] for g in groups if device in self.x[g]]
+                if len(keepers) > 1:
+                    is_kept = self.literal()
+                    for keeper in keepers:
+                        self.model.add_implication(keeper, is_kept)
+                    keepers = [is_kept]
+                kept += [keeper * int(size) for keeper in keepers]
+            if kept:
+                self.model.add(sum(kept) <= int(arrays.memory[device]))
+
+
+class _Extra:
+    """What makes a unit last longer than its seconds: overheads of segments, and contention."""
+
+    def __init__(self, program: ScheduleProgram) -> None:
+        self._program = program
+        arrays = program.arrays
+        self._has_overheads = bool(arrays.dispatch.any() or arrays.has_cuts)
+        self._crowds = self._crowded()
+        self.is_needed = self._has_overheads or bool(self._crowds)
+
+    def duration(self, unit: int, plain: dict[int, int]) -> Any:
+        """A variable that is at least what the unit takes where it is."""
+        program = self._program
+        literals = program.x[int(program.group_of[unit])]
+        duration = program.time()
+        program.model.add(duration >= sum(literals[d] * ticks for d, ticks in plain.items()))
+        remote = self._reads_remote(unit) if self._has_overheads else None
+        overhead = {device: self._overhead_seconds(unit, device) for device in literals}
+        if remote is not None:
+            longer = [
+                literals[device] * (ticks + program.ticks.down(overhead[device]))
+                for device, ticks in plain.items()
+            ]
+            program.model.add(duration >= sum(longer)).only_enforce_if(remote)
+        for domain, factor, is_crowded in self._crowds:
+            own = {
+                device: float(program.arrays.seconds[unit, device]) * factor
+                for device in literals
+                if program.arrays.domain[device] == domain
+            }
+            slower = [literals[d] * program.ticks.down(seconds) for d, seconds in own.items()]
+            program.model.add(duration >= sum(slower)).only_enforce_if(is_crowded)
+            if remote is not None:
+                both = [
+                    literals[d] * program.ticks.down(seconds + overhead[d])
+                    for d, seconds in own.items()
+                ]
+                program.model.add(duration >= sum(both)).only_enforce_if([is_crowded, remote])
+        return duration
+
+    def _reads_remote(self, unit: int) -> Any | None:
+        """A literal that is true where a producer is elsewhere; None where none can be."""
+        program = self._program
+        producers = program.problem.unit_graph.predecessors.row(unit)
+        groups = np.unique(program.group_of[producers]).tolist()
+        own = int(program.group_of[unit])
+        if not [group for group in groups if group != own]:
+            return None
+        is_remote = program.literal()
+        for group in groups:
+            for device, there in program.x[group].items():
+                here = program.x[own].get(device)
+                rest = [here] if here is not None else []
+                program.model.add_bool_or([there.negated(), *rest, is_remote])
+        return is_remote
+
+    def _overhead_seconds(self, unit: int, device: int) -> float:
+        """Of a segment that begins with the unit: dispatch, and each tensor that enters."""
+        arrays, graph = self._program.arrays, self._program.problem.unit_graph
+        tensors = graph.op_inputs.row(unit)
+        made = tensors[arrays.producer[tensors] >= 0]
+        sizes = arrays.tensor_bytes[np.unique(made)]
+        cuts = len(sizes) * arrays.cut[device] + sizes.sum() * arrays.cut_per_byte[device]
+        return float(arrays.dispatch[device] + cuts)
+
+    def _crowded(self) -> list[tuple[int, float, Any]]:
+        """Memory domain, factor, and a literal: so many or more of its devices are in use."""
+        program, crowds = self._program, []
+        for domain, factors in enumerate(program.arrays.factors):
+            devices = np.flatnonzero(program.arrays.domain == domain).tolist()
+            used = {device: program.literal() for device in devices}
+            for row in program.x:
+                for device in devices:
+                    if device in row:
+                        program.model.add_implication(row[device], used[device])
+            for count in range(1, len(devices) + 1):
+                # The least factor from this count on, should factors ever fall.
+                factor = float(factors[count : len(devices) + 1].min())
+                if factor > 1.0:
+                    is_crowded = program.literal()
+                    program.model.add(sum(used.values()) <= count - 1).only_enforce_if(
+                        is_crowded.negated()
+                    )
+                    crowds.append((domain, factor, is_crowded))
+        return crowds

@@ -1,0 +1,136 @@
+"""Placement and order by constraint programming: exact where it says so, a bound everywhere."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from placewright.core.arrays import frozen_floats
+from placewright.core.builder import GraphBuilder
+from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.costs import CostTable
+from placewright.core.grouping import Grouping
+from placewright.core.problem import Problem
+from placewright.core.solution import Budget
+from placewright.errors import InputError
+from placewright.placers.cp_sat import CpSat
+from placewright.simulation.evaluator import Evaluator
+from placewright.testing.brute_force import brute_force
+from placewright.testing.problems import random_problem
+
+
+def solve(problem: Problem, placer: CpSat | None = None) -> tuple[float, float, str]:
+    """Value, bound and status."""
+    evaluator = Evaluator(problem)
+    found = (placer or CpSat()).place(problem, evaluator, np.random.default_rng(0))
+    return found.value, found.lower_bound, found.status
+
+
+def fork_problem(*, contention: float = 1.0, dispatch: float = 0.0) -> Problem:
+    """Op 0 (2 s) feeds ops 1 (3 s) and 2 (4 s), which feed op 3 (1 s); a transfer takes 1 s."""
+    builder = GraphBuilder()
+    first = builder.add_tensor(builder.add_op("start", "Op"), 1.0)
+    middle = []
+    for name in ("left", "right"):
+        op = builder.add_op(name, "Op", inputs=[first])
+        middle.append(builder.add_tensor(op, 1.0))
+    builder.add_op("end", "Op", inputs=middle)
+    devices = tuple(
+        Device(name, dispatch_seconds=dispatch, memory_domain="memory") for name in ("a", "b")
+    )
+    links = (Link("a", "b", latency_seconds=1.0), Link("b", "a", latency_seconds=1.0))
+    seconds = np.array([[2.0, 2.0], [3.0, 3.0], [4.0, 4.0], [1.0, 1.0]])
+    return Problem(
+        builder.build(),
+        Cluster(devices, links, contention={"memory": (1.0, contention)}),
+        CostTable(frozen_floats(seconds)),
+        Grouping.identity(4),
+        objective="latency",
+        execution_model="event",
+    )
+
+
+def test_a_fork_takes_both_devices() -> None:
+    """2 + 1 (transfer) + 3 + 1 (back) = 7 is as late as 2 + 4 = 6 plus waiting; then 1: 8."""
+    value, bound, status = solve(fork_problem())
+    assert value == pytest.approx(8.0)
+    assert bound == pytest.approx(8.0, rel=1e-6)
+    assert status == "optimal"
+
+
+def test_contention_drives_a_fork_together() -> None:
+    """Twice as slow on two devices: one device takes 10 s, two more than 2 x (2 + 4 + 1)."""
+    value, _, status = solve(fork_problem(contention=2.0))
+    assert value == pytest.approx(10.0)
+    assert status == "optimal"
+
+
+def test_dispatch_counts_in_the_bound() -> None:
+    """With 5 s for each segment one device takes 5 + 10; a split has three segments or more."""
+    value, bound, _ = solve(fork_problem(dispatch=5.0))
+    assert value == pytest.approx(15.0)
+    assert bound <= 15.0
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    seed=st.integers(0, 10**6),
+    n_ops=st.integers(2, 6),
+    n_devices=st.integers(2, 3),
+    constrained=st.booleans(),
+)
+def test_agrees_with_brute_force(seed: int, n_ops: int, n_devices: int, constrained: bool) -> None:
+    """Its bound is below every value; what it calls optimal or infeasible is."""
+    rng = np.random.default_rng(seed)
+    problem = random_problem(rng, n_ops=n_ops, n_devices=n_devices, constrained=constrained)
+    best = brute_force(problem)
+    value, bound, status = solve(problem)
+    assert value >= best - 1e-9
+    if math.isfinite(best):
+        assert status != "infeasible"
+        assert bound <= best * (1 + 1e-9)
+    if status == "optimal":
+        assert value == pytest.approx(best, rel=2e-6)
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10**6), n_ops=st.integers(2, 7))
+def test_proves_what_it_models_exactly(seed: int, n_ops: int) -> None:
+    """Without overheads, with a link for each pair that makes nothing wait: always optimal."""
+    rng = np.random.default_rng(seed)
+    problem = random_problem(rng, n_ops=n_ops, n_devices=2, constrained=False)
+    cluster = problem.cluster
+    devices = tuple(
+        replace(device, dispatch_seconds=0.0, cut_seconds=0.0) for device in cluster.devices
+    )
+    links = tuple(replace(link, channel=None, queues=False) for link in cluster.links)
+    problem = replace(problem, cluster=Cluster(devices, links, host=cluster.host))
+    value, _, status = solve(problem)
+    assert status == "optimal"
+    assert value == pytest.approx(brute_force(problem), rel=2e-6)
+
+
+def test_the_budget_of_evaluations_ends_the_solver() -> None:
+    """Not one query more; the incumbent is the answer."""
+    problem = random_problem(np.random.default_rng(3), n_ops=8, n_devices=3, constrained=False)
+    evaluator = Evaluator(problem, Budget(evaluations=6))
+    found = CpSat().place(problem, evaluator, np.random.default_rng(0))
+    assert found.evaluations <= 6
+    assert found.placement is not None
+
+
+def test_refuses_what_it_does_not_model() -> None:
+    """Other execution models, more units than it may take, settings out of range."""
+    problem = fork_problem()
+    assert "500" not in CpSat().supports(problem)
+    assert "takes up to 3 units" in CpSat(max_units=3).supports(problem)
+    pipeline = replace(problem, objective="throughput", execution_model="max-load")
+    assert "'max-load'" in CpSat().supports(pipeline)
+    for wrong in ({"max_units": 0}, {"deterministic_seconds": 0.0}, {"workers": -1}):
+        with pytest.raises(InputError, match=next(iter(wrong))):
+            CpSat(**wrong)
