@@ -12,6 +12,7 @@ import numpy as np
 
 from placewright.simulation.compiled import inlined, uncounted
 from placewright.simulation.event_queue import WINDOW, drop, put
+from placewright.simulation.event_ready import add_ready, take_ready
 from placewright.simulation.event_segments import overhead_seconds
 from placewright.simulation.event_sending import second_hop, send
 from placewright.simulation.event_state import ARRIVING, N_RELAYS, RUNNING, State
@@ -72,8 +73,8 @@ def _begin_time(tables: EventTables, state: State, has_order: bool) -> float:
     if not has_order:
         for index in range(ZERO, n_units):
             unit = state.units[index]
-            if unit.missing == ZERO:
-                put(state.queues, state.window, state.heap, U(unit.device), -unit.rank, index)
+            is_ready = U(unit.missing == ZERO)
+            add_ready(tables, state, U(unit.device), U(unit.place), is_ready)
     for index in range(ZERO, U(len(state.devices))):
         state.devices[index].decides = 0.0
     delivered = 0.0
@@ -194,10 +195,9 @@ def _begin_ready(
             break
         unit = U(entry.unit)
         drop(queues, window, state.heap, arriving)
-        put(queues, window, state.heap, index, -state.units[unit].rank, unit)
-    while device.busy < device.streams and queues[index].head < queues[index].tail:
-        unit = U(window[index * WINDOW + queues[index].head].unit)
-        drop(queues, window, state.heap, index)
+        add_ready(tables, state, index, U(state.units[unit].place), ONE)
+    while device.busy < device.streams and device.ready > ZERO:
+        unit = take_ready(tables, state, index)
         _begin_unit(tables, state, index, unit, now, keeps_segments)
     if queues[arriving].head < queues[arriving].tail:
         return float(window[base + queues[arriving].head].key)
@@ -225,7 +225,7 @@ def _begin_listed(
 def _begin_unit(
     tables: EventTables, state: State, index: int, number: int, now: float, keeps_segments: bool
 ) -> None:
-    device, seconds = state.devices[index], state.units[number].seconds
+    device, seconds = state.devices[index], float(state.spans[number].end)
     if keeps_segments:
         seconds += overhead_seconds(tables, state, index, number)
     end = now + seconds

@@ -69,10 +69,12 @@ def _find_ends(tables: EventTables, state: State, ends: FloatArray) -> None:
         is_kept = tables.tensors[hop.tensor].is_output > ZERO and hop.target == host
         ends[n_tensors + index] = np.inf if is_kept else hop.start
         if hop.kind != SECOND_HOP:
-            ends[hop.tensor] = max(ends[hop.tensor], hop.end)
+            before, end = ends[hop.tensor], hop.end
+            ends[hop.tensor] = end if end > before else before
     for edge in range(ZERO, U(len(tables.readers))):
         copy, end = state.copy_of_edge[edge], state.spans[tables.readers[edge]].end
-        ends[copy] = max(ends[copy], end)
+        before = ends[copy]
+        ends[copy] = end if end > before else before
 
 
 @uncounted

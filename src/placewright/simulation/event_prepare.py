@@ -6,7 +6,8 @@ import numpy as np
 
 from placewright.core.arrays import IntArray
 from placewright.simulation.compiled import uncounted
-from placewright.simulation.event_state import ARRIVING, READY, RUNNING, State
+from placewright.simulation.event_ranking import list_by_rank
+from placewright.simulation.event_state import ARRIVING, RUNNING, State
 from placewright.simulation.event_tables import EventTables
 from placewright.simulation.records import NO_INDEX, ONE, ZERO, U
 
@@ -26,12 +27,15 @@ def prepare(
     """
     if not _load_units(tables, state, device_of):
         return False
-    if len(order) == 0:
+    _set_devices(tables, state)
+    _set_queues(tables, state)
+    if len(order) > 0:
+        _list_by_order(state, order)
+    else:
         _rank(tables, state)
+        list_by_rank(tables, state)
     if len(tables.factors):
         _contend(tables, state)
-    _set_devices(tables, state)
-    _set_queues(tables, state, order)
     if keeps_segments:
         _mark_crossings(tables, state)
     return True
@@ -49,8 +53,9 @@ def _load_units(tables: EventTables, state: State, device_of: IntArray) -> bool:
         if device >= n_devices:
             return False
         is_allowed &= tables.allowed[index, device]
-        unit.seconds = tables.seconds[index, device]
-        unit.rank = unit.seconds
+        seconds = tables.seconds[index, device]
+        state.spans[index].end = seconds
+        unit.rank = seconds
         unit.available = 0.0
         unit.device = device
         unit.missing = tables.units[index].n_inputs
@@ -74,7 +79,7 @@ def _rank(tables: EventTables, state: State) -> None:
         if len(tables.relay_pairs):
             second = tables.relay_pairs[producer.device * n_endpoints + reader.device]
             transfer += second.latency + edge.load * second.per_load
-        rank, before = producer.seconds + (reader.rank + transfer), producer.rank
+        rank, before = state.spans[edge.producer].end + (reader.rank + transfer), producer.rank
         producer.rank = rank if rank > before else before
 
 
@@ -89,8 +94,9 @@ def _contend(tables: EventTables, state: State) -> None:
             continue
         n_used = 0
         for device in range(ZERO, n_devices):
-            n_used += tables.devices[device].domain == domain and state.devices[device].stop > ZERO
-        unit.seconds *= tables.factors[domain, n_used]
+            is_used = state.devices[device].stop > state.devices[device].first
+            n_used += is_used and tables.devices[device].domain == domain
+        state.spans[index].end *= tables.factors[domain, n_used]
 
 
 @uncounted
@@ -104,6 +110,9 @@ def _set_devices(tables: EventTables, state: State) -> None:
         device.busy = ZERO
         device.streams = tables.devices[index].streams
         device.segment = NO_INDEX
+        device.ready = ZERO
+    for index in range(ZERO, U(len(state.ready))):
+        state.ready[index] = ZERO
     for index in range(ZERO, U(len(state.endpoints))):
         state.endpoints[index].tensor = NO_INDEX
     for index in range(ZERO, U(len(state.free))):
@@ -117,19 +126,24 @@ def _set_devices(tables: EventTables, state: State) -> None:
 
 
 @uncounted
-def _set_queues(tables: EventTables, state: State, order: IntArray) -> None:
-    """Heaps, and with an order each device's part of it; `stop` is the number of its units."""
+def _set_queues(tables: EventTables, state: State) -> None:
+    """Each device's part of lists and heaps; `stop` is the number of its units."""
     n_units, n_devices = U(len(state.units)), U(len(state.devices))
     first = ZERO
     for index in range(ZERO, n_devices):
         device = state.devices[index]
-        state.queues[U(READY) * n_devices + index].heap = first
-        state.queues[U(ARRIVING) * n_devices + index].heap = n_units + first
-        state.queues[U(RUNNING) * n_devices + index].heap = n_units + n_units + first
-        count = U(device.stop)
+        state.queues[U(ARRIVING) * n_devices + index].heap = first
+        state.queues[U(RUNNING) * n_devices + index].heap = n_units + first
+        device.first = first
         device.next = first
+        first += U(device.stop)
         device.stop = first
-        first += count
+
+
+@uncounted
+def _list_by_order(state: State, order: IntArray) -> None:
+    for index in range(ZERO, U(len(state.devices))):
+        state.devices[index].stop = state.devices[index].first
     for at in range(ZERO, U(len(order))):
         device = state.devices[state.units[U(order[at])].device]
         state.listed[device.stop] = order[at]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from placewright.simulation.compiled import inlined, uncounted
 from placewright.simulation.event_queue import put
+from placewright.simulation.event_ready import add_ready
 from placewright.simulation.event_relays import add_relay, pop_relay
 from placewright.simulation.event_state import ARRIVING, FAULT, FAULT_AT, N_HOPS, State
 from placewright.simulation.event_tables import HOST, EventTables
@@ -47,7 +48,7 @@ def send(
         is_new = end.tensor != number
         _add_hop(tables, state, number, source, target, now, is_new)
         state.copy_of_edge[edge] = end.copy
-        ties |= _deliver(state, reader, target, end.arrival, now, has_order)
+        ties |= _deliver(tables, state, reader, target, end.arrival, now, has_order)
     if tensor.is_output == ZERO:
         return 0.0, ties
     host = U(tables.scalars[HOST])
@@ -91,24 +92,29 @@ def _add_hop(
 
 @inlined
 def _deliver(
-    state: State, number: int, index: int, arrival: float, now: float, has_order: bool
+    tables: EventTables,
+    state: State,
+    number: int,
+    index: int,
+    arrival: float,
+    now: float,
+    has_order: bool,
 ) -> bool:
     """An input of a unit arrives at its device; True when that gives the device an event now."""
-    unit = state.units[number]
-    missing, available = unit.missing - ONE, unit.available
+    unit, device = state.units[number], state.devices[index]
+    missing, available = U(unit.missing) - ONE, unit.available
     available = arrival if arrival > available else available
     unit.missing = missing
     unit.available = available
-    if missing > ZERO:
-        return False
-    device = state.devices[index]
     if has_order:
-        if device.decides >= 0.0 or state.listed[device.next] != number:
+        if missing > ZERO or device.decides >= 0.0 or state.listed[device.next] != number:
             return False
-    elif available <= device.decides:  # it is there before the device can begin anything
-        put(state.queues, state.window, state.heap, index, -unit.rank, number)
-        return False
     else:
+        is_last, is_late = U(missing == ZERO), U(available > device.decides)
+        # What is there before the device can begin anything is ready.
+        add_ready(tables, state, index, U(unit.place), is_last & (is_late ^ ONE))
+        if is_last & is_late == ZERO:
+            return False
         arriving = U(ARRIVING) * U(len(state.devices)) + index
         put(state.queues, state.window, state.heap, arriving, available, number)
         if device.decides >= 0.0:
@@ -152,7 +158,7 @@ def second_hop(tables: EventTables, state: State, has_order: bool) -> None:
         reader = U(tables.readers[edge])
         if state.units[reader].device == target:
             state.copy_of_edge[edge] = copy
-            _deliver(state, reader, target, end, now, has_order)
+            _deliver(tables, state, reader, target, end, now, has_order)
 
 
 @inlined

@@ -14,6 +14,7 @@ from placewright.core.arrays import FloatArray, IntArray
 from placewright.simulation.blocks import Bytes, part
 from placewright.simulation.compiled import compiled
 from placewright.simulation.event_queue import WINDOW
+from placewright.simulation.event_tables import n_levels, words_per_level
 from placewright.simulation.records import (
     CUT,
     DEVICE,
@@ -31,7 +32,9 @@ from placewright.simulation.records import (
 # Entries of State.counts.
 N_HOPS, N_RELAYS, N_SEGMENTS, FAULT, FAULT_AT, N_COUNTS = range(6)
 # Queues of each device.
-READY, ARRIVING, RUNNING, N_QUEUES = range(4)
+ARRIVING, RUNNING, N_QUEUES = range(3)
+
+_MOST_FINE = 2**15  # units
 
 
 class State(NamedTuple):
@@ -47,10 +50,13 @@ class State(NamedTuple):
     devices: Records  # (n_devices,) DEVICE
     endpoints: Records  # (M,) ENDPOINT
     free: FloatArray  # (n_channels + 1,) seconds: when each channel has sent all it was given
-    queues: Records  # (3 * n_devices,) QUEUE: ready by rank, arriving by time, running by end
+    ready: IntArray  # words below the top ones of the sets of ready units, uint64
+    buckets: IntArray  # (n_units + n_devices + 2,) how many units share about a rank, uint32
+    parts: IntArray  # (n_units,) how many share a part of a bucket, uint32
+    queues: Records  # (2 * n_devices,) QUEUE: arriving by time, running by end
     window: Records  # ENTRY
     heap: Records  # ENTRY
-    listed: IntArray  # (n_units,) with an order: units by device, in order, uint32
+    listed: IntArray  # (n_units,) units by device, in order or by falling rank, uint32
     touched: IntArray  # devices that may begin a unit at this instant, uint32
     hops: Records  # HOP
     copy_of_edge: IntArray  # (n_edges,) which copy each edge reads, uint32
@@ -82,6 +88,9 @@ def state_sizes(
         (n_devices, DEVICE),
         (n_endpoints, ENDPOINT),
         (n_channels + 1, seconds),
+        (n_levels(n_units) * words_per_level(n_units, n_devices), np.dtype(np.uint64)),
+        (n_units + n_devices + 2, index),
+        (n_units, index),
         (N_QUEUES * n_devices, QUEUE),
         (N_QUEUES * n_devices * int(WINDOW), ENTRY),
         (N_QUEUES * n_units, ENTRY),
@@ -100,13 +109,18 @@ def state_sizes(
 
 @compiled
 def slices_per_device(n_units: int, n_devices: int) -> int:
-    """Slices of time in which each device's bytes are counted: about two units in each."""
-    return max(1, n_units // (2 * n_devices))
+    """Slices of time in which each device's bytes are counted.
+
+    About one unit in each, which leaves least to look at closely; two where the slices of such a
+    problem would no longer fit the cache.
+    """
+    per_slice = 1 if n_units <= _MOST_FINE else 2
+    return max(1, n_units // (per_slice * n_devices))
 
 
 @compiled
 def state_in(block: Bytes, places: IntArray) -> State:
-    """The arrays of a state in a block of bytes; `places` (19, 2) says where each is."""
+    """The arrays of a state in a block of bytes; `places` (22, 2) says where each is."""
     return State(
         part(block, places, 0).view(UNIT),
         part(block, places, 1).view(SPAN),
@@ -114,17 +128,20 @@ def state_in(block: Bytes, places: IntArray) -> State:
         part(block, places, 3).view(DEVICE),
         part(block, places, 4).view(ENDPOINT),
         part(block, places, 5).view(np.float64),
-        part(block, places, 6).view(QUEUE),
-        part(block, places, 7).view(ENTRY),
-        part(block, places, 8).view(ENTRY),
-        part(block, places, 9).view(np.uint32),
-        part(block, places, 10).view(np.uint32),
-        part(block, places, 11).view(HOP),
+        part(block, places, 6).view(np.uint64),
+        part(block, places, 7).view(np.uint32),
+        part(block, places, 8).view(np.uint32),
+        part(block, places, 9).view(QUEUE),
+        part(block, places, 10).view(ENTRY),
+        part(block, places, 11).view(ENTRY),
         part(block, places, 12).view(np.uint32),
-        part(block, places, 13).view(RELAY),
-        part(block, places, 14).view(np.uint32),
-        part(block, places, 15).view(np.float64),
-        part(block, places, 16).view(np.uint32),
-        part(block, places, 17).view(SLICE),
-        part(block, places, 18).view(np.int64),
+        part(block, places, 13).view(np.uint32),
+        part(block, places, 14).view(HOP),
+        part(block, places, 15).view(np.uint32),
+        part(block, places, 16).view(RELAY),
+        part(block, places, 17).view(np.uint32),
+        part(block, places, 18).view(np.float64),
+        part(block, places, 19).view(np.uint32),
+        part(block, places, 20).view(SLICE),
+        part(block, places, 21).view(np.int64),
     )

@@ -52,11 +52,11 @@ class EventTables(NamedTuple):
     devices: Records  # (n_devices,) DEVICE_TABLE
     weights: Records  # (n_weights + 1,) WEIGHT
     weight_units: IntArray  # units that keep each weight resident, uint32
-    scalars: IntArray  # host, has_overheads
+    scalars: IntArray  # host, has_overheads, and of the sets of ready units: levels, their words
 
 
 # Entries of EventTables.scalars.
-HOST, HAS_OVERHEADS = range(2)
+HOST, HAS_OVERHEADS, N_LEVELS, N_WORDS = range(4)
 
 
 class PackedTables(NamedTuple):
@@ -124,11 +124,31 @@ def packed_tables(problem: Problem, arrays: EventArrays) -> tuple[PackedTables, 
             _devices(arrays, n_units),
             _weights(arrays),
             arrays.weight_units.astype(np.uint32),
-            np.array([arrays.host, has_overheads]),
+            np.array(
+                [
+                    arrays.host,
+                    has_overheads,
+                    n_levels(n_units),
+                    words_per_level(n_units, problem.n_devices),
+                ]
+            ),
         ]
     )
     tables = PackedTables(arrays.seconds, arrays.allowed, arrays.factors, block, places)
     return tables, number
+
+
+def n_levels(n_units: int) -> int:
+    """Levels of words below the top one that a set of all units needs."""
+    levels = 0
+    while n_units > 64 ** (levels + 1):
+        levels += 1
+    return levels
+
+
+def words_per_level(n_units: int, n_devices: int) -> int:
+    """Words of one level, of all devices: a device's begin where its units do in the list."""
+    return n_units // 64 + n_devices + 1
 
 
 def _units(n_units: int, producer: IntArray, readers: IntArray) -> Records:

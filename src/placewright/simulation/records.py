@@ -20,14 +20,16 @@ _SECONDS, _INDEX = np.float64, np.uint32
 
 UNIT = np.dtype(
     [
-        ("seconds", _SECONDS),  # on its device, without overheads; later with contention
         ("rank", _SECONDS),  # upward rank
         ("available", _SECONDS),  # when the last of the inputs that were sent so far arrives
         ("device", _INDEX),
+        ("place", _INDEX),  # among the units of its device by falling rank
         ("missing", _INDEX),  # inputs that were not sent yet
+        ("padding", _INDEX),
     ],
     align=True,
 )
+# Until a unit has begun, `end` is how long it takes on its device, without overheads.
 SPAN = np.dtype([("start", _SECONDS), ("end", _SECONDS)], align=True)
 # Where a unit stands among the segments.
 CUT = np.dtype(
@@ -95,9 +97,10 @@ DEVICE = np.dtype(
         ("next", _INDEX),  # with an order: place of its next unit
         ("stop", _INDEX),  # with an order: place behind its last unit
         ("segment", _INDEX),  # that its next unit may join; the largest index when none is open
-        ("padding", _SECONDS),
+        ("ready", np.uint64),  # top word of the set of its ready units
+        ("first", _INDEX),  # place of its first unit in the list of units by device
+        ("padding", _INDEX),
         ("padding_2", _SECONDS),
-        ("padding_3", _SECONDS),
     ],
     align=True,
 )

@@ -1,0 +1,149 @@
+"""Which unit of a device comes first: a list of its units by falling rank.
+
+Units go into as many buckets as there are units, by rank, and what shares a bucket is then sorted:
+linear where ranks are spread out. Crowded buckets are divided once; where that does not help,
+a heap sorts.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from placewright.core.arrays import IntArray
+from placewright.simulation.compiled import inlined, uncounted
+from placewright.simulation.event_state import State
+from placewright.simulation.event_tables import EventTables
+from placewright.simulation.records import ONE, TWO, ZERO, Record, Records, U
+
+_CROWD = U(2)  # pairs in one bucket, per unit, above which buckets are divided
+_PATIENCE = U(8)  # moves per unit after which a heap takes over
+
+
+@uncounted
+def list_by_rank(tables: EventTables, state: State) -> None:
+    """List each device's units by falling rank, of equal ones the first; note their places."""
+    _fill_buckets(state)
+    for index in range(ZERO, U(len(state.devices))):
+        device = state.devices[index]
+        first, stop = U(device.first), U(device.stop)
+        if not _sort_by_insertion(state.units, state.listed, first, stop):
+            _sort_by_heap(state.units, state.listed, first, stop - first)
+        for at in range(first, stop):
+            state.units[state.listed[at]].place = at - first
+
+
+@uncounted
+def _fill_buckets(state: State) -> None:
+    """List units by device and bucket, those of one bucket by number."""
+    n_units, buckets, units = U(len(state.units)), state.buckets, state.units
+    n_ranks = n_units // U(len(state.devices)) + ONE
+    longest = 0.0
+    for index in range(ZERO, n_units):
+        rank = units[index].rank
+        longest = rank if rank > longest else longest
+    per_second = float(n_ranks) / longest if longest > 0.0 else 0.0
+    for index in range(ZERO, U(len(buckets))):
+        buckets[index] = ZERO
+    for index in range(ZERO, n_units):
+        unit = units[index]
+        bucket, _ = _bucket(unit, longest, per_second, n_ranks)
+        unit.place = bucket
+        buckets[bucket] += ONE
+    if _number(buckets) > _CROWD * n_units:
+        _divide(state, longest, per_second, n_ranks)
+        buckets = state.parts
+        _number(buckets)
+    for index in range(ZERO, n_units):
+        bucket = U(units[index].place)
+        state.listed[buckets[bucket]] = index
+        buckets[bucket] += ONE
+
+
+@inlined
+def _bucket(unit: Record, longest: float, per_second: float, n_ranks: int) -> tuple[int, float]:
+    """Bucket of a unit, and how far within it the unit is: 0 to 1."""
+    below, last = (longest - unit.rank) * per_second, float(n_ranks - ONE)
+    # Not a number, of an infinite rank, goes to the last one.
+    at = U(np.int64(below if below < last else last))
+    return U(unit.device) * n_ranks + at, below - float(at)
+
+
+@uncounted
+def _number(buckets: IntArray) -> int:
+    """Put in place of each count the number of units before; how many pairs share a bucket."""
+    first, pairs = ZERO, ZERO
+    for index in range(ZERO, U(len(buckets))):
+        count = U(buckets[index])
+        pairs += count * count - count
+        buckets[index] = first
+        first += count
+    return pairs >> ONE
+
+
+@uncounted
+def _divide(state: State, longest: float, per_second: float, n_ranks: int) -> None:
+    """Give each bucket as many parts as it has units, and count the units of each part."""
+    parts, buckets, n_units = state.parts, state.buckets, U(len(state.units))
+    for index in range(ZERO, n_units):
+        parts[index] = ZERO
+    for index in range(ZERO, n_units):
+        unit = state.units[index]
+        bucket, within = _bucket(unit, longest, per_second, n_ranks)
+        first = U(buckets[bucket])
+        count = U(buckets[bucket + ONE]) - first
+        part, last = within * float(count), float(count - ONE)
+        unit.place = first + U(np.int64(part if part < last else last))
+        parts[unit.place] += ONE
+
+
+@uncounted
+def _sort_by_insertion(units: Records, listed: IntArray, first: int, stop: int) -> bool:
+    """Sort ``listed[first:stop]``; False, and a permutation still, where that takes too long."""
+    moves, limit = ZERO, _PATIENCE * (stop - first)
+    for at in range(first + ONE, stop):
+        number = U(listed[at])
+        rank, place = units[number].rank, U(at)
+        while place > first and units[listed[place - ONE]].rank < rank:
+            listed[place] = listed[place - ONE]
+            place -= ONE
+        listed[place] = number
+        moves += at - place
+        if moves > limit:
+            return False
+    return True
+
+
+@uncounted
+def _sort_by_heap(units: Records, listed: IntArray, first: int, size: int) -> None:
+    for root in range(size // TWO, ZERO, -1):
+        _sift(units, listed, first, U(root) - ONE, size)
+    last = size
+    while last > ONE:
+        last -= ONE
+        top = U(listed[first])
+        listed[first] = listed[first + last]
+        listed[first + last] = top
+        _sift(units, listed, first, ZERO, last)
+
+
+@uncounted
+def _sift(units: Records, listed: IntArray, first: int, at: int, size: int) -> None:
+    """Bring the entry at `at` of a heap with the last unit on top to where it belongs."""
+    number = U(listed[first + at])
+    while TWO * at + ONE < size:
+        child = TWO * at + ONE
+        if child + ONE < size and _precedes(
+            units, U(listed[first + child]), U(listed[first + child + ONE])
+        ):
+            child += ONE
+        if not _precedes(units, number, U(listed[first + child])):
+            break
+        listed[first + at] = listed[first + child]
+        at = child
+    listed[first + at] = number
+
+
+@inlined
+def _precedes(units: Records, one: int, other: int) -> bool:
+    left, right = units[one].rank, units[other].rank
+    return bool(left > right or (left == right and one < other))
