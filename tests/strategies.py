@@ -38,6 +38,7 @@ def random_graph(rng: np.random.Generator, n_ops: int) -> ComputationGraph:
             inputs=[int(tensor) for tensor in reads],
             weights=[int(weight) for weight in keeps],
             colocation=colocation,
+            flops=float(rng.choice([0.0, 10.0, 50.0, 200.0])),
         )
         for _ in range(rng.choice([0, 1, 1, 1, 2])):
             size = float(rng.integers(0, 5))
@@ -57,6 +58,8 @@ def random_cluster(rng: np.random.Generator) -> Cluster:
             dispatch_seconds=0.0 if plain else float(rng.integers(0, 3)) / 2,
             cut_seconds=0.0 if plain else float(rng.integers(0, 3)) / 4,
             cut_seconds_per_byte=0.0 if plain else float(rng.integers(0, 2)) / 8,
+            layout_seconds=0.0 if plain else float(rng.integers(0, 2)) / 4,
+            layout_seconds_per_byte=0.0 if plain else float(rng.integers(0, 2)) / 16,
             memory_domain=[None, "ram", "other"][rng.integers(0, 3)],
         )
         for index in range(n_devices)

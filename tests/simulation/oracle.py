@@ -174,6 +174,8 @@ class Reference:
                 self.paid.add((tensor, segment))
                 size = float(graph.tensor_bytes[tensor])
                 seconds += spec.cut_seconds + size * spec.cut_seconds_per_byte
+                if graph.op_flops[producer] >= max(20 * size, 1e-300):
+                    seconds += spec.layout_seconds + size * spec.layout_seconds_per_byte
         if any(self.device_of[r] != device for r in after):
             del self.open_segment[device]
         self.start[unit] = now

@@ -125,6 +125,20 @@ def test_segments_pay_dispatch_and_cuts_once() -> None:
     assert [part.outputs for part in parts] == [(0,), (1,), ()]
 
 
+def test_a_cut_after_arithmetic_also_leaves_its_layout() -> None:
+    """200 flops made the first tensor's 4 bytes, 10 the second's: only the first pays 1 + 4 / 2."""
+    builder = GraphBuilder()
+    first = builder.add_tensor(builder.add_op("conv", "Conv", flops=200.0), 4.0)
+    pool = builder.add_op("pool", "Pool", inputs=[first], flops=10.0)
+    second = builder.add_tensor(pool, 4.0)
+    builder.add_op("end", "Op", inputs=[second])
+    links = [Link("d0", "d1"), Link("d1", "d0")]
+    rates = {"layout_seconds": 1.0, "layout_seconds_per_byte": 0.5}
+    problem = problem_of(builder.build(), [[1.0, 1.0]] * 3, links, **rates)
+    assert Simulator(problem).value(Placement.of([0, 0, 0])) == 3.0
+    assert Simulator(problem).value(Placement.of([0, 1, 0])) == 3.0 + 3.0
+
+
 def test_the_highest_rank_goes_first_and_an_order_overrides() -> None:
     graph = graph_of(3, [(1, [2])])
     problem = problem_of(graph, [[4.0, 9.0], [2.0, 9.0], [9.0, 8.0]], [Link("d0", "d1")])

@@ -28,6 +28,8 @@ def _unshared(problem: Problem, rng: np.random.Generator) -> Problem:
             dispatch_seconds=0.0,
             cut_seconds=0.0,
             cut_seconds_per_byte=0.0,
+            layout_seconds=0.0,
+            layout_seconds_per_byte=0.0,
         )
         for device in problem.cluster.devices
     )
@@ -69,6 +71,14 @@ def _sent(timeline: Timeline) -> dict[int, list[tuple[int, int, int]]]:
     rows: dict[int, list[tuple[int, int, int]]] = {}
     for hop in timeline.transfers:
         rows.setdefault(hop.channel, []).append((hop.tensor, hop.source, hop.destination))
+    return rows
+
+
+def _targets(timeline: Timeline) -> dict[tuple[int, int], list[int]]:
+    """Where each tensor goes from each endpoint, in the order of sending, over all channels."""
+    rows: dict[tuple[int, int], list[int]] = {}
+    for hop in timeline.transfers:
+        rows.setdefault((hop.tensor, hop.source), []).append(hop.destination)
     return rows
 
 
@@ -189,7 +199,8 @@ def test_numbers_and_names_of_ops_mean_nothing(seed: int) -> None:
     again = Simulator(renumbered).value(moved)
     if math.isfinite(expected) and math.isfinite(again):
         before = Simulator(problem).timeline(placement)
-        if _sent(before) != _sent(Simulator(renumbered).timeline(moved)):
+        after = Simulator(renumbered).timeline(moved)
+        if _sent(before) != _sent(after) or _targets(before) != _targets(after):
             event("a tensor for two devices at once: its first reader's number decides")
             return
     event(f"{'an order' if order else 'ranks'}, {'finite' if expected < math.inf else 'inf'}")

@@ -10,6 +10,7 @@ import heapq
 
 from placewright.core.problem import Problem
 from placewright.errors import InputError
+from placewright.simulation.event_arrays import event_arrays
 
 
 class PlainSimulator:
@@ -21,10 +22,15 @@ class PlainSimulator:
 
     def __init__(self, problem: Problem) -> None:
         graph, cluster = problem.unit_graph, problem.cluster
-        overheads = [d.dispatch_seconds + d.cut_seconds for d in cluster.devices]
+        arrays = event_arrays(problem)
         linked = (cluster.link_channel >= 0).sum()
         n_ends = cluster.n_endpoints
-        if any(overheads) or cluster.contention or linked < n_ends * (n_ends - 1):
+        if (
+            arrays.dispatch.any()
+            or arrays.has_cuts
+            or cluster.contention
+            or linked < n_ends * (n_ends - 1)
+        ):
             raise InputError("the plain simulator needs all links, no overheads, no contention")
         self.n_devices, self.host = problem.n_devices, cluster.host_endpoint
         self.n_channels = cluster.n_channels

@@ -19,6 +19,15 @@ from placewright.core.arrays import (
 )
 from placewright.errors import ClusterError, UnknownNameError
 
+_NOT_NEGATIVE = (
+    "memory_bytes",
+    "dispatch_seconds",
+    "cut_seconds",
+    "cut_seconds_per_byte",
+    "layout_seconds",
+    "layout_seconds_per_byte",
+)
+
 
 @dataclass(frozen=True)
 class Device:
@@ -32,6 +41,9 @@ class Device:
         dispatch_seconds: added once per segment.
         cut_seconds: added once per tensor that enters a segment from another segment or device.
         cut_seconds_per_byte: added per byte of such a tensor.
+        layout_seconds: added on top where a compute-bound unit made the tensor, whose kernel has a
+            layout of its own that has to be left (see `core.intensity`).
+        layout_seconds_per_byte: added per byte of such a tensor.
         memory_domain: devices of one domain slow each other down (see `Cluster.contention`).
         overlaps_transfers: max-load takes the larger of compute and transfers, not their sum.
         pays_transfers: False where max-load does not charge transfers (Tarnawski's CPUs).
@@ -46,6 +58,8 @@ class Device:
     dispatch_seconds: float = 0.0
     cut_seconds: float = 0.0
     cut_seconds_per_byte: float = 0.0
+    layout_seconds: float = 0.0
+    layout_seconds_per_byte: float = 0.0
     memory_domain: str | None = None
     overlaps_transfers: bool = False
     pays_transfers: bool = True
@@ -57,7 +71,7 @@ class Device:
             raise ClusterError("a device has an empty name; give it one")
         if self.streams < 1:
             raise ClusterError(f"device '{self.name}': streams must be >= 1, got {self.streams}")
-        for what in ("memory_bytes", "dispatch_seconds", "cut_seconds", "cut_seconds_per_byte"):
+        for what in _NOT_NEGATIVE:
             value = getattr(self, what)
             if not value >= 0:
                 raise ClusterError(f"device '{self.name}': {what} must be >= 0, got {value}")

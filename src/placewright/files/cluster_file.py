@@ -33,6 +33,8 @@ class DeviceEntry(Strict):
     dispatch: Seconds = 0.0
     cut: Seconds = 0.0
     cut_per_byte: Seconds = 0.0
+    layout: Seconds = 0.0
+    layout_per_byte: Seconds = 0.0
     memory_domain: str | None = None
     overlaps_transfers: bool = False
     pays_transfers: bool = True
@@ -111,6 +113,8 @@ def cluster_of(document: ClusterDocument) -> Cluster:
             dispatch_seconds=entry.dispatch,
             cut_seconds=entry.cut,
             cut_seconds_per_byte=entry.cut_per_byte,
+            layout_seconds=entry.layout,
+            layout_seconds_per_byte=entry.layout_per_byte,
             memory_domain=entry.memory_domain,
             overlaps_transfers=entry.overlaps_transfers,
             pays_transfers=entry.pays_transfers,
@@ -134,6 +138,8 @@ def cluster_data(cluster: Cluster) -> dict[str, Any]:
             "dispatch": device.dispatch_seconds,
             "cut": device.cut_seconds,
             "cut_per_byte": device.cut_seconds_per_byte,
+            "layout": device.layout_seconds,
+            "layout_per_byte": device.layout_seconds_per_byte,
             "memory_domain": device.memory_domain,
             "overlaps_transfers": device.overlaps_transfers,
             "pays_transfers": device.pays_transfers,

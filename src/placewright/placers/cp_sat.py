@@ -152,7 +152,8 @@ def _all_in_turn(problem: Problem) -> float:
     hop = latency + arrays.tensor_bytes * slowest
     if len(arrays.own_transfer):
         hop = arrays.own_transfer
-    cuts = (arrays.cut[:, None] + arrays.cut_per_byte[:, None] * arrays.tensor_bytes).max(axis=0)
+    per_byte = arrays.cut_per_byte + arrays.layout_per_byte
+    cuts = ((arrays.cut + arrays.layout)[:, None] + per_byte[:, None] * arrays.tensor_bytes).max(0)
     readers = np.maximum(1, np.diff(arrays.consumer_ptr))
     overheads = float(arrays.dispatch.max() * problem.n_units + (readers * cuts).sum())
     factor = float(arrays.factors.max(initial=1.0))

@@ -4,11 +4,12 @@ A few placements run on the hardware. The runner records when each segment start
 seconds of a segment beyond those of its units are explained, by non-negative least squares, as
 
     (factor - 1) * units' seconds + dispatch + cut * tensors + cut per byte * bytes
+    + layout * tensors + layout per byte * bytes
 
 with one set of overheads per device fingerprint and one contention factor per memory domain and
 number of devices in use. Times are ratios to the unsplit model in the same loop, so that drift
-cancels. What a cut costs the segment that the tensor leaves and the one that it enters is fitted
-apart; the simulator charges the sum to the reader.
+cancels. A cut costs the segment that a tensor enters, and `layout` the one that it leaves, where a
+compute-bound unit made it; the simulator charges the sum to the reader.
 """
 
 from __future__ import annotations
@@ -20,8 +21,9 @@ from typing import Any
 import numpy as np
 from scipy.optimize import nnls
 
-from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.intensity import is_compute_bound
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.profiling.hardware import (
@@ -35,8 +37,9 @@ from placewright.runtimes.base import LoadedModel, OpSegment
 from placewright.runtimes.runner import ConcurrentRunner
 
 _REWEIGHTINGS = 20
+_STICKINESS = (0.97, 0.9, 0.8, 0.6)  # of the measured placements in turn
 _SMALLEST_RESIDUAL = 2e-6  # seconds; timers resolve no less
-_OVERHEADS = 5  # dispatch, tensors in, bytes in, tensors out, bytes out
+_OVERHEADS = 5  # dispatch, tensors in, bytes in, computed tensors out, their bytes
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,7 @@ class _Row:
     device: int
     devices_in_use: int  # of its memory domain
     unit_seconds: float
-    counts: tuple[float, float, float, float]  # tensors in, bytes in, tensors out, bytes out
+    counts: tuple[float, float, float, float]  # tensors in, bytes in, computed ones out, bytes out
     seconds: float
 
 
@@ -99,7 +102,7 @@ def calibrated(
             if progress is not None:
                 done = number / placements
                 progress(Progress(f"placement {number + 1} of {placements}", done, None))
-            stickiness = (0.97, 0.9, 0.8)[number % 3]
+            stickiness = _STICKINESS[number % len(_STICKINESS)]
             placement = Placement.of(wandering_placement(plain, rng, stickiness))
             segments = placement_segments(plain, placement)
             with ConcurrentRunner(model, segments, plain.cluster.devices) as runner:
@@ -145,6 +148,7 @@ def _rows(
     """Rows of one placement; spans (rounds, n_segments, 2)."""
     graph, devices = problem.graph, problem.cluster.devices
     seconds = np.median(spans[:, :, 1] - spans[:, :, 0], axis=0)
+    computed = _computed(problem)
     used = sorted(set(device_of.tolist()))
     domains = [_domain(devices[d]) for d in used]
     in_domain = {d: domains.count(x) if x else 1 for d, x in zip(used, domains, strict=True)}
@@ -152,7 +156,7 @@ def _rows(
     for segment, duration in zip(segments, seconds.tolist(), strict=True):
         units = np.unique(problem.units.group_of[list(segment.ops)])
         entering = [t for t in segment.inputs if graph.tensor_producers[t] >= 0]
-        leaving = [t for t in segment.outputs if _is_cut(problem, segment, t)]
+        leaving = [t for t in segment.outputs if computed[t] and _is_cut(problem, segment, t)]
         counts = (
             float(len(entering)),
             float(graph.tensor_bytes[entering].sum()),
@@ -168,6 +172,15 @@ def _faster_half(spans: Any) -> Any:
     """The rounds with the smaller makespans: what other processes took is no cost of a cut."""
     makespans = spans[:, :, 1].max(axis=1)
     return spans[np.argsort(makespans, kind="stable")[: (len(spans) + 1) // 2]]
+
+
+def _computed(problem: Problem) -> BoolArray:
+    """Tensors of the graph that a compute-bound unit made, shape (n_tensors,)."""
+    graph, group_of = problem.graph, problem.units.group_of
+    flops = np.bincount(group_of, graph.op_flops, minlength=problem.n_units)
+    producers = graph.tensor_producers
+    own = np.where(producers >= 0, flops[group_of[producers]], 0.0)
+    return is_compute_bound(own, graph.tensor_bytes)
 
 
 def _is_cut(problem: Problem, segment: OpSegment, tensor: int) -> bool:
@@ -214,8 +227,10 @@ def _fitted(cluster: Cluster, rows: list[_Row], waits: list[_Wait]) -> Cluster:
             replace(
                 device,
                 dispatch_seconds=float(dispatch),
-                cut_seconds=float(count_in + count_out),
-                cut_seconds_per_byte=float(bytes_in + bytes_out),
+                cut_seconds=float(count_in),
+                cut_seconds_per_byte=float(bytes_in),
+                layout_seconds=float(count_out),
+                layout_seconds_per_byte=float(bytes_out),
             )
         )
     factors = {level: 1.0 + weights[_OVERHEADS * len(kinds) + i] for i, level in enumerate(levels)}
@@ -268,8 +283,15 @@ def _with_wait(link: Link, cluster: Cluster, waits: list[_Wait]) -> Link:
 
 def _plain(cluster: Cluster) -> Cluster:
     devices = tuple(
-        replace(d, dispatch_seconds=0.0, cut_seconds=0.0, cut_seconds_per_byte=0.0)
-        for d in cluster.devices
+        replace(
+            device,
+            dispatch_seconds=0.0,
+            cut_seconds=0.0,
+            cut_seconds_per_byte=0.0,
+            layout_seconds=0.0,
+            layout_seconds_per_byte=0.0,
+        )
+        for device in cluster.devices
     )
     return replace(cluster, devices=devices, contention={})
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.core.intensity import compute_bound_tensors
 from placewright.core.problem import Problem
 
 NO_ROUTE, LOCAL, DIRECT, VIA_HOST = -1, 0, 1, 2
@@ -45,6 +46,9 @@ class EventArrays(NamedTuple):
     dispatch: FloatArray  # (n_devices,) seconds per segment
     cut: FloatArray  # (n_devices,) seconds per tensor that enters a segment
     cut_per_byte: FloatArray  # (n_devices,)
+    layout: FloatArray  # (n_devices,) seconds more per such tensor that a compute-bound unit made
+    layout_per_byte: FloatArray  # (n_devices,)
+    has_layout: BoolArray  # (n_tensors,): made by a compute-bound unit
     has_cuts: bool
     domain: IntArray  # (n_devices,): memory domain, -1 for none
     factors: FloatArray  # (n_domains, n_devices + 1): factor for a number of used devices
@@ -63,6 +67,8 @@ def event_arrays(problem: Problem) -> EventArrays:
     domain, factors = _contention(problem)
     cut = np.array([device.cut_seconds for device in devices])
     cut_per_byte = np.array([device.cut_seconds_per_byte for device in devices])
+    layout = np.array([device.layout_seconds for device in devices])
+    layout_per_byte = np.array([device.layout_seconds_per_byte for device in devices])
     return EventArrays(
         seconds=np.ascontiguousarray(problem.costs.seconds),
         allowed=problem.allowed,
@@ -91,7 +97,10 @@ def event_arrays(problem: Problem) -> EventArrays:
         dispatch=np.array([device.dispatch_seconds for device in devices]),
         cut=cut,
         cut_per_byte=cut_per_byte,
-        has_cuts=bool(cut.any() or cut_per_byte.any()),
+        layout=layout,
+        layout_per_byte=layout_per_byte,
+        has_layout=compute_bound_tensors(graph),
+        has_cuts=any(costs.any() for costs in (cut, cut_per_byte, layout, layout_per_byte)),
         domain=domain,
         factors=factors,
         weight_ptr=weights.indptr,

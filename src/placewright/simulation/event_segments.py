@@ -35,4 +35,6 @@ def overhead_seconds(tables: EventTables, state: State, index: int, number: int)
             state.charged[copy] = unit.segment
             table = tables.devices[index]
             seconds += table.cut + tensor.bytes * table.cut_per_byte
+            layout = table.layout + tensor.bytes * table.layout_per_byte
+            seconds += layout * tensor.has_layout
     return seconds

@@ -109,8 +109,7 @@ def packed_tables(problem: Problem, arrays: EventArrays) -> tuple[PackedTables, 
     edge_tensors = np.repeat(np.arange(len(number)), counts)
     readers = arrays.consumers[old_edges]
     tensors, origins = _tensors(arrays, number, edge_ptr, n_units)
-    overheads = (arrays.dispatch, arrays.cut, arrays.cut_per_byte)
-    has_overheads = any(bool(seconds.any()) for seconds in overheads)
+    has_overheads = bool(arrays.dispatch.any()) or arrays.has_cuts
     block, places = packed(
         [
             _units(n_units, producer, readers),
@@ -167,6 +166,8 @@ def _devices(arrays: EventArrays, n_units: int) -> Records:
     devices["memory"] = arrays.memory
     devices["cut"] = arrays.cut
     devices["cut_per_byte"] = arrays.cut_per_byte
+    devices["layout"] = arrays.layout
+    devices["layout_per_byte"] = arrays.layout_per_byte
     devices["domain"] = np.where(arrays.domain < 0, NO_INDEX, arrays.domain)
     return devices
 
@@ -184,6 +185,7 @@ def _tensors(
     tensors, origins = np.zeros(len(number) + 1, TENSOR), np.zeros(len(number), ORIGIN)
     origins["bytes"] = arrays.tensor_bytes[number]
     origins["producer"] = np.where(arrays.producer < 0, n_units, arrays.producer)[number]
+    origins["has_layout"] = arrays.has_layout[number]
     own = arrays.own_transfer
     tensors["load"][:-1] = own[number] if len(own) else origins["bytes"]
     tensors["is_output"][:-1] = arrays.is_output[number]

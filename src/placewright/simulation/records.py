@@ -48,6 +48,8 @@ DEVICE_TABLE = np.dtype(
         ("dispatch", _SECONDS),  # per segment
         ("cut", _SECONDS),  # per tensor that enters a segment
         ("cut_per_byte", _SECONDS),
+        ("layout", _SECONDS),  # more per tensor that enters and that a compute-bound unit made
+        ("layout_per_byte", _SECONDS),
         ("memory", _SECONDS),  # bytes
         ("streams", _INDEX),
         ("domain", _INDEX),  # of memory; the largest index for none
@@ -68,7 +70,7 @@ ORIGIN = np.dtype(
     [
         ("bytes", _SECONDS),
         ("producer", _INDEX),  # a unit, or n_units for a graph input
-        ("padding", _INDEX),
+        ("has_layout", _INDEX),  # 1 where that unit is compute-bound
     ],
     align=True,
 )

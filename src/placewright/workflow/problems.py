@@ -32,6 +32,7 @@ from placewright.workflow.parsing import parse_memory, parse_pairs, parse_shapes
 from placewright.workflow.runtimes import runtime_named, runtime_of
 
 Report = Callable[[float, str], None]
+_CALIBRATION = "calibration/2"  # what a stored fit means
 
 
 def no_report(fraction: float, what: str) -> None:
@@ -230,7 +231,7 @@ def _calibrated(
     """Calibrate once per model, devices and runtime; later calls find the fitted cluster."""
     source = problem.source
     names = [(device.name, device.fingerprint) for device in problem.cluster.devices]
-    key = f"calibration|{source.sha256 if source else ''}|{names}|{version}|{problem.n_units}"
+    key = f"{_CALIBRATION}|{source.sha256 if source else ''}|{names}|{version}|{problem.n_units}"
     known = store.fact(key)
     if known is not None:
         return replace(problem, cluster=_cluster_of_text(known))

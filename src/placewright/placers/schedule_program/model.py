@@ -233,8 +233,12 @@ class _Extra:
         arrays, graph = self._program.arrays, self._program.problem.unit_graph
         tensors = graph.op_inputs.row(unit)
         made = tensors[arrays.producer[tensors] >= 0]
-        sizes = arrays.tensor_bytes[np.unique(made)]
+        made = np.unique(made)
+        sizes = arrays.tensor_bytes[made]
+        computed = sizes[arrays.has_layout[made]]
         cuts = len(sizes) * arrays.cut[device] + sizes.sum() * arrays.cut_per_byte[device]
+        cuts += len(computed) * arrays.layout[device]
+        cuts += computed.sum() * arrays.layout_per_byte[device]
         return float(arrays.dispatch[device] + cuts)
 
     def _crowded(self) -> list[tuple[int, float, Any]]:
