@@ -69,7 +69,7 @@ def test_no_file_and_no_function_grows_too_long() -> None:
         for node in ast.walk(ast.parse(text)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 body = node.body[1:] if ast.get_docstring(node) else node.body
-                if body and (body[-1].end_lineno or 0) - body[0].lineno + 1 > 60:
+                if body and (body[-1].end_lineno or 0) - body[0].lineno + 1 > 50:
                     long.append(f"{path.relative_to(ROOT)}:{node.name}")
     assert not long, long
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +108,17 @@ def test_graph_and_placers(workload: Path) -> None:
     names = json.loads(placewright("placers", "--json", cwd=workload.parent).stdout)
     assert {"heft", "auto", "ideal-dp", "post"} <= {row["name"] for row in names}
     assert all(row["summary"] for row in names)
+
+
+def test_no_arguments_show_the_help_and_version_the_version(tmp_path: Path) -> None:
+    for arguments in ((), ("bench",)):
+        done = placewright(*arguments, cwd=tmp_path)
+        assert done.returncode == 0
+        assert done.stdout.startswith("Usage: ")
+        assert len(done.stdout.splitlines()) > 5
+        assert done.stderr == ""
+    done = placewright("--version", cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (0, f"placewright {version('placewright')}\n")
 
 
 def test_memory_that_is_too_small_is_the_answer_no(workload: Path) -> None:

@@ -13,7 +13,7 @@ from placewright.benchmarks.comparison import compare
 from placewright.benchmarks.learned_report import ProblemTable, result_name, write_report
 from placewright.benchmarks.tarnawski import find_workloads
 from placewright.core.graph import ComputationGraph
-from placewright.core.problem import Problem
+from placewright.core.problem import Objective, Problem
 from placewright.core.solution import Budget
 from placewright.profiling.roofline import roofline_problem
 from placewright.workflow.models import load_model
@@ -48,11 +48,24 @@ class Case:
     build: Callable[[], Problem]
 
 
-def zoo_cases(models: Sequence[str] = MODELS, clusters: Sequence[str] = CLUSTERS) -> list[Case]:
-    """Every zoo model on every catalogue cluster, all models on the first cluster first."""
+def zoo_cases(
+    models: Sequence[str] = MODELS,
+    clusters: Sequence[str] = CLUSTERS,
+    objective: Objective = "latency",
+) -> list[Case]:
+    """Every zoo model on every catalogue cluster, all models on the first cluster first.
+
+    Args:
+        models, clusters: names.
+        objective: `training` places whole training steps, as PyTorch captures them.
+    """
+    what = " training" if objective == "training" else ""
 
     def case(model: str, cluster: str) -> Case:
-        return Case(f"{model} {cluster}", lambda: roofline_problem(graph_of(model), cluster))
+        def build() -> Problem:
+            return roofline_problem(graph_of(model, objective), cluster, objective)
+
+        return Case(f"{model}{what} {cluster}", build)
 
     return [case(model, cluster) for cluster in clusters for model in models]
 
@@ -75,9 +88,9 @@ def workload_cases(data: Path | str) -> list[Case]:
     return [case(name, path) for name, path in find_workloads(data, ["latency/"]).items()]
 
 
-def graph_of(model: str) -> ComputationGraph:
-    """The graph of a zoo model, as the OpenVINO runtime sees it."""
-    return load_model(f"zoo:{model}").graph
+def graph_of(model: str, objective: Objective = "latency") -> ComputationGraph:
+    """The graph of a zoo model as OpenVINO sees it, or of its training step as PyTorch does."""
+    return load_model(f"zoo:{model}", objective=objective).graph
 
 
 def run_learned_benchmark(

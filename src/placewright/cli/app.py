@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from typer.exceptions import TyperException
@@ -23,6 +23,27 @@ app = typer.Typer(
 )
 
 
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
+        from importlib.metadata import version
+
+        sys.stdout.write(f"placewright {version('placewright')}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Decide which device runs each operator of a neural network, prove it, run it."""
+    del version
+
+
 def main() -> NoReturn:
     """Run the command line and exit: 0 done, 1 the answer is no, 2 the input is wrong."""
     from placewright.cli import bench, compare, export, inspect, place, run, train
@@ -38,6 +59,9 @@ def _exit_code() -> int:
     except typer.Abort:
         return _fail("interrupted", EXIT_INTERRUPTED)
     except TyperException as error:
+        if type(error).__name__ == "NoArgsIsHelpError":  # Typer keeps this class to itself
+            sys.stdout.write(f"{error.format_message().rstrip()}\n")
+            return 0
         text = error.format_message() if isinstance(error, typer.BadParameter) else str(error)
         return _fail(text, EXIT_WRONG_INPUT)
     except (InputError, AnswerError, PlacewrightError) as error:

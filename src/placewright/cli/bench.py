@@ -15,6 +15,7 @@ from placewright.cli.output import print_json, print_note, print_table
 from placewright.errors import InputError
 
 Results = Annotated[Path, typer.Option("--results", help="Results file; runs in it are kept.")]
+Plot = Annotated[Path | None, typer.Option(help="SVG file to draw the results into.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -86,11 +87,15 @@ def kernel(
     results: Annotated[
         Path | None, typer.Option(help="Results file; rows of other problems stay in it.")
     ] = None,
+    plot: Plot = None,
     as_json: opt.Json = False,
 ) -> None:
     """Rate of the event kernel on one core, beside a plain-Python simulator of the same rules."""
     from placewright.benchmarks.kernel import add_results, growth, run_kernel_benchmark
+    from placewright.benchmarks.plots import draw_kernel_rates, pyplot
 
+    if plot is not None:
+        pyplot()  # before the long work
     rows = run_kernel_benchmark(
         _numbers("--sizes", sizes),
         _numbers("--devices", devices),
@@ -100,8 +105,9 @@ def kernel(
             f"{row.ops} ops x {row.devices} devices: {row.seconds * 1e3:.3f} ms"
         ),
     )
-    if results is not None:
-        add_results(rows, results)
+    known = add_results(rows, results) if results is not None else rows
+    if plot is not None:
+        draw_kernel_rates(known, plot)
     if as_json:
         print_json([asdict(row) for row in rows])
         return
@@ -223,14 +229,18 @@ def accuracy(
     objective: opt.ObjectiveName = None,
     seed: opt.Seed = 0,
     results: Results = Path("accuracy.json"),
+    plot: Plot = None,
     as_json: opt.Json = False,
 ) -> None:
     """Predicted against measured latency: random, heuristic and near-best placements."""
     from placewright.benchmarks.accuracy import run_accuracy_benchmark, summaries
+    from placewright.benchmarks.plots import draw_accuracy, pyplot
     from placewright.workflow.parsing import parse_names
     from placewright.workflow.problems import ProblemRequest, build_problem
     from placewright.workflow.running import loaded_model
 
+    if plot is not None:
+        pyplot()  # before the long work
     rows = []
     for name in parse_names(models):
         problem = build_problem(
@@ -248,6 +258,8 @@ def accuracy(
             on_row=lambda row: print_note(f"{row.model} {row.origin}: {row.error:.1%}"),
         )
     found = summaries(rows)
+    if plot is not None:
+        draw_accuracy(rows, plot)
     if as_json:
         print_json({"rows": [asdict(row) for row in rows], "summary": [asdict(s) for s in found]})
         return

@@ -27,6 +27,7 @@ def learned(
     clusters: Annotated[
         str, typer.Option(help="Comma-separated clusters of the catalogue.")
     ] = "2gpu,4gpu,8gpu,cpu+gpu",
+    objective: opt.ObjectiveName = None,
     data: Annotated[
         Path | None, typer.Option("--data", help="Folder with the Tarnawski workloads' latency/.")
     ] = None,
@@ -45,9 +46,13 @@ def learned(
     from placewright.benchmarks.learned import run_learned_benchmark, workload_cases, zoo_cases
     from placewright.benchmarks.learned_report import report_path
     from placewright.workflow.parsing import parse_names
+    from placewright.workflow.problems import checked_objective
 
     results.mkdir(parents=True, exist_ok=True)
-    cases = zoo_cases(parse_names(models), parse_names(clusters)) if models else []
+    cases = []
+    if models:
+        goal = checked_objective(objective)
+        cases = zoo_cases(parse_names(models), parse_names(clusters), goal)
     if data is not None:
         cases += workload_cases(data)
     with progress("learned", hidden=quiet or as_json) as report:

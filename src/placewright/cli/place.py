@@ -44,8 +44,7 @@ def place(
     quiet: opt.Quiet = False,
 ) -> None:
     """Find the best placement of MODEL, prove how good it is, run it, write plan.json."""
-    from placewright.files.plan_file import plan_data, problem_path_of, write_plan
-    from placewright.files.problem_file import problem_text, text_sha256
+    from placewright.files.plan_file import write_plan
     from placewright.placers.learned.training import check_takes_policy
     from placewright.workflow import running, search
     from placewright.workflow.parsing import parse_budget, parse_pairs, require_folder
@@ -88,6 +87,14 @@ def place(
         if check and running.can_run(plan):
             plan, table = running.check_on_hardware(plan, report)
     write_plan(target, plan)
+    _tell(plan, model, target, table, as_json)
+
+
+def _tell(plan: Any, model: str, target: Path, table: Any, as_json: bool) -> None:
+    """The plan as JSON, or as text with what the hardware said."""
+    from placewright.files.plan_file import plan_data, problem_path_of
+    from placewright.files.problem_file import problem_text, text_sha256
+
     if as_json:
         text = problem_text(plan.problem)
         entry = {"path": str(problem_path_of(target)), "sha256": text_sha256(text)}

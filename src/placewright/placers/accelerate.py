@@ -25,7 +25,6 @@ from placewright.errors import MissingExtraError
 from placewright.placers.anytime import anytime
 from placewright.placers.legal import evaluate_within_memory, repaired
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.feasibility import prove_infeasible
 
 
 @dataclass(frozen=True)
@@ -54,8 +53,6 @@ class Accelerate:
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """One evaluation (more where memory binds)."""
         del rng
-        if proof := prove_infeasible(problem):
-            return evaluator.solution("infeasible", proof)
 
         def propose(limits: FloatArray) -> tuple[IntArray, None]:
             return repaired(problem, self.wish(problem, limits), limits), None

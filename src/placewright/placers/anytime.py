@@ -1,4 +1,4 @@
-"""Ending a search: budget used up, or interrupted by the user, the incumbent is the answer."""
+"""Around every search: nothing is sought where nothing can be, and the incumbent is never lost."""
 
 from __future__ import annotations
 
@@ -12,18 +12,25 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import BudgetSpent
 from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.feasibility import prove_infeasible
 
 P = TypeVar("P")
 Place = Callable[[P, Problem, Evaluator, np.random.Generator], Solution]
 
 
 def anytime(place: Place[P]) -> Place[P]:
-    """Decorate a `place` method: `BudgetSpent` and Ctrl-C return the evaluator's incumbent."""
+    """Decorate a `place` method.
+
+    Where no placement can exist, the solution is `infeasible` with the proof and the method is not
+    called. `BudgetSpent` and Ctrl-C return the evaluator's incumbent.
+    """
 
     @functools.wraps(place)
     def guarded(
         self: P, problem: Problem, evaluator: Evaluator, rng: np.random.Generator
     ) -> Solution:
+        if proof := prove_infeasible(problem):
+            return evaluator.solution("infeasible", proof)
         try:
             return place(self, problem, evaluator, rng)
         except BudgetSpent:

@@ -15,7 +15,6 @@ from placewright.placers.anytime import anytime
 from placewright.placers.registry import make_placer
 from placewright.simulation.bounds import lower_bound, quick_bounds
 from placewright.simulation.evaluator import CLOSED, Evaluator
-from placewright.simulation.feasibility import prove_infeasible
 
 # Cheapest first; the last one takes what is left of the budget.
 _LISTS = ("heft", "peft", "cpop", "m-topo", "m-etf", "m-sct")
@@ -72,8 +71,6 @@ class Auto:
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """Bounds, quick heuristics, exact methods and search in shares, then search to the end."""
-        if proof := prove_infeasible(problem):
-            return evaluator.solution("infeasible", proof)
         for bound in quick_bounds(problem):
             evaluator.offer_bound(bound.value, bound.method)
         quick = _QUICK[problem.objective]

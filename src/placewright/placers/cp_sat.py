@@ -25,7 +25,6 @@ from placewright.placers.schedule_program.ticks import Ticks
 from placewright.simulation.bounds import quick_bounds
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.event_arrays import event_arrays
-from placewright.simulation.feasibility import prove_infeasible
 
 _TICKS = 10**8  # that the first known makespan is divided into
 
@@ -79,8 +78,6 @@ class CpSat:
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """Two evaluations for each solution of the solver, and a few for the start."""
-        if proof := prove_infeasible(problem):
-            return evaluator.solution("infeasible", proof)
         for quick in quick_bounds(problem):
             evaluator.offer_bound(quick.value, quick.method)
         start = _start(problem, evaluator)

@@ -22,7 +22,6 @@ from placewright.placers.anytime import anytime
 from placewright.placers.legal import Proposal, evaluate_within_memory
 from placewright.placers.list_scheduling.schedule import ListSchedule, ReadyUnits
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.feasibility import prove_infeasible
 from placewright.simulation.ranks import mean_costs, mean_transfer_seconds, mean_upward_ranks
 
 
@@ -43,8 +42,6 @@ class Cpop:
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """One evaluation (more where memory binds)."""
         del rng
-        if proof := prove_infeasible(problem):
-            return evaluator.solution("infeasible", proof)
         priority = mean_upward_ranks(problem) + mean_downward_ranks(problem)
         path = critical_path(problem, priority)
         device = critical_device(problem, path)

@@ -26,7 +26,6 @@ from placewright.placers.ideals.contiguous import (
 from placewright.placers.ideals.items import items_of
 from placewright.placers.ideals.load_model import load_model
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.feasibility import prove_infeasible
 
 
 @dataclass(frozen=True)
@@ -45,8 +44,6 @@ class Dpl:
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """One evaluation: the best split of the order."""
-        if proof := prove_infeasible(problem):
-            return evaluator.solution("infeasible", proof)
         evaluator.offer_bound(load_model(problem, problem.colocation).area_bound, "balanced load")
         items = items_of(problem)
         model = load_model(problem, items.grouping)

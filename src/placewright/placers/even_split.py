@@ -14,7 +14,6 @@ from placewright.errors import InputError
 from placewright.placers.anytime import anytime
 from placewright.placers.legal import evaluate_within_memory, repaired
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.feasibility import prove_infeasible
 from placewright.simulation.ranks import mean_costs
 
 
@@ -50,8 +49,6 @@ class EvenSplit:
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """One evaluation (more where memory binds)."""
         del rng
-        if proof := prove_infeasible(problem):
-            return evaluator.solution("infeasible", proof)
         wish = contiguous_split(problem, self.share)
         evaluate_within_memory(evaluator, lambda limits: (repaired(problem, wish, limits), None))
         return evaluator.solution()

@@ -22,7 +22,6 @@ from placewright.placers.anytime import anytime
 from placewright.placers.legal import Proposal, evaluate_within_memory
 from placewright.placers.list_scheduling.schedule import ListSchedule
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.feasibility import prove_infeasible
 from placewright.simulation.ranks import mean_upward_ranks
 
 
@@ -43,8 +42,6 @@ class Heft:
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """One evaluation (more where memory binds)."""
         del rng
-        if proof := prove_infeasible(problem):
-            return evaluator.solution("infeasible", proof)
         priority = by_rank(problem, mean_upward_ranks(problem))
         evaluate_within_memory(evaluator, lambda limits: _scheduled(problem, priority, limits))
         return evaluator.solution()

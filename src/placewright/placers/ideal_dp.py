@@ -31,7 +31,6 @@ from placewright.placers.ideals.items import Items, items_of
 from placewright.placers.ideals.load_model import load_model
 from placewright.placers.ideals.program import MAX_TABLE_ENTRIES, ContiguousProgram, table_entries
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.feasibility import prove_infeasible
 
 
 @dataclass(frozen=True)
@@ -60,8 +59,6 @@ class IdealDp:
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """DPL's split first, then the exact program where it still finds a better one."""
-        if proof := prove_infeasible(problem):
-            return evaluator.solution("infeasible", proof)
         evaluator.offer_bound(load_model(problem, problem.colocation).area_bound, "balanced load")
         items = items_of(problem)
         model = load_model(problem, items.grouping)

@@ -31,7 +31,6 @@ from placewright.placers.max_load.highs import solve
 from placewright.placers.subgraphs.program import LatencyProgram, latency_program
 from placewright.placers.subgraphs.search import Moves, anneal, moves_of
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.feasibility import prove_infeasible
 from placewright.simulation.subgraph import LatencyArrays, latency_arrays, pieces
 
 _STEPS_PER_SECOND = 10_000  # of annealing, on a slow core and a graph of a thousand ops
@@ -88,8 +87,6 @@ class LatencyIp:
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """Known placements, annealing from the best of them, then the integer program."""
-        if proof := prove_infeasible(problem):
-            return evaluator.solution("infeasible", proof)
         arrays = latency_arrays(problem)
         evaluator.offer_bound(_longest_path(problem, arrays), "longest path")
         best: IntArray | None = None

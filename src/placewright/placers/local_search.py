@@ -27,7 +27,6 @@ from placewright.placers.neighbourhood.moves import Moves
 from placewright.placers.neighbourhood.orders import order_by_priority, shifted
 from placewright.placers.random_search import random_placements
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.feasibility import prove_infeasible
 from placewright.simulation.ranks import upward_ranks
 
 
@@ -72,8 +71,6 @@ class LocalSearch:
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """Search until the budget ends, the gap is closed, or `descents` without a budget."""
-        if proof := prove_infeasible(problem):
-            return evaluator.solution("infeasible", proof)
         moves = Moves(problem)
         if evaluator.best is None:
             evaluator.evaluate_many(_starts(problem, rng))

@@ -21,7 +21,6 @@ from placewright.placers.anytime import anytime
 from placewright.placers.legal import evaluate_within_memory
 from placewright.placers.list_scheduling.earliest_first import schedule_earliest_first
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.feasibility import prove_infeasible
 
 
 @dataclass(frozen=True)
@@ -41,7 +40,5 @@ class MEtf:
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """One evaluation (more where memory binds)."""
         del rng
-        if proof := prove_infeasible(problem):
-            return evaluator.solution("infeasible", proof)
         evaluate_within_memory(evaluator, lambda limits: schedule_earliest_first(problem, limits))
         return evaluator.solution()

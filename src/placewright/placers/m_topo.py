@@ -21,7 +21,6 @@ from placewright.core.solution import Solution
 from placewright.placers.anytime import anytime
 from placewright.placers.legal import Proposal, ResidentMemory, evaluate_within_memory
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.feasibility import prove_infeasible
 from placewright.simulation.ranks import mean_costs
 
 
@@ -43,8 +42,6 @@ class MTopo:
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """One evaluation (more where memory binds)."""
         del rng
-        if proof := prove_infeasible(problem):
-            return evaluator.solution("infeasible", proof)
         evaluate_within_memory(evaluator, lambda limits: _filled(problem, limits))
         return evaluator.solution()
 

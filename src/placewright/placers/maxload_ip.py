@@ -33,7 +33,6 @@ from placewright.placers.max_load.highs import MipResult, solve
 from placewright.placers.max_load.program import max_load_program
 from placewright.placers.max_load.symmetry import first_devices, relabelled
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.feasibility import prove_infeasible
 
 _STEPS_PER_SECOND = 300_000  # of annealing, on a slow core
 _STEPS_PER_ITEM = 5000  # of one round: small problems need no more
@@ -84,8 +83,6 @@ class MaxloadIp:
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """DPL's split, annealing, then the integer program with what is left of the budget."""
-        if proof := prove_infeasible(problem):
-            return evaluator.solution("infeasible", proof)
         classes = load_model(problem, problem.colocation)
         evaluator.offer_bound(classes.area_bound, "balanced load")
         grouping, successors = problem.colocation, None

@@ -22,7 +22,6 @@ from placewright.core.solution import Solution
 from placewright.placers.even_split import device_speeds
 from placewright.placers.legal import evaluate_within_memory, repaired
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.feasibility import prove_infeasible
 from placewright.simulation.ranks import mean_costs, mean_transfer_seconds
 
 _LARGEST_TOTAL = 10**8  # of all integer weights; partitioners count in 32 bits
@@ -130,8 +129,6 @@ def place_by_partition(
         usable: devices that get a part, shape (n_devices,); others only what must run there.
         assignments: tried at most; the first is by speed, and of many devices only that one.
     """
-    if proof := prove_infeasible(problem):
-        return evaluator.solution("infeasible", proof)
     mask = np.ones(problem.n_devices, dtype=np.bool_) if usable is None else usable
     devices = np.flatnonzero(mask & problem.allowed.any(axis=0))
     if len(devices) == 0:

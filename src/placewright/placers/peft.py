@@ -21,7 +21,6 @@ from placewright.placers.anytime import anytime
 from placewright.placers.legal import Proposal, evaluate_within_memory
 from placewright.placers.list_scheduling.schedule import ListSchedule, ReadyUnits
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.feasibility import prove_infeasible
 from placewright.simulation.ranks import mean_transfer_seconds
 
 
@@ -42,8 +41,6 @@ class Peft:
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """One evaluation (more where memory binds)."""
         del rng
-        if proof := prove_infeasible(problem):
-            return evaluator.solution("infeasible", proof)
         table = optimistic_costs(problem)
         evaluate_within_memory(evaluator, lambda limits: _scheduled(problem, table, limits))
         return evaluator.solution()

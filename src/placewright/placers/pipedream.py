@@ -34,7 +34,6 @@ from placewright.placers.ideals.load_model import load_model
 from placewright.placers.ideals.orders import biconnected_tails
 from placewright.placers.ideals.transfers import peer_independent_transfers
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.feasibility import prove_infeasible
 
 
 @dataclass(frozen=True)
@@ -60,8 +59,6 @@ class Pipedream:
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """One evaluation: the best split of the chain."""
-        if proof := prove_infeasible(problem):
-            return evaluator.solution("infeasible", proof)
         items = items_of(problem, self.layers(problem))
         model = load_model(problem, items.grouping)
         evaluator.offer_bound(load_model(problem, problem.colocation).area_bound, "balanced load")

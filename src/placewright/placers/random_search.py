@@ -12,7 +12,6 @@ from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.feasibility import prove_infeasible
 
 
 @dataclass(frozen=True)
@@ -46,8 +45,6 @@ class RandomSearch:
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """Draw until the budget ends, or `samples` times without a budget."""
-        if proof := prove_infeasible(problem):
-            return evaluator.solution("infeasible", proof)
         has_limit = evaluator.budget.seconds is not None or evaluator.budget.evaluations is not None
         drawn = 0
         while has_limit or drawn < self.samples:

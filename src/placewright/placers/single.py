@@ -13,7 +13,6 @@ from placewright.errors import UnknownNameError
 from placewright.placers.anytime import anytime
 from placewright.placers.legal import evaluate_within_memory, repaired
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.feasibility import prove_infeasible
 
 
 @dataclass(frozen=True)
@@ -47,8 +46,6 @@ class Single:
         names = problem.cluster.device_names
         if self.device and self.device not in names:
             raise UnknownNameError("device", self.device, names)
-        if proof := prove_infeasible(problem):
-            return evaluator.solution("infeasible", proof)
         for device, name in enumerate(names):
             if self.device in ("", name):
                 _on_device(problem, evaluator, device)

@@ -93,11 +93,24 @@ def mean_transfer_seconds(problem: Problem) -> FloatArray:
     for source in range(n_devices):
         for target in range(n_devices):
             if source != target and arrays.route[source, target] > 0:
-                total += np.array(
-                    [transfer_seconds(arrays, t, source, target) for t in range(len(total))]
-                )
+                total += _way_seconds(arrays, source, target)
                 pairs += 1
     return total / max(1, pairs)
+
+
+def _way_seconds(arrays: EventArrays, source: int, target: int) -> FloatArray:
+    """Seconds of every tensor between two different endpoints that have a route."""
+    if arrays.route[source, target] == VIA_HOST:
+        first = _link_seconds(arrays, source, arrays.host)
+        return first + _link_seconds(arrays, arrays.host, target)
+    return _link_seconds(arrays, source, target)
+
+
+def _link_seconds(arrays: EventArrays, source: int, target: int) -> FloatArray:
+    if len(arrays.own_transfer):
+        return arrays.own_transfer
+    per_byte = arrays.seconds_per_byte[source, target]
+    return np.asarray(arrays.latency[source, target] + arrays.tensor_bytes * per_byte)
 
 
 def mean_upward_ranks(problem: Problem) -> FloatArray:

@@ -15,6 +15,7 @@ import numpy as np
 
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
+from placewright.errors import InputError
 
 
 class LatencyArrays(NamedTuple):
@@ -36,10 +37,19 @@ class LatencyArrays(NamedTuple):
 
 
 def latency_arrays(problem: Problem) -> LatencyArrays:
-    """Lay a problem of execution model `subgraph` or `subgraph-ip` out for the kernels."""
+    """Lay a problem of execution model `subgraph` or `subgraph-ip` out for the kernels.
+
+    Raises:
+        InputError: the problem has no transfer seconds of its own.
+    """
     graph = problem.unit_graph
     serial = problem.execution_model == "subgraph-ip"
     transfer = problem.unit_transfer_seconds
+    if transfer is None:
+        raise InputError(
+            f"execution model '{problem.execution_model}' counts a time for each tensor, and this "
+            "problem has only links; give it transfer_seconds, or use execution model 'event'"
+        )
     atomic = [int(device.pays_transfers) for device in problem.cluster.devices]
     return LatencyArrays(
         order=graph.topological_order,
@@ -52,7 +62,7 @@ def latency_arrays(problem: Problem) -> LatencyArrays:
         producers=graph.tensor_producers,
         consumer_ptr=graph.tensor_consumers.indptr,
         consumers=graph.tensor_consumers.indices,
-        transfer=np.zeros(graph.n_tensors) if transfer is None else transfer,
+        transfer=transfer,
         max_pieces=problem.subgraphs_per_accelerator if serial else 0,
         is_serial=serial,
     )

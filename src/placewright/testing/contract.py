@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike
 from placewright.core.problem import Objective, Problem
 from placewright.core.solution import Budget, Solution
 from placewright.placers.registry import Placer
-from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.evaluator import CLOSED, Evaluator
+from placewright.simulation.feasibility import prove_infeasible
 from placewright.simulation.model import Simulator
 from placewright.testing.brute_force import brute_force
 from placewright.testing.checker import check_legal, check_max_load, check_timeline
@@ -96,7 +97,8 @@ def check_solution(problem: Problem, solution: Solution, best: float) -> None:
         assert math.isinf(best), "infeasible was claimed, but there is a placement"
         assert solution.message, "infeasible needs an explanation"
     if solution.placement is None:
-        assert solution.status in ("infeasible", "unknown")
+        expected = ("infeasible",) if prove_infeasible(problem) else ("infeasible", "unknown")
+        assert solution.status in expected, f"{solution.status} where {expected[0]} is proven"
         return
     assert math.isfinite(best), "a placement of an infeasible problem"
     check_legal(problem, solution.placement)
@@ -105,7 +107,8 @@ def check_solution(problem: Problem, solution: Solution, best: float) -> None:
     assert solution.value >= best - slack, f"{solution.value} is better than the best, {best}"
     assert solution.lower_bound <= solution.value + slack, "the bound is above the value"
     if solution.status == "optimal":
-        assert solution.value <= best + slack, f"{solution.value} is not optimal: {best}"
+        limit = best * (1.0 + CLOSED) + slack
+        assert solution.value <= limit, f"{solution.value} is not optimal: {best}"
     if problem.execution_model == "event":
         check_timeline(problem, solution.placement, simulator.timeline(solution.placement))
     if problem.execution_model == "max-load":
@@ -113,7 +116,7 @@ def check_solution(problem: Problem, solution: Solution, best: float) -> None:
 
 
 def check_infeasible(placer: Placer, problem: Problem) -> None:
-    """A problem that provably has no placement is reported as infeasible or unknown, never placed.
+    """A problem that provably has no placement is reported as infeasible, with the proof.
 
     Placers that are not defined for it are left alone.
     """
@@ -121,7 +124,8 @@ def check_infeasible(placer: Placer, problem: Problem) -> None:
         return
     solution = run(placer, problem, 20)
     assert solution.placement is None, "a placement of an infeasible problem"
-    assert solution.status in ("infeasible", "unknown"), solution.status
+    assert solution.status == "infeasible", solution.status
+    assert solution.message == prove_infeasible(problem), "another explanation than the proof"
     assert math.isinf(solution.value)
 
 

@@ -196,6 +196,29 @@ def _relax(  # type: ignore[no-untyped-def]
 
 
 @numba.njit(cache=True)
+def _offer(  # type: ignore[no-untyped-def]
+    origin, target, compute, n_barred, resident, transfers, memory, overlaps, usable,
+    left, is_whole, states, alive, none, bound,
+):  # fmt: skip
+    """Try a set on every kind of device; the new bound, and whether a larger set may fit one."""
+    _, has_room, stride, capacity, idle_load, _, value, previous, last_kind = states
+    may_grow = False
+    for k in range(len(memory)):
+        fits = usable[k] and n_barred[k] == 0 and resident <= memory[k]
+        if not fits or compute[k] >= bound * (1 + 1e-9):
+            continue
+        may_grow = True
+        load = max(compute[k], transfers[k]) if overlaps[k] else compute[k] + transfers[k]
+        if load < bound:
+            least = _relax(
+                k, load, origin, target, left, bound, alive, has_room, stride, capacity,
+                value, previous, last_kind, idle_load if is_whole else none,
+            )  # fmt: skip
+            bound = min(bound, least) if is_whole else bound
+    return bound, may_grow
+
+
+@numba.njit(cache=True)
 def _extend(origin, lattice, model, growing, states, open_, stacks, seen, bound):  # type: ignore[no-untyped-def]
     """Visit all sets J - `origin` that may matter; the new bound, and how many were visited."""
     indptr, added, reached, left = lattice
@@ -203,10 +226,9 @@ def _extend(origin, lattice, model, growing, states, open_, stacks, seen, bound)
         seconds, barred, receive, send, standing, memory, overlaps, input_ptr, inputs, output_ptr,
         outputs, n_consumers, weight_ptr, weights, weight_bytes,
     ) = model  # fmt: skip
-    _, has_room, stride, capacity, idle_load, _, value, previous, last_kind = states
     compute, n_barred, transfers, n_inside, producer_inside, uses = growing
     alive, usable = open_
-    none = np.zeros(len(capacity))
+    none = np.zeros(len(states[3]))
     path, position, entered = stacks
     # Zeroed so that rounding of one origin stays with it.
     compute[:], transfers[:], resident, visits, depth = 0.0, standing, 0.0, 0, 0
@@ -230,7 +252,7 @@ def _extend(origin, lattice, model, growing, states, open_, stacks, seen, bound)
         if seen[target] == origin:
             continue
         # 2. A new set: add the item.
-        seen[target], item, may_grow = origin, added[at], False
+        seen[target], item = origin, added[at]
         visits += 1
         compute += seconds[item]
         n_barred += barred[item]
@@ -239,19 +261,11 @@ def _extend(origin, lattice, model, growing, states, open_, stacks, seen, bound)
             item, input_ptr, inputs, output_ptr, outputs, n_consumers,
             receive, send, n_inside, producer_inside, transfers,
         )  # fmt: skip
-        for k in range(len(memory)):  # 3. Try it on every kind that it fits.
-            fits = usable[k] and n_barred[k] == 0 and resident <= memory[k]
-            if not fits or compute[k] >= bound * (1 + 1e-9):
-                continue
-            may_grow = True
-            load = max(compute[k], transfers[k]) if overlaps[k] else compute[k] + transfers[k]
-            if load < bound:
-                least = _relax(
-                    k, load, origin, target, left[target], bound, alive, has_room, stride,
-                    capacity, value, previous, last_kind,
-                    idle_load if target == len(indptr) - 2 else none,
-                )  # fmt: skip
-                bound = min(bound, least) if target == len(indptr) - 2 else bound
+        # 3. Try it on every kind that it fits.
+        bound, may_grow = _offer(
+            origin, target, compute, n_barred, resident, transfers, memory, overlaps, usable,
+            left[target], target == len(indptr) - 2, states, alive, none, bound,
+        )  # fmt: skip
         # 4. Go deeper where a larger set may fit; the next turn of the loop steps back else.
         depth += 1
         path[depth], entered[depth] = target, item
