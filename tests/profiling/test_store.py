@@ -51,3 +51,19 @@ def test_a_file_of_another_kind_is_named(tmp_path: Path) -> None:
     path.write_text("this is no database, and longer than a header of SQLite would be" * 20)
     with pytest.raises(InputError, match=r"cost store .* cannot be used"):
         CostStore(path)
+
+
+def test_a_fresh_store_forgets_what_was_there_and_keeps_what_it_measures(tmp_path: Path) -> None:
+    """The file then holds the new numbers, for it and for everyone after it."""
+    path = tmp_path / "costs.sqlite"
+    old = CostStore(path)
+    old.put_samples({"a": [1.0], "b": [2.0]}, complete=True)
+    old.put_fact("fit", "old")
+    fresh = CostStore(path, is_fresh=True)
+    assert fresh.samples(["a", "b"]) == {}
+    assert fresh.fact("fit") is None
+    fresh.put_samples({"a": [3.0]}, complete=True)
+    fresh.put_fact("fit", "new")
+    assert fresh.samples(["a", "b"]) == {"a": ([3.0], True)}
+    assert fresh.fact("fit") == "new"
+    assert CostStore(path).samples(["a", "b"]) == {"a": ([3.0], True), "b": ([2.0], True)}

@@ -228,6 +228,7 @@ def accuracy(
     runtime: opt.RuntimeName = None,
     objective: opt.ObjectiveName = None,
     seed: opt.Seed = 0,
+    remeasure: opt.Remeasure = False,
     results: Results = Path("accuracy.json"),
     plot: Plot = None,
     as_json: opt.Json = False,
@@ -245,7 +246,11 @@ def accuracy(
     for name in parse_names(models):
         problem = build_problem(
             ProblemRequest.of_texts(
-                name, devices=device_names, runtime=runtime, objective=objective
+                name,
+                devices=device_names,
+                runtime=runtime,
+                objective=objective,
+                remeasure=remeasure,
             )
         )
         rows += run_accuracy_benchmark(

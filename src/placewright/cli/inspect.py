@@ -161,6 +161,7 @@ def profile(
     optimizer: opt.Optimizer = "sgd",
     colocate_backward: opt.ColocateBackward = False,
     compiled: opt.Compile = False,
+    remeasure: opt.Remeasure = False,
     shapes: opt.Shapes = None,
     output: opt.Output = None,
     as_json: opt.Json = False,
@@ -180,6 +181,7 @@ def profile(
         optimizer=optimizer,
         colocate_backward=colocate_backward,
         compiled=compiled,
+        remeasure=remeasure,
         shapes=shapes,
     )
     with progress("profile", hidden=quiet or as_json) as report:

@@ -38,6 +38,9 @@ Compile = Annotated[
     bool,
     typer.Option("--compile", help="Segments through torch.compile (--runtime torch)."),
 ]
+Remeasure = Annotated[
+    bool, typer.Option("--remeasure", help="Measure again what earlier runs have stored.")
+]
 PlacerName = Annotated[str, typer.Option("--placer", help="See `placewright placers`.")]
 PlacerSettings = Annotated[
     list[str] | None, typer.Option("--set-placer", help="Hyperparameter KEY=VALUE; repeatable.")

@@ -37,13 +37,16 @@ class CostStore:
 
     Args:
         path: of the file; None is `default_store_path`. Its folder is made.
+        is_fresh: what the file held before is measured again and replaced.
 
     Raises:
         InputError: the file cannot be opened, or is no SQLite file.
     """
 
-    def __init__(self, path: Path | str | None = None) -> None:
+    def __init__(self, path: Path | str | None = None, *, is_fresh: bool = False) -> None:
         self.path = default_store_path() if path is None else Path(path)
+        self._is_fresh = is_fresh
+        self._written: set[str] = set()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
@@ -58,6 +61,8 @@ class CostStore:
         found: dict[str, tuple[list[float], bool]] = {}
         with self._connection() as connection:
             for key in dict.fromkeys(keys):
+                if self._is_fresh and key not in self._written:
+                    continue
                 row = connection.execute(
                     "SELECT seconds, complete FROM samples WHERE key = ?", (key,)
                 ).fetchone()
@@ -67,6 +72,7 @@ class CostStore:
 
     def put_samples(self, rows: Mapping[str, Sequence[float]], *, complete: bool) -> None:
         """Write all samples of some keys in one transaction."""
+        self._written.update(rows)
         with self._connection() as connection:
             connection.executemany(
                 "INSERT OR REPLACE INTO samples VALUES (?, ?, ?)",
@@ -75,12 +81,15 @@ class CostStore:
 
     def fact(self, key: str) -> str | None:
         """A text that was kept under `key`, None without."""
+        if self._is_fresh and key not in self._written:
+            return None
         with self._connection() as connection:
             row = connection.execute("SELECT value FROM facts WHERE key = ?", (key,)).fetchone()
         return None if row is None else str(row[0])
 
     def put_fact(self, key: str, value: str) -> None:
         """Keep a text under `key`."""
+        self._written.add(key)
         with self._connection() as connection:
             connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (key, value))
 

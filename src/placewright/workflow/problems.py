@@ -58,6 +58,7 @@ class ProblemRequest:
         colocate_backward: every backward op shares a device with its forward op.
         compiled: segments go through ``torch.compile``; overheads are not calibrated then, since
             every placement would be compiled for it.
+        remeasure: what earlier runs measured and calibrated is measured again.
     """
 
     model: str
@@ -73,6 +74,7 @@ class ProblemRequest:
     optimizer: str = "sgd"
     colocate_backward: bool = False
     compiled: bool = False
+    remeasure: bool = False
 
     @classmethod
     def of_texts(
@@ -144,7 +146,7 @@ def build_problem(request: ProblemRequest, report: Report = no_report) -> Proble
         if request.compiled:
             cluster = _compiling(cluster, runtime)
         loaded = runtime.load(runnable_source(model.source), model.graph)
-        store = CostStore()
+        store = CostStore(is_fresh=request.remeasure)
         problem = profile(
             model.graph,
             model.source,

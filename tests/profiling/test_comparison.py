@@ -1,0 +1,50 @@
+"""Errors of outputs and of updates: what is rounding, and what is a step that did not happen."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from placewright.profiling.hardware import relative_error, update_error
+
+
+def parameters(seed: int = 0) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
+    return np.random.default_rng(seed).standard_normal((20, 30)).astype(np.float32)
+
+
+def test_a_missing_update_is_an_error_of_one() -> None:
+    """The change is a hundred thousandth of the parameter, far below what an output may be off."""
+    before = parameters()
+    after = before - np.float32(1e-5) * parameters(1)
+    assert relative_error(before, after) < 2e-4
+    assert 0.9 < update_error(before, before, after) <= 1.0
+    half = before + (after - before) / 2
+    assert 0.4 < update_error(before, half, after) < 0.6
+
+
+@given(seed=st.integers(0, 1000), size=st.sampled_from([1e-6, 1e-4, 1e-2, 1.0]))
+def test_rounding_is_no_error(seed: int, size: float) -> None:
+    """The same update added in one more step of rounding."""
+    before = parameters(seed)
+    change = size * parameters(seed + 1).astype(np.float64)
+    once = (before + change).astype(np.float32)
+    twice = (before + (0.5 * change).astype(np.float32) + (0.5 * change).astype(np.float32)).astype(
+        np.float32
+    )
+    assert update_error(before, twice, once) < 2e-4
+
+
+def test_what_must_stay() -> None:
+    """No change was expected: none is no error, any is one."""
+    before = parameters()
+    assert update_error(before, before.copy(), before.copy()) == 0.0
+    assert update_error(before, before + np.float32(1e-3), before) > 100.0
+
+
+def test_other_shapes_and_numbers_that_are_none() -> None:
+    before = parameters()
+    assert update_error(before, before[:5], before) == float("inf")
+    broken = before.copy()
+    broken[0, 0] = np.nan
+    assert update_error(before, broken, before) == float("inf")
