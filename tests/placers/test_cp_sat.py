@@ -80,7 +80,7 @@ def test_dispatch_counts_in_the_bound() -> None:
 @settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 10**6),
-    n_ops=st.integers(2, 6),
+    n_ops=st.integers(2, 7),
     n_devices=st.integers(2, 3),
     constrained=st.booleans(),
 )
@@ -113,6 +113,25 @@ def test_proves_what_it_models_exactly(seed: int, n_ops: int) -> None:
     value, _, status = solve(problem)
     assert status == "optimal"
     assert value == pytest.approx(brute_force(problem), rel=2e-6)
+
+
+def test_live_tensors_that_fit_nowhere_leave_the_answer_open() -> None:
+    """Each op's tensors fit into 11 bytes, but 6 live on while 10 more come: no proof, no crash."""
+    builder = GraphBuilder()
+    kept = builder.add_tensor(builder.add_op("first", "Op"), 6.0)
+    second = builder.add_tensor(builder.add_op("second", "Op", inputs=[kept]), 5.0)
+    third = builder.add_tensor(builder.add_op("third", "Op", inputs=[second]), 5.0)
+    builder.add_op("last", "Op", inputs=[kept, third])
+    problem = Problem(
+        builder.build(),
+        Cluster((Device("a", memory_bytes=11.0),), ()),
+        CostTable(frozen_floats(np.ones((4, 1)))),
+        Grouping.identity(4),
+        objective="latency",
+        execution_model="event",
+    )
+    value, _, status = solve(problem)
+    assert (value, status) == (math.inf, "unknown")
 
 
 def test_the_budget_of_evaluations_ends_the_solver() -> None:

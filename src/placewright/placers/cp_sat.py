@@ -110,7 +110,8 @@ class CpSat:
                 break
             # The program's best is worth less than it promised: what is next best may be better.
             program.forbid_found()
-            program.stay_below(evaluator.best_value)
+            if math.isfinite(evaluator.best_value):
+                program.stay_below(evaluator.best_value)
             status, _ = _run(program, evaluator, self._solver(evaluator, rng))
         return evaluator.solution("optimal" if evaluator.is_closed else None)
 
