@@ -21,10 +21,12 @@ from placewright.placers.anytime import anytime
 from placewright.placers.ideals.contiguous import (
     evaluate_split,
     linear_program,
-    why_not_contiguous,
+    why_not_contiguous_in_groups,
 )
+from placewright.placers.ideals.in_groups import GroupSplitter
 from placewright.placers.ideals.items import items_of
 from placewright.placers.ideals.load_model import load_model
+from placewright.placers.ideals.transfers import why_not_separable
 from placewright.simulation.evaluator import Evaluator
 
 
@@ -38,12 +40,14 @@ class Dpl:
     needs_training: ClassVar[bool] = False
 
     def supports(self, problem: Problem) -> str:
-        """Empty for a max-load problem whose transfers do not depend on the other end."""
-        return why_not_contiguous(problem)
+        """Empty for a max-load problem whose links have one level or two."""
+        return why_not_contiguous_in_groups(problem)
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """One evaluation: the best split of the order."""
+        """One evaluation: the best split of the order; two where links have two levels."""
+        if why_not_separable(problem):
+            return GroupSplitter(problem, evaluator).linear()
         evaluator.offer_bound(load_model(problem, problem.colocation).area_bound, "balanced load")
         items = items_of(problem)
         model = load_model(problem, items.grouping)

@@ -5,6 +5,9 @@ Placement of DNN Graph Operators", NeurIPS 2020, sections 5.1 and 5.2. A split i
 when the devices' sets follow one another: each is the difference of two nested ideals of the
 forward graph; backward ops follow the forward ops of their class.
 
+Where links have two levels (accelerators in hosts, an appendix of the paper), the program runs once
+over groups of devices and once within each (see `ideals.two_levels`).
+
 Departures from the paper: any number of kinds of devices; only pairs of ideals that can still beat
 the incumbent are looked at (it starts from DPL's split), so that no table of pairs exists; weights
 that several items share are counted once per device.
@@ -24,12 +27,14 @@ from placewright.placers.anytime import anytime
 from placewright.placers.ideals.contiguous import (
     evaluate_split,
     linear_program,
-    why_not_contiguous,
+    why_not_contiguous_in_groups,
 )
 from placewright.placers.ideals.enumeration import enumerate_ideals
+from placewright.placers.ideals.in_groups import GroupSplitter
 from placewright.placers.ideals.items import Items, items_of
 from placewright.placers.ideals.load_model import load_model
 from placewright.placers.ideals.program import MAX_TABLE_ENTRIES, ContiguousProgram, table_entries
+from placewright.placers.ideals.transfers import why_not_separable
 from placewright.simulation.evaluator import Evaluator
 
 
@@ -53,12 +58,14 @@ class IdealDp:
             raise InputError(f"ideal-dp: max_ideals must be >= 2, got {self.max_ideals}")
 
     def supports(self, problem: Problem) -> str:
-        """Empty for a max-load problem whose transfers do not depend on the other end."""
-        return why_not_contiguous(problem)
+        """Empty for a max-load problem whose links have one level or two."""
+        return why_not_contiguous_in_groups(problem)
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """DPL's split first, then the exact program where it still finds a better one."""
+        if why_not_separable(problem):
+            return GroupSplitter(problem, evaluator).exact(self.max_ideals)
         evaluator.offer_bound(load_model(problem, problem.colocation).area_bound, "balanced load")
         items = items_of(problem)
         model = load_model(problem, items.grouping)

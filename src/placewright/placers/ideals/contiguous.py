@@ -6,6 +6,7 @@ from placewright.core.arrays import IntArray
 from placewright.core.problem import Problem
 from placewright.placers.ideals.enumeration import chain
 from placewright.placers.ideals.items import Items, has_backward_to_forward_edge
+from placewright.placers.ideals.link_levels import why_not_levelled
 from placewright.placers.ideals.load_model import LoadModel
 from placewright.placers.ideals.orders import depth_first_order
 from placewright.placers.ideals.program import ContiguousProgram
@@ -15,13 +16,22 @@ from placewright.simulation.evaluator import Evaluator
 
 def why_not_contiguous(problem: Problem) -> str:
     """Empty when the best contiguous split is defined and computable, else the reason."""
+    return _why_not_in_order(problem) or why_not_separable(problem)
+
+
+def why_not_contiguous_in_groups(problem: Problem) -> str:
+    """As `why_not_contiguous`, for programs that also take links of two levels."""
+    return _why_not_in_order(problem) or why_not_levelled(problem)
+
+
+def _why_not_in_order(problem: Problem) -> str:
     if problem.execution_model != "max-load":
         return f"it minimises max-load, not '{problem.execution_model}'; use objective throughput"
     if problem.split_phases:
         return "its value is one maximum, not max forward + max backward; use maxload-ip"
     if has_backward_to_forward_edge(problem):
         return "a forward op reads a backward op's output, so the forward graph has no ideals"
-    return why_not_separable(problem)
+    return ""
 
 
 def linear_program(model: LoadModel, items: Items) -> ContiguousProgram:

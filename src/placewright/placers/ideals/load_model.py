@@ -18,7 +18,7 @@ from placewright.core.arrays import (
 from placewright.core.graph import FORWARD
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
-from placewright.placers.ideals.transfers import AT_HOST, crossing_tensors
+from placewright.placers.ideals.transfers import AT_HOST, TransferCosts, crossing_tensors
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,13 +159,25 @@ class LoadModel:
         return (received // n_devices, received % n_devices), (sending, origin[sending])
 
 
-def load_model(problem: Problem, grouping: Grouping) -> LoadModel:
-    """The load model of a problem whose groups of units move as one."""
+def load_model(
+    problem: Problem,
+    grouping: Grouping,
+    transfers: TransferCosts | None = None,
+    traits: FloatArray | None = None,
+) -> LoadModel:
+    """The load model of a problem whose groups of units move as one.
+
+    Args:
+        problem: what is placed.
+        grouping: of its units.
+        transfers: what they cost; None where that does not depend on the other end.
+        traits: what else tells kinds of devices apart, shape (n_traits, n_devices).
+    """
     allowed = allowed_devices(problem, grouping)
     forward = problem.unit_graph.op_phases == FORWARD
     seconds = np.where(allowed, _grouped_seconds(problem, grouping, forward | ~forward), np.inf)
     forward_seconds = _grouped_seconds(problem, grouping, forward)
-    tensors = crossing_tensors(problem, grouping)
+    tensors = crossing_tensors(problem, grouping, transfers)
     receive, send = tensors.receive, tensors.send
     devices = problem.cluster.devices
     host = problem.cluster.host_endpoint
@@ -181,6 +193,7 @@ def load_model(problem: Problem, grouping: Grouping) -> LoadModel:
             memory[None, :],
             overlaps[None, :],
             tensors.standing,
+            *([] if traits is None else [traits]),
         ]
     )
     kinds = Grouping.from_labels(np.unique(columns, axis=1, return_inverse=True)[1])

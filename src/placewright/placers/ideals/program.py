@@ -132,7 +132,7 @@ def _kernel_model(model: LoadModel) -> kernel.KernelModel:
         barred=np.ascontiguousarray(~allowed.T).astype(np.int64),
         receive=np.ascontiguousarray(model.receive.T),
         send=np.ascontiguousarray(model.send.T),
-        standing=_standing(model),
+        standing=standing_loads(model),
         memory=model.memory,
         overlaps=model.overlaps,
         input_ptr=model.inputs.indptr,
@@ -146,7 +146,7 @@ def _kernel_model(model: LoadModel) -> kernel.KernelModel:
     )
 
 
-def _standing(model: LoadModel) -> FloatArray:
+def standing_loads(model: LoadModel) -> FloatArray:
     """Transfers of each kind before it runs anything, graph inputs that the host sends included."""
     sent = model.send[:, model.producers == AT_HOST].sum(axis=1)
     return np.asarray(model.standing.sum(axis=0) + sent)
@@ -174,7 +174,7 @@ def _states(model: LoadModel, n_ideals: int) -> kernel.KernelStates:
         n_used=used.astype(np.int64),
         has_room=used < counts,
         stride=stride,
-        idle_load=np.where(used == 0, _standing(model), 0.0).max(axis=1),
+        idle_load=np.where((used == 0) & (counts > 0), standing_loads(model), 0.0).max(axis=1),
         capacity=((counts - used) * model.speeds).sum(axis=1),
         work=model.scaled_work,
         value=value,

@@ -38,15 +38,42 @@ class CrossingTensors:
     standing: FloatArray
 
 
-def crossing_tensors(problem: Problem, grouping: Grouping) -> CrossingTensors:
+@dataclass(frozen=True, eq=False)
+class TransferCosts:
+    """Seconds of a device's part in moving each tensor of the unit graph, (n_devices, n_tensors).
+
+    Attributes:
+        receive, send: from and to another device.
+        host_receive, host_send: from and to the host.
+    """
+
+    receive: FloatArray
+    send: FloatArray
+    host_receive: FloatArray
+    host_send: FloatArray
+
+
+def crossing_tensors(
+    problem: Problem, grouping: Grouping, transfers: TransferCosts | None = None
+) -> CrossingTensors:
     """Tensors between the groups of a problem.
 
     A graph output always goes to the host. That is written as a tensor from the host which its
-    producer alone "receives" at the price of sending; further readers then cost no sending. Where
-    the host is a device it receives all outputs, except (at a negative price) those that it makes.
+    producer alone "receives" at the price of sending; a sender pays its longest hop, so further
+    readers cost what theirs is longer. Where the host is a device it receives all outputs, except
+    (at a negative price) those that it makes.
+
+    Args:
+        problem: what is placed.
+        grouping: of its units.
+        transfers: what they cost; None where that does not depend on the other end.
     """
     graph, group_of = problem.unit_graph, grouping.group_of
-    receive, send = peer_independent_transfers(problem)
+    if transfers is None:
+        both = peer_independent_transfers(problem)
+        transfers = TransferCosts(*both, *both)
+    receive, send = transfers.receive, transfers.send
+    from_host, to_host = transfers.host_receive, transfers.host_send
     away = np.arange(problem.n_devices) != problem.cluster.host_endpoint
     nothing = np.zeros(problem.n_devices)
     standing = np.zeros((2, problem.n_devices))
@@ -65,15 +92,17 @@ def crossing_tensors(problem: Problem, grouping: Grouping) -> CrossingTensors:
                     (AT_HOST, False, forward, readers),
                     [nothing, np.where(away, 0.0, costs[1])],
                 )
-            costs = [np.where(away, costs[0], 0.0), nothing]
+            costs = [np.where(away, from_host[:, tensor], 0.0), nothing]
         if is_output:
+            home = to_host[:, tensor]
             _add(
                 found,
                 (FROM_HOST, False, forward, (source,)),
-                [np.where(away, costs[1], -costs[0]), nothing],
+                [np.where(away, home, -costs[0]), nothing],
             )
             standing[0 if forward else 1] += np.where(away, 0.0, costs[0])
-            costs = [np.where(away, costs[0], 0.0), np.where(away, 0.0, costs[1])]
+            more = np.maximum(costs[1] - home, 0.0)
+            costs = [np.where(away, costs[0], 0.0), np.where(away, more, costs[1])]
         if readers:
             _add(found, (source, is_output, forward, readers), costs)
     keys = list(found)
