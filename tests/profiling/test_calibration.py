@@ -5,8 +5,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from placewright.core.arrays import frozen_floats
+from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
-from placewright.profiling.calibration import _fitted, _Row
+from placewright.core.costs import CostTable
+from placewright.core.grouping import Grouping
+from placewright.core.problem import Problem
+from placewright.profiling.calibration import (
+    _fitted,
+    _Row,
+    _sum,
+    earliest_finish_placement,
+    wandering_placement,
+)
+from placewright.testing.problems import random_problem
 
 CLUSTER = Cluster(
     tuple(Device(name, memory_domain="cpu", fingerprint="core") for name in ("a", "b")),
@@ -22,7 +34,7 @@ def segments(rng: np.random.Generator, count: int, own: float, factor: float) ->
         bytes_in, bytes_out = (rng.random(2) * [n_in, n_out] * 1e6).tolist()
         overhead = 30e-6 + 5e-6 * n_in + 1e-10 * bytes_in + 20e-6 * n_out + 2e-10 * bytes_out
         seconds = own * (0.5 + rng.random())
-        counts = (float(n_in), bytes_in, float(n_out), bytes_out)
+        counts = np.array([1.0, n_in, bytes_in, n_out, bytes_out])
         both = 2 if factor > 1.0 or number % 2 else 1
         slowed = factor if both == 2 else 1.0
         rows.append(_Row(number % 2, both, seconds, counts, seconds * slowed + overhead))
@@ -70,3 +82,50 @@ def test_costs_are_never_negative() -> None:
     assert cluster.contention["cpu"] == (1.0, 1.0)
     for device in cluster.devices:
         assert device.dispatch_seconds == device.cut_seconds == device.layout_seconds == 0.0
+
+
+def test_the_sum_of_a_device_decides_where_segments_have_a_long_tail() -> None:
+    """A tenth of all segments costs half a millisecond more: 50 us on average, 0 at the median."""
+    rng = np.random.default_rng(4)
+    rows = segments(rng, 400, 1e-4, 1.0)
+    for number in range(0, 400, 10):
+        row = rows[number]
+        rows[number] = _Row(
+            row.device, row.devices_in_use, row.unit_seconds, row.counts, row.seconds + 5e-4
+        )
+    single = _fitted(CLUSTER, rows, []).devices[0].dispatch_seconds
+    sums = [_sum(rows[start : start + 20]) for start in range(0, 400, 20)]
+    assert single == pytest.approx(30e-6, rel=0.2)
+    assert _fitted(CLUSTER, rows + 20 * sums, []).devices[0].dispatch_seconds > 1.5 * single
+
+
+def test_earliest_finish_keeps_devices_busy_together() -> None:
+    """Two chains of three ops, a second each: one chain per device, whichever op comes first."""
+    builder = GraphBuilder()
+    for chain in ("left", "right"):
+        tensors: list[int] = []
+        for number in range(3):
+            op = builder.add_op(f"{chain}{number}", "Op", inputs=tensors)
+            tensors = [builder.add_tensor(op, 4.0)]
+    problem = Problem(
+        builder.build(),
+        CLUSTER,
+        CostTable(frozen_floats(np.ones((6, 2)))),
+        Grouping.identity(6),
+    )
+    device_of = earliest_finish_placement(problem, np.random.default_rng(0), 0.0)
+    assert sorted(np.bincount(device_of).tolist()) == [3, 3]
+
+
+@pytest.mark.parametrize("seed", [seed for seed in range(20) if seed != 14])  # 14: no placement
+def test_drawn_placements_keep_pins_support_and_colocation(seed: int) -> None:
+    """Both kinds, on problems with every constraint."""
+    rng = np.random.default_rng(seed)
+    problem = random_problem(rng, n_ops=8, n_devices=3)
+    for device_of in (
+        earliest_finish_placement(problem, rng, 0.3),
+        wandering_placement(problem, rng, 0.8),
+    ):
+        assert problem.allowed[np.arange(8), device_of].all()
+        groups = problem.colocation.group_of
+        assert all(len(set(device_of[groups == group])) == 1 for group in set(groups.tolist()))

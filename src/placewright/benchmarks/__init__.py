@@ -1,1 +1,1 @@
-"""See docs/architecture.md."""
+"""Suites that reproduce published tables and check the tool's own claims."""

@@ -10,6 +10,7 @@ import typer
 from typer.exceptions import TyperException
 
 from placewright.errors import AnswerError, InputError, PlacewrightError
+from placewright.runtimes.torch_allocator import share_one_arena
 
 EXIT_NO, EXIT_WRONG_INPUT, EXIT_BUG, EXIT_INTERRUPTED = 1, 2, 70, 130
 
@@ -46,6 +47,7 @@ def _options(
 
 def main() -> NoReturn:
     """Run the command line and exit: 0 done, 1 the answer is no, 2 the input is wrong."""
+    share_one_arena()  # before anything starts a thread
     from placewright.cli import bench, compare, export, inspect, place, run, train
 
     for module in (inspect, place, run, export, compare, train, bench):

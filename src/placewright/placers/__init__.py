@@ -1,1 +1,1 @@
-"""See docs/architecture.md."""
+"""One algorithm, one file; `registry` finds them by name."""

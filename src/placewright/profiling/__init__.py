@@ -1,1 +1,1 @@
-"""See docs/architecture.md."""
+"""This machine as a cluster and a cost table: discovery, measurement, store, calibration."""

@@ -23,7 +23,7 @@ from placewright.core.grouping import Grouping
 from placewright.profiling.store import CostStore
 from placewright.runtimes.base import LoadedModel, NativeTensor, SegmentInstance
 
-_VERSION = "in-situ/1"  # another way of measuring makes other keys
+_VERSION = "in-situ/2"  # another way of measuring makes other keys
 
 
 @dataclass(frozen=True)

@@ -1,1 +1,1 @@
-"""See docs/architecture.md."""
+"""What executes segments for real: the concurrent runner, and one file per runtime."""

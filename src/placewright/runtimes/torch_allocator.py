@@ -13,7 +13,7 @@ from functools import cache
 
 # From <malloc.h> of glibc.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
-_LARGEST = 2**31 - 1
+_LARGEST, _NEVER = 2**31 - 1, -1
 
 
 def give_back_freed_memory() -> None:
@@ -23,11 +23,25 @@ def give_back_freed_memory() -> None:
 
 
 @cache
+def share_one_arena() -> bool:
+    """All threads allocate from one arena: others give blocks beyond 64 MiB back at once.
+
+    Before the first thread, once per process: a thread that starts later takes over the arena of
+    one that has ended, whatever the limit is by then.
+
+    Returns:
+        False where the C library is not glibc and stays as it is.
+    """
+    return platform.libc_ver()[0] == "glibc" and _set(_ARENA_MAX, 1)
+
+
+@cache
 def keep_freed_memory() -> bool:
     """Once per process; False where the C library is not glibc and stays as it is."""
-    if platform.libc_ver()[0] != "glibc":
+    if not share_one_arena():
         return False
-    mallopt = ctypes.CDLL(None).mallopt
-    # One arena for all threads: those of further threads cannot hold blocks beyond 64 MiB.
-    settings = ((_ARENA_MAX, 1), (_MMAP_THRESHOLD, _LARGEST), (_TRIM_THRESHOLD, _LARGEST))
-    return all(mallopt(name, value) == 1 for name, value in settings)
+    return _set(_MMAP_THRESHOLD, _LARGEST) and _set(_TRIM_THRESHOLD, _NEVER)
+
+
+def _set(name: int, value: int) -> bool:
+    return bool(ctypes.CDLL(None).mallopt(name, value) == 1)

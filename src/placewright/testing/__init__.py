@@ -1,1 +1,1 @@
-"""See docs/architecture.md."""
+"""The contracts that every placer, reader and runtime passes, for outsiders too."""

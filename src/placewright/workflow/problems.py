@@ -32,7 +32,7 @@ from placewright.workflow.parsing import parse_memory, parse_pairs, parse_shapes
 from placewright.workflow.runtimes import runtime_named, runtime_of
 
 Report = Callable[[float, str], None]
-_CALIBRATION = "calibration/2"  # what a stored fit means
+_CALIBRATION = "calibration/3"  # what a stored fit means
 
 
 def no_report(fraction: float, what: str) -> None:

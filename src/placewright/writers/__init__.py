@@ -1,1 +1,1 @@
-"""See docs/architecture.md."""
+"""A plan in the form that other tools read, one file per tool."""

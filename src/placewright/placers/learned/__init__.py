@@ -1,1 +1,1 @@
-"""See docs/architecture.md."""
+"""Policies that learn to place, and what they share: features, encoders, sampling, training."""
