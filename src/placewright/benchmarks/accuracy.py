@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -41,6 +42,10 @@ HEURISTICS = ("heft", "peft", "cpop", "m-topo", "m-etf", "even-split", "round-ro
 _STICKINESS = (0.99, 0.97, 0.95, 0.9, 0.8, 0.6)
 _SEARCH_EVALUATIONS = 3000
 _NEAR = 1.2
+_ROUNDS = 11
+_IQR_OF_NORMAL = 1.349  # standard deviations between the quartiles
+_MEDIAN_OF_NORMAL = 1.2533  # sqrt(pi / 2): standard error of a median over that of a mean
+_CONFIDENT = 1.96  # standard errors that chance exceeds once in twenty
 
 
 @dataclass(frozen=True)
@@ -53,8 +58,10 @@ class AccuracyRow:
         origin: what made it.
         predicted: seconds by the simulator.
         measured: seconds: the median ratio to the reference times the reference's prediction.
-        noise: half of the distance between the quartiles of the ratio, in seconds.
+        noise: of a single round: half of the distance between the quartiles of the ratio, in
+            seconds.
         key: of placement and problem; a results file that has it is not measured again.
+        rounds: of which `measured` is the median; files that do not say are taken to have the most.
     """
 
     model: str
@@ -64,6 +71,13 @@ class AccuracyRow:
     measured: float
     noise: float
     key: str
+    rounds: int = _ROUNDS
+
+    @property
+    def standard_error(self) -> float:
+        """Of `measured`, seconds: how far repeating it would scatter, if rounds are normal."""
+        deviation = 2.0 * self.noise / _IQR_OF_NORMAL
+        return _MEDIAN_OF_NORMAL * deviation / math.sqrt(self.rounds)
 
     @property
     def error(self) -> float:
@@ -79,8 +93,8 @@ class AccuracySummary:
         model, kind: of the rows; kind ``"all"`` is every third.
         placements: number of rows.
         median, p95: of the errors.
-        tau: Kendall's rank correlation over pairs whose measured values differ by more than the
-            noise of both; NaN without such a pair.
+        tau: Kendall's rank correlation over pairs whose measured values differ by more than their
+            noise: by 1.96 standard errors of the difference; NaN without such a pair.
     """
 
     model: str
@@ -98,7 +112,7 @@ def run_accuracy_benchmark(
     placements: int = 30,
     *,
     seed: int = 0,
-    rounds: int = 11,
+    rounds: int = _ROUNDS,
     results_path: Path | None = None,
     on_row: Callable[[AccuracyRow], None] = lambda row: None,
 ) -> list[AccuracyRow]:
@@ -138,9 +152,7 @@ def run_accuracy_benchmark(
                 with placement_runner(problem, placement, model) as runner:
                     runner.run(inputs)
                     ratios = _ratios(runner, reference, affordable_rounds(base, rounds), base)
-                low, median, high = (np.percentile(ratios, [25, 50, 75]) * base).tolist()
-                predicted = simulator.value(placement)
-                row = AccuracyRow(name, kind, origin, predicted, median, (high - low) / 2, key)
+                row = _row(name, kind, origin, simulator.value(placement), ratios, base, key)
                 known = [other for other in known if other.key != key] + [row]
                 if results_path is not None:
                     _write(results_path, known)
@@ -168,12 +180,26 @@ def _ratios(
     return [warm_time(runner, base) / warm_time(reference, base) for _ in range(rounds)]
 
 
+def _row(
+    name: str,
+    kind: str,
+    origin: str,
+    predicted: float,
+    ratios: list[float],
+    base: float,
+    key: str,
+) -> AccuracyRow:
+    low, median, high = (np.percentile(ratios, [25, 50, 75]) * base).tolist()
+    return AccuracyRow(name, kind, origin, predicted, median, (high - low) / 2, key, len(ratios))
+
+
 def _tau(rows: Sequence[AccuracyRow]) -> float:
     measured = np.array([row.measured for row in rows])
     predicted = np.array([row.predicted for row in rows])
-    noise = np.array([row.noise for row in rows])
+    error = np.array([row.standard_error for row in rows])
     first, second = np.triu_indices(len(rows), 1)
-    apart = np.abs(measured[first] - measured[second]) > noise[first] + noise[second]
+    noise = _CONFIDENT * np.hypot(error[first], error[second])
+    apart = np.abs(measured[first] - measured[second]) > noise
     if not apart.any():
         return float("nan")
     agree = np.sign(measured[first] - measured[second]) * np.sign(
