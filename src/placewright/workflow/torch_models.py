@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, StalePlanError, UnknownNameError
+from placewright.runtimes.torch_allocator import share_one_arena
 
 if TYPE_CHECKING:
     from placewright.readers.fx_program import FxProgram, ReadProgram
@@ -58,6 +59,7 @@ def read_torch_model(name: str, options: TorchOptions) -> ReadProgram:
         InputError: there is no such model, or it cannot be read.
         UnknownNameError: the zoo has no such model or variant.
     """
+    share_one_arena()  # reading starts threads that end
     key = (name, options, _stamp(name))
     if key not in _programs:
         while len(_programs) >= _KEPT:
