@@ -5,9 +5,10 @@ Placement of DNN Graph Operators", NeurIPS 2020, section 4 and appendix A (q sub
 accelerator). HiGHS solves it; incumbent and bound are kept when time ends.
 
 Departures from the paper: the solver starts from the best of the greedy filling, the all-CPU
-placement, DPL's split and simulated annealing, whose value replaces the big constant. Under the
-`subgraph` execution model, where the pieces of an accelerator do not wait for each other, the
-program only proposes placements and its bound is not used: the bound is the longest path.
+placement, DPL's split and simulated annealing, whose value replaces the big constant. Before it, a
+relaxation is solved whose bound also holds under the `subgraph` execution model, where the pieces
+of an accelerator do not wait for each other (see `subgraphs.bound`); there the published program
+only proposes placements.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from placewright.placers.ideals.contiguous import linear_program, why_not_contig
 from placewright.placers.ideals.items import items_of
 from placewright.placers.ideals.load_model import allowed_devices, load_model
 from placewright.placers.max_load.highs import solve
+from placewright.placers.subgraphs.bound import bound_program, program_size
 from placewright.placers.subgraphs.program import LatencyProgram, latency_program
 from placewright.placers.subgraphs.search import Moves, anneal, moves_of
 from placewright.simulation.evaluator import Evaluator
@@ -48,6 +50,7 @@ class LatencyIp:
         annealing_share: part of the budget's seconds that annealing takes, in [0, 1].
         annealing_steps: steps of one of the first rounds at most, >= 1.
         annealing_rounds: rounds where the budget has no seconds, >= 0.
+        bound_share: part of what is left after annealing that the relaxation takes, in [0, 1].
         max_nodes: branch-and-bound nodes where the budget has no seconds, >= 1.
         max_columns: the program is left out beyond so many columns, >= 0.
     """
@@ -57,17 +60,17 @@ class LatencyIp:
     objectives: ClassVar[tuple[str, ...]] = ("latency",)
     needs_training: ClassVar[bool] = False
 
-    annealing_share: float = 0.5
+    annealing_share: float = 0.3
+    bound_share: float = 0.7
     annealing_steps: int = 50_000
     annealing_rounds: int = 8
     max_nodes: int = 50
     max_columns: int = 60_000
 
     def __post_init__(self) -> None:
-        if not 0 <= self.annealing_share <= 1:
-            raise InputError(
-                f"latency-ip: annealing_share must be in [0, 1], got {self.annealing_share}"
-            )
+        for what in ("annealing_share", "bound_share"):
+            if not 0 <= getattr(self, what) <= 1:
+                raise InputError(f"latency-ip: {what} must be in [0, 1], got {getattr(self, what)}")
         limits = {"annealing_steps": 1, "annealing_rounds": 0, "max_nodes": 1, "max_columns": 0}
         for what, least in limits.items():
             if getattr(self, what) < least:
@@ -96,6 +99,9 @@ class LatencyIp:
                 best = start
         if best is not None:
             best = self._annealed(problem, arrays, best, evaluator, rng)
+        if evaluator.is_closed:
+            return evaluator.solution("optimal")
+        best = self._bounded(problem, arrays, best, evaluator)
         if evaluator.is_closed:
             return evaluator.solution("optimal")
         return self._solved(problem, arrays, best, evaluator)
@@ -131,6 +137,37 @@ class LatencyIp:
                 break
         return classes.expand(best)
 
+    def _bounded(
+        self,
+        problem: Problem,
+        arrays: LatencyArrays,
+        best: IntArray | None,
+        evaluator: Evaluator,
+    ) -> IntArray | None:
+        """Solve the relaxation for its bound; the placement in its solution may be best, too."""
+        too_large = program_size(problem, arrays) > self.max_columns
+        if too_large or evaluator.is_spent or self.bound_share == 0:
+            return best
+        scaled, scale = _scaled(arrays, best, evaluator)
+        program = bound_program(problem, scaled)
+        timed = math.isfinite(evaluator.remaining_seconds)
+        result = solve(
+            program.rows,
+            upper=program.upper,
+            is_integer=program.is_integer,
+            cost=program.cost,
+            seconds=self.bound_share * evaluator.remaining_seconds,
+            max_nodes=None if timed else self.max_nodes,
+        )
+        bound = result.lower_bound / scale * (1 - _TOLERANCE)
+        if math.isfinite(bound):
+            evaluator.offer_bound(bound, "paths between accelerators")
+        if result.columns is None or evaluator.is_spent:
+            return best
+        found = problem.colocation.expand(program.classes_on(result.columns))
+        before = evaluator.best_value
+        return found if evaluator.evaluate(found) < before else best
+
     def _solved(
         self,
         problem: Problem,
@@ -145,10 +182,9 @@ class LatencyIp:
         size = n_machines * (2 * problem.n_units + 2 * len(arrays.transfer))
         if size > self.max_columns or evaluator.is_spent:
             return evaluator.solution(message="search only: the program is too large")
-        horizon = evaluator.best_value if best is not None else _all_in_turn(arrays)
-        scale = 1000.0 / horizon if horizon > 0 else 1.0
-        scaled = arrays._replace(seconds=arrays.seconds * scale, transfer=arrays.transfer * scale)
-        program = latency_program(problem, scaled, q, horizon * scale)
+        scaled, scale = _scaled(arrays, best, evaluator)
+        horizon = _horizon(arrays, best, evaluator) * scale
+        program = latency_program(problem, scaled, q, horizon)
         timed = math.isfinite(evaluator.remaining_seconds)
         result = solve(
             program.rows,
@@ -197,6 +233,20 @@ def _longest_path(problem: Problem, arrays: LatencyArrays) -> float:
     for unit in arrays.order.tolist():
         done[unit] = least[unit] + done[predecessors.row(unit)].max(initial=0.0)
     return float(done.max())
+
+
+def _horizon(arrays: LatencyArrays, best: IntArray | None, evaluator: Evaluator) -> float:
+    """A value that is reached: the incumbent's, or more than any placement takes."""
+    return evaluator.best_value if best is not None else _all_in_turn(arrays)
+
+
+def _scaled(
+    arrays: LatencyArrays, best: IntArray | None, evaluator: Evaluator
+) -> tuple[LatencyArrays, float]:
+    """Times such that the incumbent's value is 1000, since tolerances are absolute; the factor."""
+    horizon = _horizon(arrays, best, evaluator)
+    scale = 1000.0 / horizon if horizon > 0 else 1.0
+    return arrays._replace(seconds=arrays.seconds * scale, transfer=arrays.transfer * scale), scale
 
 
 def _all_in_turn(arrays: LatencyArrays) -> float:
