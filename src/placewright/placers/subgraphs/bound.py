@@ -81,19 +81,16 @@ class _Builder:
         cpus = np.flatnonzero(arrays.is_atomic == 0).astype(np.int64)
         allowed = allowed_devices(problem, problem.colocation)
         n_classes = problem.colocation.n_groups
-        first_cpu = np.full(n_classes, -1, dtype=np.int64)
         here = allowed[:, self.accelerators] & _first_twins(problem, arrays, allowed)
-        on_cpu = np.zeros(n_classes, dtype=np.bool_)
+        wanted = np.concatenate([allowed[:, cpus].any(axis=1, keepdims=True), here], axis=1)
+        cpu = np.full((n_classes, 1), -1, dtype=np.int64)
         if len(cpus):
-            on_cpu = allowed[:, cpus].any(axis=1)
-            first_cpu = cpus[allowed[:, cpus].argmax(axis=1)]
-        wanted = np.column_stack([on_cpu, here])
-        self.devices = np.column_stack(
-            [first_cpu, np.tile(self.accelerators, (n_classes, 1))]
-        ).astype(np.int64)
-        # A unit's seconds on the CPUs: the least, since other CPUs are other columns of none.
-        least = arrays.seconds[:, cpus].min(axis=1, initial=np.inf)
-        self.seconds = np.column_stack([least, arrays.seconds[:, self.accelerators]])
+            cpu[:, 0] = cpus[allowed[:, cpus].argmax(axis=1)]
+        machines = np.tile(self.accelerators, (n_classes, 1))
+        self.devices = np.concatenate([cpu, machines], axis=1)
+        # All CPUs are one machine, so a unit takes the least of their seconds there.
+        least = arrays.seconds[:, cpus].min(axis=1, initial=np.inf, keepdims=True)
+        self.seconds = np.concatenate([least, arrays.seconds[:, self.accelerators]], axis=1)
         self.rows, self.upper = Rows(), [1.0] * int(wanted.sum())
         self.placed = np.full(wanted.shape, -1, dtype=np.int64)
         self.placed[wanted] = np.arange(len(self.upper))
@@ -102,8 +99,8 @@ class _Builder:
     def build(self) -> BoundProgram:
         """All blocks in turn."""
         n_integer = len(self.upper)
-        for columns in self.placed:
-            used = columns[columns >= 0].tolist()
+        for item in range(len(self.placed)):
+            used = self.placed[item][self.placed[item] >= 0].tolist()
             self.rows.add(1.0, 1.0, used, [1.0] * len(used))
         self._memory()
         total = self._column(np.inf)
@@ -162,7 +159,7 @@ class _Builder:
         first = []
         for tensor in inputs:
             readers = self.graph.tensor_consumers.row(tensor)
-            if readers[rank[readers].argmin()] == unit:
+            if int(rank[readers].min()) == int(rank[unit]):
                 first.append(tensor)
                 self._add_arrival(own, tensor, unit)
         self.rows.add(0.0, np.inf, list(own), list(own.values()))
@@ -199,7 +196,7 @@ class _Builder:
             return []
         if (before, after) not in self.leaves:
             self.leaves[before, after] = []
-            for machine in range(1, self.placed.shape[1]):
+            for machine in range(1, 1 + len(self.accelerators)):
                 here, there = int(self.placed[before, machine]), int(self.placed[after, machine])
                 column = self._column(1.0)
                 self.leaves[before, after].append(column)
