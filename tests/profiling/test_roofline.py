@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -76,6 +78,55 @@ def test_every_device_states_plausible_numbers_and_its_source(name: str) -> None
     assert all(0 < fraction <= 1 for fraction in entry.efficiency.values())
     if "f32" in entry.peak:  # narrower numbers are never slower
         assert entry.peak["f32"] == min(entry.peak.values())
+
+
+PRECISIONS = {"int8": ("i8",), "bf16": ("bf16",), "f16": ("f16",), "XMX": ("bf16", "f16")}
+
+
+def stated_rates(source: str) -> dict[str, float]:
+    """Operations per second by precision of ``rate = cores x 64 (bf16 128) x 2 GHz + ...``."""
+    formula = source.partition("rate = ")[2].partition(";")[0]
+    rates: dict[str, float] = {}
+    for term in formula.split(" + "):
+        plain = re.sub(r"\(.*?\)", "", term)
+        count, per_cycle, clock = (float(number) for number in re.findall(r"[\d.]+", plain))
+        rates["f32"] = rates.get("f32", 0.0) + count * per_cycle * clock * 1e9
+        for group in re.findall(r"\((.*?)\)", term):
+            for part in group.split(", "):
+                *words, number = part.split()
+                for precision in (p for word in words for p in PRECISIONS.get(word, ())):
+                    rates[precision] = count * float(number) * clock * 1e9
+    return rates
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in device_names() if "rate = " in device_entry(name).source]
+)
+def test_rates_are_what_their_formula_gives(name: str) -> None:
+    entry = device_entry(name)
+    assert dict(entry.peak) == pytest.approx(stated_rates(entry.source), rel=1.5e-3)
+
+
+def test_the_document_names_every_device_link_and_cluster() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "catalogue.md").read_text()
+    missing = [
+        n for n in (*device_names(), *link_names(), *cluster_names()) if f"`{n}`" not in text
+    ]
+    assert missing == []
+
+
+def test_integers_keep_their_bytes_when_floats_are_halved() -> None:
+    """10 x 8 bytes of indices, then 1000 x 4 or 2 bytes of a table's rows read and written."""
+    builder = GraphBuilder()
+    ids = builder.add_input(80, shape=(10,), dtype="i64")
+    table = builder.add_weight(1e9)
+    lookup = builder.add_op("lookup", "Gather", inputs=[ids], weights=[table])
+    builder.add_tensor(lookup, 4000, shape=(10, 100), dtype="f32", is_output=True)
+    graph = builder.build()
+    for precision, row_bytes in (("f32", 4000), ("f16", 2000)):
+        cluster = catalogue_cluster(["gpu-v100-sxm2-16gb"], precision=precision)
+        expected = (80 + 2 * row_bytes) / (900e9 * 0.8) + 5e-6
+        assert roofline_costs(graph, cluster).seconds[0, 0] == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", link_names())
