@@ -21,7 +21,7 @@ from placewright.errors import InputError
 from placewright.placers.cp_sat import CpSat
 from placewright.simulation.evaluator import Evaluator
 from placewright.testing.brute_force import brute_force
-from placewright.testing.problems import random_problem
+from placewright.testing.problems import packing_problem, random_problem
 
 
 def solve(problem: Problem, placer: CpSat | None = None) -> tuple[float, float, str]:
@@ -153,3 +153,11 @@ def test_refuses_what_it_does_not_model() -> None:
     for wrong in ({"max_units": 0}, {"deterministic_seconds": 0.0}, {"workers": -1}):
         with pytest.raises(InputError, match=next(iter(wrong))):
             CpSat(**wrong)
+
+
+def test_a_program_without_a_solution_is_unknown() -> None:
+    """No two of three ops fit one of two devices. The solver finds that out, in no short proof."""
+    problem = packing_problem()
+    found = CpSat().place(problem, Evaluator(problem), np.random.default_rng(0))
+    assert found.status == "unknown"
+    assert "no assignment that keeps support, routes and resident bytes exists" in found.message

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from placewright.placers.greedy import Greedy, filled
 from placewright.placers.latency_ip import LatencyIp
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.subgraph import latency, latency_arrays, pieces
+from placewright.testing.problems import packing_problem, under_subgraphs
 
 QUICK = LatencyIp(annealing_steps=500, annealing_rounds=2, max_nodes=5000)
 
@@ -164,3 +166,21 @@ def test_settings_and_problems_that_it_refuses() -> None:
         LatencyIp(annealing_steps=0)
     problem = pipeline_problem([[1, 2]], [], [0], n_cpus=1)
     assert "subgraph" in LatencyIp().supports(problem)
+
+
+def test_a_program_without_a_solution_is_unknown() -> None:
+    """Three ops of 3 bytes, two accelerators of 5 bytes: the solver's word is no short proof."""
+    problem = under_subgraphs(packing_problem(), "subgraph-ip")
+    devices = tuple(replace(device, pays_transfers=True) for device in problem.cluster.devices)
+    problem = replace(problem, cluster=replace(problem.cluster, devices=devices))
+    solution = QUICK.place(problem, Evaluator(problem), np.random.default_rng(0))
+    assert solution.status == "unknown"
+    assert "no placement that keeps memory and support exists" in solution.message
+
+
+def test_a_cpu_whose_memory_the_program_leaves_out() -> None:
+    """With one of the two devices a CPU the program puts all 9 bytes on its 5: 4 bytes short."""
+    problem = under_subgraphs(packing_problem(), "subgraph-ip")
+    solution = QUICK.place(problem, Evaluator(problem), np.random.default_rng(0))
+    assert solution.status == "unknown"
+    assert "'b' needs 9 bytes and has 5: 4 bytes short" in solution.message

@@ -39,3 +39,12 @@ def anytime(place: Place[P]) -> Place[P]:
             return evaluator.solution(message="interrupted")
 
     return guarded
+
+
+def found_none(what: str) -> str:
+    """The message of an exact method whose solver ended without a solution.
+
+    It goes with the status `unknown`: nobody can check the solver's word as they can check the
+    proofs that `infeasible` rests on.
+    """
+    return f"the solver says that no {what} exists, but there is no short proof of it"

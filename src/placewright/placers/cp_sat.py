@@ -19,7 +19,7 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import BudgetSpent, InputError
-from placewright.placers.anytime import anytime
+from placewright.placers.anytime import anytime, found_none
 from placewright.placers.schedule_program.model import ScheduleProgram
 from placewright.placers.schedule_program.ticks import Ticks
 from placewright.simulation.bounds import quick_bounds
@@ -102,7 +102,7 @@ class CpSat:
         status, bound = _run(program, evaluator, self._solver(evaluator, rng))
         if status == cp_model.INFEASIBLE and not has_start:
             return evaluator.solution(
-                "infeasible", "no assignment keeps support, colocation, routes and resident bytes"
+                message=found_none("assignment that keeps support, routes and resident bytes")
             )
         evaluator.offer_bound(bound, "constraint program")
         for _ in range(self.alternatives):

@@ -23,11 +23,12 @@ from placewright.core.arrays import IntArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
-from placewright.placers.anytime import anytime
+from placewright.placers.anytime import anytime, found_none
 from placewright.placers.greedy import filled
 from placewright.placers.ideals.contiguous import linear_program, why_not_contiguous
 from placewright.placers.ideals.items import items_of
 from placewright.placers.ideals.load_model import allowed_devices, load_model
+from placewright.placers.legal import failure
 from placewright.placers.max_load.highs import solve
 from placewright.placers.subgraphs.bound import bound_program, program_size
 from placewright.placers.subgraphs.program import LatencyProgram, latency_program
@@ -199,9 +200,13 @@ class LatencyIp:
         if is_exact and math.isfinite(bound):
             evaluator.offer_bound(bound, "integer program")
         if result.columns is not None and not evaluator.is_spent:
-            evaluator.evaluate(program.devices(result.columns))
+            found = program.devices(result.columns)
+            evaluator.evaluate(found)
+            if evaluator.best is None:  # the program takes CPUs as having all memory
+                reason = failure(evaluator, found)
+                return evaluator.solution(message=f"the program's best is infeasible: {reason}")
         if is_exact and result.is_infeasible and best is None:
-            return evaluator.solution("infeasible", "no placement keeps memory and support")
+            return evaluator.solution(message=found_none("placement that keeps memory and support"))
         return evaluator.solution("optimal" if is_exact and evaluator.is_closed else None)
 
 

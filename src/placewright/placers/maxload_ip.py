@@ -23,7 +23,7 @@ from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
-from placewright.placers.anytime import anytime
+from placewright.placers.anytime import anytime, found_none
 from placewright.placers.ideals.contiguous import linear_program
 from placewright.placers.ideals.items import has_backward_to_forward_edge, items_of
 from placewright.placers.ideals.load_model import LoadModel, load_model
@@ -194,9 +194,11 @@ class MaxloadIp:
     ) -> Solution:
         """Status and message."""
         if result.is_infeasible and not self.contiguous:
-            return evaluator.solution("infeasible", _does_not_fit(model))
+            return evaluator.solution(message=found_none(_that_fits(model)))
         if result.is_infeasible:
-            return evaluator.solution(message="no contiguous placement keeps memory and support")
+            return evaluator.solution(
+                message=found_none("contiguous placement that keeps memory and support")
+            )
         proven = evaluator.best_value <= bound * (1 + 3 * _TOLERANCE)
         if self.contiguous:
             return evaluator.solution(
@@ -228,7 +230,7 @@ def _spread(model: LoadModel) -> IntArray:
     return device_of
 
 
-def _does_not_fit(model: LoadModel) -> str:
+def _that_fits(model: LoadModel) -> str:
     total = model.weight_bytes.sum()
     held = (model.memory * model.counts).sum()
-    return f"resident bytes cannot be packed: {total:.0f} B of weights, {held:.0f} B on all devices"
+    return f"packing of {total:.0f} B of weights into {held:.0f} B on all devices"

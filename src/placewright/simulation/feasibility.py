@@ -1,112 +1,219 @@
-"""Proofs that no placement exists: support, pins, colocation, bytes that must fit."""
+"""Proofs that no placement exists: support, pins, colocation, routes, bytes that must fit."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from placewright.core.arrays import BoolArray, FloatArray
+from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
+from placewright.simulation.event_arrays import NO_ROUTE, routes
+
+_MOST_SETS_OF_DEVICES = 64  # that are tried; those of few devices first
 
 
 def prove_infeasible(problem: Problem) -> str | None:
     """The shortest proof that no placement keeps the constraints, or None when none was found.
 
-    Proven are: a colocation class without a common device; a class whose resident bytes with the
-    inputs and outputs of one of its units fit on none of its devices; classes that are left with
-    one device and do not fit on it together; resident bytes that all devices together cannot hold.
-    A problem without such a proof may still have no placement.
+    Tried in this order, so that the first one that holds concerns the fewest ops and devices:
+
+    1. an op is pinned to a device that cannot run it;
+    2. ops that must share a device have none in common;
+    3. the weights, inputs and outputs of one op fit on none of its devices;
+    4. nor do the weights of ops that must share a device with inputs and outputs of one of them;
+    5. no device of an op has a route to one of its reader's, or to or from the host;
+    6. ops that are left with the same few devices (at last: all ops with all devices) keep more
+       bytes resident, with inputs and outputs of one of them, than these devices hold.
+
+    A problem without such a proof may still have no placement. Under `subgraph` and `subgraph-ip`
+    only weights count and there are no routes; under `placeto` nothing after 2. is tried.
 
     Returns:
         One line that names the op, the device and how many bytes are missing.
     """
-    classes, allowed = problem.colocation, problem.allowed_by_class
+    allowed = problem.allowed_by_class
     nowhere = np.flatnonzero(~allowed.any(axis=1))
     if len(nowhere):
-        return _no_common_device(problem, int(nowhere[0]))
+        return _no_common_device(problem, nowhere)
     if problem.execution_model == "placeto":
         return None
-    memory = problem.cluster.memory_bytes
-    needed = resident_bytes_of_classes(problem) + _largest_working_set(problem)
-    fits = allowed & (needed[:, None] <= memory[None, :])
+    if found := _unit_too_large(problem):
+        return found
+    needed = _needed(problem)
+    fits = allowed & (needed <= problem.cluster.memory_bytes)
     too_large = np.flatnonzero(~fits.any(axis=1))
     if len(too_large):
-        largest = np.where(allowed, memory[None, :], -np.inf).max(axis=1)
-        group = int(too_large[np.argmax((needed - largest)[too_large])])
-        device = int(np.argmax(np.where(allowed[group], memory, -np.inf)))
-        short = needed[group] - memory[device]
-        return (
-            f"op '{_name(problem, int(classes.members.row(group)[0]))}' with its weights, inputs "
-            f"and outputs{_others(problem, group)} needs {needed[group]:.0f} B; the largest device "
-            f"that may run it, '{problem.cluster.devices[device].name}', is {short:.0f} B short"
-        )
-    return _forced_too_large(problem, fits) or _total_too_large(problem)
+        return _class_too_large(problem, needed, too_large)
+    return _no_route(problem, fits) or _set_of_devices_too_small(problem, fits)
 
 
-def resident_bytes_of_classes(problem: Problem) -> FloatArray:
-    """Bytes of the distinct weights of each colocation class, shape (colocation.n_groups,)."""
-    weights, classes = problem.unit_graph.op_weights, problem.colocation
+def _resident_bytes(problem: Problem, grouping: Grouping) -> FloatArray:
+    """Bytes of the distinct weights of each group of units, shape (grouping.n_groups,)."""
+    weights = problem.unit_graph.op_weights
     n_weights = max(1, len(problem.unit_graph.weight_bytes))
-    keys = np.unique(classes.group_of[weights.row_of_each()] * n_weights + weights.indices)
+    keys = np.unique(grouping.group_of[weights.row_of_each()] * n_weights + weights.indices)
     sizes = problem.unit_graph.weight_bytes[keys % n_weights]
-    return np.asarray(np.bincount(keys // n_weights, sizes, minlength=classes.n_groups), float)
+    return np.asarray(np.bincount(keys // n_weights, sizes, minlength=grouping.n_groups), float)
 
 
-def _largest_working_set(problem: Problem) -> FloatArray:
-    """Bytes that the widest unit of each class needs for inputs and outputs at once."""
+def _working_sets(problem: Problem) -> FloatArray:
+    """Bytes of each unit's inputs and outputs, all there at once, shape (n_units, n_devices).
+
+    Under `event` a unit that takes no time has no instant at which both are there.
+    """
     copies = {"event": 1.0, "max-load": float(problem.samples_in_flight)}
     factor = copies.get(problem.execution_model, 0.0)
-    graph, classes = problem.unit_graph, problem.colocation
+    graph = problem.unit_graph
     own = np.zeros(problem.n_units)
     for rows in (graph.op_inputs, graph.op_outputs):
         np.add.at(own, rows.row_of_each(), graph.tensor_bytes[rows.indices])
-    largest = np.zeros(classes.n_groups)
-    np.maximum.at(largest, classes.group_of, own * factor)
-    return largest
+    counts = problem.costs.seconds > 0
+    if problem.execution_model == "max-load":
+        counts = np.ones_like(counts)
+    return np.where(counts, factor * own[:, None], 0.0)
 
 
-def _no_common_device(problem: Problem, group: int) -> str:
-    units = problem.colocation.members.row(group)
-    for unit in units.tolist():
-        pinned = int(problem.pinned_device[unit])
-        if pinned >= 0 and not np.isfinite(problem.costs.seconds[unit, pinned]):
-            device = problem.cluster.devices[pinned].name
-            return f"op '{_name(problem, unit)}' is pinned to '{device}', which cannot run it"
+def _needed(problem: Problem) -> FloatArray:
+    """Weights of each class with its widest unit, shape (colocation.n_groups, n_devices)."""
+    widest = np.zeros((problem.colocation.n_groups, problem.n_devices))
+    np.maximum.at(widest, problem.colocation.group_of, _working_sets(problem))
+    return _resident_bytes(problem, problem.colocation)[:, None] + widest
+
+
+def _no_common_device(problem: Problem, nowhere: IntArray) -> str:
+    for unit in np.flatnonzero(~problem.allowed.any(axis=1)).tolist():
+        device = problem.cluster.device_names[int(problem.pinned_device[unit])]
+        return f"op '{_name(problem, unit)}' is pinned to '{device}', which cannot run it"
+    for group in nowhere.tolist():
+        units = problem.colocation.members.row(group)
+        patterns, first = np.unique(problem.allowed[units], axis=0, return_index=True)
+        apart = np.argwhere(~(patterns[:, None] & patterns[None]).any(axis=2))
+        if len(apart):
+            a, b = np.sort(units[first[apart[0]]]).tolist()
+            return (
+                f"op '{_name(problem, a)}' and op '{_name(problem, b)}' must share a device; "
+                f"the first may run on {_devices(problem, problem.allowed[a])} only, the second on "
+                f"{_devices(problem, problem.allowed[b])}; drop a pin or the colocation"
+            )
+    units = problem.colocation.members.row(int(nowhere[0]))
     return (
-        f"op '{_name(problem, int(units[0]))}' and the {len(units) - 1} ops that must share its "
-        "device have no device in common; drop a pin or the colocation"
+        f"{_who_share_a_device(problem, units)} have no device in common; drop a pin or the "
+        "colocation"
     )
 
 
-def _forced_too_large(problem: Problem, fits: BoolArray) -> str | None:
-    """Classes with one device left that exceed it together."""
+def _unit_too_large(problem: Problem) -> str | None:
+    resident = _resident_bytes(problem, Grouping.identity(problem.n_units))
+    needed = resident[:, None] + _working_sets(problem)
+    allowed = problem.allowed_by_class[problem.colocation.group_of]
+    unit, device, short = _shortest_of_memory(problem, needed, allowed)
+    if short <= 0:
+        return None
+    return (
+        f"op '{_name(problem, unit)}' with its weights, inputs and outputs needs "
+        f"{needed[unit, device]:.0f} B; the largest device that may run it, "
+        f"'{problem.cluster.device_names[device]}', is {short:.0f} B short"
+    )
+
+
+def _class_too_large(problem: Problem, needed: FloatArray, too_large: IntArray) -> str:
+    allowed = problem.allowed_by_class
+    row, device, short = _shortest_of_memory(problem, needed[too_large], allowed[too_large])
+    units = problem.colocation.members.row(int(too_large[row]))
+    return (
+        f"{_who_share_a_device(problem, units)} need {needed[too_large[row], device]:.0f} B for "
+        "their weights and the inputs and outputs of one of them; the largest device that may run "
+        f"them, '{problem.cluster.device_names[device]}', is {short:.0f} B short"
+    )
+
+
+def _shortest_of_memory(
+    problem: Problem, needed: FloatArray, allowed: BoolArray
+) -> tuple[int, int, float]:
+    """The row that lacks most bytes where it lacks least: row, device, bytes (<= 0: it fits)."""
+    short = np.where(allowed, needed - problem.cluster.memory_bytes, np.inf)
+    row = int(short.min(axis=1).argmax())
+    device = int(short[row].argmin())
+    return row, device, float(short[row, device])
+
+
+def _no_route(problem: Problem, fits: BoolArray) -> str | None:
+    """A tensor that no device of its producer can send to any device of a reader."""
+    if problem.execution_model not in ("event", "max-load"):
+        return None
+    has_route = routes(problem) != NO_ROUTE
+    if has_route.all():
+        return None
+    graph, host, n_devices = problem.unit_graph, problem.cluster.host_endpoint, problem.n_devices
+    fits = fits[problem.colocation.group_of]
+    reached = (fits.astype(float) @ has_route[:n_devices].astype(float)) > 0  # (n_units, M)
+    producers = graph.tensor_producers
+    tensors, readers = graph.tensor_consumers.row_of_each(), graph.tensor_consumers.indices
+    sources = producers[tensors]
+    from_op = reached[np.maximum(sources, 0), :n_devices]
+    from_host = has_route[host, :n_devices][None, :]
+    meets = (np.where(sources[:, None] >= 0, from_op, from_host) & fits[readers]).any(axis=1)
+    for edge in np.flatnonzero(~meets).tolist():
+        source, reader = int(sources[edge]), _name(problem, int(readers[edge]))
+        if source < 0:
+            return f"no device that may run op '{reader}' is reached from the host; add a link"
+        return (
+            f"no device that may run op '{_name(problem, source)}' has a link, or a way through "
+            f"the host, to one that may run op '{reader}'; add a link"
+        )
+    outputs = np.flatnonzero(graph.tensor_is_output & (producers >= 0))
+    for source in producers[outputs][~reached[producers[outputs], host]].tolist():
+        return f"no device that may run op '{_name(problem, source)}' reaches the host; add a link"
+    return None
+
+
+def _set_of_devices_too_small(problem: Problem, fits: BoolArray) -> str | None:
+    """Ops that can only be on some devices, which cannot hold them together."""
     weights, classes = problem.unit_graph.op_weights, problem.colocation
-    sizes = problem.unit_graph.weight_bytes
-    forced = np.where(fits.sum(axis=1) == 1, fits.argmax(axis=1), -1)
-    device_of_entry = forced[classes.group_of[weights.row_of_each()]]
-    for device, spec in enumerate(problem.cluster.devices):
-        held = np.unique(weights.indices[device_of_entry == device])
-        short = float(sizes[held].sum()) - spec.memory_bytes
+    sizes, memory = problem.unit_graph.weight_bytes, problem.cluster.memory_bytes
+    working = np.where(fits[classes.group_of], _working_sets(problem), np.inf).min(axis=1)
+    for mask in _sets_of_devices(fits):
+        room = float(memory[mask].sum())
+        if np.isinf(room):
+            continue
+        units = ~fits[:, ~mask].any(axis=1)[classes.group_of]
+        held = np.unique(weights.indices[units[weights.row_of_each()]])
+        resident, widest = float(sizes[held].sum()), float(working[units].max(initial=0.0))
+        short = resident + widest - room
         if short > 0:
             return (
-                f"the ops that only '{spec.name}' may run keep {sizes[held].sum():.0f} B resident; "
-                f"'{spec.name}' is {short:.0f} B short"
+                f"{_ops_confined_to(problem, mask)} keep {resident:.0f} B resident, and one of "
+                f"them needs {widest:.0f} B for its inputs and outputs; {_devices(problem, mask)} "
+                f"{'is' if mask.sum() == 1 else 'together are'} {short:.0f} B short"
             )
     return None
 
 
-def _total_too_large(problem: Problem) -> str | None:
-    used = np.unique(problem.unit_graph.op_weights.indices)
-    total = float(problem.unit_graph.weight_bytes[used].sum())
-    short = total - float(problem.cluster.memory_bytes.sum())
-    if short <= 0:
-        return None
-    return f"{total:.0f} B stay resident; all devices together are {short:.0f} B short"
+def _sets_of_devices(fits: BoolArray) -> Iterator[BoolArray]:
+    """Sets that some class is confined to, small ones first, then all devices."""
+    found = np.unique(fits, axis=0)
+    order = np.argsort(found.sum(axis=1), kind="stable")[:_MOST_SETS_OF_DEVICES]
+    yield from found[order]
+    yield np.ones(fits.shape[1], dtype=np.bool_)
 
 
 def _name(problem: Problem, unit: int) -> str:
     return problem.unit_graph.op_names[unit]
 
 
-def _others(problem: Problem, group: int) -> str:
-    n_others = len(problem.colocation.members.row(group)) - 1
-    return f", and {n_others} ops that share its device," if n_others else ""
+def _who_share_a_device(problem: Problem, units: IntArray) -> str:
+    first, second = (_name(problem, unit) for unit in units[:2].tolist())
+    if len(units) == 2:
+        return f"op '{first}' and op '{second}', which must share a device,"
+    return f"op '{first}' and the {len(units) - 1} ops that must share its device"
+
+
+def _ops_confined_to(problem: Problem, mask: BoolArray) -> str:
+    return "all ops" if mask.all() else f"the ops that only {_devices(problem, mask)} may run"
+
+
+def _devices(problem: Problem, mask: BoolArray) -> str:
+    names = [problem.cluster.device_names[device] for device in np.flatnonzero(mask).tolist()]
+    return " and ".join(f"'{name}'" for name in names)

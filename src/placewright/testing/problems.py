@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
@@ -69,6 +70,44 @@ def impossible_problem(*, objective: Objective = "latency") -> Problem:
         Grouping.identity(2),
         objective=objective,
         execution_model="max-load" if objective == "throughput" else "event",
+    )
+
+
+def packing_problem(*, objective: Objective = "latency") -> Problem:
+    """Three ops that keep 3 bytes each on two devices of 5 bytes: no two fit on one of them.
+
+    There is no placement, but none of the short proofs says so: each op fits alone, and 9 bytes are
+    less than 10.
+    """
+    builder = GraphBuilder()
+    inputs: list[int] = []
+    for name in ("first", "second", "third"):
+        op = builder.add_op(
+            name, "Op", inputs=inputs, module=name, weights=[builder.add_weight(3.0)]
+        )
+        inputs = [builder.add_tensor(op, 0.0)]
+    devices = (Device("a", memory_bytes=5.0), Device("b", memory_bytes=5.0))
+    return Problem(
+        builder.build(),
+        Cluster(devices, (Link("a", "b"), Link("b", "a")), host="a"),
+        CostTable(frozen_floats(np.ones((3, 2)))),
+        Grouping.identity(3),
+        objective=objective,
+        execution_model="max-load" if objective == "throughput" else "event",
+    )
+
+
+def under_subgraphs(problem: Problem, model: ExecutionModel) -> Problem:
+    """The same problem under `subgraph` or `subgraph-ip`: its last device is a CPU, the others
+    accelerators with up to two subgraphs each; a transfer takes 2 seconds."""
+    *fast, last = problem.cluster.devices
+    devices = (*fast, replace(last, pays_transfers=False))
+    return replace(
+        problem,
+        cluster=replace(problem.cluster, devices=devices),
+        execution_model=model,
+        transfer_seconds=frozen_floats(np.full(problem.graph.n_tensors, 2.0)),
+        subgraphs_per_accelerator=2,
     )
 
 
