@@ -151,14 +151,13 @@ class LatencyIp:
             return best
         scaled, scale = _scaled(arrays, best, evaluator)
         program = bound_program(problem, scaled)
-        timed = math.isfinite(evaluator.remaining_seconds)
         result = solve(
             program.rows,
             upper=program.upper,
             is_integer=program.is_integer,
             cost=program.cost,
             seconds=self.bound_share * evaluator.remaining_seconds,
-            max_nodes=None if timed else self.max_nodes,
+            max_nodes=self.max_nodes,
         )
         bound = result.lower_bound / scale * (1 - _TOLERANCE)
         if math.isfinite(bound):
@@ -186,7 +185,6 @@ class LatencyIp:
         scaled, scale = _scaled(arrays, best, evaluator)
         horizon = _horizon(arrays, best, evaluator) * scale
         program = latency_program(problem, scaled, q, horizon)
-        timed = math.isfinite(evaluator.remaining_seconds)
         result = solve(
             program.rows,
             upper=program.upper,
@@ -194,7 +192,7 @@ class LatencyIp:
             cost=program.cost,
             start=None if best is None else _start_columns(program, arrays, best, q),
             seconds=evaluator.remaining_seconds * 0.98 - 0.2,
-            max_nodes=None if timed else self.max_nodes,
+            max_nodes=self.max_nodes,
         )
         bound = result.lower_bound / scale * (1 - _TOLERANCE)
         if is_exact and math.isfinite(bound):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.simulation.evaluator import Evaluator
@@ -52,10 +52,35 @@ class ResidentMemory:
         self.free[device] -= self.needed(group, device)
         self._held[self._weights[group], device] += 1
 
+    def add_from(self, group: int, first: int, allowed: BoolArray) -> int:
+        """Keep the class on the first device from `first` on, in turns, that has room for it.
+
+        Args:
+            group: the class.
+            first: device that is asked first.
+            allowed: devices that may run it, shape (n_devices,); one of them takes it all the same
+                where none has room.
+
+        Returns:
+            The device.
+        """
+        turns = np.roll(np.arange(len(allowed)), -first)
+        usable = turns[allowed[turns]].tolist()
+        device = next((device for device in usable if self.fits(group, device)), usable[0])
+        self.add(group, device)
+        return int(device)
+
     def remove(self, group: int, device: int) -> None:
         """Take the class off the device."""
         self._held[self._weights[group], device] -= 1
         self.free[device] += self.needed(group, device)
+
+
+def classes_in_order(problem: Problem) -> IntArray:
+    """Colocation classes by their first unit in topological order, (colocation.n_groups,)."""
+    groups = problem.colocation.group_of[problem.unit_graph.topological_order]
+    _, first = np.unique(groups, return_index=True)
+    return np.asarray(groups[np.sort(first)], dtype=np.int64)
 
 
 def repaired(problem: Problem, device_of: IntArray, limits: FloatArray | None = None) -> IntArray:

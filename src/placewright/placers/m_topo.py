@@ -19,7 +19,12 @@ from placewright.core.arrays import FloatArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.placers.anytime import anytime
-from placewright.placers.legal import Proposal, ResidentMemory, evaluate_within_memory
+from placewright.placers.legal import (
+    Proposal,
+    ResidentMemory,
+    classes_in_order,
+    evaluate_within_memory,
+)
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.ranks import mean_costs
 
@@ -63,16 +68,10 @@ def _filled(problem: Problem, limits: FloatArray) -> Proposal:
     memory = ResidentMemory(problem, limits)
     device_of_class = np.full(classes.n_groups, -1, dtype=np.int64)
     current = 0
-    for unit in problem.unit_graph.topological_order.tolist():
-        group = int(classes.group_of[unit])
-        if device_of_class[group] >= 0:
-            continue
+    for group in classes_in_order(problem).tolist():
         while current < problem.n_devices - 1 and filled[current] + sizes[group] > share:
             current += 1
-        turns = [(current + step) % problem.n_devices for step in range(problem.n_devices)]
-        usable = [device for device in turns if allowed[group, device]]
-        chosen = next((d for d in usable if memory.fits(group, d)), usable[0])
-        memory.add(group, chosen)
-        filled[chosen] += sizes[group]
-        device_of_class[group] = chosen
+        device = memory.add_from(group, current, allowed[group])
+        filled[device] += sizes[group]
+        device_of_class[group] = device
     return classes.expand(device_of_class), None

@@ -169,7 +169,6 @@ class MaxloadIp:
             columns[program.placed[used]] = chosen[used]
         if evaluator.is_spent:
             return evaluator.solution()
-        timed = math.isfinite(evaluator.remaining_seconds)
         result = solve(
             program.rows,
             upper=program.upper,
@@ -177,7 +176,7 @@ class MaxloadIp:
             cost=program.cost,
             start=columns,
             seconds=evaluator.remaining_seconds * 0.98 - 0.2,
-            max_nodes=None if timed else self.max_nodes,
+            max_nodes=self.max_nodes,
         )
         bound = result.lower_bound / scale * (1 - _TOLERANCE)
         if math.isfinite(bound) and not self.contiguous:

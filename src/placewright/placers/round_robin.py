@@ -11,7 +11,12 @@ from placewright.core.arrays import FloatArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.placers.anytime import anytime
-from placewright.placers.legal import Proposal, ResidentMemory, evaluate_within_memory
+from placewright.placers.legal import (
+    Proposal,
+    ResidentMemory,
+    classes_in_order,
+    evaluate_within_memory,
+)
 from placewright.simulation.evaluator import Evaluator
 
 
@@ -42,14 +47,7 @@ def _dealt(problem: Problem, limits: FloatArray) -> Proposal:
     memory = ResidentMemory(problem, limits)
     device_of_class = np.full(classes.n_groups, -1, dtype=np.int64)
     turn = 0
-    for unit in problem.unit_graph.topological_order.tolist():
-        group = int(classes.group_of[unit])
-        if device_of_class[group] >= 0:
-            continue
-        turns = [(turn + step) % problem.n_devices for step in range(problem.n_devices)]
-        usable = [device for device in turns if allowed[group, device]]
-        chosen = next((d for d in usable if memory.fits(group, d)), usable[0])
-        memory.add(group, chosen)
-        device_of_class[group] = chosen
-        turn = (chosen + 1) % problem.n_devices
+    for group in classes_in_order(problem).tolist():
+        device_of_class[group] = memory.add_from(group, turn, allowed[group])
+        turn = (int(device_of_class[group]) + 1) % problem.n_devices
     return classes.expand(device_of_class), None

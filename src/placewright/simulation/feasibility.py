@@ -148,7 +148,8 @@ def _no_route(problem: Problem, fits: BoolArray) -> str | None:
         return None
     graph, host, n_devices = problem.unit_graph, problem.cluster.host_endpoint, problem.n_devices
     fits = fits[problem.colocation.group_of]
-    reached = (fits.astype(float) @ has_route[:n_devices].astype(float)) > 0  # (n_units, M)
+    n_routes = fits.astype(float) @ has_route[:n_devices].astype(float)
+    reached = np.asarray(n_routes > 0, dtype=np.bool_)  # (n_units, M)
     producers = graph.tensor_producers
     tensors, readers = graph.tensor_consumers.row_of_each(), graph.tensor_consumers.indices
     sources = producers[tensors]
@@ -164,8 +165,10 @@ def _no_route(problem: Problem, fits: BoolArray) -> str | None:
             f"the host, to one that may run op '{reader}'; add a link"
         )
     outputs = np.flatnonzero(graph.tensor_is_output & (producers >= 0))
-    for source in producers[outputs][~reached[producers[outputs], host]].tolist():
-        return f"no device that may run op '{_name(problem, source)}' reaches the host; add a link"
+    for source in producers[outputs].tolist():
+        if not reached[source, host]:
+            name = _name(problem, source)
+            return f"no device that may run op '{name}' reaches the host; add a link"
     return None
 
 
@@ -178,7 +181,8 @@ def _set_of_devices_too_small(problem: Problem, fits: BoolArray) -> str | None:
         room = float(memory[mask].sum())
         if np.isinf(room):
             continue
-        units = ~fits[:, ~mask].any(axis=1)[classes.group_of]
+        confined = np.asarray((fits <= mask).all(axis=1), dtype=np.bool_)
+        units = confined[classes.group_of]
         held = np.unique(weights.indices[units[weights.row_of_each()]])
         resident, widest = float(sizes[held].sum()), float(working[units].max(initial=0.0))
         short = resident + widest - room

@@ -47,8 +47,9 @@ def solve(
         is_integer: integrality of each column.
         cost: objective coefficients.
         start: a solution to begin with; integer columns suffice (others nan), None for none.
-        seconds: wall-clock limit.
-        max_nodes: limit of branch-and-bound nodes, for runs that must repeat.
+        seconds: wall-clock limit; inf is none.
+        max_nodes: limit of branch-and-bound nodes where there is none of seconds: on one thread, so
+            that runs repeat.
         cutoff: solutions above it are of no interest.
 
     Raises:
@@ -62,12 +63,13 @@ def solve(
     highspy.Highs.resetGlobalScheduler(True)
     solver: Any = highspy.Highs()
     solver.setOptionValue("output_flag", False)
-    solver.setOptionValue("threads", 1 if max_nodes is not None else 2)
+    repeats = max_nodes is not None and math.isinf(seconds)
+    solver.setOptionValue("threads", 1 if repeats else 2)
     solver.setOptionValue("random_seed", 0)
     solver.setOptionValue("mip_rel_gap", 1e-6)
     if math.isfinite(seconds):
         solver.setOptionValue("time_limit", max(0.1, seconds))
-    if max_nodes is not None:
+    if repeats:
         solver.setOptionValue("mip_max_nodes", max_nodes)
     if math.isfinite(cutoff):
         solver.setOptionValue("objective_bound", cutoff)
