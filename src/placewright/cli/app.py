@@ -9,6 +9,7 @@ from typing import Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
+from placewright.cli.output import keep_standard_output_for_results
 from placewright.errors import AnswerError, InputError, PlacewrightError
 from placewright.runtimes.torch_allocator import share_one_arena
 
@@ -48,6 +49,7 @@ def _options(
 def main() -> NoReturn:
     """Run the command line and exit: 0 done, 1 the answer is no, 2 the input is wrong."""
     share_one_arena()  # before anything starts a thread
+    keep_standard_output_for_results()
     from placewright.cli import bench, compare, export, inspect, place, run, train
 
     for module in (inspect, place, run, export, compare, train, bench):

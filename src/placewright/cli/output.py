@@ -4,16 +4,37 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
+
+_STDOUT, _STDERR = 1, 2  # file descriptors
 
 
 class Report(Protocol):
     """Told how far a long task is: a fraction in [0, 1], and what is being done."""
 
     def __call__(self, fraction: float, what: str) -> None: ...
+
+
+def keep_standard_output_for_results() -> None:
+    """Let `sys.stdout` alone reach standard output; what else is written there goes to the errors.
+
+    Native libraries print to file descriptor 1 itself, some of them when the process ends, and
+    would spoil the one JSON document. Where `sys.stdout` is something else, as in a test, nothing
+    is changed.
+    """
+    try:
+        if sys.stdout.fileno() != _STDOUT:
+            return
+        results = os.dup(_STDOUT)
+        os.dup2(_STDERR, _STDOUT)
+    except (OSError, ValueError, AttributeError):  # closed, or not a file
+        return
+    encoding, errors = sys.stdout.encoding, sys.stdout.errors
+    sys.stdout = open(results, "w", 1 if os.isatty(results) else -1, encoding, errors)  # noqa: SIM115
 
 
 def print_json(document: Any) -> None:
