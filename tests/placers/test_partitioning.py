@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,7 +18,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
 from placewright.errors import InputError, MissingExtraError
 from placewright.placers import mt_kahypar
-from placewright.placers.partitioning import shares, weighted_graph
+from placewright.placers.partitioning import hyperedges, shares, weighted_graph
 from placewright.placers.registry import make_placer
 from placewright.simulation.evaluator import Evaluator
 
@@ -69,6 +70,35 @@ def test_weights_of_a_chain() -> None:
     assert graph.edge_weights[0] == graph.edge_weights[1]
     assert graph.edge_weights[0] == pytest.approx(8 * graph.edge_weights[2])
     assert graph.cut(np.array([0, 0, 1])) == graph.edge_weights[2]
+
+
+@pytest.mark.parametrize("factor", [0.0, 5e-324, 1e-300, 1.0, 1e300])
+def test_weights_are_whole_and_positive_however_large_or_small(factor: float) -> None:
+    """Tensors without bytes, or seconds near the ends of what numbers can say, keep the sums of
+    weights within 32 bits; zero is no weight: an edge stays one."""
+    problem = chain(9, 2, (1.0, 2.0), ("gpu", "gpu"))
+    links = tuple(
+        replace(link, latency_seconds=factor, bandwidth=math.inf) for link in problem.cluster.links
+    )
+    problem = replace(
+        problem,
+        cluster=replace(problem.cluster, links=links),
+        costs=CostTable(frozen_floats(problem.costs.seconds * factor)),
+    )
+    graph = weighted_graph(problem)
+    for weights in (graph.vertex_weights, graph.edge_weights, np.array(hyperedges(problem)[1])):
+        assert weights.min() >= 1
+        assert weights.sum() < 2**31
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_tensors_without_bytes(name: str) -> None:
+    """Weights of the edges are all one then, and not what overflows from 0 / 0."""
+    problem = chain(9, 2, (1.0, 1.0), ("gpu", "gpu"))
+    links = tuple(replace(link, bandwidth=math.inf) for link in problem.cluster.links)
+    solution = solve(name, replace(problem, cluster=replace(problem.cluster, links=links)))
+    assert solution.placement is not None
+    assert sorted(np.bincount(solution.placement.device_of).tolist()) == [4, 5]
 
 
 def test_shares_follow_speed() -> None:

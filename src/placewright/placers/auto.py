@@ -71,46 +71,53 @@ class Auto:
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """Bounds, quick heuristics, exact methods and search in shares, then search to the end."""
+        run = _Run(self, problem, evaluator, rng)
         for bound in quick_bounds(problem):
             evaluator.offer_bound(bound.value, bound.method)
-        quick = _QUICK[problem.objective]
-        for name in quick:
-            if self._ends(problem, evaluator, rng, name, 1.0):
-                return self._answer(evaluator)
+        for name in _QUICK[problem.objective]:
+            if run.ends_with(name):
+                return run.answer()
         # Without a limit in seconds the solver has none either: the answer must repeat.
         best = lower_bound(problem, 0.2 * evaluator.remaining_seconds)
         evaluator.offer_bound(best.value, best.method)
-        if self._is_closed(evaluator):
-            return self._answer(evaluator)
+        if run.is_closed:
+            return run.answer()
         for name, (share, most_units) in _EXACT[problem.objective].items():
-            applies = problem.n_units <= most_units
-            if applies and self._ends(problem, evaluator, rng, name, share):
-                return self._answer(evaluator)
+            if problem.n_units <= most_units and run.ends_with(name, share):
+                return run.answer()
         has_limit = evaluator.budget.seconds is not None or evaluator.budget.evaluations is not None
         if has_limit:
-            self._ends(problem, evaluator, rng, "local-search", 1.0)
-        return self._answer(evaluator)
+            run.ends_with("local-search")
+        return run.answer()
 
-    def _ends(
-        self,
-        problem: Problem,
-        evaluator: Evaluator,
-        rng: np.random.Generator,
-        name: str,
-        share: float,
-    ) -> bool:
-        """Run one method within its share; True when nothing is left to gain."""
+
+class _Run:
+    """One method after the other on the same evaluator: incumbent and bound are shared there.
+
+    Attributes:
+        message: what the last method without a placement said about it.
+    """
+
+    def __init__(
+        self, auto: Auto, problem: Problem, evaluator: Evaluator, rng: np.random.Generator
+    ) -> None:
+        self._auto, self._problem, self._evaluator, self._rng = auto, problem, evaluator, rng
+        self.message = ""
+
+    def ends_with(self, name: str, share: float = 1.0) -> bool:
+        """Run one method within its share of what is left; True when nothing is left to gain."""
+        evaluator = self._evaluator
         try:
-            settings = {"descents": str(self.descents)} if name == "local-search" else {}
+            settings = {"descents": str(self._auto.descents)} if name == "local-search" else {}
             placer = make_placer(name, settings)
         except MissingExtraError:
             return False
-        if placer.supports(problem):
+        if placer.supports(self._problem):
             return False
         whole = evaluator.budget
         evaluator.budget = _part(evaluator, share)
         try:
-            found = placer.place(problem, evaluator, rng)
+            found = placer.place(self._problem, evaluator, self._rng)
         except MissingExtraError:
             return False
         finally:
@@ -119,18 +126,24 @@ class Auto:
             raise KeyboardInterrupt
         if evaluator.is_spent:
             raise BudgetSpent
-        return self._is_closed(evaluator)
+        self.message = found.message or self.message
+        return self.is_closed
 
-    def _is_closed(self, evaluator: Evaluator) -> bool:
+    @property
+    def is_closed(self) -> bool:
+        """True when the gap is as small as was asked for."""
+        evaluator = self._evaluator
         if evaluator.is_measured:  # bounds are on the cost table, which a lucky run can undercut
             return False
         value = evaluator.best_value
-        return math.isfinite(value) and value <= evaluator.lower_bound * (1.0 + self.gap)
+        return math.isfinite(value) and value <= evaluator.lower_bound * (1.0 + self._auto.gap)
 
-    def _answer(self, evaluator: Evaluator) -> Solution:
-        if evaluator.is_closed:
-            return evaluator.solution("optimal", "value equals the lower bound")
-        return evaluator.solution()
+    def answer(self) -> Solution:
+        """The incumbent; without one, why a method found none."""
+        if self._evaluator.is_closed:
+            return self._evaluator.solution("optimal", "value equals the lower bound")
+        found_one = self._evaluator.best is not None
+        return self._evaluator.solution(message="" if found_one else self.message)
 
 
 def _part(evaluator: Evaluator, share: float) -> Budget:

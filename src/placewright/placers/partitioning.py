@@ -75,7 +75,8 @@ def weighted_graph(problem: Problem) -> WeightedGraph:
     transfers = mean_transfer_seconds(problem)[keys[:, 2]]
     size = (classes.n_groups, classes.n_groups)
     # Edges without a cost (or a cluster without links) are still edges, of the least weight.
-    weights = np.maximum(transfers, 1e-9 * max(1e-300, float(transfers.max(initial=0.0))))
+    most = float(transfers.max(initial=0.0))
+    weights = np.maximum(transfers / most, 1e-9) if most > 0 else np.ones(len(transfers))
     one_way = coo_array((weights, (keys[:, 0], keys[:, 1])), shape=size)
     both = (one_way + one_way.T).tocsr()
     both.sort_indices()
@@ -166,7 +167,9 @@ def _parts(
 
 def _whole(weights: FloatArray) -> IntArray:
     """Weights as whole numbers >= 1 in the same proportions, as far as 32-bit sums allow."""
-    total = float(weights.sum())
-    if not total > 0:
+    most = float(weights.max(initial=0.0))
+    if not most > 0:
         return np.ones(len(weights), dtype=np.int64)
-    return np.maximum(1, np.rint(weights * (_LARGEST_TOTAL / total))).astype(np.int64)
+    relative = weights / most  # at most 1, so that no factor overflows
+    whole = np.maximum(1, np.rint(relative * (_LARGEST_TOTAL / relative.sum())))
+    return np.asarray(whole, dtype=np.int64)

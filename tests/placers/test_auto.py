@@ -1,0 +1,293 @@
+"""What `auto` promises: order, shares of the budget, one incumbent and bound, an early end."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from placewright.core.problem import Objective, Problem
+from placewright.core.solution import Budget, Solution
+from placewright.errors import MissingExtraError
+from placewright.placers import auto
+from placewright.placers.anytime import anytime
+from placewright.placers.auto import Auto
+from placewright.placers.registry import placer_class
+from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.feasibility import prove_infeasible
+from placewright.testing.problems import packing_problem, random_problem
+
+OBJECTIVES: tuple[Objective, ...] = ("latency", "training", "throughput")
+Act = Callable[[Evaluator], None]
+
+
+@dataclass
+class Call:
+    """What a method found when it was its turn, and what it used."""
+
+    name: str
+    best_value: float
+    lower_bound: float
+    evaluations_left: float
+    seconds_left: float
+    evaluations_used: int = 0
+    settings: Mapping[str, str] = field(default_factory=dict)
+
+
+class Methods:
+    """Stands in for the registry: every name is a method that does what the test says."""
+
+    def __init__(self, acts: Mapping[str, Act] | None = None, refuse: tuple[str, ...] = ()) -> None:
+        self.acts, self.refuse = dict(acts or {}), refuse
+        self.calls: list[Call] = []
+
+    @property
+    def names(self) -> list[str]:
+        return [call.name for call in self.calls]
+
+    def __call__(self, name: str, settings: Mapping[str, str] | None = None) -> _Method:
+        return _Method(name, self, settings or {})
+
+
+class _Method:
+    def __init__(self, name: str, methods: Methods, settings: Mapping[str, str]) -> None:
+        self.name, self.methods, self.settings = name, methods, settings
+
+    def supports(self, problem: Problem) -> str:
+        return "not this one" if self.name in self.methods.refuse else ""
+
+    @anytime
+    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
+        call = Call(
+            self.name,
+            evaluator.best_value,
+            evaluator.lower_bound,
+            evaluator.remaining_evaluations,
+            evaluator.remaining_seconds,
+            settings=self.settings,
+        )
+        self.methods.calls.append(call)
+        before = evaluator.evaluations
+        try:
+            self.methods.acts.get(self.name, lambda evaluator: None)(evaluator)
+        finally:
+            call.evaluations_used = evaluator.evaluations - before
+        return evaluator.solution()
+
+
+def evaluate_once(evaluator: Evaluator) -> None:
+    """Everything on device 0, which random problems without constraints allow."""
+    evaluator.evaluate(np.zeros(evaluator.problem.n_units, dtype=np.int64))
+
+
+def spend(evaluator: Evaluator) -> None:
+    """Ask until the budget ends the method."""
+    while True:
+        evaluate_once(evaluator)
+
+
+def open_problem(objective: Objective = "latency") -> Problem:
+    return random_problem(
+        np.random.default_rng(1), n_ops=6, n_devices=2, objective=objective, constrained=False
+    )
+
+
+def run(
+    patch: pytest.MonkeyPatch,
+    methods: Callable[..., object],
+    problem: Problem,
+    budget: Budget | None = None,
+    clock: Callable[[], float] | None = None,
+) -> tuple[Solution, Evaluator]:
+    patch.setattr(auto, "make_placer", methods)
+    evaluator = Evaluator(problem, budget, **({} if clock is None else {"clock": clock}))
+    return Auto().place(problem, evaluator, np.random.default_rng(0)), evaluator
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_quick_methods_come_before_exact_ones_and_search_takes_the_rest(
+    objective: Objective, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    methods = Methods()
+    run(monkeypatch, methods, open_problem(objective), Budget(evaluations=100))
+    quick, exact = list(auto._QUICK[objective]), list(auto._EXACT[objective])
+    assert methods.names == [*quick, *exact, "local-search"]
+    assert quick[0] == "single"
+    assert not {"local-search", "latency-ip", "cp-sat", "ideal-dp", "maxload-ip"} & set(quick)
+    for name in methods.names:
+        assert objective in placer_class(name).objectives, name
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_what_a_method_does_not_support_or_is_too_large_for_it_is_left_out(
+    objective: Objective, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Six units are one more than the first exact method may have here."""
+    first = next(iter(auto._EXACT[objective]))
+    limits = {**auto._EXACT, objective: {**auto._EXACT[objective], first: (0.5, 5)}}
+    monkeypatch.setattr(auto, "_EXACT", limits)
+    methods = Methods(refuse=("expert",))
+    run(monkeypatch, methods, open_problem(objective))
+    assert "expert" not in methods.names
+    assert first not in methods.names
+    rest = [name for name in auto._EXACT[objective] if name != first]
+    assert methods.names[-len(rest) :] == rest
+
+
+def test_without_any_limit_search_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends by its number of descents, which `auto` gives it."""
+    methods = Methods()
+    run(monkeypatch, methods, open_problem())
+    calls = [call for call in methods.calls if call.name == "local-search"]
+    assert [call.settings for call in calls] == [{"descents": "50"}]
+
+
+def test_shares_of_evaluations(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 1000: `single` takes 1; greedy a tenth of 999; search 0.4 of the rest, then what is left.
+
+    100 of 999, then 360 of 899, then (two exact methods that ask nothing) 539.
+    """
+    acts = {"single": evaluate_once, "greedy": spend, "local-search": spend}
+    methods = Methods(acts)
+    found, evaluator = run(monkeypatch, methods, open_problem(), Budget(evaluations=1000))
+    used = [(c.name, c.evaluations_used) for c in methods.calls if c.evaluations_used]
+    assert used == [("single", 1), ("greedy", 100), ("local-search", 360), ("local-search", 539)]
+    assert found.evaluations == 1000
+    assert evaluator.budget == Budget(evaluations=1000)
+
+
+def test_shares_of_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 100 s: greedy 10, search 0.4 of 90, latency-ip half of 54, cp-sat half of 27, search 13.5.
+
+    Each method uses up the seconds that it is given."""
+    now = [0.0]
+
+    def until_the_end(evaluator: Evaluator) -> None:
+        now[0] += evaluator.remaining_seconds
+        evaluate_once(evaluator)
+
+    exact = ("greedy", "local-search", "latency-ip", "cp-sat")
+    acts = {"single": evaluate_once, **dict.fromkeys(exact, until_the_end)}
+    methods = Methods(acts)
+    found, _ = run(
+        monkeypatch, methods, open_problem(), Budget(seconds=100.0), clock=lambda: now[0]
+    )
+    given = [call.seconds_left for call in methods.calls if call.name in exact]
+    assert given == pytest.approx([10.0, 36.0, 27.0, 13.5, 13.5])
+    assert found.placement is not None
+    assert now[0] == pytest.approx(100.0)
+
+
+def test_incumbent_and_bound_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `single` found and `heft` proved is there for all that come later."""
+    acts = {"single": evaluate_once, "heft": lambda evaluator: evaluator.offer_bound(0.5, "told")}
+    methods = Methods(acts)
+    problem = open_problem()
+    monkeypatch.setattr(auto, "quick_bounds", lambda problem: [])
+    found, _ = run(monkeypatch, methods, problem, Budget(evaluations=10))
+    assert math.isinf(methods.calls[0].best_value)
+    after = methods.calls[methods.names.index("heft") + 1 :]
+    assert {call.best_value for call in after} == {found.value}
+    assert all(call.lower_bound >= 0.5 for call in after)
+
+
+@pytest.mark.parametrize("closing", ["heft", "local-search"])
+def test_it_stops_when_the_gap_is_closed(closing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Value and bound meet within one method: nothing runs after it."""
+
+    def close(evaluator: Evaluator) -> None:
+        evaluator.offer_bound(evaluator.best_value, "a proof")
+
+    methods = Methods({"single": evaluate_once, closing: close})
+    found, _ = run(monkeypatch, methods, open_problem(), Budget(evaluations=1000))
+    assert methods.names[-1] == closing
+    assert methods.names.count(closing) == 1
+    assert found.status == "optimal"
+
+
+def test_a_wider_gap_may_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With gap=1 a value of twice the bound is good enough, and is not called optimal."""
+    methods = Methods(
+        {
+            "single": evaluate_once,
+            "even-split": lambda evaluator: evaluator.offer_bound(
+                evaluator.best_value / 1.9, "told"
+            ),
+        }
+    )
+    monkeypatch.setattr(auto, "make_placer", methods)
+    monkeypatch.setattr(auto, "quick_bounds", lambda problem: [])
+    problem = open_problem()
+    found = Auto(gap=1.0).place(problem, Evaluator(problem), np.random.default_rng(0))
+    assert methods.names == ["single", "even-split"]
+    assert found.status == "feasible"
+
+
+def test_a_missing_extra_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it is missed when the placer is made or when it runs."""
+
+    def without_library(evaluator: Evaluator) -> None:
+        raise MissingExtraError("scotch", "partitioning", "placer 'scotch'")
+
+    methods = Methods({"single": evaluate_once, "scotch": without_library})
+
+    def make(name: str, settings: Mapping[str, str] | None = None) -> _Method:
+        if name == "metis":
+            raise MissingExtraError("pymetis", "partitioning", "placer 'metis'")
+        return methods(name, settings)
+
+    found, evaluator = run(monkeypatch, make, open_problem(), Budget(evaluations=50))
+    assert "metis" not in methods.names
+    assert methods.names[-2:] == ["cp-sat", "local-search"]
+    assert found.placement is not None
+    assert evaluator.budget == Budget(evaluations=50)
+
+
+def test_an_interrupt_returns_the_incumbent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C in the middle of a method ends `auto`, too, not only that method."""
+
+    def interrupt(evaluator: Evaluator) -> None:
+        evaluate_once(evaluator)
+        raise KeyboardInterrupt
+
+    methods = Methods({"peft": interrupt})
+    found, evaluator = run(monkeypatch, methods, open_problem(), Budget(evaluations=50))
+    assert methods.names[-1] == "peft"
+    assert found.message == "interrupted"
+    assert found.value == evaluator.best_value < math.inf
+
+
+def test_the_end_of_the_budget_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    methods = Methods({"single": spend})
+    found, _ = run(monkeypatch, methods, open_problem(), Budget(evaluations=5))
+    assert (methods.names, found.evaluations) == (["single"], 5)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_same_seed_and_evaluations_same_answer(objective: Objective) -> None:
+    """The real methods, all that are installed, twice."""
+    problem = random_problem(
+        np.random.default_rng(8), n_ops=12, n_devices=3, objective=objective, constrained=False
+    )
+    runs = []
+    for _ in range(2):
+        evaluator = Evaluator(problem, Budget(evaluations=120))
+        found = Auto().place(problem, evaluator, np.random.default_rng(5))
+        assert found.placement is not None
+        history = [(point.evaluations, point.value) for point in found.history]
+        runs.append((found.placement.device_of.tolist(), found.evaluations, history))
+    assert runs[0] == runs[1]
+
+
+def test_it_tells_what_a_solver_found_where_there_is_no_placement() -> None:
+    """Three ops that cannot be packed on two devices: unknown, with the solver's word."""
+    problem = packing_problem(objective="throughput")
+    assert prove_infeasible(problem) is None
+    found = Auto().place(
+        problem, Evaluator(problem, Budget(evaluations=3000)), np.random.default_rng(0)
+    )
+    assert found.status == "unknown"
+    assert "no packing of 9 B" in found.message or found.evaluations == 3000
