@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -202,3 +203,30 @@ def test_a_worker_that_cannot_start_is_reported() -> None:
     runner = ConcurrentRunner(model, segments_of_ops(graph, [(0, [0])]), DEVICES)
     with pytest.raises(RuntimeFailure, match="the worker of 'a' cannot start: no such core"):
         runner.run([np.float64(0)])
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="signals cannot be sent here")
+@pytest.mark.parametrize("many", [True, False])
+def test_an_interrupt_ends_the_workers(many: bool) -> None:
+    """Ctrl-C comes while the caller waits for op 1, whose result must not be taken for a later
+    one."""
+    armed = threading.Event()
+
+    def interrupt(op: int) -> None:
+        if armed.is_set() and op == 1:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    graph = layered([(0, 1)], 2)
+    model: Any = Adding(graph, hook=interrupt)
+    runner = ConcurrentRunner(model, segments_of_ops(graph, [(0, [0]), (1, [1])]), DEVICES)
+    runner.run([np.float64(0)])
+    armed.set()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            runner.run([np.float64(0)]) if many else runner.time(1)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert not [t for t in threading.enumerate() if t.name.startswith("placewright")]
+    with pytest.raises(RuntimeFailure, match=r"closed|run the plan once"):
+        runner.time(1)

@@ -109,6 +109,26 @@ def test_state_starts_afresh_with_every_runner() -> None:
     assert losses[0] == losses[1]
 
 
+def test_plans_that_take_turns_change_one_state() -> None:
+    model = loaded(step_program())
+    inputs = model.random_inputs(np.random.default_rng(0))
+    order = model.graph.topological_order.tolist()
+    segments = segments_of_ops(model.graph, [(0, order)])
+    losses, state = stepped(model, 2)
+    with model.one_state():
+        one = ConcurrentRunner(model, segments, cores(model))
+        other = ConcurrentRunner(model, segments, cores(model))
+    apart = ConcurrentRunner(model, segments, cores(model))
+    with one, other, apart:
+        found = [float(runner.run(inputs).outputs[0]) for runner in (one, other, apart)]
+        after = one.state_values()
+        for name, value in other.state_values().items():
+            np.testing.assert_array_equal(after[name], value)
+    np.testing.assert_allclose(found, [*losses, losses[0]], rtol=1e-6)
+    for name, value in state.items():
+        np.testing.assert_allclose(after[name], value, rtol=1e-5, atol=1e-7)
+
+
 class Chain(torch.nn.Module):
     """Four element-wise ops on a million numbers; the first result is read again at the end."""
 

@@ -19,7 +19,7 @@ torch = pytest.importorskip("torch")
 from torch_programs import branches, step_program  # noqa: E402
 
 from placewright.core.cluster import Device  # noqa: E402
-from placewright.runtimes import torch_lanes  # noqa: E402
+from placewright.runtimes import torch_lanes, torch_profile  # noqa: E402
 from placewright.runtimes.base import segments_of_ops  # noqa: E402
 from placewright.runtimes.runner import ConcurrentRunner  # noqa: E402
 from placewright.runtimes.torch import TorchModel, TorchRuntime  # noqa: E402
@@ -66,6 +66,14 @@ class FakeModule:
 
     def __init__(self) -> None:
         self.active: list[FakeStream] = []
+        self.synchronized: list[Any] = []
+        self.held = 0
+
+    def synchronize(self, device: Any) -> None:
+        self.synchronized.append(device)
+
+    def _sleep(self, cycles: int) -> None:
+        self.held += 1
 
     @contextlib.contextmanager
     def stream(self, stream: FakeStream) -> Iterator[None]:
@@ -153,3 +161,24 @@ def test_a_training_step_on_an_accelerator_writes_its_state() -> None:
     assert found[0][0] == found[1][0]
     for name, value in found[0][1].items():
         np.testing.assert_array_equal(value, found[1][1][name])
+
+
+def test_state_is_there_before_the_queues_of_an_accelerator_start() -> None:
+    """It is copied on the default queue, which other queues do not wait for."""
+    model = loaded(step_program())
+    order = model.graph.topological_order.tolist()
+    model.compile(segments_of_ops(model.graph, [(0, order)]), DEVICES)
+    lane = model.lane_of(DEVICES[0])
+    assert lane is not None
+    assert lane.module.synchronized == [lane.device]
+
+
+def test_ops_are_timed_in_groups_that_the_host_queues_ahead(monkeypatch: Any) -> None:
+    monkeypatch.setattr(torch_profile, "_OPS_AHEAD", 4)
+    model = loaded(step_program())
+    lane = model.lane_of(DEVICES[0])
+    assert lane is not None
+    seconds = model.profiler(DEVICES[0])()
+    assert seconds.shape == (model.graph.n_ops,)
+    assert seconds.min() > 0
+    assert lane.module.held == -(-model.graph.n_ops // 4)

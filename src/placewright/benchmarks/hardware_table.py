@@ -23,6 +23,7 @@ from placewright.profiling.hardware import (
     measure_interleaved,
     placement_runner,
     placement_segments,
+    taking_turns,
 )
 from placewright.runtimes.base import LoadedModel, MeasuresMemory
 from placewright.simulation.evaluator import Evaluator
@@ -111,14 +112,15 @@ def compare_on_hardware(
     inputs = model.random_inputs(np.random.default_rng(0))
     with ExitStack() as stack:
         runners = {}
-        for key, (placement, reason) in found.items():
-            violation = None if placement is None else simulator.violation(placement)
-            if placement is None or violation is not None:
-                text = reason if violation is None else violation.message
-                rows[key] = ContenderRow(key, float("inf"), reason=text)
-                continue
-            rows[key] = ContenderRow(key, simulator.value(placement))
-            runners[key] = stack.enter_context(placement_runner(problem, placement, model))
+        with taking_turns(model):
+            for key, (placement, reason) in found.items():
+                violation = None if placement is None else simulator.violation(placement)
+                if placement is None or violation is not None:
+                    text = reason if violation is None else violation.message
+                    rows[key] = ContenderRow(key, float("inf"), reason=text)
+                    continue
+                rows[key] = ContenderRow(key, simulator.value(placement))
+                runners[key] = stack.enter_context(placement_runner(problem, placement, model))
         expected = max((rows[key].predicted for key in runners), default=0.0)
         times = affordable_rounds(expected * max(1, len(runners)), rounds, seconds=30.0, least=5)
         samples = measure_interleaved(runners, inputs, rounds=times) if runners else {}

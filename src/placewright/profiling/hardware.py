@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,6 +17,7 @@ from placewright.runtimes.base import (
     HostArray,
     LoadedModel,
     OpSegment,
+    SharesState,
     graph_inputs,
     graph_outputs,
     segments_of_units,
@@ -129,7 +131,7 @@ def measure_interleaved(
     A first run of each turn is thrown away: it finds caches filled by another contender.
 
     Args:
-        contenders: name -> runner.
+        contenders: name -> runner; made within `taking_turns`, they have one copy of state.
         inputs: values of all graph inputs.
         rounds: samples of each contender.
         progress: called with the number of finished rounds.
@@ -169,10 +171,7 @@ def compare_outputs(
     values = model.random_inputs(np.random.default_rng(0)) if inputs is None else inputs
     segments = placement_segments(problem, placement)
     devices = problem.cluster.devices
-    with ConcurrentRunner(model, segments, devices) as runner:
-        before = {name: np.array(value) for name, value in runner.state_values().items()}
-        found = runner.run(values, keep_tensors=True).tensors
-        state = runner.state_values()
+    found, before, state = _split_values(model, segments, devices, values)
     graph = problem.graph
     wanted = graph_outputs(graph)
     if boundaries:
@@ -190,6 +189,24 @@ def compare_outputs(
     worst = int(np.argmax(errors))
     tolerance = model.tolerance(devices)
     return Comparison(errors[worst], tolerance, names[worst], len(expected_state))
+
+
+def _split_values(
+    model: LoadedModel,
+    segments: Sequence[OpSegment],
+    devices: Sequence[Device],
+    inputs: Sequence[HostArray],
+) -> tuple[dict[int, HostArray], dict[str, HostArray], dict[str, HostArray]]:
+    """Tensors that leave segments, state before one run, state after it; the runner is gone."""
+    with ConcurrentRunner(model, segments, devices) as runner:
+        before = runner.state_values()
+        found = dict(runner.run(inputs, keep_tensors=True).tensors)
+        return found, before, runner.state_values()
+
+
+def taking_turns(model: LoadedModel) -> AbstractContextManager[None]:
+    """Runners made inside run in turn: where the runtime can, on one copy of what they change."""
+    return model.one_state() if isinstance(model, SharesState) else nullcontext()
 
 
 def require_equal(comparison: Comparison) -> None:

@@ -7,6 +7,7 @@ and `from_host` turn it into a NumPy array and back.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
@@ -191,6 +192,16 @@ class ChangesState(Protocol):
 
     def state_values(self) -> Mapping[str, HostArray]:
         """Name -> present value, of what this segment changes."""
+        ...
+
+
+@runtime_checkable
+class SharesState(Protocol):
+    """A loaded model whose plans can take turns with one copy of the state that they change."""
+
+    def one_state(self) -> AbstractContextManager[None]:
+        """Plans compiled inside change the same tensors of each memory, which starts afresh: only
+        one of them may run at a time, and each goes on with the values that the last one left."""
         ...
 
 

@@ -194,11 +194,15 @@ class ConcurrentRunner:
             raise RuntimeFailure("run the plan once before timing it")
         seconds = []
         slot.kept = None
-        for _ in range(runs):
-            self._launch(slot)
-            done = self._next_finished()
-            seconds.append(done.seconds)
-            self._last_spans = tuple(done.spans)
+        try:
+            for _ in range(runs):
+                self._launch(slot)
+                done = self._next_finished()
+                seconds.append(done.seconds)
+                self._last_spans = tuple(done.spans)
+        except BaseException:
+            self.close()  # a request that is under way must not be taken for the next one
+            raise
         return seconds
 
     @property

@@ -7,8 +7,9 @@ may use on the processor, ``core`` the core that the worker of a one-core device
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -120,6 +121,7 @@ class TorchModel:
     _functions: dict[tuple[object, ...], SegmentFunction] = field(default_factory=dict)
     _lanes: dict[torch.device, Lane] = field(default_factory=dict)
     _on_device: dict[tuple[str, torch.device], torch.Tensor] = field(default_factory=dict)
+    _shared: dict[torch.device, dict[int, torch.Tensor]] | None = None
 
     def compile(
         self, segments: Sequence[OpSegment], devices: Sequence[Device]
@@ -161,7 +163,20 @@ class TorchModel:
             )
         while len(self._functions) > _KEPT_FUNCTIONS:
             del self._functions[next(iter(self._functions))]
+        for lane in dict.fromkeys(self.lane_of(devices[number]) for number in states):
+            if lane is not None:
+                # State is copied on the default queue, which the lane's queues do not wait for.
+                lane.module.synchronize(lane.device)
         return made
+
+    @contextlib.contextmanager
+    def one_state(self) -> Iterator[None]:
+        """See `runtimes.base.SharesState`."""
+        self._shared = {}
+        try:
+            yield
+        finally:
+            self._shared = None
 
     def reference(self, device: Device) -> CompiledSegment:
         """The whole unsplit model on `device`."""
@@ -241,7 +256,7 @@ class TorchModel:
             on_host(tensor)
 
     def worker_setup(self, device: Device) -> Callable[[], None]:
-        """Stay on the core, use the device's threads, and record nothing for autograd."""
+        """Stay on the core and use the device's threads."""
         pin, threads = stay_on(device.options.get("core"), device.name), device.options
         number, native = int(threads.get("threads", "1")), native_device(device)
 
@@ -254,7 +269,6 @@ class TorchModel:
             # Both hold for the calling thread, until it ends. Without optimization TorchScript
             # calls each operator as it stands.
             torch._C._set_graph_executor_optimize(False)
-            torch.inference_mode(mode=True).__enter__()
             if native.type == "cuda":
                 torch.cuda.set_device(native)
                 torch.backends.cudnn.benchmark = False
@@ -280,7 +294,8 @@ class TorchModel:
         return coarsest
 
     def _state(self, device: torch.device, changing: Collection[str]) -> DeviceState:
-        return DeviceState(lambda name: self._constant(name, device), changing)
+        copies = {} if self._shared is None else self._shared.setdefault(device, {})
+        return DeviceState(lambda name: self._constant(name, device), changing, copies=copies)
 
     def _constant(self, name: str, device: torch.device) -> torch.Tensor:
         value: torch.Tensor = self.nodes.constants[name]

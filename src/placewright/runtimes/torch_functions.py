@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import shutil
 import threading
 import zlib
@@ -14,7 +15,7 @@ from typing import Any, Protocol
 import torch
 from torch.fx import Node
 
-from placewright.errors import InputError
+from placewright.errors import InputError, RuntimeFailure
 from placewright.runtimes.torch_nodes import is_item, is_random
 from placewright.runtimes.torch_script import NotScriptable, compiled_script, script_text
 from placewright.runtimes.torch_segments import SegmentModule
@@ -22,6 +23,9 @@ from placewright.runtimes.torch_segments import SegmentModule
 _LOG = logging.getLogger(__name__)
 _RANDOM = threading.Lock()  # the CPU's random numbers come from one generator per process
 MODES = ("eager", "inductor")
+# TorchScript marks the line of the call that failed: "name = torch.ops.aten.add(...)".
+_FAILED_CALL = re.compile(r"^ *(\S[^=\n]*) = torch\.ops\.[^\n]*\n *~+ <--- HERE", re.MULTILINE)
+_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 
 
 class SegmentFunction(Protocol):
@@ -32,7 +36,11 @@ class SegmentFunction(Protocol):
         ...
 
     def run(self, entering: list[torch.Tensor], state: Any) -> list[torch.Tensor]:
-        """Empty the list of tensors that enter and compute those that leave."""
+        """Empty the list of tensors that enter and compute those that leave.
+
+        Raises:
+            RuntimeFailure: an operator failed; one line that names it.
+        """
         ...
 
 
@@ -71,7 +79,10 @@ class ScriptedFunction:
         """Hand the tensors over: the interpreter drops each after its last use."""
         box = torch._C.ScriptList(entering)
         entering.clear()
-        return self._function(box, state)
+        try:
+            return self._function(box, state)
+        except Exception as error:  # whatever an operator raises
+            raise _failure(error) from error
 
 
 class SteppedFunction:
@@ -112,7 +123,10 @@ class SteppedFunction:
         for node in self._calls:
             args = torch.fx.node.map_arg(node.args, values.__getitem__)
             kwargs = torch.fx.node.map_arg(node.kwargs, values.__getitem__)
-            values[node] = _called(node, args, kwargs, number)
+            try:
+                values[node] = _called(node, args, kwargs, number)
+            except Exception as error:  # whatever an operator raises
+                raise _failure(error, node.name) from error
             del args, kwargs
             for done in self._dropped.get(node, ()):
                 del values[done]
@@ -143,7 +157,10 @@ class CompiledFunction:
         """Call the compiled code."""
         given = [*entering, *state]
         entering.clear()
-        return list(self._function(*given))
+        try:
+            return list(self._function(*given))
+        except Exception as error:  # whatever an operator raises
+            raise _failure(error) from error
 
 
 @dataclass
@@ -152,6 +169,21 @@ class _SteppedState:
 
     tensors: list[torch.Tensor]
     runs: int = 0
+
+
+def _failure(error: Exception, name: str = "") -> RuntimeFailure:
+    """One line of an operator's error: TorchScript tells it with the text of the whole segment."""
+    text = str(error)
+    found = _FAILED_CALL.search(text)
+    # The first of several results is called after the operator, "NAME_at0".
+    name = found.group(1).partition(",")[0].removesuffix("_at0") if found else name
+    reason = text.rpartition("\nRuntimeError: ")[2] if found else text
+    line = " ".join(reason.split("\n\n")[0].split())
+    where = f"op '{name}': " if name else ""
+    if any(word in text for word in _OUT_OF_MEMORY):
+        hint = "limit the device with --memory to what is free there and place again"
+        return RuntimeFailure(f"{where}out of memory ({line}); {hint}")
+    return RuntimeFailure(f"{where}{line}")
 
 
 def _called(node: Node, args: Any, kwargs: Any, number: int) -> Any:

@@ -24,20 +24,23 @@ class DeviceState:
         changing: names whose value changes; they are copies of this object's own.
         tensors: name -> value, of what was asked for.
         held: new values that a later segment writes.
+        copies: id of an initial value -> its copy; states that share them change the same tensors.
     """
 
     constant: Callable[[str], torch.Tensor]
     changing: Collection[str]
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     held: dict[str, torch.Tensor] = field(default_factory=dict)
-    _copies: dict[int, torch.Tensor] = field(default_factory=dict)
+    copies: dict[int, torch.Tensor] = field(default_factory=dict)
 
     def tensor(self, name: str) -> torch.Tensor:
         """The tensor behind a name; names of tied parameters have one."""
         if name not in self.tensors:
             value = self.constant(name)
             if name in self.changing:
-                value = self._copies.setdefault(id(value), value.clone())
+                if id(value) not in self.copies:
+                    self.copies[id(value)] = value.clone()
+                value = self.copies[id(value)]
             self.tensors[name] = value
         return self.tensors[name]
 

@@ -21,14 +21,15 @@ from placewright.runtimes.torch_segments import Writes, segment_module
 
 _EMPTY = "def segment(entering: List[Tensor], state: List[Tensor]):\n    return [entering.pop()]\n"
 _QUIET_CYCLES = 20_000_000  # ten milliseconds in which the host gets ahead of an accelerator
+_OPS_AHEAD = 128  # that the host queues in that time; an accelerator's queue holds a thousand
 
 
 class OpTimer:
     """Runs a model op by op.
 
     On the processor a counter is read around every call, and what an empty call takes is
-    subtracted. On an accelerator events stand between the ops; its queue is held up until the host
-    is ahead, so that only kernels are between two events.
+    subtracted. On an accelerator events stand between the ops; its queue is held up every few ops
+    until the host is ahead, so that only kernels are between two events.
 
     Args:
         nodes: of the model.
@@ -89,21 +90,27 @@ class OpTimer:
 
     def _by_events(self, lane: Lane, values: dict[int, torch.Tensor]) -> FloatArray:
         found = np.zeros(len(self._order))
-        events = [lane.event(timed=True) for _ in range(len(self._order) + 1)]
+        events: list[tuple[Any, Any]] = []
+        hold = getattr(lane.module, "_sleep", None)
         with lane.module.stream(lane.compute):
-            hold = getattr(lane.module, "_sleep", None)
-            if hold is not None:
-                hold(_QUIET_CYCLES)
-            events[0].record(lane.compute)
+            begin = lane.event(timed=True)
             for at in range(len(self._order)):
+                if at % _OPS_AHEAD == 0:
+                    if hold is not None:
+                        hold(_QUIET_CYCLES)
+                    begin = lane.event(timed=True)  # what was held up is in front of it
+                    begin.record(lane.compute)
                 entering = self._entering(values, at)
                 results = self._functions[at].run(entering, self._boxes[at])
-                events[at + 1].record(lane.compute)
+                end = lane.event(timed=True)
+                end.record(lane.compute)
+                events.append((begin, end))
+                begin = end
                 values.update(zip(self._segments[at].outputs, results, strict=True))
                 del results
-            events[-1].synchronize()
-        for at, op in enumerate(self._order):
-            found[op] = events[at].elapsed_time(events[at + 1]) / 1e3
+            begin.synchronize()
+        for op, (begin, end) in zip(self._order, events, strict=True):
+            found[op] = begin.elapsed_time(end) / 1e3
         return found
 
     def _entering(self, values: dict[int, torch.Tensor], at: int) -> list[torch.Tensor]:

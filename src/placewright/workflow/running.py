@@ -23,10 +23,12 @@ from placewright.profiling.hardware import (
     measured_values,
     placement_runner,
     placement_segments,
+    taking_turns,
     whole_model_runner,
 )
 from placewright.profiling.verdict import PLAN, Verdict, judge
 from placewright.runtimes.base import LoadedModel, MeasuresMemory
+from placewright.runtimes.runner import ConcurrentRunner
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
 from placewright.workflow.models import runnable_source
@@ -207,23 +209,9 @@ def check_on_hardware(
             f"outputs differ from the unsplit model: relative error {comparison.error:.3g} at op "
             f"'{comparison.worst}', tolerance {comparison.tolerance:.3g}; the plan was not written"
         )
-    predicted: dict[str, float] = {}
     with ExitStack() as stack:
-        runners = {}
-        for device, one in enumerate(problem.cluster.devices):
-            if np.isfinite(problem.costs.seconds[:, device]).all():
-                runners[one.name] = stack.enter_context(whole_model_runner(model, one))
-                everything = Placement.of(np.full(problem.n_units, device))
-                predicted[one.name] = Simulator(problem).value(everything)
-        whole = _whole_processor(plan)
-        if whole is not None:
-            runners[DEFAULT_NAME] = stack.enter_context(whole_model_runner(model, whole))
-        even = _even_split(problem)
-        if even is not None:
-            runners[EVEN_NAME] = stack.enter_context(placement_runner(problem, even, model))
-            predicted[EVEN_NAME] = Simulator(problem).value(even)
-        runners[PLAN] = stack.enter_context(placement_runner(problem, plan.placement, model))
-        predicted[PLAN] = plan.value
+        with taking_turns(model):
+            runners, predicted = _contenders(plan, model, stack)
         inputs = model.random_inputs(np.random.default_rng(0))
         samples = measure_interleaved(
             runners,
@@ -234,6 +222,31 @@ def check_on_hardware(
     simplest = [name for name in runners if name != PLAN]
     verdict = judge(samples, simplest)
     return _measured(plan, verdict), _table(plan, verdict, predicted, comparison)
+
+
+def _contenders(
+    plan: Plan, model: LoadedModel, stack: ExitStack
+) -> tuple[dict[str, ConcurrentRunner], dict[str, float]]:
+    """Runners of single devices, the runtime's default, an even split and the plan, which `stack`
+    closes; and what the simulator predicts of them."""
+    problem = plan.problem
+    runners: dict[str, ConcurrentRunner] = {}
+    predicted: dict[str, float] = {}
+    for device, one in enumerate(problem.cluster.devices):
+        if np.isfinite(problem.costs.seconds[:, device]).all():
+            runners[one.name] = stack.enter_context(whole_model_runner(model, one))
+            everything = Placement.of(np.full(problem.n_units, device))
+            predicted[one.name] = Simulator(problem).value(everything)
+    whole = _whole_processor(plan)
+    if whole is not None:
+        runners[DEFAULT_NAME] = stack.enter_context(whole_model_runner(model, whole))
+    even = _even_split(problem)
+    if even is not None:
+        runners[EVEN_NAME] = stack.enter_context(placement_runner(problem, even, model))
+        predicted[EVEN_NAME] = Simulator(problem).value(even)
+    runners[PLAN] = stack.enter_context(placement_runner(problem, plan.placement, model))
+    predicted[PLAN] = plan.value
+    return runners, predicted
 
 
 def execute(
@@ -260,10 +273,10 @@ def execute(
     totals = problem.costs.seconds.sum(axis=0)
     best = problem.cluster.devices[int(np.argmin(totals))]
     inputs = model.random_inputs(np.random.default_rng(0))
-    with (
-        placement_runner(problem, plan.placement, model) as mine,
-        whole_model_runner(model, best) as other,
-    ):
+    with ExitStack() as stack:
+        with taking_turns(model):
+            mine = stack.enter_context(placement_runner(problem, plan.placement, model))
+            other = stack.enter_context(whole_model_runner(model, best))
         samples = measure_interleaved({PLAN: mine, best.name: other}, inputs, rounds=runs)
     return RunResult(
         comparison,
