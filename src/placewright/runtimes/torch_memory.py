@@ -45,6 +45,12 @@ def memory_peaks(
         inputs: of the graph, in the host's memory.
     """
     run = _SerialRun(graph, segments, devices, compiled, inputs)
+    with _without_optimization():
+        return _peaks_of(run, len(devices)) + _resident(segments, compiled, len(devices))
+
+
+def _peaks_of(run: _SerialRun, n_devices: int) -> FloatArray:
+    """Peaks of what is handed out during a run, shape (n_devices,), bytes."""
     run.all_segments()  # libraries set up working space that they keep
     lanes = run.lanes
     before = {device: _allocated(lane) for device, lane in lanes.items()}
@@ -56,10 +62,10 @@ def memory_peaks(
     run.all_segments()
     with _without_remarks():
         record.stop()
-    peaks = _processor_peaks(record, len(devices))
+    peaks = _processor_peaks(record, n_devices)
     for device, lane in lanes.items():
         peaks[device] = lane.module.max_memory_allocated(lane.device) - before[device]
-    return peaks + _resident(segments, compiled, len(devices))
+    return peaks
 
 
 class _SerialRun:
@@ -113,6 +119,20 @@ class _SerialRun:
             if origin is None and goal is None:
                 return on_host(value).clone()
             return moved(value, origin, goal)
+
+
+@contextlib.contextmanager
+def _without_optimization() -> Iterator[None]:
+    """TorchScript calls each operator as it stands, as in the workers, for which they ask for it.
+
+    By default a thread's second run of a segment merges matrix products, which takes less memory.
+    """
+    before = torch._C._get_graph_executor_optimize()
+    torch._C._set_graph_executor_optimize(False)
+    try:
+        yield
+    finally:
+        torch._C._set_graph_executor_optimize(before)
 
 
 @contextlib.contextmanager
