@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 """Measure PyTorch placements on this machine's GPUs (or on any devices) and record everything.
 
-Discovers the devices, profiles every zoo model, measures how far predictions are off, and compares
-the chosen placement with single devices, whole layers in order and accelerate's map, without and
-with a memory limit on the first device. The folder then holds one problem file per model (the cost
-file), ``record.json`` with machine and versions, and ``table.md`` for the documents. What is there
-already is not measured again.
+Discovers the devices, profiles every zoo model, runs split placements beside the unsplit model,
+measures how far predictions are off, and compares the chosen placement with single devices, whole
+layers in order and accelerate's map, without and with a memory limit on the first device. The
+folder then holds one problem file per model (the cost file), ``record.json`` with machine and
+versions, and ``table.md`` for the documents. It is written after every step: what is there already
+is not measured again, and what failed is told, does not end the rest, and is tried by the next run.
 
     python scripts/measure_cuda.py                                  # cpu and every GPU
     python scripts/measure_cuda.py --devices cpu:0,cpu:1 --models rnnlm/tiny --budget 5s
@@ -18,6 +19,7 @@ import sys
 from pathlib import Path
 
 from placewright.benchmarks.hardware_record import RecordRequest, record
+from placewright.errors import PlacewrightError
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -33,19 +35,26 @@ def main(arguments: list[str] | None = None) -> int:
                         "half of what the whole model takes there")  # fmt: skip
     parser.add_argument("-o", "--output", type=Path, default=Path("cuda-record"))
     given = parser.parse_args(arguments)
-    request = RecordRequest.of_texts(
-        devices=given.devices,
-        models=given.models,
-        objective=given.objective,
-        placements=given.placements,
-        accuracy_models=given.accuracy_models,
-        budget=given.budget,
-        memory=given.memory,
-        folder=given.output,
-    )
-    record(request, lambda text: sys.stderr.write(f"{text}\n"))
+    try:
+        request = RecordRequest.of_texts(
+            devices=given.devices,
+            models=given.models,
+            objective=given.objective,
+            placements=given.placements,
+            accuracy_models=given.accuracy_models,
+            budget=given.budget,
+            memory=given.memory,
+            folder=given.output,
+        )
+        known = record(request, lambda text: sys.stderr.write(f"{text}\n"))
+    except PlacewrightError as error:
+        sys.stderr.write(f"{error}\n")
+        return 2
     sys.stdout.write(f"{given.output / 'table.md'}\n")
-    return 0
+    failures = [name for name, entry in known["models"].items() if entry.get("failures")]
+    if failures:
+        sys.stderr.write(f"run it again for what failed: {', '.join(failures)}\n")
+    return 1 if failures else 0
 
 
 if __name__ == "__main__":

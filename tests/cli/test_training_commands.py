@@ -42,6 +42,24 @@ def test_a_step_is_read_placed_run_and_simulated(tmp_path: Path, cli: InProcess)
     assert simulated.returncode == 0, simulated.stderr
 
 
+def test_a_model_that_fits_no_device_is_placed_and_its_peaks_are_measured(
+    tmp_path: Path, cli: InProcess
+) -> None:
+    limits = ("--share", 0.8, "--budget", "3s", "--results", "memory.json")
+    done = cli("bench", "memory", "--models", "zoo:rnnlm/tiny", *limits, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)
+    assert row["equal"] is True
+    assert row["limit"] == pytest.approx(0.8 * row["whole"])
+    for device, predicted in row["predicted"].items():
+        assert 0 < predicted <= row["limit"]
+        assert row["measured"][device] == pytest.approx(predicted, rel=0.1)
+    assert json.loads((tmp_path / "memory.json").read_text())["rows"] == [row]
+    refused = cli("bench", "memory", "--models", "zoo:rnnlm/tiny", "--share", 1.5, cwd=tmp_path)
+    assert "--share must be between 0 and 1, got 1.5" in refused.stderr
+    assert refused.returncode == 2
+
+
 def test_the_optimizer_is_part_of_the_plan(tmp_path: Path, cli: InProcess) -> None:
     placed = cli("place", "zoo:rnnlm/tiny", *STEP, *FEW, "--optimizer", "adamw", cwd=tmp_path)
     assert placed.returncode == 0, placed.stderr

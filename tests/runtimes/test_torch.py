@@ -154,6 +154,31 @@ def test_memory_peaks_count_live_tensors_of_each_device() -> None:
     assert model.memory_peaks(split, devices) == pytest.approx([3 * million, 2 * million], rel=1e-3)
 
 
+class Products(torch.nn.Module):
+    """A sum of products, as the gradient of a weight that many steps share."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        total = x @ x
+        for number in range(8):
+            total = total + (x + number) @ x
+        return total
+
+
+def test_memory_peaks_are_those_of_workers_which_do_not_merge_products() -> None:
+    size = 4 * 500 * 500
+    model = loaded(inference_program(Products(), [torch.zeros(500, 500)]))
+    order = model.graph.topological_order.tolist()
+    # In order of depth: what the products read and make is there before the sums.
+    adds = [op for op in order if model.graph.op_kinds[op] == "add"]
+    sums = [op for op in adds if len(model.graph.predecessors.row(op)) == 2]
+    first = [op for op in order if op not in sums]
+    segments = segments_of_ops(model.graph, [(0, first + sums)])
+    counted = model.memory_peaks(segments, cores(model))[0]
+    # x, nine products and the first sum.
+    assert counted == pytest.approx(11 * size, rel=0.02)
+    assert torch._C._get_graph_executor_optimize()
+
+
 def test_memory_peaks_count_state_once() -> None:
     model = loaded(step_program())
     order = model.graph.topological_order.tolist()

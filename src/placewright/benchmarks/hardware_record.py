@@ -1,16 +1,20 @@
 """Everything that one machine has to tell of PyTorch placements, in one folder.
 
-Cost files (problems) of every model, the accuracy of predictions, and the chosen placement beside
-simpler ones with and without a memory limit, with machine and versions. What a folder holds already
-is not measured again.
+Cost files (problems) of every model, outputs of split placements beside the unsplit model's, the
+accuracy of predictions, and the chosen placement beside simpler ones with and without a memory
+limit, with machine and versions. What a folder holds already is not measured again; what failed is
+tried again.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +22,30 @@ import numpy as np
 
 from placewright import zoo
 from placewright.benchmarks.accuracy import run_accuracy_benchmark, summaries
+from placewright.benchmarks.equality import run_equality_benchmark
+from placewright.benchmarks.hardware_report import markdown
 from placewright.benchmarks.hardware_table import compare_on_hardware
 from placewright.core.placement import Placement
 from placewright.core.problem import Objective, Problem
 from placewright.core.solution import Budget
-from placewright.errors import AnswerError, InputError
+from placewright.errors import InputError, StalePlanError
 from placewright.files.problem_file import read_problem, write_problem
-from placewright.files.quantities import format_bytes, parse_bytes, parse_seconds
+from placewright.files.quantities import parse_bytes, parse_seconds
 from placewright.files.text import read_json_object, write_text
+from placewright.runtimes.base import LoadedModel
 from placewright.simulation.model import Simulator
 from placewright.workflow.problems import ProblemRequest, build_problem, checked_objective
-from placewright.workflow.running import loaded_model
+from placewright.workflow.running import check_devices, loaded_model
 
 FORMAT = "placewright.hardware-record/1"
 RUNTIME = "torch"
+_EQUALITY_PLACEMENTS = 3
+_STEPS = {
+    "equality": "split placements beside the unsplit model",
+    "table": "contenders",
+    "limited": "contenders under a memory limit",
+    "accuracy": "accuracy of predictions",
+}
 _SHARE = 0.5  # of what the whole model takes: the limit where none is given
 
 
@@ -101,6 +115,10 @@ def record(request: RecordRequest, tell: Callable[[str], None]) -> dict[str, Any
 
     Returns:
         The content of ``record.json``.
+
+    Raises:
+        InputError: the folder holds something else.
+        StalePlanError: it was recorded on another machine.
     """
     request.folder.mkdir(parents=True, exist_ok=True)
     path = request.folder / "record.json"
@@ -109,54 +127,106 @@ def record(request: RecordRequest, tell: Callable[[str], None]) -> dict[str, Any
         known = read_json_object(path)
     if known.get("format") != FORMAT:
         raise InputError(f"'{path}' is no record of this benchmark; name another folder")
-    for name in request.models:
-        entry = known["models"].setdefault(name, {})
-        try:
-            _measure_model(name, entry, request, tell)
-        except AnswerError as error:  # one model that a device refuses must not end the others
-            entry["failure"] = str(error)
-            tell(f"{name}: {error}")
-        known["machine"] = _machine(request)
+    known.setdefault("recorded", datetime.now(UTC).date().isoformat())
+    known["machine"] = _machine(request)
+
+    def save() -> None:
         write_text(path, json.dumps(known, indent=1) + "\n")
-        write_text(request.folder / "table.md", _markdown(known))
+        write_text(request.folder / "table.md", markdown(known))
+
+    for name in request.models:
+        _ModelRecord(name, known["models"].setdefault(name, {}), request, tell, save).measure()
+    save()
     return known
 
 
-def _measure_model(
-    name: str, entry: dict[str, Any], request: RecordRequest, tell: Callable[[str], None]
-) -> None:
-    tell(f"{name}: reading, profiling, calibrating")
-    problem = _problem(name, request)
-    model = loaded_model(problem, RUNTIME)
-    entry["ops"], entry["units"] = problem.graph.n_ops, problem.n_units
-    if name in request.accuracy_models and "accuracy" not in entry:
-        tell(f"{name}: accuracy of {request.placements} placements")
+@dataclass(frozen=True)
+class _ModelRecord:
+    """The part of a record that is about one model.
+
+    Attributes:
+        name: of the model.
+        entry: of the record; a step that is in it is done.
+        request: what to measure.
+        tell: called with a line before each step.
+        save: writes the record; called after each step, so that an interrupted run loses one.
+    """
+
+    name: str
+    entry: dict[str, Any]
+    request: RecordRequest
+    tell: Callable[[str], None]
+    save: Callable[[], None]
+
+    def measure(self) -> None:
+        """Do all steps that are missing."""
+        wanted = ["equality", "table", "limited"]
+        wanted += ["accuracy"] if self.name in self.request.accuracy_models else []
+        if not [key for key in wanted if key not in self.entry]:
+            return
+        found: list[tuple[Problem, LoadedModel]] = []
+
+        def read() -> Any:
+            problem = _problem(self.name, self.request)
+            found.append((problem, loaded_model(problem, RUNTIME)))
+            return {"ops": problem.graph.n_ops, "units": problem.n_units}
+
+        self.entry.pop("size", None)
+        self._step("size", "reading, profiling, calibrating", read)
+        for key in wanted if found else ():
+            self._step(key, _STEPS[key], partial(self._measured, key, *found[0]))
+
+    def _measured(self, key: str, problem: Problem, model: LoadedModel) -> Any:
+        if key == "equality":
+            return asdict(run_equality_benchmark(problem, model, _EQUALITY_PLACEMENTS))
+        if key == "accuracy":
+            return self._accuracy(problem, model)
+        limits: dict[str, float] = {}
+        if key == "limited":
+            limit = self.request.memory if self.request.memory is not None else _half(problem)
+            problem, limits = _limited(problem, limit), {problem.cluster.device_names[0]: limit}
+        budget = self.request.budget
+        return asdict(compare_on_hardware(self.name, problem, model, budget=budget, limits=limits))
+
+    def _step(self, key: str, what: str, measure: Callable[[], Any]) -> None:
+        if key in self.entry:
+            return
+        self.tell(f"{self.name}: {what}")
+        failures = self.entry.setdefault("failures", {})
+        failures.pop(key, None)
+        try:
+            self.entry[key] = _finite(measure())
+        except StalePlanError:
+            raise
+        except Exception as error:  # what a device or its library refuses must not end the others
+            failures[key] = {"error": str(error), "traceback": traceback.format_exc()}
+            self.tell(f"{self.name}: {what} failed: {error}")
+        self.save()
+
+    def _accuracy(self, problem: Problem, model: LoadedModel) -> Any:
         rows = run_accuracy_benchmark(
-            name,
+            self.name,
             problem,
             model,
-            request.placements,
-            results_path=request.folder / "accuracy.json",
-            on_row=lambda row: tell(f"{name}: {row.origin} {row.error:.1%}"),
+            self.request.placements,
+            results_path=self.request.folder / "accuracy.json",
+            on_row=lambda row: self.tell(f"{self.name}: {row.origin} {row.error:.1%}"),
         )
-        entry["accuracy"] = [asdict(one) for one in summaries(rows)]
-    limit = request.memory if request.memory is not None else _half(problem)
-    limited = _limited(problem, limit)
-    for key, wanted, limits in (
-        ("table", problem, {}),
-        ("limited", limited, {problem.cluster.device_names[0]: limit}),
-    ):
-        if key not in entry:
-            tell(f"{name}: contenders{' under a memory limit' if limits else ''}")
-            table = compare_on_hardware(name, wanted, model, budget=request.budget, limits=limits)
-            entry[key] = _finite(asdict(table))
+        return [asdict(one) for one in summaries(rows)]
 
 
 def _problem(name: str, request: RecordRequest) -> Problem:
     """The cost file's problem where it is there and was made on this machine, else a new one."""
     path = request.folder / f"{name.replace('/', '-')}-problem.json"
     if path.exists():
-        return read_problem(path)
+        problem = read_problem(path)
+        try:
+            check_devices(problem, RUNTIME)
+        except InputError as error:
+            raise StalePlanError(
+                f"'{path}' was recorded on another machine ({error}); name another folder with -o"
+            ) from None
+        return problem
     problem = build_problem(
         ProblemRequest(
             f"zoo:{name}", devices=request.devices, runtime=RUNTIME, objective=request.objective
@@ -202,46 +272,3 @@ def _finite(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_finite(entry) for entry in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _markdown(known: dict[str, Any]) -> str:
-    lines = ["# Placements on the hardware", "", "Machine:", ""]
-    for name, text in known["machine"]["devices"].items():
-        lines.append(f"- `{name}`: {text}")
-    lines += [f"- {name} {text}" for name, text in known["machine"]["versions"].items()]
-    for key, title in (("table", "Without limits"), ("limited", "Under a memory limit")):
-        tables = {n: e[key] for n, e in known["models"].items() if key in e}
-        if tables:
-            lines += ["", f"## {title}", "", *_rows(tables)]
-    errors = [row for e in known["models"].values() for row in e.get("accuracy", [])]
-    if errors:
-        lines += ["", "## Predicted against measured", "", *_accuracy(errors)]
-    return "\n".join(lines) + "\n"
-
-
-def _rows(tables: dict[str, Any]) -> list[str]:
-    lines = ["| model | contender | measured | predicted | peak memory, measured (predicted) |",
-             "| --- | --- | ---: | ---: | --- |"]  # fmt: skip
-    for name, table in tables.items():
-        for row in table["rows"]:
-            measured = (
-                row["reason"] if row["measured"] is None else f"{row['measured'] * 1e3:.2f} ms"
-            )
-            predicted = "-" if row["predicted"] is None else f"{row['predicted'] * 1e3:.2f} ms"
-            memory = ", ".join(
-                f"{device} {format_bytes(size)} ({format_bytes(row['memory_predicted'][device])})"
-                for device, size in row["memory_measured"].items()
-                if size
-            )
-            lines.append(f"| {name} | {row['name']} | {measured} | {predicted} | {memory or '-'} |")
-    return lines
-
-
-def _accuracy(rows: Sequence[dict[str, Any]]) -> list[str]:
-    lines = ["| model | placements | number | median error | 95th percentile |",
-             "| --- | --- | ---: | ---: | ---: |"]  # fmt: skip
-    return lines + [
-        f"| {row['model']} | {row['kind']} | {row['placements']} | {row['median']:.1%} | "
-        f"{row['p95']:.1%} |"
-        for row in rows
-    ]

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from placewright.cli import bench_learned
+from placewright.cli import bench_learned, bench_memory
 from placewright.cli import options as opt
 from placewright.cli.output import print_json, print_note, print_table
 from placewright.errors import InputError
@@ -26,6 +26,7 @@ def register(app: typer.Typer) -> None:
     group.command()(incremental)
     group.command()(equality)
     group.command()(accuracy)
+    group.command()(bench_memory.memory)
     bench_learned.register(group)
     app.add_typer(group, name="bench")
 

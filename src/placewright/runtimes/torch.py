@@ -295,7 +295,10 @@ class TorchModel:
 
     def _state(self, device: torch.device, changing: Collection[str]) -> DeviceState:
         copies = {} if self._shared is None else self._shared.setdefault(device, {})
-        return DeviceState(lambda name: self._constant(name, device), changing, copies=copies)
+        constants = self.nodes.constants
+        return DeviceState(
+            device, constants, lambda name: self._constant(name, device), changing, copies=copies
+        )
 
     def _constant(self, name: str, device: torch.device) -> torch.Tensor:
         value: torch.Tensor = self.nodes.constants[name]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from importlib.metadata import version
 from typing import Any
 
 import torch
@@ -129,8 +131,8 @@ def accelerator_text(device: torch.device) -> str:
 
 def cudnn_version() -> str:
     """Of cuDNN, "None" without it."""
-    version: object = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
-    return str(version)
+    found: object = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
+    return str(found)
 
 
 def _driver_version() -> str:
@@ -148,7 +150,7 @@ class Machine:
 
     Attributes:
         devices: name -> fingerprint.
-        versions: library -> version.
+        versions: library, language and system -> version.
     """
 
     devices: Mapping[str, str]
@@ -158,6 +160,9 @@ class Machine:
 def machine(devices: tuple[Device, ...]) -> Machine:
     """Facts about this machine for a record of measurements."""
     versions = {
+        "placewright": version("placewright"),
+        "python": platform.python_version(),
+        "system": platform.platform(),
         "torch": torch.__version__,
         "cuda": str(torch.version.cuda),
         "cudnn": cudnn_version(),

@@ -20,13 +20,17 @@ class DeviceState:
     """Parameters, buffers and optimizer state on one device.
 
     Attributes:
-        constant: name -> initial value on the device.
+        device: where it is.
+        initial: name -> initial value, wherever that is; names of tied parameters have one.
+        constant: name -> the same on the device, which may be shared.
         changing: names whose value changes; they are copies of this object's own.
         tensors: name -> value, of what was asked for.
         held: new values that a later segment writes.
         copies: id of an initial value -> its copy; states that share them change the same tensors.
     """
 
+    device: torch.device
+    initial: Mapping[str, torch.Tensor]
     constant: Callable[[str], torch.Tensor]
     changing: Collection[str]
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -36,12 +40,13 @@ class DeviceState:
     def tensor(self, name: str) -> torch.Tensor:
         """The tensor behind a name; names of tied parameters have one."""
         if name not in self.tensors:
-            value = self.constant(name)
             if name in self.changing:
-                if id(value) not in self.copies:
-                    self.copies[id(value)] = value.clone()
-                value = self.copies[id(value)]
-            self.tensors[name] = value
+                initial = self.initial[name]
+                if id(initial) not in self.copies:
+                    self.copies[id(initial)] = initial.to(self.device, copy=True)
+                self.tensors[name] = self.copies[id(initial)]
+            else:
+                self.tensors[name] = self.constant(name)
         return self.tensors[name]
 
     def write_held(self, name: str) -> None:

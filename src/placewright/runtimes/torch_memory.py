@@ -116,8 +116,9 @@ class _SerialRun:
     def _copied(self, value: Any, source: int | None, memory: int) -> Any:
         origin, goal = self.lanes.get(-1 if source is None else source), self.lanes.get(memory)
         with record_function(f"{_MARK}{memory}"):
-            if origin is None and goal is None:
-                return on_host(value).clone()
+            if goal is None:
+                # Pinned memory, where copies arrive, is not in the processor's record.
+                return on_host(moved(value, origin, goal)).clone()
             return moved(value, origin, goal)
 
 

@@ -1,0 +1,148 @@
+"""Models that fit no device: placed under a limit, run, predicted beside measured peak memory.
+
+Every device may hold a share of what the whole model takes on one. A placer finds a placement that
+fits, the runtime executes it, its outputs (and, of a training step, all updated state) are compared
+with the unsplit model's, and the allocators tell the peaks.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from placewright.core.placement import Placement
+from placewright.core.problem import Problem
+from placewright.core.solution import Budget
+from placewright.errors import FileFormatError, InfeasibleError, InputError
+from placewright.files.text import read_json_object, write_text
+from placewright.placers.registry import make_placer
+from placewright.profiling.hardware import compare_outputs, placement_segments
+from placewright.runtimes.base import LoadedModel, MeasuresMemory
+from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.model import Simulator
+
+FORMAT = "placewright.memory/1"
+
+
+@dataclass(frozen=True)
+class MemoryRow:
+    """One model under one limit.
+
+    Attributes:
+        model: its name.
+        whole: predicted peak bytes of the whole model on one device.
+        limit: bytes that every device may hold.
+        predicted, measured: device name -> peak bytes of the placement.
+        segments: of the placement.
+        error: largest relative error of outputs and updates beside the unsplit model.
+        equal: it is within the precision's tolerance.
+    """
+
+    model: str
+    whole: float
+    limit: float
+    predicted: Mapping[str, float]
+    measured: Mapping[str, float]
+    segments: int
+    error: float
+    equal: bool
+
+    @property
+    def largest_difference(self) -> float:
+        """Of |predicted / measured - 1| over the devices that the placement uses."""
+        return max(abs(self.predicted[name] / self.measured[name] - 1.0) for name in self.used)
+
+    @property
+    def used(self) -> tuple[str, ...]:
+        """Devices that the placement uses."""
+        return tuple(name for name, size in self.measured.items() if size > 0)
+
+
+def run_memory_benchmark(
+    name: str,
+    problem: Problem,
+    model: LoadedModel,
+    *,
+    share: float = 0.6,
+    placer: str = "auto",
+    budget: Budget | None = None,
+    seed: int = 0,
+) -> MemoryRow:
+    """Place one model under a limit, run it and read the allocators.
+
+    Args:
+        name: of the model.
+        problem: its limits are replaced.
+        model: as the runtime has read it.
+        share: of what the whole model takes on the first device, for each device; below 1 no single
+            device holds the model.
+        placer: that chooses.
+        budget: of the search; None is 20 s.
+        seed: of its random choices.
+
+    Raises:
+        InputError: the runtime's allocators tell nothing, or the share is not within (0, 1).
+        InfeasibleError: no placement within the limits was found.
+    """
+    if not isinstance(model, MeasuresMemory):
+        raise InputError("this runtime's allocators do not tell peaks; use --runtime torch")
+    if not 0.0 < share < 1.0:
+        raise InputError(f"--share must be between 0 and 1, got {share:g}")
+    everything = Placement.of(np.zeros(problem.n_units, dtype=np.int64))
+    whole = float(Simulator(_limited(problem, np.inf)).memory_peaks(everything)[0])
+    limited = _limited(problem, share * whole)
+    evaluator = Evaluator(limited, budget or Budget(seconds=20.0))
+    found = make_placer(placer).place(limited, evaluator, np.random.default_rng(seed))
+    if found.placement is None:
+        raise InfeasibleError(
+            f"{name}: no placement with {share * whole:.0f} bytes on each device was found; give "
+            "a larger --share or --budget"
+        )
+    comparison = compare_outputs(limited, found.placement, model)
+    segments = placement_segments(limited, found.placement)
+    names, devices = limited.cluster.device_names, limited.cluster.devices
+    predicted = Simulator(limited).memory_peaks(found.placement).tolist()
+    measured = model.memory_peaks(segments, devices).tolist()
+    return MemoryRow(
+        name,
+        whole,
+        share * whole,
+        dict(zip(names, predicted, strict=True)),
+        dict(zip(names, measured, strict=True)),
+        len(segments),
+        comparison.error,
+        comparison.equal,
+    )
+
+
+def read_rows(path: Path) -> list[MemoryRow]:
+    """Rows of a results file; none where there is no file.
+
+    Raises:
+        FileFormatError: it is no results file of this benchmark.
+    """
+    if not path.exists():
+        return []
+    document = read_json_object(path)
+    try:
+        if document["format"] != FORMAT:
+            raise ValueError(f"format is {document['format']!r}")
+        return [MemoryRow(**row) for row in document["rows"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise FileFormatError(f"'{path}' is no results file of this benchmark: {error}") from None
+
+
+def add_row(path: Path, row: MemoryRow) -> None:
+    """Put a row in a results file; it takes the place of the model's earlier one."""
+    rows: Sequence[MemoryRow] = [r for r in read_rows(path) if r.model != row.model]
+    document = {"format": FORMAT, "rows": [asdict(r) for r in (*rows, row)]}
+    write_text(path, json.dumps(document, indent=1) + "\n")
+
+
+def _limited(problem: Problem, limit: float) -> Problem:
+    devices = tuple(replace(one, memory_bytes=limit) for one in problem.cluster.devices)
+    return replace(problem, cluster=replace(problem.cluster, devices=devices))
