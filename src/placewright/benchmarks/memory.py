@@ -52,11 +52,6 @@ class MemoryRow:
     equal: bool
 
     @property
-    def largest_difference(self) -> float:
-        """Of |predicted / measured - 1| over the devices that the placement uses."""
-        return max(abs(self.predicted[name] / self.measured[name] - 1.0) for name in self.used)
-
-    @property
     def used(self) -> tuple[str, ...]:
         """Devices that the placement uses."""
         return tuple(name for name, size in self.measured.items() if size > 0)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from placewright.cli import options as opt
 from placewright.cli.output import print_json, print_note, print_table
+
+if TYPE_CHECKING:
+    from placewright.benchmarks.memory import MemoryRow
 
 
 def memory(
@@ -33,7 +37,6 @@ def memory(
 ) -> None:
     """Models that fit no device: placed under a limit, run, predicted beside measured peaks."""
     from placewright.benchmarks.memory import add_row, read_rows, run_memory_benchmark
-    from placewright.files.quantities import format_bytes
     from placewright.workflow.parsing import parse_budget, parse_names
     from placewright.workflow.problems import ProblemRequest, build_problem
     from placewright.workflow.running import loaded_model
@@ -66,23 +69,29 @@ def memory(
     if as_json:
         print_json([asdict(row) for row in rows])
     else:
-        table = [
-            [
-                row.model,
-                format_bytes(row.whole),
-                format_bytes(row.limit),
-                ", ".join(
-                    f"{device} {format_bytes(row.measured[device])} "
-                    f"({row.predicted[device] / row.measured[device] - 1.0:+.1%})"
-                    for device in row.used
-                ),
-                str(row.segments),
-                "yes" if row.equal else f"NO ({row.error:.2g})",
-            ]
-            for row in rows
-        ]
-        columns = ["model", "on one device", "limit of each", "measured peak (predicted)",
-                   "segments", "equal"]  # fmt: skip
-        print_table("Peak memory under a limit", columns, table)
+        _tell(rows)
     if not all(row.equal for row in rows):
         raise typer.Exit(1)
+
+
+def _tell(rows: Sequence[MemoryRow]) -> None:
+    from placewright.files.quantities import format_bytes
+
+    table = [
+        [
+            row.model,
+            format_bytes(row.whole),
+            format_bytes(row.limit),
+            ", ".join(
+                f"{device} {format_bytes(row.measured[device])} "
+                f"({row.predicted[device] / row.measured[device] - 1.0:+.1%})"
+                for device in row.used
+            ),
+            str(row.segments),
+            "yes" if row.equal else f"NO ({row.error:.2g})",
+        ]
+        for row in rows
+    ]
+    columns = ["model", "on one device", "limit of each", "measured peak (predicted)", "segments",
+               "equal"]  # fmt: skip
+    print_table("Peak memory under a limit", columns, table)
