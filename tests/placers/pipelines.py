@@ -14,6 +14,8 @@ from placewright.core.costs import CostTable
 from placewright.core.graph import BACKWARD, FORWARD
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
+from placewright.simulation.model import Simulator
+from placewright.testing.brute_force import legal_placements
 
 
 def pipeline_problem(
@@ -176,3 +178,13 @@ def best_by_brute_force(problem: Problem, *, contiguous: bool) -> float:
         if value < best and (not contiguous or is_contiguous(problem, list(device_of))):
             best = value
     return best
+
+
+def best_contiguous(problem: Problem) -> float:
+    """Least max-load over contiguous placements, the simulator's values: fast for eight ops."""
+    rows = np.array(list(legal_placements(problem)))
+    values = Simulator(problem).values(rows)
+    for index in np.argsort(values, kind="stable").tolist():
+        if math.isfinite(values[index]) and is_contiguous(problem, rows[index].tolist()):
+            return float(values[index])
+    return math.inf

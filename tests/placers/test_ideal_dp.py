@@ -6,8 +6,11 @@ import math
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pipelines import (
     best_by_brute_force,
+    best_contiguous,
     max_load,
     pipeline_problem,
     random_pipeline,
@@ -71,6 +74,19 @@ def test_it_equals_brute_force_over_contiguous_splits(seed: int) -> None:
     assert value == pytest.approx(best_by_brute_force(problem, contiguous=True))
     if device_of is not None:
         assert max_load(problem, device_of) == pytest.approx(value)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10**6), n_ops=st.integers(2, 8), n_cpus=st.integers(0, 1))
+def test_it_equals_brute_force_up_to_eight_ops_and_three_devices(
+    seed: int, n_ops: int, n_cpus: int
+) -> None:
+    """Every placement that is contiguous; the placer's answer is one of them."""
+    problem = random_pipeline(np.random.default_rng(seed), n_ops, 2 + seed % 2 - n_cpus, n_cpus)
+    best = best_contiguous(problem)
+    assert solve_exactly(problem)[0] == pytest.approx(best)
+    solution = IdealDp().place(problem, Evaluator(problem), np.random.default_rng(0))
+    assert solution.value == pytest.approx(best)
 
 
 @pytest.mark.parametrize("seed", range(10))

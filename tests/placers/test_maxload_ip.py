@@ -6,6 +6,8 @@ import itertools
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pipelines import (
     best_by_brute_force,
     is_contiguous,
@@ -33,6 +35,7 @@ from placewright.placers.maxload_ip import MaxloadIp
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.feasibility import prove_infeasible
 from placewright.simulation.model import Simulator
+from placewright.testing.brute_force import brute_force
 
 QUICK = MaxloadIp(annealing_steps=2000, annealing_rounds=2)
 
@@ -89,6 +92,22 @@ def test_it_equals_brute_force(seed: int) -> None:
     assert solution.status == ("optimal" if np.isfinite(best) else nothing)
     assert solution.value == pytest.approx(best)
     assert solution.lower_bound <= best
+
+
+@settings(max_examples=15, deadline=None)
+@given(seed=st.integers(0, 10**6), n_ops=st.integers(2, 8), n_cpus=st.integers(0, 1))
+def test_it_equals_brute_force_up_to_eight_ops_and_three_devices(
+    seed: int, n_ops: int, n_cpus: int
+) -> None:
+    problem = random_pipeline(np.random.default_rng(seed), n_ops, 2 + seed % 2 - n_cpus, n_cpus)
+    best = brute_force(problem)
+    solution = QUICK.place(problem, Evaluator(problem), np.random.default_rng(0))
+    assert solution.value == pytest.approx(best)
+    assert solution.lower_bound <= best * (1 + 1e-9)
+    if np.isfinite(best):
+        assert solution.status == "optimal"
+    else:
+        assert solution.status == ("infeasible" if prove_infeasible(problem) else "unknown")
 
 
 @pytest.mark.parametrize("seed", range(4))

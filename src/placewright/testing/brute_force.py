@@ -1,4 +1,9 @@
-"""The best value of a small problem, by trying every placement in every order."""
+"""The best value of a small problem, by trying every placement in every order.
+
+Under `event` an order matters only by the sequence that it gives to each device, so that orders
+with equal sequences are tried once; and a placement whose critical path or load is no shorter than
+the best value so far is not tried at all.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +13,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from placewright.core.arrays import IntArray
+from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.errors import InputError
@@ -27,14 +32,21 @@ def brute_force(problem: Problem) -> float:
         raise InputError(
             f"brute force takes at most {_MOST_UNITS} units, got {problem.n_units}; coarsen first"
         )
+    placements = list(legal_placements(problem))
+    if not placements:
+        return math.inf
+    rows = np.array(placements)
     simulator = Simulator(problem)
-    is_event = problem.execution_model == "event"
-    orders = list(topological_orders(problem)) if is_event else []
-    best = math.inf
-    for device_of in legal_placements(problem):
-        best = min(best, simulator.value(Placement.of(device_of)))
-        for order in orders:
-            best = min(best, simulator.value(Placement.of(device_of, order)))
+    best = float(simulator.values(rows).min())
+    if problem.execution_model != "event":
+        return best
+    orders = np.array(list(topological_orders(problem)))
+    bounds = placement_bounds(problem, rows)
+    for index in np.argsort(bounds, kind="stable").tolist():
+        if bounds[index] >= best:
+            break
+        for order in distinct_orders(rows[index], orders):
+            best = min(best, simulator.value(Placement.of(rows[index], order)))
     return best
 
 
@@ -62,3 +74,74 @@ def topological_orders(problem: Problem) -> Iterator[IntArray]:
                 missing[after] += 1
 
     yield from extend([])
+
+
+def distinct_orders(device_of: IntArray, orders: IntArray) -> IntArray:
+    """One order for each combination of sequences that devices follow.
+
+    Args:
+        device_of: shape (n_units,).
+        orders: shape (n_orders, n_units).
+
+    Returns:
+        A selection of the rows of `orders`.
+    """
+    by_device = np.argsort(device_of[orders], axis=1, kind="stable")
+    sequences = np.take_along_axis(orders, by_device, axis=1)
+    codes = sequences @ (len(device_of) ** np.arange(len(device_of)))
+    _, first = np.unique(codes, return_index=True)
+    return orders[np.sort(first)]
+
+
+def placement_bounds(problem: Problem, placements: IntArray) -> FloatArray:
+    """What no order of each placement can undercut under `event`: its longest path or largest load.
+
+    Overheads, contention and waiting for channels come on top.
+
+    Args:
+        problem: of execution model `event`.
+        placements: legal ones, shape (n_placements, n_units).
+
+    Returns:
+        Shape (n_placements,); inf where a tensor has no route.
+    """
+    graph, host = problem.unit_graph, problem.cluster.host_endpoint
+    hops = [_seconds_between(problem, tensor) for tensor in range(graph.n_tensors)]
+    seconds = problem.costs.seconds[np.arange(problem.n_units), placements]
+    end = np.zeros(placements.shape)
+    bound = np.zeros(len(placements))
+    for unit in graph.topological_order.tolist():
+        start = np.zeros(len(placements))
+        for tensor in graph.op_inputs.row(unit).tolist():
+            producer = int(graph.tensor_producers[tensor])
+            made = 0.0 if producer < 0 else end[:, producer]
+            source = host if producer < 0 else placements[:, producer]
+            start = np.maximum(start, made + hops[tensor][source, placements[:, unit]])
+        end[:, unit] = start + seconds[:, unit]
+    for tensor in np.flatnonzero(graph.tensor_is_output & (graph.tensor_producers >= 0)).tolist():
+        producer = int(graph.tensor_producers[tensor])
+        there = end[:, producer] + hops[tensor][placements[:, producer], host]
+        bound = np.maximum(bound, there)
+    for device, spec in enumerate(problem.cluster.devices):
+        load = np.where(placements == device, seconds, 0.0).sum(axis=1) / spec.streams
+        bound = np.maximum(bound, load)
+    return np.asarray(np.maximum(bound, end.max(axis=1)) * (1.0 - 1e-12))
+
+
+def _seconds_between(problem: Problem, tensor: int) -> FloatArray:
+    """Seconds of a tensor between every two endpoints, all hops; inf without a route."""
+    cluster, own, host = (
+        problem.cluster,
+        problem.unit_transfer_seconds,
+        problem.cluster.host_endpoint,
+    )
+    linked = cluster.link_channel >= 0
+    size = float(problem.unit_graph.tensor_bytes[tensor])
+    per_byte = np.where(linked, cluster.link_seconds_per_byte, 0.0)
+    hop = cluster.link_latency + size * per_byte
+    if own is not None:
+        hop = np.full(linked.shape, own[tensor])
+    hop = np.where(linked, hop, np.inf)
+    seconds = np.where(linked, hop, hop[:, [host]] + hop[[host], :])
+    np.fill_diagonal(seconds, 0.0)
+    return np.asarray(seconds)
