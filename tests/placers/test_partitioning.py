@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -143,6 +144,49 @@ def test_weights_are_moved_where_memory_is_short(name: str) -> None:
     solution = solve(name, chain(9, 2, (1.0, 2.0), ("gpu", "gpu"), memory=50.0))
     assert solution.placement is not None
     assert sorted(np.bincount(solution.placement.device_of).tolist()) == [4, 5]
+
+
+# Name -> ops, devices, edges, seconds of an op: what is awkward for a partitioner.
+AWKWARD: dict[str, tuple[int, int, list[tuple[int, int]], Callable[[int], float]]] = {
+    "no edges": (40, 4, [], lambda op: 1.0),
+    "pairs": (40, 4, [(op, op + 1) for op in range(0, 40, 2)], lambda op: 1.0),
+    "a star": (200, 8, [(0, op) for op in range(1, 200)], lambda op: 1.0),
+    "all to all": (40, 4, [(a, b) for b in range(40) for a in range(b)], lambda op: op + 1.0),
+    "one giant": (100, 8, [(op, op + 1) for op in range(99)], lambda op: 1e9 if op == 5 else 1e-9),
+    "one op more than devices": (9, 8, [(op, op + 1) for op in range(8)], lambda op: 1.0),
+    "fewer ops than devices": (3, 8, [(0, 1), (1, 2)], lambda op: 1.0),
+    "no seconds": (30, 4, [(op, op + 1) for op in range(29)], lambda op: 0.0),
+    "65 devices": (150, 65, [(op, op + 1) for op in range(149)], lambda op: 1.0),
+}
+
+
+@pytest.mark.parametrize("case", AWKWARD)
+@pytest.mark.parametrize("name", NAMES)
+def test_awkward_graphs_have_an_answer(name: str, case: str) -> None:
+    n_ops, n_devices, edges, seconds = AWKWARD[case]
+    builder = GraphBuilder()
+    for op in range(n_ops):
+        builder.add_op(f"op{op}", "Op")
+    for op in range(n_ops):
+        readers = [after for before, after in edges if before == op]
+        if readers:
+            tensor = builder.add_tensor(op, 1.0)
+            for reader in readers:
+                builder.connect(tensor, reader)
+    names = [f"d{index}" for index in range(n_devices)]
+    links = tuple(Link(a, b, bandwidth=1.0) for a in names for b in names if a != b)
+    costs = np.tile(np.array([[seconds(op)] for op in range(n_ops)]), (1, n_devices))
+    problem = Problem(
+        builder.build(),
+        Cluster(tuple(Device(name, kind="gpu") for name in names), links, host="d0"),
+        CostTable(frozen_floats(costs)),
+        Grouping.identity(n_ops),
+        objective="throughput",
+        execution_model="max-load",
+    )
+    solution = solve(name, problem, evaluations=3)
+    assert solution.placement is not None
+    assert math.isfinite(solution.value)
 
 
 @pytest.mark.parametrize("name", NAMES)

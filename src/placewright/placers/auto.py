@@ -18,10 +18,14 @@ from placewright.simulation.evaluator import CLOSED, Evaluator
 
 # Cheapest first; the last one takes what is left of the budget.
 _LISTS = ("heft", "peft", "cpop", "m-topo", "m-etf", "m-sct")
+_CUTS = ("metis", "scotch", "mincut")
 _QUICK = {
-    "latency": ("single", "even-split", "expert", *_LISTS, "metis", "scotch"),
-    "training": ("single", "even-split", "expert", *_LISTS, "metis", "scotch"),
-    "throughput": ("single", "even-split", "expert", "m-topo", "metis", "dpl", "pipedream"),
+    "latency": ("single", "even-split", "expert", *_LISTS, *_CUTS),
+    "training": ("single", "even-split", "expert", *_LISTS, *_CUTS),
+    "throughput": (
+        *("single", "even-split", "expert", "m-topo", "dpl", "pipedream"),
+        *(*_CUTS, "mt-kahypar"),
+    ),
 }
 # Name -> share of the remaining budget, most units that it is tried on.
 _EXACT = {

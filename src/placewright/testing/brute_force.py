@@ -90,7 +90,7 @@ def distinct_orders(device_of: IntArray, orders: IntArray) -> IntArray:
     sequences = np.take_along_axis(orders, by_device, axis=1)
     codes = sequences @ (len(device_of) ** np.arange(len(device_of)))
     _, first = np.unique(codes, return_index=True)
-    return orders[np.sort(first)]
+    return np.asarray(orders[np.sort(first)], dtype=np.int64)
 
 
 def placement_bounds(problem: Problem, placements: IntArray) -> FloatArray:
