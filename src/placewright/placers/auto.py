@@ -18,14 +18,12 @@ from placewright.simulation.evaluator import CLOSED, Evaluator
 
 # Cheapest first; the last one takes what is left of the budget.
 _LISTS = ("heft", "peft", "cpop", "m-topo", "m-etf", "m-sct")
-_CUTS = ("metis", "scotch", "mincut")
+_CONTIGUOUS = ("m-topo", "dpl", "pipedream")
+_CUTS = ("metis", "scotch", "mincut", "mt-kahypar")
 _QUICK = {
-    "latency": ("single", "even-split", "expert", *_LISTS, *_CUTS),
-    "training": ("single", "even-split", "expert", *_LISTS, *_CUTS),
-    "throughput": (
-        *("single", "even-split", "expert", "m-topo", "dpl", "pipedream"),
-        *(*_CUTS, "mt-kahypar"),
-    ),
+    "latency": ("single", "even-split", "expert", *_LISTS, "metis", "scotch"),
+    "training": ("single", "even-split", "expert", *_LISTS, "metis", "scotch"),
+    "throughput": ("single", "even-split", "expert", *_CONTIGUOUS, *_CUTS),
 }
 # Name -> share of the remaining budget, most units that it is tried on.
 _EXACT = {
