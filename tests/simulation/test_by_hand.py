@@ -199,3 +199,16 @@ def test_max_load_of_split_phases_and_samples_in_flight() -> None:
     flying = replace(problem, samples_in_flight=2)
     assert Simulator(flying).memory_peaks(apart).tolist() == [8.0, 8.0]
     assert Simulator(replace(problem, samples_in_flight=3)).value(apart) == np.inf
+
+
+def test_what_waits_at_the_host_goes_on_after_what_was_sent_before() -> None:
+    """A first hop ends at 5; until then the host's next op begins, ends and sends its tensor."""
+    graph = graph_of(5, [(0, [3]), (1, [2]), (2, [4])])
+    devices = tuple(Device(name) for name in ("host", "left", "right"))
+    links = (Link("left", "host", 0.0, 1.0), Link("host", "right", 0.0, 1.0))
+    costs = CostTable(frozen_floats(np.repeat([[1.0], [3.0], [1.0], [1.0], [1.0]], 3, axis=1)))
+    problem = Problem.of_ops(graph, Cluster(devices, links, host="host"), costs)
+    timeline = Simulator(problem).timeline(Placement.of([1, 0, 0, 2, 2]))
+    # op0 0..1 and its first hop 1..5; op1 0..3, op2 3..4, its hop 4..8; op0's second hop 8..12
+    assert timeline.start.tolist() == [0.0, 0.0, 3.0, 12.0, 8.0]
+    assert timeline.value == 13.0

@@ -17,12 +17,15 @@ from placewright.simulation.event_segments import overhead_seconds
 from placewright.simulation.event_sending import second_hop, send
 from placewright.simulation.event_state import ARRIVING, N_RELAYS, RUNNING, State
 from placewright.simulation.event_tables import HOST, EventTables
-from placewright.simulation.records import NO_INDEX, ONE, ZERO, U
+from placewright.simulation.instructions import choose, prefetch, unlikely
+from placewright.simulation.records import FOUR, NO_INDEX, NO_SLOT, ONE, THREE, TWO, ZERO, Record, U
 
 
 # Without reference counts: nothing in the loop allocates, and counting would take most of the time.
 @uncounted
-def advance(tables: EventTables, state: State, has_order: bool, keeps_segments: bool) -> float:
+def advance(
+    tables: EventTables, state: State, has_order: bool, keeps_segments: bool, is_plain: bool
+) -> float:
     """Let time pass until nothing more happens.
 
     Args:
@@ -30,121 +33,134 @@ def advance(tables: EventTables, state: State, has_order: bool, keeps_segments: 
         state: prepared.
         has_order: each device follows its list instead of ranks.
         keeps_segments: number segments, and charge what they cost.
+        is_plain: every device has one stream, and every way is one hop.
 
     Returns:
         The time at which the last unit has ended and the last graph output has arrived, seconds.
     """
-    n_units, n_devices = U(len(state.units)), U(len(state.devices))
-    delivered = _begin_time(tables, state, has_order)
-    for index in range(ZERO, n_devices):
-        _begin_units(tables, state, index, 0.0, has_order, keeps_segments)
-    last = 0.0
+    n_touched = U(len(state.devices))
+    for index in range(ZERO, n_touched):
+        state.touched[index] = index
+    delivered = _send_inputs(tables, state, has_order, is_plain)
+    now, index, time, other = 0.0, ZERO, 0.0, ZERO
     while True:
-        index, now, is_tied = _next_event(tables, state, has_order)
+        for at in range(ZERO, n_touched):
+            touched = U(state.touched[at])
+            _begin_units(tables, state, touched, now, has_order, keeps_segments, is_plain)
+        last, own = now, state.devices[index].time
+        if is_plain and n_touched == ONE and own != time:
+            # Of the other devices the first is known. A branch lets the processor go on with it
+            # while it still finds out what this device has begun.
+            if unlikely(own < time):
+                now = own
+            else:
+                index, now = other, time
+        else:
+            index, now = _next_event(tables, state, np.inf, has_order, is_plain)
         if now == np.inf:
             return max(last, delivered)
-        last = now
-        n_touched = ZERO
-        while True:
-            state.touched[n_touched] = index
+        time, other, n_touched = now, index, ZERO
+        while time == now:
+            state.touched[n_touched] = other
             n_touched += ONE
-            unit = U(state.devices[index].unit)
-            is_tied |= _leave(state, index, now)
-            if unit < n_units:
-                for tensor in range(
-                    U(tables.units[unit].tensor), U(tables.units[unit + ONE].tensor)
-                ):
-                    arrival, ties = send(tables, state, tensor, index, now, has_order)
-                    is_tied |= ties
-                    delivered = max(delivered, arrival)
-            if not is_tied:
-                break
-            index, time, is_tied = _next_event(tables, state, has_order)
-            if time != now:
-                break
-        for at in range(ZERO, n_touched):
-            _begin_units(tables, state, U(state.touched[at]), now, has_order, keeps_segments)
+            delivered = max(delivered, _end(tables, state, other, now, has_order, is_plain))
+            other, time = _next_event(tables, state, now, has_order, is_plain)
 
 
 @inlined
-def _begin_time(tables: EventTables, state: State, has_order: bool) -> float:
+def _send_inputs(tables: EventTables, state: State, has_order: bool, is_plain: bool) -> float:
     """Make ready what reads nothing, and send the graph inputs; when the last output arrives."""
-    n_units = U(len(state.units))
     if not has_order:
-        for index in range(ZERO, n_units):
+        for index in range(ZERO, U(len(state.units))):
             unit = state.units[index]
-            is_ready = U(unit.missing == ZERO)
-            add_ready(tables, state, U(unit.device), U(unit.place), is_ready)
-    for index in range(ZERO, U(len(state.devices))):
-        state.devices[index].decides = 0.0
-    delivered = 0.0
+            add_ready(state, U(unit.device), U(unit.place), U(unit.missing == ZERO))
+    delivered, host = 0.0, U(tables.scalars[HOST])
     for tensor in range(ZERO, U(tables.units[ZERO].tensor)):
-        arrival, _ = send(tables, state, tensor, U(tables.scalars[HOST]), 0.0, has_order)
+        arrival = send(tables, state, tensor, host, 0.0, has_order, is_plain)
         delivered = max(delivered, arrival)
-    while state.counts[N_RELAYS] > 0 and state.relays[ZERO].time == 0.0:
+    while not is_plain and state.counts[N_RELAYS] > 0 and state.relays[ZERO].time == 0.0:
         second_hop(tables, state, has_order)
     return delivered
 
 
 @inlined
-def _next_event(tables: EventTables, state: State, has_order: bool) -> tuple[int, float, bool]:
-    """Device and time of the next event, and whether another device has one at that time."""
-    index, time, is_tied = _first_device(state)
-    while state.counts[N_RELAYS] > 0:
+def _end(
+    tables: EventTables, state: State, index: int, now: float, has_order: bool, is_plain: bool
+) -> float:
+    """Take its event off a device, and send what a unit has made: when an output is delivered."""
+    unit, delivered = U(state.devices[index].unit), 0.0
+    _leave(state, index, is_plain)
+    if unit < U(len(state.units)):
+        for tensor in range(U(tables.units[unit].tensor), U(tables.units[unit + ONE].tensor)):
+            arrival = send(tables, state, tensor, index, now, has_order, is_plain)
+            delivered = max(delivered, arrival)
+    return delivered
+
+
+@inlined
+def _next_event(
+    tables: EventTables, state: State, latest: float, has_order: bool, is_plain: bool
+) -> tuple[int, float]:
+    """Device and time of the next event, before which first hops that end by `latest` go on."""
+    index, time = _first_device(state)
+    while not is_plain and state.counts[N_RELAYS] > 0:
         relay = state.relays[ZERO]
         producer = tables.origins[relay.tensor].producer
         # Graph inputs come before all units; among others a unit comes before its own tensors.
         is_first = producer == U(len(state.units)) or producer < state.devices[index].unit
-        if relay.time > time or (relay.time == time and not is_first):
+        if relay.time > min(time, latest) or (relay.time == time and not is_first):
             break
         second_hop(tables, state, has_order)
-        index, time, is_tied = _first_device(state)
-    if state.counts[N_RELAYS] > 0:
-        is_tied |= state.relays[ZERO].time == time
-    return index, time, is_tied
+        index, time = _first_device(state)
+    return index, time
 
 
 @inlined
-def _first_device(state: State) -> tuple[int, float, bool]:
+def _first_device(state: State) -> tuple[int, float]:
     """The device with the earliest event; of several, the one whose ending unit comes first.
 
-    Written without a choice that depends on the data, which a processor would mispredict.
+    Four at a time, since most problems have no more, and without a choice that depends on the data.
     """
-    devices = state.devices
-    n_devices = U(len(devices))
-    time = devices[ZERO].time
-    for index in range(ONE, n_devices):
-        time = min(time, devices[index].time)
-    first, count = ZERO, ZERO
-    for index in range(ZERO, n_devices):
-        is_it = U(devices[index].time == time)
-        first += index * is_it
-        count += is_it
-    if count > ONE:
+    devices, first, time, is_tied = state.devices, ZERO, np.inf, False
+    for index in range(ZERO, U(len(devices)), FOUR):
+        one, two = devices[index].time, devices[index + ONE].time
+        three, four = devices[index + TWO].time, devices[index + THREE].time
+        left, right = min(one, two), min(three, four)
+        on_left = choose(two < one, index + ONE, index)
+        on_right = choose(four < three, index + THREE, index + TWO)
+        here, at = min(left, right), choose(right < left, on_right, on_left)
+        is_tied |= _at_once(one, two) | _at_once(three, four)
+        is_tied |= _at_once(left, right) | _at_once(here, time)
+        first, time = choose(here < time, at, first), min(here, time)
+    if is_tied:
         unit = NO_INDEX
-        for index in range(ZERO, n_devices):
+        for index in range(ZERO, U(len(devices))):
             if devices[index].time == time and devices[index].unit < unit:
                 first, unit = index, U(devices[index].unit)
-    return first, time, count > ONE
+    return first, time
 
 
 @inlined
-def _leave(state: State, index: int, now: float) -> bool:
-    """Take the event off a device, whose next one may be at the same time (True then)."""
+def _at_once(one: float, other: float) -> bool:
+    return bool((one == other) & (one < np.inf))
+
+
+@inlined
+def _leave(state: State, index: int, is_plain: bool) -> None:
+    """Take its event off a device, whose next one may be at the same time."""
     device, n_units = state.devices[index], U(len(state.units))
     is_end = device.unit < n_units
-    device.decides = now
+    device.wake = -1.0
     device.time = np.inf
     device.unit = n_units
-    if device.streams == ONE:
+    if is_plain or device.streams == ONE:
         device.busy = ZERO
-        return False
+        return
     if is_end:
         device.busy -= ONE
         at = U(RUNNING) * U(len(state.devices)) + index
         drop(state.queues, state.window, state.heap, at)
     _show_running(state, index)
-    return bool(device.time == now)
 
 
 @inlined
@@ -165,25 +181,29 @@ def _begin_units(
     now: float,
     has_order: bool,
     keeps_segments: bool,
+    is_plain: bool,
 ) -> None:
     """Let a device begin what it may on its free streams; say when its next event is."""
     device = state.devices[index]
     if has_order:
-        wakes = _begin_listed(tables, state, index, now, keeps_segments)
+        wakes = _begin_listed(tables, state, index, now, keeps_segments, is_plain)
     else:
-        wakes = _begin_ready(tables, state, index, now, keeps_segments)
-    if device.busy == device.streams:
-        device.decides = device.time
-    else:
-        device.decides = -1.0
+        wakes = _begin_ready(tables, state, index, now, keeps_segments, is_plain)
+    if device.busy < device.streams:
         if wakes < device.time:
             device.time = wakes
             device.unit = U(len(state.units))
+        device.wake = device.time
 
 
 @inlined
 def _begin_ready(
-    tables: EventTables, state: State, index: int, now: float, keeps_segments: bool
+    tables: EventTables,
+    state: State,
+    index: int,
+    now: float,
+    keeps_segments: bool,
+    is_plain: bool,
 ) -> float:
     """Highest rank first; when the first input arrives that is still under way."""
     device, queues, window = state.devices[index], state.queues, state.window
@@ -195,44 +215,78 @@ def _begin_ready(
             break
         unit = U(entry.unit)
         drop(queues, window, state.heap, arriving)
-        add_ready(tables, state, index, U(state.units[unit].place), ONE)
-    while device.busy < device.streams and device.ready > ZERO:
-        unit = take_ready(tables, state, index)
-        _begin_unit(tables, state, index, unit, now, keeps_segments)
+        add_ready(state, index, U(state.units[unit].place), ONE)
+    while device.best != NO_SLOT and (is_plain or device.busy < device.streams):
+        slot = state.slots[take_ready(state, index)]
+        available = state.units[slot.unit].seconds
+        if available > now:
+            # Each unit comes here once at most, so that a crowd on its way is not asked again.
+            put(queues, window, state.heap, arriving, available, U(slot.unit))
+            continue
+        _begin_unit(tables, state, index, slot, now, keeps_segments, is_plain)
+        _expect(tables, state, index, slot)
+        if is_plain:
+            break
     if queues[arriving].head < queues[arriving].tail:
         return float(window[base + queues[arriving].head].key)
     return np.inf
 
 
 @inlined
+def _expect(tables: EventTables, state: State, index: int, begun: Record) -> None:
+    """Ask for what the end of a unit, and the begin of the next one there, will read."""
+    edge = U(tables.tensors[begun.tensor].edge)
+    prefetch(tables.readers, edge)
+    prefetch(state.copy_of_edge, edge)
+    best = U(state.devices[index].best)
+    following = state.slots[best if best != NO_SLOT else ZERO]
+    prefetch(state.units, U(following.unit))
+    prefetch(state.spans, U(following.unit))
+    prefetch(tables.units, U(following.unit))
+    prefetch(tables.tensors, U(following.tensor))
+
+
+@inlined
 def _begin_listed(
-    tables: EventTables, state: State, index: int, now: float, keeps_segments: bool
+    tables: EventTables,
+    state: State,
+    index: int,
+    now: float,
+    keeps_segments: bool,
+    is_plain: bool,
 ) -> float:
     """In the given order; when the inputs of the next unit will all be there."""
     device = state.devices[index]
     while device.next < device.stop and device.busy < device.streams:
-        unit = U(state.listed[device.next])
-        if state.units[unit].missing > ZERO:
+        slot = state.slots[device.next]
+        unit = state.units[slot.unit]
+        if unit.missing > ZERO:
             return np.inf
-        if state.units[unit].available > now:
-            return float(state.units[unit].available)
+        if unit.seconds > now:
+            return float(unit.seconds)
         device.next += ONE
-        _begin_unit(tables, state, index, unit, now, keeps_segments)
+        _begin_unit(tables, state, index, slot, now, keeps_segments, is_plain)
     return np.inf
 
 
 @inlined
 def _begin_unit(
-    tables: EventTables, state: State, index: int, number: int, now: float, keeps_segments: bool
+    tables: EventTables,
+    state: State,
+    index: int,
+    slot: Record,
+    now: float,
+    keeps_segments: bool,
+    is_plain: bool,
 ) -> None:
-    device, seconds = state.devices[index], float(state.spans[number].end)
+    device, number, seconds = state.devices[index], U(slot.unit), float(slot.seconds)
     if keeps_segments:
         seconds += overhead_seconds(tables, state, index, number)
     end = now + seconds
     state.spans[number].start = now
     state.spans[number].end = end
     device.busy += ONE
-    if device.streams == ONE:
+    if is_plain or device.streams == ONE:
         device.time = end
         device.unit = number
         return

@@ -15,8 +15,9 @@ import numpy as np
 
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.simulation.compiled import inlined, uncounted
-from placewright.simulation.event_state import N_HOPS, State, slices_per_device
+from placewright.simulation.event_state import FEW, N_HOPS, State, slices_per_device
 from placewright.simulation.event_tables import HOST, EventTables
+from placewright.simulation.instructions import choose
 from placewright.simulation.records import (
     FIRST_HOP,
     NO_INDEX,
@@ -44,10 +45,14 @@ def memory_peaks(tables: EventTables, state: State, makespan: float, peaks: Floa
     for device in range(n_devices):
         used = peaks[device]
         first = device * n_slices
-        peaks[device] = _most_at_ends(slices, first, n_slices, used)
+        most, highest, before = _most_at_ends(slices, first, n_slices, used)
+        # The slice of the highest bound first: what it holds rules out most of the others. Each
+        # one once, since to look at it may sort its chain and so leave its head in the midst.
+        exact = _most_within(tables, state, U(slices[highest].head), before)
+        peaks[device] = max(most, exact)
         for at in range(first, first + n_slices):
             here = slices[at]
-            if used + here.come > peaks[device]:
+            if used + here.come > peaks[device] and U(at) != highest:
                 exact = _most_within(tables, state, U(here.head), used)
                 peaks[device] = max(peaks[device], exact)
             used += here.come - here.go
@@ -88,7 +93,7 @@ def _fill_slices(
     per_second: float,
 ) -> None:
     n_tensors, n_units = U(len(tables.tensors) - 1), U(len(state.units))
-    n_devices, host = U(len(state.devices)), U(tables.scalars[HOST])
+    n_devices, host = U(tables.seconds.shape[1]), U(tables.scalars[HOST])
     for index in range(ZERO, U(len(slices))):
         slices[index].come = 0.0
         slices[index].go = 0.0
@@ -154,17 +159,45 @@ def _add_resident(tables: EventTables, state: State, used: FloatArray) -> None:
 
 
 @uncounted
-def _most_at_ends(slices: Records, first: int, n_slices: int, used: float) -> float:
-    most = used
+def _most_at_ends(
+    slices: Records, first: int, n_slices: int, used: float
+) -> tuple[float, int, float]:
+    """Most bytes at the end of a slice; the slice of the highest bound; bytes at its beginning."""
+    most, highest, highest_at, before = used, used, U(first), used
     for at in range(U(first), U(first + n_slices)):
-        used += slices[at].come - slices[at].go
+        bound = used + slices[at].come
+        if bound > highest:
+            highest, highest_at, before = bound, at, used
+        used = bound - slices[at].go
         most = max(most, used)
-    return most
+    return most, highest_at, before
 
 
 @uncounted
 def _most_within(tables: EventTables, state: State, head: int, used: float) -> float:
     """Most bytes in one slice, where `used` are there at its beginning."""
+    changes, event, n_changes = state.changes, head, ZERO
+    while event > ZERO and n_changes < FEW:
+        change, time = _change_and_time(tables, state, event)
+        changes[n_changes].bytes = change
+        changes[n_changes].time = time
+        n_changes += ONE
+        event = U(state.chain[event - ONE])
+    if event > ZERO:
+        return _most_of_many(tables, state, head, used)
+    # Each with each needs no branch; to sort so few would mostly be mispredicted branches.
+    most = used
+    for index in range(ZERO, n_changes):
+        time, total = changes[index].time, used
+        for other in range(ZERO, n_changes):
+            total += choose(changes[other].time <= time, changes[other].bytes, 0.0)
+        most = max(most, total)
+    return most
+
+
+@uncounted
+def _most_of_many(tables: EventTables, state: State, head: int, used: float) -> float:
+    """Most bytes in one slice, by sorting what comes and goes in it."""
     event, most = _sorted_chain(tables, state, head), used
     while event > ZERO:
         following = U(state.chain[event - ONE])

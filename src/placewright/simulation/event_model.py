@@ -17,6 +17,7 @@ from placewright.simulation.event_run import evaluate, evaluate_all, play
 from placewright.simulation.event_state import N_HOPS, state_sizes
 from placewright.simulation.event_tables import packed_tables
 from placewright.simulation.legality import CUT_OFF, FINE, NOT_ALLOWED, check
+from placewright.simulation.records import SECOND_HOP, Records
 
 _NO_ORDER = np.empty(0, dtype=np.int64)
 
@@ -125,11 +126,17 @@ class EventModel:
             segment=state.cuts["segment"].astype(np.int64),
             memory_peaks=peaks,
             hop_tensor=self._tensor_number[hops["tensor"]],
-            hop_source=hops["source"].astype(np.int64),
+            hop_source=self._sources(hops, device_of),
             hop_target=hops["target"].astype(np.int64),
             hop_start=hops["start"].copy(),
             hop_end=hops["end"].copy(),
         )
+
+    def _sources(self, hops: Records, device_of: IntArray) -> IntArray:
+        """Endpoint that each hop starts from: where its tensor was made, or the host."""
+        producer = self._arrays.producer[self._tensor_number[hops["tensor"]]]
+        from_host = (producer < 0) | (hops["kind"] == SECOND_HOP)
+        return np.where(from_host, self._arrays.host, device_of[producer])
 
     def _block(self) -> Bytes:
         """This thread's working memory."""

@@ -9,7 +9,10 @@ from placewright.simulation.compiled import uncounted
 from placewright.simulation.event_ranking import list_by_rank
 from placewright.simulation.event_state import ARRIVING, RUNNING, State
 from placewright.simulation.event_tables import EventTables
-from placewright.simulation.records import NO_INDEX, ONE, ZERO, U
+from placewright.simulation.instructions import prefetch
+from placewright.simulation.records import NO_INDEX, NO_SLOT, ONE, ZERO, U
+
+_AHEAD = U(16)  # slots, whose units are asked for before they are needed
 
 
 @uncounted
@@ -33,9 +36,10 @@ def prepare(
         _list_by_order(state, order)
     else:
         _rank(tables, state)
-        list_by_rank(tables, state)
+        list_by_rank(state)
     if len(tables.factors):
         _contend(tables, state)
+    _fill_slots(tables, state)
     if keeps_segments:
         _mark_crossings(tables, state)
     return True
@@ -45,7 +49,7 @@ def prepare(
 def _load_units(tables: EventTables, state: State, device_of: IntArray) -> bool:
     n_units, n_devices = U(len(device_of)), U(tables.seconds.shape[1])
     devices = state.devices
-    for device in range(ZERO, n_devices):
+    for device in range(ZERO, U(len(devices))):
         devices[device].stop = ZERO
     is_allowed = True
     for index in range(ZERO, n_units):
@@ -55,8 +59,7 @@ def _load_units(tables: EventTables, state: State, device_of: IntArray) -> bool:
         is_allowed &= tables.allowed[index, device]
         seconds = tables.seconds[index, device]
         state.spans[index].end = seconds
-        unit.rank = seconds
-        unit.available = 0.0
+        unit.seconds = seconds
         unit.device = device
         unit.missing = tables.units[index].n_inputs
         devices[device].stop += ONE
@@ -79,8 +82,11 @@ def _rank(tables: EventTables, state: State) -> None:
         if len(tables.relay_pairs):
             second = tables.relay_pairs[producer.device * n_endpoints + reader.device]
             transfer += second.latency + edge.load * second.per_load
-        rank, before = state.spans[edge.producer].end + (reader.rank + transfer), producer.rank
-        producer.rank = rank if rank > before else before
+        rank, before = (
+            state.spans[edge.producer].end + (reader.seconds + transfer),
+            producer.seconds,
+        )
+        producer.seconds = rank if rank > before else before
 
 
 @uncounted
@@ -105,14 +111,16 @@ def _set_devices(tables: EventTables, state: State) -> None:
     for index in range(ZERO, U(len(state.devices))):
         device = state.devices[index]
         device.time = np.inf
-        device.decides = -1.0
+        device.wake = -1.0
+        device.best = NO_SLOT
         device.unit = n_units
         device.busy = ZERO
         device.streams = tables.devices[index].streams
         device.segment = NO_INDEX
-        device.ready = ZERO
     for index in range(ZERO, U(len(state.ready))):
         state.ready[index] = ZERO
+    for index in range(ZERO, U(len(state.ready_words))):
+        state.ready_words[index] = ZERO
     for index in range(ZERO, U(len(state.endpoints))):
         state.endpoints[index].tensor = NO_INDEX
     for index in range(ZERO, U(len(state.free))):
@@ -146,8 +154,25 @@ def _list_by_order(state: State, order: IntArray) -> None:
         state.devices[index].stop = state.devices[index].first
     for at in range(ZERO, U(len(order))):
         device = state.devices[state.units[U(order[at])].device]
-        state.listed[device.stop] = order[at]
+        state.slots[device.stop].unit = order[at]
         device.stop += ONE
+
+
+@uncounted
+def _fill_slots(tables: EventTables, state: State) -> None:
+    """Bring what the loop needs next into each slot; tell each unit its own."""
+    n_units = U(len(state.slots))
+    for at in range(ZERO, n_units):
+        ahead = U(state.slots[min(at + _AHEAD, n_units - ONE)].unit)
+        prefetch(state.units, ahead)
+        prefetch(state.spans, ahead)
+        prefetch(tables.units, ahead)
+        slot = state.slots[at]
+        unit = state.units[slot.unit]
+        unit.place = at
+        unit.seconds = 0.0
+        slot.seconds = state.spans[slot.unit].end
+        slot.tensor = tables.units[slot.unit].tensor
 
 
 @uncounted

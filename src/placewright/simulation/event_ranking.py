@@ -12,7 +12,6 @@ import numpy as np
 from placewright.core.arrays import IntArray
 from placewright.simulation.compiled import inlined, uncounted
 from placewright.simulation.event_state import State
-from placewright.simulation.event_tables import EventTables
 from placewright.simulation.records import ONE, TWO, ZERO, Record, Records, U
 
 _CROWD = U(2)  # pairs in one bucket, per unit, above which buckets are divided
@@ -20,16 +19,14 @@ _PATIENCE = U(8)  # moves per unit after which a heap takes over
 
 
 @uncounted
-def list_by_rank(tables: EventTables, state: State) -> None:
-    """List each device's units by falling rank, of equal ones the first; note their places."""
+def list_by_rank(state: State) -> None:
+    """Put each device's units into its slots by falling rank, of equal ones the first."""
     _fill_buckets(state)
     for index in range(ZERO, U(len(state.devices))):
         device = state.devices[index]
         first, stop = U(device.first), U(device.stop)
-        if not _sort_by_insertion(state.units, state.listed, first, stop):
-            _sort_by_heap(state.units, state.listed, first, stop - first)
-        for at in range(first, stop):
-            state.units[state.listed[at]].place = at - first
+        if not _sort_by_insertion(state.slots, first, stop):
+            _sort_by_heap(state.slots, first, stop - first)
 
 
 @uncounted
@@ -39,7 +36,7 @@ def _fill_buckets(state: State) -> None:
     n_ranks = n_units // U(len(state.devices)) + ONE
     longest = 0.0
     for index in range(ZERO, n_units):
-        rank = units[index].rank
+        rank = units[index].seconds
         longest = rank if rank > longest else longest
     per_second = float(n_ranks) / longest if longest > 0.0 else 0.0
     for index in range(ZERO, U(len(buckets))):
@@ -54,15 +51,18 @@ def _fill_buckets(state: State) -> None:
         buckets = state.parts
         _number(buckets)
     for index in range(ZERO, n_units):
-        bucket = U(units[index].place)
-        state.listed[buckets[bucket]] = index
-        buckets[bucket] += ONE
+        unit = units[index]
+        bucket = U(unit.place)
+        at = U(buckets[bucket])
+        buckets[bucket] = at + ONE
+        state.slots[at].seconds = unit.seconds
+        state.slots[at].unit = index
 
 
 @inlined
 def _bucket(unit: Record, longest: float, per_second: float, n_ranks: int) -> tuple[int, float]:
     """Bucket of a unit, and how far within it the unit is: 0 to 1."""
-    below, last = (longest - unit.rank) * per_second, float(n_ranks - ONE)
+    below, last = (longest - unit.seconds) * per_second, float(n_ranks - ONE)
     # Not a number, of an infinite rank, goes to the last one.
     at = U(np.int64(below if below < last else last))
     return U(unit.device) * n_ranks + at, below - float(at)
@@ -97,16 +97,17 @@ def _divide(state: State, longest: float, per_second: float, n_ranks: int) -> No
 
 
 @uncounted
-def _sort_by_insertion(units: Records, listed: IntArray, first: int, stop: int) -> bool:
-    """Sort ``listed[first:stop]``; False, and a permutation still, where that takes too long."""
+def _sort_by_insertion(slots: Records, first: int, stop: int) -> bool:
+    """Sort ``slots[first:stop]``; False, and a permutation still, where that takes too long."""
     moves, limit = ZERO, _PATIENCE * (stop - first)
     for at in range(first + ONE, stop):
-        number = U(listed[at])
-        rank, place = units[number].rank, U(at)
-        while place > first and units[listed[place - ONE]].rank < rank:
-            listed[place] = listed[place - ONE]
+        rank, number, place = slots[at].seconds, U(slots[at].unit), U(at)
+        while place > first and slots[place - ONE].seconds < rank:
+            slots[place].seconds = slots[place - ONE].seconds
+            slots[place].unit = slots[place - ONE].unit
             place -= ONE
-        listed[place] = number
+        slots[place].seconds = rank
+        slots[place].unit = number
         moves += at - place
         if moves > limit:
             return False
@@ -114,36 +115,39 @@ def _sort_by_insertion(units: Records, listed: IntArray, first: int, stop: int) 
 
 
 @uncounted
-def _sort_by_heap(units: Records, listed: IntArray, first: int, size: int) -> None:
+def _sort_by_heap(slots: Records, first: int, size: int) -> None:
     for root in range(size // TWO, ZERO, -1):
-        _sift(units, listed, first, U(root) - ONE, size)
+        at = first + U(root) - ONE
+        _sift(slots, first, U(root) - ONE, size, slots[at].seconds, U(slots[at].unit))
     last = size
     while last > ONE:
         last -= ONE
-        top = U(listed[first])
-        listed[first] = listed[first + last]
-        listed[first + last] = top
-        _sift(units, listed, first, ZERO, last)
+        rank, number = slots[first + last].seconds, U(slots[first + last].unit)
+        slots[first + last].seconds = slots[first].seconds
+        slots[first + last].unit = slots[first].unit
+        _sift(slots, first, ZERO, last, rank, number)
 
 
 @uncounted
-def _sift(units: Records, listed: IntArray, first: int, at: int, size: int) -> None:
-    """Bring the entry at `at` of a heap with the last unit on top to where it belongs."""
-    number = U(listed[first + at])
+def _sift(slots: Records, first: int, at: int, size: int, rank: float, number: int) -> None:
+    """Put a unit where it belongs at `at` or below it in a heap with the last unit on top."""
     while TWO * at + ONE < size:
         child = TWO * at + ONE
-        if child + ONE < size and _precedes(
-            units, U(listed[first + child]), U(listed[first + child + ONE])
-        ):
-            child += ONE
-        if not _precedes(units, number, U(listed[first + child])):
+        below = slots[first + child]
+        if child + ONE < size:
+            other = slots[first + child + ONE]
+            if _precedes(below.seconds, U(below.unit), other.seconds, U(other.unit)):
+                child += ONE
+        below = slots[first + child]
+        if not _precedes(rank, number, below.seconds, U(below.unit)):
             break
-        listed[first + at] = listed[first + child]
+        slots[first + at].seconds = below.seconds
+        slots[first + at].unit = below.unit
         at = child
-    listed[first + at] = number
+    slots[first + at].seconds = rank
+    slots[first + at].unit = number
 
 
 @inlined
-def _precedes(units: Records, one: int, other: int) -> bool:
-    left, right = units[one].rank, units[other].rank
-    return bool(left > right or (left == right and one < other))
+def _precedes(rank: float, unit: int, other_rank: float, other: int) -> bool:
+    return bool(rank > other_rank or (rank == other_rank and unit < other))

@@ -13,6 +13,7 @@ from placewright.simulation.event_prepare import prepare
 from placewright.simulation.event_state import FAULT, FAULT_AT, State, state_in
 from placewright.simulation.event_tables import (
     HAS_OVERHEADS,
+    IS_PLAIN,
     EventTables,
     PackedTables,
     tables_in,
@@ -46,7 +47,11 @@ def play(
     keeps_segments = keeps_segments or tables.scalars[HAS_OVERHEADS] > 0
     if not prepare(tables, state, device_of, order, keeps_segments):
         return np.inf, NOT_ALLOWED, 0, tables, state
-    makespan = advance(tables, state, has_order, keeps_segments)
+    # Constants, so that the loop is compiled a second time without what most problems lack.
+    if tables.scalars[IS_PLAIN] and not has_order and not keeps_segments:
+        makespan = advance(tables, state, False, False, True)
+    else:
+        makespan = advance(tables, state, has_order, keeps_segments, False)
     if state.counts[FAULT] != FINE:
         return np.inf, CUT_OFF, state.counts[FAULT_AT], tables, state
     return makespan, FINE, -1, tables, state

@@ -14,8 +14,9 @@ from placewright.core.arrays import FloatArray, IntArray
 from placewright.simulation.blocks import Bytes, part
 from placewright.simulation.compiled import compiled
 from placewright.simulation.event_queue import WINDOW
-from placewright.simulation.event_tables import n_levels, words_per_level
+from placewright.simulation.event_tables import n_rows
 from placewright.simulation.records import (
+    CHANGE,
     CUT,
     DEVICE,
     ENDPOINT,
@@ -24,9 +25,11 @@ from placewright.simulation.records import (
     QUEUE,
     RELAY,
     SLICE,
+    SLOT,
     SPAN,
     UNIT,
     Records,
+    U,
 )
 
 # Entries of State.counts.
@@ -34,6 +37,8 @@ N_HOPS, N_RELAYS, N_SEGMENTS, FAULT, FAULT_AT, N_COUNTS = range(6)
 # Queues of each device.
 ARRIVING, RUNNING, N_QUEUES = range(3)
 
+# Comings and goings in one slice up to which they are compared each with each.
+FEW = U(24)
 _MOST_FINE = 2**15  # units
 
 
@@ -47,16 +52,17 @@ class State(NamedTuple):
     units: Records  # (n_units,) UNIT
     spans: Records  # (n_units,) SPAN
     cuts: Records  # (n_units,) CUT
-    devices: Records  # (n_devices,) DEVICE
+    devices: Records  # (n_rows(n_devices),) DEVICE; below, n_devices includes the added ones
     endpoints: Records  # (M,) ENDPOINT
     free: FloatArray  # (n_channels + 1,) seconds: when each channel has sent all it was given
-    ready: IntArray  # words below the top ones of the sets of ready units, uint64
+    ready: IntArray  # sets of ready slots, uint64: a bit for each slot
+    ready_words: IntArray  # a bit for each word of `ready` that is not empty, uint64
     buckets: IntArray  # (n_units + n_devices + 2,) how many units share about a rank, uint32
     parts: IntArray  # (n_units,) how many share a part of a bucket, uint32
     queues: Records  # (2 * n_devices,) QUEUE: arriving by time, running by end
     window: Records  # ENTRY
     heap: Records  # ENTRY
-    listed: IntArray  # (n_units,) units by device, in order or by falling rank, uint32
+    slots: Records  # (n_units,) SLOT: units by device, in order or by falling rank
     touched: IntArray  # devices that may begin a unit at this instant, uint32
     hops: Records  # HOP
     copy_of_edge: IntArray  # (n_edges,) which copy each edge reads, uint32
@@ -64,7 +70,8 @@ class State(NamedTuple):
     charged: IntArray  # per copy: segment that has paid its cut, uint32
     copy_ends: FloatArray  # per copy: seconds until which it is needed
     chain: IntArray  # per coming and going of a copy: the next one in the same slice, uint32
-    slices: Records  # (n_devices * slices_per_device,) SLICE
+    slices: Records  # (n_devices without the added ones * slices_per_device,) SLICE
+    changes: Records  # (FEW,) CHANGE
     counts: IntArray
 
 
@@ -81,6 +88,8 @@ def state_sizes(
     n_hops = (n_edges + n_tensors) * (2 if has_relays else 1) + 1
     n_copies = n_hops + n_tensors
     index, seconds = np.dtype(np.uint32), np.dtype(np.float64)
+    n_slices = n_devices * slices_per_device(n_units, n_devices)
+    n_devices = n_rows(n_devices)
     return (
         (n_units, UNIT),
         (n_units, SPAN),
@@ -88,13 +97,14 @@ def state_sizes(
         (n_devices, DEVICE),
         (n_endpoints, ENDPOINT),
         (n_channels + 1, seconds),
-        (n_levels(n_units) * words_per_level(n_units, n_devices), np.dtype(np.uint64)),
+        (n_words(n_units, n_devices), np.dtype(np.uint64)),
+        (n_words(n_words(n_units, n_devices), n_devices), np.dtype(np.uint64)),
         (n_units + n_devices + 2, index),
         (n_units, index),
         (N_QUEUES * n_devices, QUEUE),
         (N_QUEUES * n_devices * int(WINDOW), ENTRY),
         (N_QUEUES * n_units, ENTRY),
-        (n_units, index),
+        (n_units, SLOT),
         (n_units + n_devices, index),
         (n_hops, HOP),
         (n_edges, index),
@@ -102,9 +112,15 @@ def state_sizes(
         (n_copies, index),
         (n_copies, seconds),
         (2 * n_copies, index),
-        (n_devices * slices_per_device(n_units, n_devices), SLICE),
+        (n_slices, SLICE),
+        (int(FEW), CHANGE),
         (N_COUNTS, np.dtype(np.int64)),
     )
+
+
+def n_words(n_bits: int, n_devices: int) -> int:
+    """Words for a bit each, where the bits of no two devices share a word."""
+    return n_bits // 64 + n_devices + 1
 
 
 @compiled
@@ -120,7 +136,7 @@ def slices_per_device(n_units: int, n_devices: int) -> int:
 
 @compiled
 def state_in(block: Bytes, places: IntArray) -> State:
-    """The arrays of a state in a block of bytes; `places` (22, 2) says where each is."""
+    """The arrays of a state in a block of bytes; `places` (24, 2) says where each is."""
     return State(
         part(block, places, 0).view(UNIT),
         part(block, places, 1).view(SPAN),
@@ -129,19 +145,21 @@ def state_in(block: Bytes, places: IntArray) -> State:
         part(block, places, 4).view(ENDPOINT),
         part(block, places, 5).view(np.float64),
         part(block, places, 6).view(np.uint64),
-        part(block, places, 7).view(np.uint32),
+        part(block, places, 7).view(np.uint64),
         part(block, places, 8).view(np.uint32),
-        part(block, places, 9).view(QUEUE),
-        part(block, places, 10).view(ENTRY),
+        part(block, places, 9).view(np.uint32),
+        part(block, places, 10).view(QUEUE),
         part(block, places, 11).view(ENTRY),
-        part(block, places, 12).view(np.uint32),
-        part(block, places, 13).view(np.uint32),
-        part(block, places, 14).view(HOP),
-        part(block, places, 15).view(np.uint32),
-        part(block, places, 16).view(RELAY),
-        part(block, places, 17).view(np.uint32),
-        part(block, places, 18).view(np.float64),
-        part(block, places, 19).view(np.uint32),
-        part(block, places, 20).view(SLICE),
-        part(block, places, 21).view(np.int64),
+        part(block, places, 12).view(ENTRY),
+        part(block, places, 13).view(SLOT),
+        part(block, places, 14).view(np.uint32),
+        part(block, places, 15).view(HOP),
+        part(block, places, 16).view(np.uint32),
+        part(block, places, 17).view(RELAY),
+        part(block, places, 18).view(np.uint32),
+        part(block, places, 19).view(np.float64),
+        part(block, places, 20).view(np.uint32),
+        part(block, places, 21).view(SLICE),
+        part(block, places, 22).view(CHANGE),
+        part(block, places, 23).view(np.int64),
     )

@@ -10,7 +10,7 @@ from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.simulation.blocks import Bytes, packed, part
 from placewright.simulation.compiled import compiled
-from placewright.simulation.event_arrays import DIRECT, VIA_HOST, EventArrays
+from placewright.simulation.event_arrays import DIRECT, LOCAL, VIA_HOST, EventArrays
 from placewright.simulation.records import (
     DEVICE_TABLE,
     IN_ONE_HOP,
@@ -49,14 +49,14 @@ class EventTables(NamedTuple):
     rank_edges: Records  # (n_edges,) RANK_EDGE, without those of graph inputs
     pairs: Records  # (M * M,) PAIR
     relay_pairs: Records  # (M * M,) RELAY_PAIR, empty where every way is one hop
-    devices: Records  # (n_devices,) DEVICE_TABLE
+    devices: Records  # (n_rows(n_devices),) DEVICE_TABLE
     weights: Records  # (n_weights + 1,) WEIGHT
     weight_units: IntArray  # units that keep each weight resident, uint32
-    scalars: IntArray  # host, has_overheads, and of the sets of ready units: levels, their words
+    scalars: IntArray  # host, has_overheads, is_plain: one hop, one stream, none of these
 
 
 # Entries of EventTables.scalars.
-HOST, HAS_OVERHEADS, N_LEVELS, N_WORDS = range(4)
+HOST, HAS_OVERHEADS, IS_PLAIN = range(3)
 
 
 class PackedTables(NamedTuple):
@@ -110,6 +110,8 @@ def packed_tables(problem: Problem, arrays: EventArrays) -> tuple[PackedTables, 
     readers = arrays.consumers[old_edges]
     tensors, origins = _tensors(arrays, number, edge_ptr, n_units)
     has_overheads = bool(arrays.dispatch.any()) or arrays.has_cuts
+    is_direct = bool(np.isin(arrays.route, (LOCAL, DIRECT)).all())
+    is_plain = is_direct and not has_overheads and bool((arrays.streams == 1).all())
     block, places = packed(
         [
             _units(n_units, producer, readers),
@@ -123,31 +125,16 @@ def packed_tables(problem: Problem, arrays: EventArrays) -> tuple[PackedTables, 
             _devices(arrays, n_units),
             _weights(arrays),
             arrays.weight_units.astype(np.uint32),
-            np.array(
-                [
-                    arrays.host,
-                    has_overheads,
-                    n_levels(n_units),
-                    words_per_level(n_units, problem.n_devices),
-                ]
-            ),
+            np.array([arrays.host, has_overheads, is_plain]),
         ]
     )
     tables = PackedTables(arrays.seconds, arrays.allowed, arrays.factors, block, places)
     return tables, number
 
 
-def n_levels(n_units: int) -> int:
-    """Levels of words below the top one that a set of all units needs."""
-    levels = 0
-    while n_units > 64 ** (levels + 1):
-        levels += 1
-    return levels
-
-
-def words_per_level(n_units: int, n_devices: int) -> int:
-    """Words of one level, of all devices: a device's begin where its units do in the list."""
-    return n_units // 64 + n_devices + 1
+def n_rows(n_devices: int) -> int:
+    """Devices and, up to a multiple of four, more that have no units: the kernel asks by fours."""
+    return -(-n_devices // 4) * 4
 
 
 def _units(n_units: int, producer: IntArray, readers: IntArray) -> Records:
@@ -160,7 +147,8 @@ def _units(n_units: int, producer: IntArray, readers: IntArray) -> Records:
 
 
 def _devices(arrays: EventArrays, n_units: int) -> Records:
-    devices = np.zeros(len(arrays.streams), DEVICE_TABLE)
+    padded = np.zeros(n_rows(len(arrays.streams)), DEVICE_TABLE)
+    devices = padded[: len(arrays.streams)]
     devices["streams"] = np.minimum(arrays.streams, n_units + 1)
     devices["dispatch"] = arrays.dispatch
     devices["memory"] = arrays.memory
@@ -169,7 +157,7 @@ def _devices(arrays: EventArrays, n_units: int) -> Records:
     devices["layout"] = arrays.layout
     devices["layout_per_byte"] = arrays.layout_per_byte
     devices["domain"] = np.where(arrays.domain < 0, NO_INDEX, arrays.domain)
-    return devices
+    return padded
 
 
 def _weights(arrays: EventArrays) -> Records:

@@ -20,10 +20,10 @@ _SECONDS, _INDEX = np.float64, np.uint32
 
 UNIT = np.dtype(
     [
-        ("rank", _SECONDS),  # upward rank
-        ("available", _SECONDS),  # when the last of the inputs that were sent so far arrives
+        # Upward rank until time starts, then when the last of the inputs sent so far arrives.
+        ("seconds", _SECONDS),
         ("device", _INDEX),
-        ("place", _INDEX),  # among the units of its device by falling rank
+        ("place", _INDEX),  # its slot
         ("missing", _INDEX),  # inputs that were not sent yet
         ("padding", _INDEX),
     ],
@@ -31,6 +31,15 @@ UNIT = np.dtype(
 )
 # Until a unit has begun, `end` is how long it takes on its device, without overheads.
 SPAN = np.dtype([("start", _SECONDS), ("end", _SECONDS)], align=True)
+# A place in the list of units by device, in the order in which the device would take them.
+SLOT = np.dtype(
+    [
+        ("seconds", _SECONDS),  # rank of its unit while slots are sorted, then how long it takes
+        ("unit", _INDEX),
+        ("tensor", _INDEX),  # first output of its unit
+    ],
+    align=True,
+)
 # Where a unit stands among the segments.
 CUT = np.dtype(
     [
@@ -92,15 +101,15 @@ RELAY_PAIR = np.dtype([("latency", _SECONDS), ("per_load", _SECONDS)], align=Tru
 DEVICE = np.dtype(
     [
         ("time", _SECONDS),  # of its next event: a unit ends, or an input arrives while it idles
-        ("decides", _SECONDS),  # when it next begins a unit; negative while a stream is free
+        ("wake", _SECONDS),  # an arrival before this is an event; negative while nothing is
+        ("best", np.uint64),  # first of the slots that are ready; the largest number for none
         ("unit", _INDEX),  # that ends then; n_units when the event is an arrival
         ("busy", _INDEX),  # streams
         ("streams", _INDEX),
-        ("next", _INDEX),  # with an order: place of its next unit
-        ("stop", _INDEX),  # with an order: place behind its last unit
+        ("first", _INDEX),  # slot of its first unit
+        ("next", _INDEX),  # with an order: slot of its next unit
+        ("stop", _INDEX),  # slot behind its last unit
         ("segment", _INDEX),  # that its next unit may join; the largest index when none is open
-        ("ready", np.uint64),  # top word of the set of its ready units
-        ("first", _INDEX),  # place of its first unit in the list of units by device
         ("padding", _INDEX),
         ("padding_2", _SECONDS),
     ],
@@ -114,9 +123,8 @@ HOP = np.dtype(
         ("start", _SECONDS),
         ("end", _SECONDS),
         ("tensor", _INDEX),
-        ("source", _INDEX),
-        ("target", _INDEX),
-        ("kind", _INDEX),
+        ("target", np.uint16),  # an endpoint
+        ("kind", np.uint16),
     ],
     align=True,
 )
@@ -138,11 +146,14 @@ SLICE = np.dtype(
     ],
     align=True,
 )
+# What comes or goes within one slice.
+CHANGE = np.dtype([("time", _SECONDS), ("bytes", _SECONDS)])
 RELAY = np.dtype([("time", _SECONDS), ("tensor", _INDEX), ("target", _INDEX)], align=True)
 
 U = cast(Callable[[Any], int], np.uint64)
-ZERO, ONE, TWO = U(0), U(1), U(2)
+ZERO, ONE, TWO, THREE, FOUR = U(0), U(1), U(2), U(3), U(4)
 NO_INDEX = U(2**32 - 1)
+NO_SLOT = U(2**64 - 1)
 # PAIR.route
 STAYS, IN_ONE_HOP, THROUGH_HOST, NOWHERE = U(0), U(1), U(2), U(3)
 # HOP.kind: the only hop, the first of two (the copy at the host is not kept), the second
