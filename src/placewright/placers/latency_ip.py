@@ -158,7 +158,6 @@ class LatencyIp:
             cost=program.cost,
             seconds=self.bound_share * evaluator.remaining_seconds,
             max_nodes=self.max_nodes,
-            for_bound=True,
         )
         bound = result.lower_bound / scale * (1 - _TOLERANCE)
         if math.isfinite(bound):

@@ -38,7 +38,6 @@ def solve(
     seconds: float = math.inf,
     max_nodes: int | None = None,
     cutoff: float = math.inf,
-    for_bound: bool = False,
 ) -> MipResult:
     """Minimise cost . columns under `rows` with columns in [0, upper].
 
@@ -52,7 +51,6 @@ def solve(
         max_nodes: limit of branch-and-bound nodes where there is none of seconds: on one thread, so
             that runs repeat.
         cutoff: solutions above it are of no interest.
-        for_bound: spend the time on nodes, not on heuristics and strong branching.
 
     Raises:
         MissingExtraError: highspy is not installed.
@@ -75,9 +73,6 @@ def solve(
         solver.setOptionValue("mip_max_nodes", max_nodes)
     if math.isfinite(cutoff):
         solver.setOptionValue("objective_bound", cutoff)
-    if for_bound:
-        solver.setOptionValue("mip_heuristic_effort", 0.0)
-        solver.setOptionValue("mip_pscost_minreliable", 0)
     solver.passModel(_model(highspy, rows, upper, is_integer, cost))
     if start is not None:
         known = np.flatnonzero(np.isfinite(start)).astype(np.int32)
