@@ -60,6 +60,23 @@ def test_a_model_that_fits_no_device_is_placed_and_its_peaks_are_measured(
     assert refused.returncode == 2
 
 
+def test_a_device_that_cannot_hold_the_step_is_no_alternative(
+    tmp_path: Path, cli: InProcess
+) -> None:
+    limits = ("--memory", "cpu:0=250KB", "--memory", "cpu:1=250KB", "--evaluations", 200)
+    placed = cli("place", "zoo:rnnlm/tiny", *STEP, "--placer", "local-search", *limits,
+                 cwd=tmp_path)  # fmt: skip
+    assert placed.returncode == 0, placed.stderr
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    assert sorted(dict.fromkeys(plan["placement"].values())) == ["cpu:0", "cpu:1"]
+    assert "cpu:0" not in plan["measured"]["baselines"]
+    assert "has 250000" in " ".join(placed.stdout.split())
+    done = cli("run", "plan.json", "--runs", 1, "--json", cwd=tmp_path)
+    for peaks in json.loads(done.stdout)["memory"].values():
+        assert peaks["measured"] == pytest.approx(peaks["predicted"], rel=0.1)
+        assert peaks["measured"] <= 1.01 * 250e3
+
+
 def test_the_optimizer_is_part_of_the_plan(tmp_path: Path, cli: InProcess) -> None:
     placed = cli("place", "zoo:rnnlm/tiny", *STEP, *FEW, "--optimizer", "adamw", cwd=tmp_path)
     assert placed.returncode == 0, placed.stderr

@@ -61,3 +61,10 @@ def test_the_interval_is_that_of_order_statistics() -> None:
     """Of 21 values the median is the 11th; 1.96 binomial deviations are 4.49 ranks."""
     median, low, high = median_interval([float(value) for value in range(21)])
     assert (median, low, high) == (10.0, 6.0, 15.0)
+
+
+def test_without_anything_simpler_the_plan_wins() -> None:
+    verdict = judge({"plan": [1.0] * 9}, [])
+    assert verdict.split
+    assert verdict.recommendation == "plan"
+    assert "nothing simpler" in verdict.text

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,7 +12,7 @@ torch = pytest.importorskip("torch")
 
 from torch_programs import inference_program  # noqa: E402
 
-from placewright.errors import RuntimeFailure  # noqa: E402
+from placewright.errors import InputError, RuntimeFailure  # noqa: E402
 from placewright.runtimes.base import OpSegment, segments_of_ops  # noqa: E402
 from placewright.runtimes.runner import ConcurrentRunner  # noqa: E402
 from placewright.runtimes.torch import TorchModel, TorchRuntime  # noqa: E402
@@ -95,3 +96,14 @@ def test_out_of_memory_while_memory_is_measured() -> None:
     model = loaded(Huge(), torch.zeros(1, 1))
     with pytest.raises(RuntimeFailure, match="op 'add': out of memory"):
         model.memory_peaks(split(model, 1), DEVICES)
+
+
+def test_compiling_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    model = loaded(Words(), torch.zeros(3, dtype=torch.int64))
+    compiling = replace(CPU, options={**CPU.options, "compile": "inductor"})
+    with pytest.raises(InputError, match=r"need a C\+\+ compiler.*run without --compile"):
+        model.compile(split(model, 1), (compiling, compiling))
+    unknown = replace(CPU, options={**CPU.options, "compile": "somehow"})
+    with pytest.raises(InputError, match="one of eager, inductor, got 'somehow'"):
+        model.compile(split(model, 1), (unknown, unknown))

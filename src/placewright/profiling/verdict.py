@@ -61,13 +61,17 @@ def judge(
 
     Args:
         samples: name -> seconds of each round, equal lengths; ``"plan"`` is the placement.
-        simplest_first: names of the others, for example single devices, then the default.
+        simplest_first: names of the others, for example single devices, then the default; without
+            any the plan wins.
         least_gain: relative gain that is worth a split.
 
     >>> judge({"plan": [1.0] * 9, "cpu:0": [2.0] * 9}, ["cpu:0"]).split
     True
     """
     contenders = {name: _in_short(row) for name, row in samples.items()}
+    if not simplest_first:
+        text = "run the plan: nothing simpler keeps the constraints"
+        return Verdict(PLAN, True, np.inf, (np.inf, np.inf), text, contenders)
     fastest = min(simplest_first, key=lambda name: contenders[name].median)
     plan = np.asarray(samples[PLAN])
     intervals = {n: median_interval(np.asarray(samples[n]) / plan) for n in simplest_first}

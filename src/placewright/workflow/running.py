@@ -211,42 +211,59 @@ def check_on_hardware(
         )
     with ExitStack() as stack:
         with taking_turns(model):
-            runners, predicted = _contenders(plan, model, stack)
+            contenders = _contenders(plan, model, stack)
         inputs = model.random_inputs(np.random.default_rng(0))
         samples = measure_interleaved(
-            runners,
+            contenders.runners,
             inputs,
             rounds=rounds,
             progress=lambda done: report(0.8 + 0.2 * done / rounds, "measuring on the hardware"),
         )
-    simplest = [name for name in runners if name != PLAN]
+    simplest = [name for name in contenders.runners if name != PLAN]
     verdict = judge(samples, simplest)
-    return _measured(plan, verdict), _table(plan, verdict, predicted, comparison)
+    return _measured(plan, verdict), _table(plan, verdict, contenders, comparison)
 
 
-def _contenders(
-    plan: Plan, model: LoadedModel, stack: ExitStack
-) -> tuple[dict[str, ConcurrentRunner], dict[str, float]]:
-    """Runners of single devices, the runtime's default, an even split and the plan, which `stack`
-    closes; and what the simulator predicts of them."""
-    problem = plan.problem
-    runners: dict[str, ConcurrentRunner] = {}
-    predicted: dict[str, float] = {}
+@dataclass(frozen=True)
+class _Contenders:
+    """Ways to run a plan's model.
+
+    Attributes:
+        runners: of single devices, the runtime's default, an even split and the plan.
+        predicted: seconds of those that the simulator knows.
+        left_out: single devices that break a constraint, and which.
+    """
+
+    runners: dict[str, ConcurrentRunner]
+    predicted: dict[str, float]
+    left_out: dict[str, str]
+
+
+def _contenders(plan: Plan, model: LoadedModel, stack: ExitStack) -> _Contenders:
+    """All ways that the plan is measured beside; `stack` closes their runners."""
+    problem, simulator = plan.problem, Simulator(plan.problem)
+    found = _Contenders({}, {}, {})
+    runners, predicted = found.runners, found.predicted
     for device, one in enumerate(problem.cluster.devices):
-        if np.isfinite(problem.costs.seconds[:, device]).all():
-            runners[one.name] = stack.enter_context(whole_model_runner(model, one))
-            everything = Placement.of(np.full(problem.n_units, device))
-            predicted[one.name] = Simulator(problem).value(everything)
+        if not np.isfinite(problem.costs.seconds[:, device]).all():
+            continue
+        everything = Placement.of(np.full(problem.n_units, device))
+        violation = simulator.violation(everything)
+        if violation is not None:
+            found.left_out[one.name] = violation.message
+            continue
+        runners[one.name] = stack.enter_context(whole_model_runner(model, one))
+        predicted[one.name] = simulator.value(everything)
     whole = _whole_processor(plan)
     if whole is not None:
         runners[DEFAULT_NAME] = stack.enter_context(whole_model_runner(model, whole))
     even = _even_split(problem)
     if even is not None:
         runners[EVEN_NAME] = stack.enter_context(placement_runner(problem, even, model))
-        predicted[EVEN_NAME] = Simulator(problem).value(even)
+        predicted[EVEN_NAME] = simulator.value(even)
     runners[PLAN] = stack.enter_context(placement_runner(problem, plan.placement, model))
     predicted[PLAN] = plan.value
-    return runners, predicted
+    return found
 
 
 def execute(
@@ -330,12 +347,10 @@ def _measured(plan: Plan, verdict: Verdict) -> Plan:
     )
 
 
-def _table(
-    plan: Plan, verdict: Verdict, predicted: dict[str, float], comparison: Comparison
-) -> Table:
-    rows = []
+def _table(plan: Plan, verdict: Verdict, contenders: _Contenders, comparison: Comparison) -> Table:
+    rows = [[name, "-", reason, "-", "-"] for name, reason in contenders.left_out.items()]
     for name, contender in verdict.contenders.items():
-        expected = predicted.get(name)
+        expected = contenders.predicted.get(name)
         rows.append(
             [
                 f"{name} ({plan.placer.name})" if name == PLAN else name,
