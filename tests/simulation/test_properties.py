@@ -173,12 +173,14 @@ def _under(model: ExecutionModel, problem: Problem, rng: np.random.Generator) ->
     )
 
 
-@settings(max_examples=100)
+@pytest.mark.parametrize("model", ["event", "max-load", "subgraph", "subgraph-ip", "placeto"])
+@settings(max_examples=60)
 @given(seeds)
-def test_many_placements_at_once_have_the_values_of_each(seed: int) -> None:
+def test_many_placements_at_once_have_the_values_of_each(model: ExecutionModel, seed: int) -> None:
+    """Enough of them that threads share the work."""
     rng = np.random.default_rng(seed)
-    problem = random_problem(rng)
-    rows = rng.integers(0, problem.n_devices, (8, problem.n_units))
+    problem = _under(model, random_problem(rng), rng)
+    rows = rng.integers(0, problem.n_devices, (70, problem.n_units))
     simulator = Simulator(problem)
     alone = [simulator.value(Placement.of(row)) for row in rows]
     assert simulator.values(rows).tolist() == alone

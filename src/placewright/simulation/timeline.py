@@ -44,14 +44,14 @@ class Timeline:
         value: makespan, seconds.
         device_of: device of each unit, shape (n_units,).
         start, end: seconds, shape (n_units,).
-        segment_of: segment of each unit, numbered by first start, shape (n_units,).
+        segment_of: segment of each unit, numbered in the order of dispatch, shape (n_units,).
         order: all units by start, a topological order that repeats this timeline.
         transfers: all hops by start.
         memory_peaks: bytes, shape (n_devices,).
         critical_path: from time 0 to the makespan, without a hole wherever nothing idles.
         waits: for each unit what it waited for: ``"none"``, ``"input T"`` (the tensor of op T),
-            ``"device U"`` (busy with unit U), or ``"order U"`` (it could have begun before U, which
-            came first in the given order).
+            ``"stream U"`` (U held the last free stream), or ``"order U"`` (U comes before it in the
+            given order).
     """
 
     value: float
