@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numba
 import numpy as np
 
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.errors import InputError
-from placewright.simulation.compiled import compiled
 
 
 class LatencyArrays(NamedTuple):
@@ -68,7 +68,7 @@ def latency_arrays(problem: Problem) -> LatencyArrays:
     )
 
 
-@compiled
+@numba.njit(cache=True, nogil=True)
 def pieces(arrays, device_of, piece):  # type: ignore[no-untyped-def]
     """Number of each unit's piece within its accelerator, by the longest alternation before it.
 
@@ -108,7 +108,7 @@ def pieces(arrays, device_of, piece):  # type: ignore[no-untyped-def]
     return most
 
 
-@compiled
+@numba.njit(cache=True, nogil=True)
 def _blocks(arrays, device_of, block, work, first_of_device):  # type: ignore[no-untyped-def]
     """Number the blocks (pieces, and CPU units) and add up their compute.
 
@@ -143,7 +143,7 @@ def _blocks(arrays, device_of, block, work, first_of_device):  # type: ignore[no
     return n_blocks
 
 
-@compiled
+@numba.njit(cache=True, nogil=True)
 def _add_transfers(arrays, device_of, block, work):  # type: ignore[no-untyped-def]
     """Add to each accelerator piece the tensors that enter and leave it, each once."""
     producers, transfer, is_atomic = arrays.producers, arrays.transfer, arrays.is_atomic
@@ -166,7 +166,7 @@ def _add_transfers(arrays, device_of, block, work):  # type: ignore[no-untyped-d
             work[block[producer]] += transfer[tensor]
 
 
-@compiled
+@numba.njit(cache=True, nogil=True)
 def _waiting(arrays, block, piece_block, n_blocks):  # type: ignore[no-untyped-def]
     """Edges that enter each block, and the block that waits for its end to use the accelerator."""
     producers, consumers, consumer_ptr = arrays.producers, arrays.consumers, arrays.consumer_ptr
@@ -187,7 +187,7 @@ def _waiting(arrays, block, piece_block, n_blocks):  # type: ignore[no-untyped-d
     return waiting, after
 
 
-@compiled
+@numba.njit(cache=True, nogil=True)
 def _members(block, n_blocks):  # type: ignore[no-untyped-def]
     """Units of each block as compressed rows."""
     member_ptr = np.zeros(n_blocks + 1, dtype=np.int64)
@@ -201,7 +201,7 @@ def _members(block, n_blocks):  # type: ignore[no-untyped-def]
     return member_ptr, members
 
 
-@compiled
+@numba.njit(cache=True, nogil=True)
 def latency(arrays, device_of):  # type: ignore[no-untyped-def]
     """Latency of a placement; inf where pieces need each other or are too many.
 
@@ -240,7 +240,7 @@ def latency(arrays, device_of):  # type: ignore[no-untyped-def]
     return longest if head == n_blocks else np.inf
 
 
-@compiled
+@numba.njit(cache=True, nogil=True)
 def _release(target, finish, ready, waiting, queue, tail):  # type: ignore[no-untyped-def]
     """One thing that block `target` waits for is done at `finish`; the new end of the queue."""
     ready[target] = max(ready[target], finish)
