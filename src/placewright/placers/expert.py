@@ -2,17 +2,22 @@
 
 The file is a split as published with Tarnawski et al. 2020 (``{"fpgas": [{"nodes": [...]}, ...],
 "cpus": [...]}``, node ids as text are op names; what it leaves out goes where its colocation class
-is) or our own ``{"op name": "device name", ...}``. The rule is what practitioners do by hand (and
-what Mirhoseini et al. 2017 compare with): whole layers, in order, contiguous, as many to each
-device as keeps its share of the time level; graphs without module paths are cut by ops in
-topological order.
+is) or our own ``{"op name": "device name", ...}``.
+
+The rule is what practitioners do by hand for the graph's family, which is recognised by structure:
+operator kinds, shared weights, what all paths pass (`placers.families`, one file and its sources
+per family). Names of ops or modules are not needed. A graph of no family is cut into whole layers
+(equal module paths up to the first number), in order, as many to each device as keeps its share of
+the time level; graphs without module paths are cut by ops in topological order. Backward and update
+ops go with their forward ops. Memory is not looked at: where an expert's placement does not fit,
+the result says so, as the published tables do ("OOM").
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -20,14 +25,27 @@ from typing import Any, ClassVar
 import numpy as np
 
 from placewright.core.arrays import IntArray
+from placewright.core.graph import FORWARD, ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.errors import FileFormatError, UnknownNameError
+from placewright.errors import FileFormatError, InputError, UnknownNameError
 from placewright.placers.anytime import anytime
+from placewright.placers.families import convolutional, mixture, recurrent, transformer
+from placewright.placers.families.forward import ForwardGraph
+from placewright.placers.families.training import with_backward
 from placewright.placers.ideals.items import components_fused
 from placewright.simulation.evaluator import Evaluator
+
+# In the order in which they are tried: a mixture of experts is a transformer, too.
+_FAMILIES: Mapping[str, Callable[[ForwardGraph, Sequence[float]], list[int] | None]] = {
+    "recurrent": recurrent.place,
+    "mixture-of-experts": mixture.place,
+    "convolutional": convolutional.place,
+    "transformer": transformer.place,
+}
+FAMILIES = tuple(_FAMILIES)
 
 
 @dataclass(frozen=True)
@@ -36,6 +54,8 @@ class Expert:
 
     Attributes:
         file: path of the placement; empty uses the rule.
+        rule: ``"auto"`` recognises the family; a name of `FAMILIES` insists on one, ``"layers"``
+            cuts whole layers by time.
     """
 
     name: ClassVar[str] = "expert"
@@ -44,6 +64,12 @@ class Expert:
     needs_training: ClassVar[bool] = False
 
     file: str = ""
+    rule: str = "auto"
+
+    def __post_init__(self) -> None:
+        known = ("auto", *FAMILIES, "layers")
+        if self.rule not in known:
+            raise UnknownNameError("rule of the expert", self.rule, known)
 
     def supports(self, problem: Problem) -> str:
         """Empty always."""
@@ -52,7 +78,7 @@ class Expert:
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """One evaluation."""
-        device_of = from_file(self.file, problem) if self.file else by_layers(problem)
+        device_of = from_file(self.file, problem) if self.file else by_rule(problem, self.rule)
         value = evaluator.evaluate(device_of)
         if np.isfinite(value):
             return evaluator.solution()
@@ -120,11 +146,60 @@ def _with_classes(path: str, problem: Problem, device_of: IntArray) -> IntArray:
     return full
 
 
+def by_rule(problem: Problem, rule: str = "auto") -> IntArray:
+    """Device of each unit by the rule of the graph's family, shape (n_units,).
+
+    Devices take their part in the order of the cluster; a CPU takes part only where there is
+    nothing else, as an expert leaves it out.
+
+    Raises:
+        InputError: `rule` names a family that the graph is not of.
+    """
+    if rule == "layers":
+        return by_layers(problem)
+    view = ForwardGraph(problem.graph)
+    devices = _fast_devices(problem)
+    shares = _speeds(problem, devices)
+    for name in FAMILIES if rule == "auto" else (rule,):
+        slots = _FAMILIES[name](view, shares)
+        if slots is not None:
+            device_of = np.array(devices)[with_backward(view, slots)]
+            return _legal(problem, _by_class(problem, device_of))
+    if rule == "auto":
+        return by_layers(problem)
+    raise InputError(
+        f"the expert's rule '{rule}' does not apply: this graph is {family_of(problem.graph)}; "
+        "rule=auto takes the rule that does"
+    )
+
+
+def family_of(graph: ComputationGraph) -> str:
+    """The family whose rule places the graph: one of `FAMILIES`, or ``"layers"``."""
+    view = ForwardGraph(graph)
+    return next((name for name in FAMILIES if _FAMILIES[name](view, [1.0]) is not None), "layers")
+
+
+def _speeds(problem: Problem, devices: list[int]) -> list[float]:
+    """Of each device, the inverse of its seconds for what all of them can run; all 1 if none."""
+    seconds = problem.costs.seconds[:, devices]
+    total = seconds[np.isfinite(seconds).all(axis=1)].sum(axis=0)
+    return [1.0] * len(devices) if (total <= 0).any() else (1.0 / total).tolist()
+
+
+def _by_class(problem: Problem, device_of_op: IntArray) -> IntArray:
+    """Each colocation class where most operations of its forward ops are, shape (n_units,)."""
+    graph, classes = problem.graph, problem.colocation
+    class_of_op = classes.group_of[problem.units.group_of]
+    votes = np.zeros((classes.n_groups, problem.n_devices))
+    weight = np.where(graph.op_phases == FORWARD, 1.0, 1e-12) * (1.0 + graph.op_flops)
+    np.add.at(votes, (class_of_op, device_of_op), weight)
+    return classes.expand(votes.argmax(axis=1))
+
+
 def by_layers(problem: Problem) -> IntArray:
     """Whole layers in topological order, contiguous, time shares level; shape (n_units,).
 
-    Devices take their stretch in the order of the cluster, the fast kind first; the CPU takes part
-    only where there is nothing else, as an expert leaves it out.
+    For graphs of no known family. Devices take their stretch as in `by_rule`.
     """
     layers = layers_of(problem)
     seconds = np.where(problem.allowed, problem.costs.seconds, np.nan)
