@@ -185,3 +185,30 @@ def test_a_full_disk_leaves_the_earlier_plan(workload: Path) -> None:
         "place", workload, "--objective", "throughput", "-o", plan, cwd=workload.parent
     )
     assert "No space left on device" in the_line(result, 2)
+
+
+def test_devices_of_the_catalogue_need_no_hardware(tmp_path: Path) -> None:
+    """Costs from data sheets: a plan, which cannot be run; names and mixed files are checked."""
+    pytest.importorskip("torch")
+    words = ["zoo:moe/tiny", "--runtime", "torch", "--evaluations", 20]
+    result = placewright(
+        "place", *words, "--devices", "catalogue:2gpu", "--placer", "expert", "--json", cwd=tmp_path
+    )
+    assert result.returncode == 0, result.stderr
+    plan = json.loads(result.stdout)
+    assert set(plan["placement"].values()) == {"gpu:0", "gpu:1"}
+    assert plan["measured"] is None
+    two = "catalogue:cpu-xeon-8480,gpu-t4"
+    result = placewright(
+        "compare", *words, "--placers", "single", "--devices", two, "--json", cwd=tmp_path
+    )
+    assert result.returncode == 0, result.stderr
+    unknown = placewright("compare", *words, "--devices", "catalogue:9gpu", cwd=tmp_path)
+    assert "unknown catalogue cluster '9gpu'; available: cpu+gpu" in the_line(unknown, 2)
+    file = tmp_path / "mixed.yaml"
+    file.write_text(
+        "format: placewright.cluster/1\ndevices:\n"
+        "- {name: a, fingerprint: 'catalogue:gpu-t4'}\n- {name: 'cpu:0'}\n"
+    )
+    mixed = placewright("compare", *words, "--cluster", file, cwd=tmp_path)
+    assert "device 'cpu:0' is not of the catalogue, but others are" in the_line(mixed, 2)

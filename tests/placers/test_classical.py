@@ -14,6 +14,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.placers.heft import by_rank
 from placewright.placers.list_scheduling.schedule import ListSchedule
+from placewright.placers.m_sct import favourite_children
 from placewright.placers.registry import make_placer
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.feasibility import prove_infeasible
@@ -72,6 +73,96 @@ def test_fork_join_is_split(name: str) -> None:
     evaluator = Evaluator(problem, Budget(evaluations=200))
     solution = make_placer(name).place(problem, evaluator, np.random.default_rng(0))
     assert solution.value == 11.0
+
+
+def chain(seconds: list[float], held: float, memory: list[float]) -> Problem:
+    """Four ops in a row that keep `held` bytes each, `seconds` on the devices cpu and gpu."""
+    builder = GraphBuilder()
+    tensor = builder.add_input(0.0)
+    for op in range(4):
+        builder.add_op(f"op{op}", "Op", inputs=[tensor], weights=[builder.add_weight(held)])
+        tensor = builder.add_tensor(op, 0.0, is_output=op == 3)
+    links = tuple(Link(x, y, latency_seconds=0.5) for x, y in (("cpu", "gpu"), ("gpu", "cpu")))
+    devices = tuple(
+        Device(name, name, memory_bytes=size)
+        for name, size in zip(("cpu", "gpu"), memory, strict=True)
+    )
+    cluster = Cluster(devices, links, host="cpu")
+    costs = CostTable(frozen_floats(np.tile(np.array(seconds), (4, 1))))
+    return Problem.of_ops(builder.build(), cluster, costs)
+
+
+LIST_SCHEDULERS = ["heft", "peft", "cpop", "m-topo", "m-etf", "m-sct"]
+
+
+@pytest.mark.parametrize("name", LIST_SCHEDULERS)
+def test_a_slow_device_is_not_used_because_it_is_free(name: str) -> None:
+    """The input lies with the CPU (9 s per op), the GPU (1 s) gets it after 0.5 s: 4 + 2 x 0.5 s.
+
+    The CPU could start every op before the GPU, yet finishes none of them first.
+    """
+    problem = chain([9.0, 1.0], 1.0, [100.0, 100.0])
+    evaluator = Evaluator(problem, Budget(evaluations=20))
+    solution = make_placer(name).place(problem, evaluator, np.random.default_rng(0))
+    assert solution.placement is not None
+    assert solution.placement.device_of.tolist() == [1, 1, 1, 1]
+    assert solution.value == 5.0
+
+
+@pytest.mark.parametrize("name", LIST_SCHEDULERS)
+def test_what_does_not_fit_one_device_is_spread(name: str) -> None:
+    """Four ops of 4 B: the GPU holds two (10 B), so exactly two stay on the CPU, in whatever order.
+
+    Two ops of 9 s and two of 1 s, and no cut costs less than 2 x 0.5 s: 21 s at best.
+    """
+    problem = chain([9.0, 1.0], 4.0, [10.0, 10.0])
+    evaluator = Evaluator(problem, Budget(evaluations=20))
+    solution = make_placer(name).place(problem, evaluator, np.random.default_rng(0))
+    assert solution.placement is not None
+    assert np.bincount(solution.placement.device_of).tolist() == [2, 2]
+    assert solution.value >= 20.5
+
+
+@pytest.mark.parametrize("name", LIST_SCHEDULERS)
+def test_live_tensors_count_too(name: str) -> None:
+    """Resident bytes fit the GPU exactly; what is live beside them does not, so an op moves."""
+    builder = GraphBuilder()
+    tensor = builder.add_input(1.0)
+    for op in range(3):
+        builder.add_op(f"op{op}", "Op", inputs=[tensor], weights=[builder.add_weight(4.0)])
+        tensor = builder.add_tensor(op, 1.0, is_output=op == 2)
+    links = (Link("cpu", "gpu"), Link("gpu", "cpu"))
+    cluster = Cluster((Device("cpu", "cpu"), Device("gpu", "gpu", memory_bytes=12.0)), links, "cpu")
+    costs = CostTable(frozen_floats(np.tile([9.0, 1.0], (3, 1))))
+    problem = Problem.of_ops(builder.build(), cluster, costs)
+    evaluator = Evaluator(problem, Budget(evaluations=20))
+    solution = make_placer(name).place(problem, evaluator, np.random.default_rng(0))
+    assert solution.placement is not None
+    assert np.bincount(solution.placement.device_of).tolist() == [1, 2]
+    assert solution.value == 11.0
+
+
+def test_m_sct_waits_for_the_favourite_child_but_not_longer_than_it_is_worth() -> None:
+    """A (2 s) has a tensor of 3 s for its child B; X (1 s, free from 1.5 s on) is no favourite.
+
+    A ends at 2 on device p; p is awake until 5. B needs nothing else and starts at 2 right after A;
+    X goes to q. Then both devices are used and the makespan is A + B = 6.
+    """
+    builder = GraphBuilder()
+    a = builder.add_op("A", "Op")
+    tensor = builder.add_tensor(a, 3.0)
+    builder.add_op("B", "Op", inputs=[tensor])
+    builder.add_op("X", "Op")
+    links = tuple(Link(x, y, bandwidth=1.0) for x, y in (("p", "q"), ("q", "p")))
+    cluster = Cluster((Device("p"), Device("q")), links)
+    costs = CostTable(frozen_floats([[2.0, 2.0], [4.0, 4.0], [1.0, 1.0]]))
+    problem = Problem.of_ops(builder.build(), cluster, costs)
+    assert favourite_children(problem) == {0: 1}
+    evaluator = Evaluator(problem, Budget(evaluations=20))
+    solution = make_placer("m-sct").place(problem, evaluator, np.random.default_rng(0))
+    assert solution.placement is not None
+    assert solution.placement.device_of.tolist() == [0, 0, 1]
+    assert solution.value == 6.0
 
 
 @pytest.mark.parametrize("name", ["local-search", "auto"])

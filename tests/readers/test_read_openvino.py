@@ -340,3 +340,16 @@ def refused(path: Path) -> str:
     assert path.name in message
     assert len(message) < 600
     return message
+
+
+def test_operators_that_openvino_lacks_are_named_with_a_way_out(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+    helper, kind = onnx.helper, onnx.TensorProto.FLOAT
+    node = helper.make_node("Foo", ["x"], ["y"], domain="my.domain")
+    values = [helper.make_tensor_value_info(name, kind, [1]) for name in "xy"]
+    graph = helper.make_graph([node], "g", values[:1], values[1:])
+    path = tmp_path / "custom.onnx"
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("my.domain", 1)]
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+    with pytest.raises(FileFormatError, match=r"Foo.*--runtime onnxruntime may know these"):
+        read_openvino(path)

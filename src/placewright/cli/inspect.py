@@ -145,9 +145,9 @@ def graph(
     if read.op_phases.any():
         print_line(", ".join(f"{count} {name}" for name, count in summary["phases"].items()))
     print_line(
-        f"{summary['flops'] / 1e9:.2f} GFLOP, {format_bytes(summary['weight_bytes'])} of weights,"
+        f"{summary['flops'] / 1e9:.2f} GFLOP, {format_bytes(summary['weight_bytes'])} of weights, "
+        f"{format_bytes(summary['tensor_bytes'])} of tensors"
     )
-    print_line(f"{format_bytes(summary['tensor_bytes'])} of tensors")
     rows = [[kind, str(count)] for kind, count in summary["kinds"].items()]
     print_table("Kinds", ["kind", "ops"], rows)
 

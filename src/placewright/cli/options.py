@@ -9,7 +9,7 @@ import typer
 
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model file, or zoo:NAME.")]
 Devices = Annotated[
-    str | None, typer.Option("--devices", help="For example cpu, cpu:0,cpu:1, cores, GPU.0.")
+    str | None, typer.Option("--devices", help="For example cpu:0,cpu:1, cores, catalogue:4gpu.")
 ]
 ClusterFile = Annotated[
     Path | None, typer.Option("--cluster", help="YAML file of devices and links.")

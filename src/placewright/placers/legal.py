@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -52,23 +52,22 @@ class ResidentMemory:
         self.free[device] -= self.needed(group, device)
         self._held[self._weights[group], device] += 1
 
-    def add_from(self, group: int, first: int, allowed: BoolArray) -> int:
-        """Keep the class on the first device from `first` on, in turns, that has room for it.
+    def add_first(self, group: int, turns: Sequence[int], allowed: BoolArray) -> int:
+        """Keep the class on the first device that has room for it.
 
         Args:
             group: the class.
-            first: device that is asked first.
+            turns: every device, in the order in which they are asked.
             allowed: devices that may run it, shape (n_devices,); one of them takes it all the same
                 where none has room.
 
         Returns:
             The device.
         """
-        turns = np.roll(np.arange(len(allowed)), -first)
-        usable = turns[allowed[turns]].tolist()
+        usable = [device for device in turns if allowed[device]]
         device = next((device for device in usable if self.fits(group, device)), usable[0])
         self.add(group, device)
-        return int(device)
+        return device
 
     def remove(self, group: int, device: int) -> None:
         """Take the class off the device."""

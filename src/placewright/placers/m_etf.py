@@ -1,11 +1,15 @@
-"""m-ETF: the ready (unit, device) pair that can start earliest, again and again.
+"""m-ETF: the ready unit that can start earliest, again and again.
 
 J.-J. Hwang et al., "Scheduling Precedence Graphs in Systems with Interprocessor Communication
 Times", SIAM J. Computing 18(2), 1989, with the memory check of Baechi (Jeon et al., SoCC 2020,
 section 3.2): a device whose memory cannot take the unit is left out.
 
-Departures from the paper: ties go to the unit of highest upward rank; colocation as in Baechi (the
-class follows its first unit); costs per device.
+Departures from the paper: theirs are equal GPUs; where devices differ, a unit's device is the one
+where it finishes first (on equal devices: starts first), else an idle CPU would take what a GPU
+does in less time than it takes to wait for it. Ties go to the unit of highest upward rank;
+colocation as in Baechi (the class follows its first unit). Memory is planned with resident bytes;
+where the simulator finds that live tensors exceed it, the device's limit is lowered by the excess
+and the method runs again.
 """
 
 from __future__ import annotations

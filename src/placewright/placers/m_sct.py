@@ -12,7 +12,10 @@ right after i on the same device):
 rounded: j is the favourite child of i where x[i, j] < threshold, at most one child per unit and one
 unit per child (the smallest x first).
 
-Departures from the paper: mean seconds and mean transfers over devices, since theirs are alike.
+Departures from the paper: mean seconds and mean transfers over devices, since theirs are alike;
+devices that differ and memory as in `m_etf`. The rounding keeps one child per unit where the
+authors' code lets the last edge win. A device is held as Hanen and Munier define it, until the
+child could start elsewhere; the authors' code holds it only once all inputs of the child are made.
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@ B. Jeon et al., "Baechi: Fast Device Placement of Machine Learning Graphs", SoCC
 the share of a device is (total bytes / devices) + the largest unit, where a unit's bytes are its
 weights and outputs.
 
-Departures from the paper: a colocation class goes where its first unit goes; a device whose memory
-cannot take a class is skipped; a graph without any bytes is filled by mean seconds instead.
+Departures from the paper: theirs are equal GPUs, so a CPU beside accelerators takes only what they
+cannot (support, pins, memory); a colocation class goes where its first unit goes; a device whose
+memory cannot take a class is skipped; a graph without any bytes is filled by mean seconds instead.
 """
 
 from __future__ import annotations
@@ -63,15 +64,19 @@ def unit_bytes(problem: Problem) -> FloatArray:
 def _filled(problem: Problem, limits: FloatArray) -> Proposal:
     classes, allowed = problem.colocation, problem.allowed_by_class
     sizes = np.bincount(classes.group_of, unit_bytes(problem), minlength=classes.n_groups)
-    share = sizes.sum() / problem.n_devices + sizes.max()
+    kinds = [device.kind for device in problem.cluster.devices]
+    filling = [d for d, kind in enumerate(kinds) if kind != "cpu"] or list(range(len(kinds)))
+    others = [d for d in range(len(kinds)) if d not in filling]
+    turns = [[*filling[at:], *filling[:at], *others] for at in range(len(filling))]
+    share = sizes.sum() / len(filling) + sizes.max()
     filled = np.zeros(problem.n_devices)
     memory = ResidentMemory(problem, limits)
     device_of_class = np.full(classes.n_groups, -1, dtype=np.int64)
     current = 0
     for group in classes_in_order(problem).tolist():
-        while current < problem.n_devices - 1 and filled[current] + sizes[group] > share:
+        while current < len(filling) - 1 and filled[filling[current]] + sizes[group] > share:
             current += 1
-        device = memory.add_from(group, current, allowed[group])
+        device = memory.add_first(group, turns[current], allowed[group])
         filled[device] += sizes[group]
         device_of_class[group] = device
     return classes.expand(device_of_class), None

@@ -48,6 +48,7 @@ def _dealt(problem: Problem, limits: FloatArray) -> Proposal:
     device_of_class = np.full(classes.n_groups, -1, dtype=np.int64)
     turn = 0
     for group in classes_in_order(problem).tolist():
-        device_of_class[group] = memory.add_from(group, turn, allowed[group])
+        turns = np.roll(np.arange(problem.n_devices), -turn).tolist()
+        device_of_class[group] = memory.add_first(group, turns, allowed[group])
         turn = (int(device_of_class[group]) + 1) % problem.n_devices
     return classes.expand(device_of_class), None

@@ -29,6 +29,8 @@ from placewright.readers.openvino_flops import flops_of, static_shape
 
 _LOG = logging.getLogger(__name__)
 _READER = "openvino"
+# How a front-end starts the line that names operators it does not know.
+_UNKNOWN_OPERATORS = ("Conversion is failed for", "No conversion rule found for")
 _NO_SHAPES: Mapping[str, tuple[int, ...]] = {}
 
 
@@ -67,7 +69,10 @@ def read_openvino(
             names_are_stored=file.suffix.lower() == ".xml",
         )
     except RuntimeError as error:
-        raise FileFormatError(f"OpenVINO cannot read '{path}': {_reason(error)}") from None
+        reason = _reason(error)
+        if file.suffix.lower() == ".onnx" and reason.startswith(_UNKNOWN_OPERATORS):
+            reason += "; --runtime onnxruntime may know these operators"
+        raise FileFormatError(f"OpenVINO cannot read '{path}': {reason}") from None
     except UnicodeDecodeError:
         raise FileFormatError(f"'{path}' is damaged: a name in it is not UTF-8 text") from None
     except GraphError as error:
@@ -294,7 +299,7 @@ def _names_of(port: Any) -> list[str]:
 def _reason(error: RuntimeError) -> str:
     """The last line of OpenVINO's text that is no place in its sources."""
     lines = [line for line in str(error).splitlines() if not line.startswith("Exception from")]
-    return one_line("\n".join(lines))
+    return one_line("\n".join(lines)).removeprefix("-- ")
 
 
 def _openvino() -> Any:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.arrays import FloatArray, IntArray, frozen_floats
+from placewright.core.builder import GraphBuilder
+from placewright.core.cluster import Cluster, Device
+from placewright.core.costs import CostTable
 from placewright.core.placement import Placement
-from placewright.core.problem import Problem
+from placewright.core.problem import ExecutionModel, Problem
 from placewright.core.solution import Budget, HistoryPoint, Solution, Status
 from placewright.errors import BudgetSpent
 from placewright.simulation.model import Simulator
@@ -53,6 +58,7 @@ class Evaluator:
         self.history: list[HistoryPoint] = []
         self._measure = measure
         self._clock = clock
+        compile_kernels(problem.execution_model)
         self._start = clock()
 
     @property
@@ -161,3 +167,23 @@ class Evaluator:
         if value < self.best_value:
             self.best, self.best_value = Placement.of(device_of, order), value
             self.history.append(HistoryPoint(self.evaluations, self.seconds, value))
+
+
+@functools.cache
+def compile_kernels(model: ExecutionModel) -> None:
+    """Have the machine code of an execution model ready, once per process.
+
+    The first query after an installation or an update compiles for many seconds, which is no part
+    of a search's budget.
+    """
+    builder = GraphBuilder()
+    builder.add_op("op", "Op", inputs=[builder.add_input(1.0)])
+    builder.add_tensor(0, 1.0, is_output=True)
+    cluster = Cluster((Device("cpu"), Device("gpu", "gpu")), host="cpu")
+    costs = CostTable(frozen_floats([[1.0, math.inf]]))
+    problem = Problem.of_ops(builder.build(), cluster, costs)
+    if model in ("subgraph", "subgraph-ip"):
+        problem = replace(problem, transfer_seconds=frozen_floats([0.0, 0.0]))
+    simulator = Simulator(replace(problem, execution_model=model))
+    simulator.value(Placement.of([0], [0]))
+    simulator.values([[0]])

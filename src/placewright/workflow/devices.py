@@ -7,12 +7,14 @@ from pathlib import Path
 from placewright.core.cluster import Cluster
 from placewright.errors import InputError, MissingExtraError
 from placewright.files.cluster_file import read_cluster
+from placewright.profiling.catalogue import catalogue_cluster, device_names
 from placewright.profiling.discover import completed_cluster
 from placewright.profiling.discover import discover as discover_devices
 from placewright.runtimes.registry import runtime_names
 from placewright.workflow.runtimes import runtime_named
 
 DEFAULT_RUNTIME = "openvino"
+CATALOGUE = "catalogue:"
 
 
 def discover(names: str | None = None, *, runtime: str | None = None) -> Cluster:
@@ -62,6 +64,38 @@ def cluster_for(names: str | None, file: Path | None, runtime: str | None) -> Cl
         raise InputError("give --devices or --cluster, not both")
     cluster, _ = read_cluster(file)
     return completed_cluster(cluster, runtime_named(runtime or DEFAULT_RUNTIME))
+
+
+def catalogue_for(names: str | None, file: Path | None) -> Cluster | None:
+    """The cluster that options name where its costs come from data sheets, else None.
+
+    ``catalogue:4gpu`` is a cluster of the catalogue, ``catalogue:cpu-xeon-8480,gpu-t4`` devices of
+    it on PCI Express; the devices of a file have fingerprints ``catalogue:NAME``, all or none.
+
+    Raises:
+        InputError: names of the catalogue are mixed with others, or the file with ``--devices``.
+        UnknownNameError: the catalogue lacks a name.
+    """
+    if file is not None:
+        cluster, _ = read_cluster(file)
+        of_catalogue = [device.fingerprint.startswith(CATALOGUE) for device in cluster.devices]
+        if not any(of_catalogue):
+            return None
+        if names is not None:
+            raise InputError("give --devices or --cluster, not both")
+        if not all(of_catalogue):
+            odd = cluster.devices[of_catalogue.index(False)].name
+            raise InputError(
+                f"'{file}': device '{odd}' is not of the catalogue, but others are; costs are "
+                "measured for all devices or for none"
+            )
+        return cluster
+    if names is None or not names.startswith(CATALOGUE):
+        return None
+    listed = [name.strip() for name in names.removeprefix(CATALOGUE).split(",")]
+    if len(listed) == 1 and listed[0] not in device_names():
+        return catalogue_cluster(listed[0])
+    return catalogue_cluster(listed)
 
 
 def _default_names(runtime: str | None) -> str:

@@ -24,9 +24,10 @@ from placewright.files.cluster_file import ClusterDocument, cluster_data, cluste
 from placewright.profiling.calibration import calibrated
 from placewright.profiling.measure import Progress
 from placewright.profiling.profile import profile
+from placewright.profiling.roofline import roofline_problem
 from placewright.profiling.store import CostStore
 from placewright.runtimes.base import Runtime
-from placewright.workflow.devices import cluster_for
+from placewright.workflow.devices import catalogue_for, cluster_for
 from placewright.workflow.models import load_model, runnable_source
 from placewright.workflow.parsing import parse_memory, parse_pairs, parse_shapes
 from placewright.workflow.runtimes import runtime_named, runtime_of
@@ -138,6 +139,11 @@ def build_problem(request: ProblemRequest, report: Report = no_report) -> Proble
     elif model.source is None:
         raise InputError(
             f"'{request.model}' is a graph without costs and without its model; profile the model"
+        )
+    elif catalogue := catalogue_for(request.devices, request.cluster):
+        problem = _with_model(
+            roofline_problem(model.graph, catalogue, request.objective, source=model.source),
+            request,
         )
     else:
         runtime = runtime_named(request.runtime or runtime_of(model.source, request.objective))

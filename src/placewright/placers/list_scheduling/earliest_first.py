@@ -16,11 +16,12 @@ from placewright.simulation.ranks import mean_upward_ranks
 def schedule_earliest_first(
     problem: Problem, limits: FloatArray, favourite: Mapping[int, int] | None = None
 ) -> Proposal:
-    """Place the ready pair (unit, device) of earliest start until all units are placed.
+    """Place the ready unit that can start earliest until all units are placed.
 
-    With favourites a device that has just run a unit is *awake* until the unit's favourite child
-    could start elsewhere: it takes only that child, or a unit that is urgent (whose inputs could
-    have been on every device by then).
+    A unit's device is the one where it finishes first, which on equal devices is where it starts
+    first. With favourites a device that has just run a unit is *awake* until the unit's favourite
+    child could start elsewhere: until then it takes only that child, or a unit that is urgent
+    (whose inputs could have been on every device by then).
 
     Args:
         problem: what is placed.
@@ -58,26 +59,30 @@ class _EarliestFirst:
 
     def _next_pair(self) -> tuple[int, int]:
         free = [self.schedule.free_at(device) for device in range(self.problem.n_devices)]
-        best: tuple[tuple[bool, float, float, int, int], int, int] | None = None
+        best: tuple[tuple[float, float, int], int] | None = None
         for unit in self.ready.units:
-            for device in self.schedule.candidates(unit):
-                start = max(free[device], float(self.arrival[unit, device]))
-                held = self._is_held(unit, device, start)
-                key = (held, start, -float(self.rank[unit]), unit, device)
-                if best is None or key < best[0]:
-                    best = (key, unit, device)
+            starts = {
+                device: self._start(unit, device, free[device])
+                for device in self.schedule.candidates(unit)
+            }
+            device = min(starts, key=lambda d: (starts[d] + self.schedule.seconds(unit, d), d))
+            key = (starts[device], -float(self.rank[unit]), unit)
+            if best is None or key < best[0]:
+                best = (key, device)
         assert best is not None
-        return best[1], best[2]
+        return best[0][2], best[1]
 
-    def _is_held(self, unit: int, device: int, start: float) -> bool:
-        """True when the device waits for another unit: the favourite child of its last one."""
+    def _start(self, unit: int, device: int, free: float) -> float:
+        """Earliest start; later where the device waits for the favourite child of its last unit."""
+        start = max(free, float(self.arrival[unit, device]))
         last = int(self.last[device])
         child = self.favourite.get(last, -1)
         if child < 0 or child == unit or self.schedule.device_of[child] >= 0:
-            return False
+            return start
         allowed = np.flatnonzero(self.problem.allowed[unit])
-        is_urgent = bool(self.arrival[unit, allowed].max() <= start)
-        return not is_urgent and start < self._awake_until(last, child, device)
+        if self.arrival[unit, allowed].max() <= start:
+            return start  # urgent
+        return max(start, self._awake_until(last, child, device))
 
     def _awake_until(self, last: int, child: int, device: int) -> float:
         graph = self.problem.unit_graph
