@@ -26,6 +26,9 @@ def train(
         list[str] | None, typer.Argument(metavar="[GRAPH]...", help="Further ones.")
     ] = None,
     episodes: Annotated[int, typer.Option(help="Episodes in all.")] = 1000,
+    patience: Annotated[
+        int, typer.Option(help="Stop after so many episodes without a faster round; 0 never.")
+    ] = 0,
     settings: opt.PlacerSettings = None,
     device_names: opt.Devices = None,
     cluster: opt.ClusterFile = None,
@@ -56,6 +59,7 @@ def train(
             seed=seed,
             settings=values,
             progress=report,
+            patience=patience,
             tensorboard=tensorboard,
         )
     if as_json:

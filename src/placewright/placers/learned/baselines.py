@@ -46,6 +46,11 @@ class PerStepAverage:
     window: int = 10
     _episodes: deque[FloatArray] = field(default_factory=deque)
 
+    @property
+    def episodes(self) -> FloatArray:
+        """What is remembered, shape (n_episodes, n_steps)."""
+        return np.array(list(self._episodes), dtype=np.float64)
+
     def value(self, n_steps: int) -> FloatArray:
         """The average at each step, shape (n_steps,); 0 before the first episode."""
         if not self._episodes:

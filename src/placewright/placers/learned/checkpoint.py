@@ -11,7 +11,7 @@ from typing import Any
 
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
-from torch import Tensor
+from torch import Tensor, nn
 
 from placewright.errors import FileFormatError, InputError
 
@@ -23,23 +23,58 @@ class Checkpoint:
     """A policy file.
 
     Attributes:
+        path: where it is.
         placer: registry name of the placer that made it.
         metadata: what its network needs to be built again, JSON values.
-        tensors: named parameters (and, for resuming, the optimiser's state).
+        tensors: named parameters (and, for resuming, the state of the optimiser and the trainee).
     """
 
+    path: str
     placer: str
     metadata: Mapping[str, Any]
     tensors: Mapping[str, Tensor]
 
+    def setting(self, name: str) -> Any:
+        """An entry of the metadata.
 
-def save_checkpoint(path: str | Path, checkpoint: Checkpoint) -> None:
-    """Write a policy file; an interrupted write leaves the old one.
+        Raises:
+            FileFormatError: it is absent.
+        """
+        if name not in self.metadata:
+            raise FileFormatError(f"policy '{self.path}' does not say '{name}'; train it again")
+        return self.metadata[name]
+
+    def under(self, prefix: str) -> dict[str, Tensor]:
+        """Tensors whose names start with `prefix` and a dot, without those."""
+        return {
+            name.removeprefix(f"{prefix}."): value
+            for name, value in self.tensors.items()
+            if name.startswith(f"{prefix}.")
+        }
+
+    def give_to(self, policy: nn.Module) -> None:
+        """Set a network's parameters.
+
+        Raises:
+            FileFormatError: the file's parameters are not those of the network.
+        """
+        found = self.under("policy")
+        for name, value in policy.state_dict().items():
+            if name not in found or found[name].shape != value.shape:
+                raise FileFormatError(
+                    f"policy '{self.path}': parameter '{name}' is missing or not of shape "
+                    f"{tuple(value.shape)}; train it again"
+                )
+        policy.load_state_dict(found, strict=False)
+
+
+def save_checkpoint(checkpoint: Checkpoint) -> None:
+    """Write a policy file to its path; an interrupted write leaves the old one.
 
     Raises:
         InputError: the folder does not exist.
     """
-    target = Path(path)
+    target = Path(checkpoint.path)
     if not target.resolve().parent.is_dir():
         raise InputError(f"folder '{target.parent}' of '{target.name}' does not exist")
     header = {
@@ -68,8 +103,13 @@ def load_checkpoint(path: str | Path, placer: str | None = None) -> Checkpoint:
     if header.get("format") != FORMAT:
         found = header.get("format", "none")
         raise FileFormatError(f"policy '{path}': format is '{found}', expected '{FORMAT}'")
-    if placer is not None and header["placer"] != placer:
+    trained_for = header.get("placer", "none")
+    if placer is not None and trained_for != placer:
         raise FileFormatError(
-            f"policy '{path}' was trained for placer '{header['placer']}', not '{placer}'"
+            f"policy '{path}' was trained for placer '{trained_for}', not '{placer}'"
         )
-    return Checkpoint(header["placer"], json.loads(header["metadata"]), tensors)
+    try:
+        metadata = dict(json.loads(header.get("metadata", "")))
+    except (ValueError, TypeError) as error:
+        raise FileFormatError(f"policy '{path}': its metadata is damaged ({error})") from error
+    return Checkpoint(str(path), trained_for, metadata, tensors)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +14,7 @@ from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.errors import FileFormatError
 from placewright.placers.learned.baselines import MovingAverage
-from placewright.placers.learned.checkpoint import load_checkpoint
+from placewright.placers.learned.checkpoint import Checkpoint, load_checkpoint
 from placewright.placers.learned.features import (
     fractal_dimension,
     graph_data,
@@ -48,6 +48,16 @@ if TYPE_CHECKING:
     from placewright.placers.learned.hsdag import Hsdag
 
 FAILED_LATENCY = 1e10
+# What a policy file fixes: the network and what it sees.
+NETWORK_SETTINGS = (
+    "variant",
+    "hidden",
+    "parse_rounds",
+    "accumulate",
+    "without_output_shape",
+    "without_node_id",
+    "without_structure",
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -200,22 +210,29 @@ def policy_loss(log_probabilities: Tensor, weights: FloatArray) -> Tensor:
     return -(log_probabilities * torch.tensor(weights, dtype=log_probabilities.dtype)).sum()
 
 
+def episode_loss(settings: Hsdag, episode: Episode, weights: FloatArray) -> Tensor:
+    """`policy_loss` of the first n steps, weights (n,); ``corrected`` adds the entropy bonus."""
+    loss = policy_loss(episode.log_probabilities[: len(weights)], weights)
+    if settings.variant == "released":
+        return loss
+    return loss - settings.entropy_weight * episode.entropy.sum()
+
+
 def learn(
     settings: Hsdag, problem: Problem, evaluator: Evaluator, rng: np.random.Generator
 ) -> HsdagPolicy:
     """Learn on one problem until the budget ends (`BudgetSpent`) or patience is lost."""
     problem = with_shared_weights_tied(problem)
-    vocabulary = kind_vocabulary(problem)
-    tensors: dict[str, Tensor] = {}
+    vocabulary, start = kind_vocabulary(problem), None
     if settings.policy:
-        vocabulary, tensors = load_weights(settings, problem)
+        settings, vocabulary, start = trained_start(settings, problem)
     reference, stop = reference_value(problem), EarlyStop(settings.patience)
     baseline = MovingAverage(settings.baseline_decay)
     with torch_scope(rng) as generator, scalars_to(settings.tensorboard) as scalars:
         graph = HsdagGraph.of(problem, settings, vocabulary)
         policy = make_policy(settings, graph.data.x.shape[1], problem.n_devices)
-        if tensors:
-            policy.load_state_dict(tensors)
+        if start is not None:
+            start.give_to(policy)
         optimiser = torch.optim.Adam(policy.parameters(), lr=settings.learning_rate)
         while not stop(evaluator.best_value, evaluator.evaluations):
             episode = run_episode(policy, graph, settings, generator)
@@ -223,9 +240,7 @@ def learn(
             n = len(values)
             latency = latencies(settings, values, episode.placements[:n])
             weights = step_weights(settings, reference / latency, baseline)
-            loss = policy_loss(episode.log_probabilities[:n], weights)
-            if settings.variant == "corrected":
-                loss = loss - settings.entropy_weight * episode.entropy.sum()
+            loss = episode_loss(settings, episode, weights)
             optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             optimiser.step()
@@ -247,22 +262,18 @@ def make_policy(settings: Hsdag, n_features: int, n_devices: int) -> HsdagPolicy
     )
 
 
-def load_weights(settings: Hsdag, problem: Problem) -> tuple[tuple[str, ...], dict[str, Tensor]]:
-    """Vocabulary and parameters of a policy file.
+def trained_start(settings: Hsdag, problem: Problem) -> tuple[Hsdag, tuple[str, ...], Checkpoint]:
+    """Settings and vocabulary that a policy file was trained with, and its parameters.
 
     Raises:
         FileFormatError: the file is unusable, or its policy has another number of devices.
     """
     checkpoint = load_checkpoint(settings.policy, "hsdag")
-    trained = int(checkpoint.metadata["n_devices"])
+    trained = checkpoint.setting("n_devices")
     if trained != problem.n_devices:
         raise FileFormatError(
             f"policy '{settings.policy}' is for {trained} devices, not {problem.n_devices}; "
             "train one for them"
         )
-    tensors = {
-        name.removeprefix("policy."): value
-        for name, value in checkpoint.tensors.items()
-        if name.startswith("policy.")
-    }
-    return tuple(checkpoint.metadata["vocabulary"]), tensors
+    same = {name: checkpoint.setting(name) for name in NETWORK_SETTINGS}
+    return replace(settings, **same), tuple(checkpoint.setting("vocabulary")), checkpoint

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +14,11 @@ from placewright.errors import InputError
 from placewright.placers.learned.baselines import MovingAverage
 from placewright.placers.learned.features import kind_vocabulary
 from placewright.placers.learned.hsdag_learner import (
+    NETWORK_SETTINGS,
     HsdagGraph,
+    episode_loss,
     latencies,
     make_policy,
-    policy_loss,
     run_episode,
     step_weights,
 )
@@ -40,12 +42,27 @@ class HsdagTrainee:
         self.policy = make_policy(
             settings, int(self._graphs[0].data.x.shape[1]), problems[0].n_devices
         )
-        self.learning_rate = settings.learning_rate
+        self.clip_norm = math.inf
         self.metadata: Mapping[str, Any] = {
             "n_devices": problems[0].n_devices,
             "vocabulary": list(vocabulary),
-            "hidden": settings.hidden,
+            **{name: getattr(settings, name) for name in NETWORK_SETTINGS},
         }
+
+    def learning_rate(self, progress: float) -> float:
+        """Constant."""
+        del progress
+        return self.settings.learning_rate
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """The baseline of each graph, NaN before its first episode, shape (n_graphs,)."""
+        values = [math.nan if b.value is None else b.value for b in self._baselines]
+        return {"baselines": torch.tensor(values, dtype=torch.float64)}
+
+    def restore(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Take what `state` gave."""
+        for baseline, value in zip(self._baselines, state["baselines"].tolist(), strict=True):
+            baseline.value = None if math.isnan(value) else value
 
     def episode(self, graph: int, progress: float, generator: torch.Generator) -> EpisodeResult:
         """One episode of `steps` placements on one graph."""
@@ -56,8 +73,7 @@ class HsdagTrainee:
         reference = reference_value(evaluator.problem)
         latency = latencies(self.settings, values, episode.placements)
         weights = step_weights(self.settings, reference / latency, self._baselines[graph])
-        loss = policy_loss(episode.log_probabilities, weights)
-        loss = loss - self.settings.entropy_weight * episode.entropy.sum()
+        loss = episode_loss(self.settings, episode, weights)
         times = np.minimum(latency / reference, 10.0)
         return EpisodeResult(loss, float(times.mean()), len(values))
 

@@ -80,6 +80,11 @@ class Placeto:
             if getattr(self, what) < 1:
                 raise InputError(f"placeto: {what} must be >= 1, got {getattr(self, what)}")
 
+    def learning_rate_at(self, progress: float) -> float:
+        """Learning rate where `progress` of the episodes, in [0, 1], are done."""
+        fall = self.learning_rate - self.last_learning_rate
+        return self.last_learning_rate + (1.0 - progress) * fall
+
     def supports(self, problem: Problem) -> str:
         """Defined for every problem."""
         del problem

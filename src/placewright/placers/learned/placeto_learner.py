@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
-from placewright.errors import BudgetSpent
+from placewright.errors import BudgetSpent, FileFormatError
 from placewright.placers.learned.baselines import PerStepAverage
 from placewright.placers.learned.encoders import perceptron
 from placewright.placers.learned.features import (
@@ -254,13 +254,11 @@ def learn(
         n_updates = (evaluator.budget.evaluations or settings.horizon * queries) / queries
         episode_number = 0
         while not stop(evaluator.best_value, evaluator.evaluations):
-            left = max(0.0, 1.0 - episode_number / n_updates)  # falls from 1 to 0
+            progress = min(1.0, episode_number / n_updates)
             first = first_placements(settings, graph, rng)
             episode = run_episode(policy, graph, evaluator, first, generator)
-            rate = settings.last_learning_rate
-            rate += left * (settings.learning_rate - settings.last_learning_rate)
-            optimiser.param_groups[0]["lr"] = rate
-            weight = settings.entropy_weight * left
+            optimiser.param_groups[0]["lr"] = settings.learning_rate_at(progress)
+            weight = settings.entropy_weight * (1.0 - progress)
             loss, spread = update(policy, graph, episode, baseline, weight)
             optimiser.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
@@ -294,19 +292,16 @@ def load_weights(policy: PlacetoPolicy, path: str) -> None:
     Raises:
         FileFormatError: the file is unusable, or its policy has another number of devices.
     """
-    from placewright.errors import FileFormatError
     from placewright.placers.learned.checkpoint import load_checkpoint
 
     checkpoint = load_checkpoint(path, "placeto")
-    trained = int(checkpoint.metadata["n_devices"])
-    if trained != policy.n_devices or int(checkpoint.metadata["rounds"]) != policy.rounds:
+    trained, rounds = checkpoint.setting("n_devices"), checkpoint.setting("rounds")
+    if trained != policy.n_devices or rounds != policy.rounds:
         raise FileFormatError(
-            f"policy '{path}' is for {trained} devices and {checkpoint.metadata['rounds']} rounds, "
+            f"policy '{path}' is for {trained} devices and {rounds} rounds, "
             f"not {policy.n_devices} and {policy.rounds}; train one for them"
         )
-    policy.load_state_dict(
-        {name: checkpoint.tensors[f"policy.{name}"] for name in policy.state_dict()}
-    )
+    checkpoint.give_to(policy)
 
 
 def _times(evaluator: Evaluator, placements: IntArray, reference: float) -> FloatArray:

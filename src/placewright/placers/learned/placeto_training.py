@@ -31,7 +31,7 @@ class PlacetoTrainee:
     def __init__(self, settings: Placeto, problems: Sequence[Problem]) -> None:
         self.settings = settings
         self.policy = PlacetoPolicy(problems[0].n_devices, settings.rounds)
-        self.learning_rate = settings.learning_rate
+        self.clip_norm = settings.clip_norm
         self.metadata: Mapping[str, Any] = {
             "n_devices": problems[0].n_devices,
             "rounds": settings.rounds,
@@ -42,6 +42,23 @@ class PlacetoTrainee:
             for problem, evaluator in zip(problems, self._evaluators, strict=True)
         ]
         self._baselines = [PerStepAverage(settings.baseline_window) for _ in problems]
+
+    def learning_rate(self, progress: float) -> float:
+        """Falls linearly, as on one problem."""
+        return self.settings.learning_rate_at(progress)
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Returns that each graph's baseline remembers, (episodes, steps) each."""
+        return {
+            f"baseline.{graph}": torch.tensor(baseline.episodes)
+            for graph, baseline in enumerate(self._baselines)
+        }
+
+    def restore(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Take what `state` gave."""
+        for graph, baseline in enumerate(self._baselines):
+            for returns in state[f"baseline.{graph}"].numpy():
+                baseline.update(returns)
 
     def episode(self, graph: int, progress: float, generator: torch.Generator) -> EpisodeResult:
         """Visit every node of one graph once."""

@@ -86,6 +86,9 @@ class Post:
         for what in ("groups", "ppo_every", "ce_every", "sga_steps", "horizon"):
             if getattr(self, what) < 1:
                 raise InputError(f"post: {what} must be >= 1, got {getattr(self, what)}")
+        for what in ("learning_rate", "beta", "kl_target"):
+            if not getattr(self, what) > 0:
+                raise InputError(f"post: {what} must be > 0, got {getattr(self, what)}")
         for what in ("elite", "epsilon"):
             if not 0 <= getattr(self, what) <= 1:
                 raise InputError(f"post: {what} must be in [0, 1], got {getattr(self, what)}")

@@ -40,15 +40,17 @@ class Seq2Seq:
     Variant ``hsdag-rnn`` is the RNN baseline of HSDAG's notebooks: GRU with hidden 5 x input,
     kind embedding 64, learning rate 0.01, one sample an episode, logits divided by 5 in the first
     20 episodes, reward from sqrt(latency) without a baseline. The notebooks minimise
-    ``-(log p * sqrt(latency))``, which makes slow placements likelier; here the sign is right.
+    ``-(log p * sqrt(latency))``, which makes slow placements likelier; here the sign is right. It
+    has no entropy bonus, and of the settings below only `groups`, `clip_norm`,
+    `feasible_only_after`, `patience` and `tensorboard` count.
 
     Attributes:
         variant: ``paper`` or ``hsdag-rnn``.
         groups: largest number of groups.
-        hidden: width of encoder and decoder (ignored by ``hsdag-rnn``).
-        embedding: width of the kind embedding (64 for ``hsdag-rnn``).
+        hidden: width of encoder and decoder.
+        embedding: width of the kind embedding.
         learning_rate: of Adam.
-        samples_per_update: placements per gradient step (1 for ``hsdag-rnn``).
+        samples_per_update: placements per gradient step.
         tanh_constant: C of C * tanh(u / T).
         temperature: T of C * tanh(u / T).
         clip_norm: largest global gradient norm.

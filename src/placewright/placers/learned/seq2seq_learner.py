@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -32,6 +32,12 @@ if TYPE_CHECKING:
     from placewright.placers.learned.seq2seq import Seq2Seq
 
 RNN_WARM_UP_EPISODES, RNN_WARM_UP_TEMPERATURE = 20, 5.0
+RNN_SETTINGS: dict[str, Any] = {
+    "embedding": 64,
+    "samples_per_update": 1,
+    "learning_rate": 0.01,
+    "entropy_weight": 0.0,
+}
 
 
 class Seq2SeqPolicy(nn.Module):
@@ -77,7 +83,7 @@ def learn(
     """Learn on one problem until the budget ends (`BudgetSpent`) or patience is lost."""
     is_rnn = settings.variant == "hsdag-rnn"
     if is_rnn:
-        settings = replace(settings, embedding=64, samples_per_update=1, tanh_constant=0.0)
+        settings = replace(settings, **RNN_SETTINGS)
     problem = with_shared_weights_tied(problem)
     groups = neighbour_merge(problem, colocation_grouping(problem), settings.groups)
     space = ActionSpace(problem, groups)

@@ -12,15 +12,18 @@ import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from placewright.core.problem import Problem
 from placewright.errors import FileFormatError, InputError
 from placewright.placers.learned.extra import require_packages
-from placewright.placers.learned.monitoring import scalars_to
-from placewright.placers.registry import make_placer
+from placewright.placers.learned.monitoring import EarlyStop, scalars_to
+from placewright.placers.registry import make_placer, placer_class
+
+if TYPE_CHECKING:
+    from placewright.placers.learned.checkpoint import Checkpoint
 
 # Placer -> module with `trainee(settings, problems)`.
 TRAINABLE: dict[str, str] = {
@@ -53,12 +56,24 @@ class Trainee(Protocol):
     Attributes:
         policy: a torch module.
         metadata: JSON values that its placer needs to build the network again.
-        learning_rate: of Adam.
+        clip_norm: largest global gradient norm; inf does not clip.
     """
 
     policy: Any
     metadata: Mapping[str, Any]
-    learning_rate: float
+    clip_norm: float
+
+    def learning_rate(self, progress: float) -> float:
+        """Of Adam; `progress` in [0, 1] is how far training is."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """Tensors beside the parameters that later episodes depend on, such as baselines."""
+        ...
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Take what `state` gave."""
+        ...
 
     def episode(self, graph: int, progress: float, generator: Any) -> EpisodeResult:
         """One episode on graph number `graph`; `progress` in [0, 1] is how far training is."""
@@ -89,13 +104,14 @@ def train(
     progress: Report | None = None,
     resume: bool = True,
     save_every: int = 50,
+    patience: int = 0,
     tensorboard: str = "",
 ) -> Path:
     """Train a policy over a family of graphs and write it to `output`.
 
-    The file is written every `save_every` episodes with the optimiser's state. An interrupted
-    training goes on from there when called again with the same arguments and `resume`; more
-    `episodes` continue a finished one.
+    The file is written every `save_every` episodes, at the end and on Ctrl-C, with the optimiser's
+    state and the baselines. An interrupted training goes on from its last whole episode when called
+    again with the same arguments and `resume`; more `episodes` continue a finished one.
 
     Args:
         placer: one of `TRAINABLE`.
@@ -108,12 +124,16 @@ def train(
         progress: told the fraction done and the mean time of the last round.
         resume: go on from `output` where it exists.
         save_every: episodes between two writes.
+        patience: stop after so many episodes, counted in whole rounds, in which the mean time of a
+            round has not fallen; 0 never.
         tensorboard: folder for TensorBoard scalars; "" writes none.
 
     Raises:
+        UnknownNameError: there is no such placer.
         InputError: the placer cannot be trained, there are no problems, or they do not fit.
         MissingExtraError: PyTorch is absent.
     """
+    placer_class(placer)
     if placer not in TRAINABLE:
         raise InputError(
             f"placer '{placer}' cannot be trained over graphs: what it learns belongs to one; "
@@ -126,6 +146,7 @@ def train(
     require_packages("torch", "torch_geometric")
     import torch
 
+    from placewright.placers.learned.checkpoint import save_checkpoint
     from placewright.placers.learned.sampling import torch_scope
 
     target = Path(output)
@@ -133,26 +154,43 @@ def train(
     with torch_scope(rng) as generator, scalars_to(tensorboard) as scalars:
         module = importlib.import_module(TRAINABLE[placer])
         trainee: Trainee = module.trainee(make_placer(placer, settings), tuple(problems))
-        optimiser = torch.optim.Adam(trainee.policy.parameters(), lr=trainee.learning_rate)
+        optimiser = torch.optim.Adam(trainee.policy.parameters(), lr=trainee.learning_rate(0.0))
         done = _restore(target, placer, trainee, optimiser) if resume and target.exists() else 0
-        last = np.full(len(problems), np.nan)
-        for episode in range(done, episodes):
-            generator.manual_seed(int(np.random.default_rng((seed, episode)).integers(2**62)))
-            torch.manual_seed(int(np.random.default_rng((seed, episode, 1)).integers(2**62)))
-            graph = _graph_of_episode(seed, episode, len(problems))
-            result = trainee.episode(graph, episode / episodes, generator)
-            optimiser.zero_grad()
-            result.loss.backward()
-            torch.nn.utils.clip_grad_norm_(trainee.policy.parameters(), 1.0)
-            optimiser.step()
-            last[graph] = result.mean_time
-            mean = float(np.nanmean(last))
-            scalars(episode, loss=result.loss.item(), mean_time=mean)
-            if progress is not None:
-                progress((episode + 1) / episodes, f"mean time {mean:.3f} of the reference")
-            if (episode + 1) % save_every == 0 or episode + 1 == episodes:
-                _save(target, placer, trainee, optimiser, episode + 1)
+        last, stop = np.full(len(problems), np.nan), EarlyStop(patience)
+        written = kept = _checkpoint(target, placer, trainee, optimiser, done)
+        try:
+            for episode in range(done, episodes):
+                generator.manual_seed(int(np.random.default_rng((seed, episode)).integers(2**62)))
+                torch.manual_seed(int(np.random.default_rng((seed, episode, 1)).integers(2**62)))
+                graph = _graph_of_episode(seed, episode, len(problems))
+                result = trainee.episode(graph, episode / episodes, generator)
+                _descend(trainee, optimiser, result.loss, episode / episodes)
+                kept = _checkpoint(target, placer, trainee, optimiser, episode + 1)
+                last[graph] = result.mean_time
+                mean = float(np.nanmean(last))
+                scalars(episode, loss=result.loss.item(), mean_time=mean)
+                if progress is not None:
+                    progress((episode + 1) / episodes, f"mean time {mean:.3f} of the reference")
+                is_round = (episode + 1) % len(problems) == 0
+                if is_round and stop(mean, episode + 1 - done):
+                    break
+                if (episode + 1) % save_every == 0:
+                    save_checkpoint(kept)
+                    written = kept
+        finally:
+            if kept is not written:
+                save_checkpoint(kept)
     return target
+
+
+def _descend(trainee: Trainee, optimiser: Any, loss: Any, progress: float) -> None:
+    import torch
+
+    optimiser.param_groups[0]["lr"] = trainee.learning_rate(progress)
+    optimiser.zero_grad()
+    loss.backward()
+    torch.nn.utils.clip_grad_norm_(trainee.policy.parameters(), trainee.clip_norm)
+    optimiser.step()
 
 
 def _graph_of_episode(seed: int, episode: int, n_graphs: int) -> int:
@@ -162,18 +200,26 @@ def _graph_of_episode(seed: int, episode: int, n_graphs: int) -> int:
     return int(order[position])
 
 
-def _save(target: Path, placer: str, trainee: Trainee, optimiser: Any, episodes: int) -> None:
-    from placewright.placers.learned.checkpoint import Checkpoint, save_checkpoint
+def _checkpoint(
+    target: Path, placer: str, trainee: Trainee, optimiser: Any, episodes: int
+) -> Checkpoint:
+    """A copy of all that training depends on, as it is after so many episodes."""
+    from placewright.placers.learned.checkpoint import Checkpoint
 
     tensors = {f"policy.{name}": value for name, value in trainee.policy.state_dict().items()}
     for index, state in optimiser.state_dict()["state"].items():
         tensors.update({f"optimiser.{index}.{key}": value for key, value in state.items()})
-    metadata = {**trainee.metadata, "episodes": episodes}
-    save_checkpoint(target, Checkpoint(placer, metadata, tensors))
+    tensors.update({f"trainee.{name}": value for name, value in trainee.state().items()})
+    copies = {name: value.detach().clone() for name, value in tensors.items()}
+    return Checkpoint(str(target), placer, {**trainee.metadata, "episodes": episodes}, copies)
 
 
 def _restore(target: Path, placer: str, trainee: Trainee, optimiser: Any) -> int:
-    """Take parameters and optimiser state from `target`; episodes that were done."""
+    """Take parameters and states from `target`; episodes that were done.
+
+    Raises:
+        FileFormatError: the file is unusable, or of another training.
+    """
     from placewright.placers.learned.checkpoint import load_checkpoint
 
     checkpoint = load_checkpoint(target, placer)
@@ -181,17 +227,12 @@ def _restore(target: Path, placer: str, trainee: Trainee, optimiser: Any) -> int
         raise FileFormatError(
             f"policy '{target}' was trained with other settings or graphs; give another file"
         )
-    own = {
-        name.removeprefix("policy."): value
-        for name, value in checkpoint.tensors.items()
-        if name.startswith("policy.")
-    }
-    trainee.policy.load_state_dict(own)
+    checkpoint.give_to(trainee.policy)
+    trainee.restore(checkpoint.under("trainee"))
     state: dict[int, dict[str, Any]] = {}
-    for name, value in checkpoint.tensors.items():
-        if name.startswith("optimiser."):
-            _, index, key = name.split(".", 2)
-            state.setdefault(int(index), {})[key] = value
+    for name, value in checkpoint.under("optimiser").items():
+        index, key = name.split(".", 1)
+        state.setdefault(int(index), {})[key] = value
     if state:
         optimiser.load_state_dict({**optimiser.state_dict(), "state": state})
-    return int(checkpoint.metadata["episodes"])
+    return int(checkpoint.setting("episodes"))

@@ -160,8 +160,6 @@ def load_policy(path: str) -> ZeroShotPolicy:
         FileFormatError: the file is unusable.
     """
     checkpoint = load_checkpoint(path or SHIPPED, "zero-shot")
-    policy = ZeroShotPolicy(int(checkpoint.metadata["hidden"]))
-    policy.load_state_dict(
-        {name: checkpoint.tensors[f"policy.{name}"] for name in policy.state_dict()}
-    )
+    policy = ZeroShotPolicy(int(checkpoint.setting("hidden")))
+    checkpoint.give_to(policy)
     return policy

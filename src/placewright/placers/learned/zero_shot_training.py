@@ -26,10 +26,22 @@ class ZeroShotTrainee:
     def __init__(self, settings: ZeroShot, problems: Sequence[Problem]) -> None:
         self.settings = settings
         self.policy = ZeroShotPolicy(settings.hidden)
-        self.learning_rate = settings.learning_rate
+        self.clip_norm = 1.0
         self.metadata: Mapping[str, Any] = {"hidden": settings.hidden}
         self._problems = [ListProblem(problem) for problem in problems]
         self._evaluators = [Evaluator(problem) for problem in problems]
+
+    def learning_rate(self, progress: float) -> float:
+        """Constant."""
+        del progress
+        return self.settings.learning_rate
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Nothing: advantages are relative to the episode's own mean."""
+        return {}
+
+    def restore(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Nothing to take."""
 
     def episode(self, graph: int, progress: float, generator: torch.Generator) -> EpisodeResult:
         """Samples of one graph; those faster than their mean become likelier."""
