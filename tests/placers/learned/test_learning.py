@@ -28,6 +28,7 @@ FAST_PLACETO = Placeto(
 )
 
 # placer, ops of the toy, evaluations, and every how many evaluations a placement is complete
+# placer, ops of the toy, evaluations, and every how many evaluations a placement is complete
 SEPARABLE = [
     (Cem(), 7, 1_000, 1),
     (Post(), 7, 1_500, 1),
@@ -36,14 +37,22 @@ SEPARABLE = [
     (Hierarchical(hidden=64, learning_rate=0.002), 4, 4_000, 1),
     (FAST_PLACETO, 7, 3_000, 8),
     (Hsdag(), 7, 2_000, 1),
+    (Hsdag(variant="released", discount=0.0), 7, 4_000, 1),
 ]
 TWO_CLUSTERS = [
-    (Cem(), 4, 1_000),
-    (Post(), 4, 1_000),
-    (Seq2Seq(), 4, 1_000),
-    (Hsdag(), 4, 300),
-    (FAST_PLACETO, 3, 700),
+    (Cem(), 1_000),
+    (Post(), 1_000),
+    (Seq2Seq(), 1_000),
+    (GrouperPlacer(variant="corrected"), 5_000),
+    (Hierarchical(variant="corrected", hidden=64, learning_rate=0.003), 5_000),
+    (FAST_PLACETO, 2_000),
+    (Hsdag(), 300),
+    (Hsdag(variant="released"), 1_000),
 ]
+
+
+class OptimumFound(Exception):
+    """Ends a run."""
 
 
 def name_of(value: object) -> str:
@@ -62,41 +71,32 @@ def test_the_optimal_action_becomes_likely(
     assert share > 0.95
 
 
-@pytest.mark.parametrize(("placer", "size", "evaluations"), TWO_CLUSTERS, ids=name_of)
-def test_the_optimum_of_two_clusters_is_found_from_five_seeds(
-    placer: Placer, size: int, evaluations: int
-) -> None:
-    problem = toys.two_cluster_problem(size)
-    best = Evaluator(problem).evaluate(toys.two_cluster_optimum(problem))
-    values = [toys.run(placer, problem, evaluations, seed).best_value for seed in range(5)]
-    assert values == pytest.approx([best] * 5)
-
-
-def test_two_clusters_are_too_many_placements_for_random_search() -> None:
-    """Of 2^16 placements one is best: what the learners find, chance does not."""
-    problem = toys.two_cluster_problem(4)
-    best = Evaluator(problem).evaluate(toys.two_cluster_optimum(problem))
-    values = [toys.run(make_placer("random"), problem, 1_000, seed).best_value for seed in range(5)]
-    assert min(values) > 1.1 * best
-
-
-@pytest.mark.parametrize("placer", [GrouperPlacer(), Hierarchical(hidden=64)], ids=name_of)
 @pytest.mark.parametrize("seed", range(5))
-def test_joint_learners_sample_faster_placements_of_two_clusters(placer: Placer, seed: int) -> None:
-    """They settle on one device (see their docstrings), which is faster than what they begin with.
-
-    A sampler that does not learn passes all ten cases once in a thousand times.
-    """
-    problem = toys.two_cluster_problem(4)
+@pytest.mark.parametrize(("placer", "evaluations"), TWO_CLUSTERS, ids=name_of)
+def test_the_optimum_of_two_clusters_is_found_from_five_seeds(
+    placer: Placer, evaluations: int, seed: int
+) -> None:
+    problem = toys.two_cluster_problem()
     evaluator = Evaluator(problem)
-    values: list[float] = []
+    best = evaluator.evaluate(toys.two_cluster_optimum(problem))
 
-    def remember(placement: Placement) -> float:
-        values.append(evaluator.simulator.value(placement))
-        return values[-1]
+    def until_found(placement: Placement) -> float:
+        value = evaluator.simulator.value(placement)
+        if value <= best * (1.0 + 1e-9):
+            raise OptimumFound
+        return value
 
-    toys.run(placer, problem, 600, seed, measure=remember)
-    assert np.mean(values[-100:]) < np.mean(values[:20])
+    with pytest.raises(OptimumFound):
+        toys.run(placer, problem, evaluations, seed, measure=until_found)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_random_search_does_not_find_the_optimum_of_two_clusters(seed: int) -> None:
+    """Of 2^16 placements one is best: what the learners find, chance does not."""
+    problem = toys.two_cluster_problem()
+    best = Evaluator(problem).evaluate(toys.two_cluster_optimum(problem))
+    largest = max(evaluations for _, evaluations in TWO_CLUSTERS)
+    assert toys.run(make_placer("random"), problem, largest, seed).best_value > 1.05 * best
 
 
 def test_post_skips_the_ppo_step_where_a_cross_entropy_step_falls() -> None:
@@ -152,16 +152,18 @@ def test_gradient_of_hsdags_loss_is_that_of_finite_differences(variant: str) -> 
             return policy_loss(episode.log_probabilities, np.array([0.7]))
 
         loss().backward()  # type: ignore[no-untyped-call]
-        weight = policy.classifier[0].weight
-        assert weight.grad is not None
-        for entry in [(0, 0), (3, 4), (7, 2)]:
-            with torch.no_grad():
-                weight[entry] += 1e-6
-                up = loss().item()
-                weight[entry] -= 2e-6
-                down = loss().item()
-                weight[entry] += 1e-6
-            assert weight.grad[entry].item() == pytest.approx((up - down) / 2e-6, abs=1e-5)
+        layers = (policy.gnn1[0].lin, policy.parsing[0], policy.gnn2.lin, policy.classifier[0])
+        for weight in (layer.weight for layer in layers):
+            assert weight.grad is not None
+            for entry in [(0, 0), (3, 4), (7, 2)]:
+                with torch.no_grad():
+                    weight[entry] += 1e-6
+                    up = loss().item()
+                    weight[entry] -= 2e-6
+                    down = loss().item()
+                    weight[entry] += 1e-6
+                assert weight.grad[entry].item() == pytest.approx((up - down) / 2e-6, abs=1e-5)
+            assert weight.grad.abs().max() > 0
     finally:
         torch.set_default_dtype(torch.float32)
 
@@ -200,19 +202,27 @@ def test_hsdag_groups_a_connected_graph_into_more_than_one(variant: str) -> None
 
 @pytest.mark.parametrize(
     "placer",
-    [Cem(), Post(), Seq2Seq(), GrouperPlacer(), Hierarchical(hidden=64), Placeto(), Hsdag()],
+    [
+        Cem(),
+        Post(),
+        Seq2Seq(),
+        GrouperPlacer(),
+        Hierarchical(hidden=64),
+        Placeto(),
+        Hsdag(),
+        Hsdag(variant="released"),
+    ],
     ids=name_of,
 )
 def test_a_placement_that_does_not_fit_never_becomes_the_incumbent(placer: Placer) -> None:
-    """Two devices that hold two thirds of the tensors each: everything on one does not fit."""
-    problem = toys.two_cluster_problem(2)
-    tight = dataclasses.replace(problem, cluster=toys.cluster_of(2, memory_bytes=1.2e9))
-    simulator = Evaluator(tight).simulator
-    evaluator = toys.run(placer, tight, 300)
-    assert evaluator.evaluations <= 300
-    if evaluator.best is not None:
-        assert simulator.violation(evaluator.best) is None
-        assert np.isfinite(evaluator.best_value)
+    """Everything on the faster device would be best and does not fit."""
+    problem = toys.tight_problem()
+    recorder = toys.Recorder(problem)  # is asked for what fits only
+    evaluator = toys.run(placer, problem, 300, measure=recorder)
+    assert len(recorder.placements) < evaluator.evaluations <= 300
+    assert evaluator.best is not None
+    assert evaluator.simulator.violation(evaluator.best) is None
+    assert 14.0 <= evaluator.best_value < 24.0  # five ops at 1 s and three at 3 s, or slower
 
 
 @pytest.mark.parametrize("placer", [Post(), Seq2Seq(), Hsdag(), Placeto()], ids=name_of)

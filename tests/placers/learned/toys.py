@@ -69,6 +69,18 @@ def two_cluster_optimum(problem: Problem) -> IntArray:
     return (np.arange(problem.n_units) >= problem.n_units // 2).astype(np.int64)
 
 
+def tight_problem() -> Problem:
+    """A chain of eight ops with weights of 100 bytes; device 0 is faster and holds five of them."""
+    builder = GraphBuilder()
+    before: list[int] = []
+    for index in range(8):
+        weight = builder.add_weight(100.0)
+        op = builder.add_op(f"op{index}", "MatMul", inputs=before, weights=[weight])
+        before = [builder.add_tensor(op, 1.0, shape=(1,), is_output=index == 7)]
+    costs = CostTable(frozen_floats(np.tile([1.0, 3.0], (8, 1))))
+    return Problem.of_ops(builder.build(), cluster_of(2, memory_bytes=510.0), costs)
+
+
 class Recorder:
     """Times placements by a matrix of costs, and remembers all that were asked for."""
 

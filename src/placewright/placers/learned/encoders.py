@@ -50,7 +50,9 @@ class AttentionalDecoder(nn.Module):
 
     The decoder reads the embedding of the previous group's device (a learned "go" at first); its
     state queries the encoder's memory, v . tanh(W1 memory + W2 state); the logits come from
-    [state; context]. Sampling runs step by step; scoring runs all steps at once.
+    [state; context], or [state; context; memory of this step's group] where `aligned`. Attention by
+    content alone has no way to point at "the group of this step" but to count steps. Sampling runs
+    step by step; scoring runs all steps at once.
     """
 
     def __init__(
@@ -60,6 +62,7 @@ class AttentionalDecoder(nn.Module):
         hidden: int,
         *,
         bidirectional: bool = False,
+        aligned: bool = False,
         cell: str = "lstm",
     ) -> None:
         super().__init__()
@@ -72,7 +75,8 @@ class AttentionalDecoder(nn.Module):
         self.memory_projection = nn.Linear(hidden, hidden, bias=False)
         self.query_projection = nn.Linear(hidden, hidden, bias=False)
         self.score = nn.Linear(hidden, 1, bias=False)
-        self.output = nn.Linear(2 * hidden, n_devices)
+        self.output = nn.Linear((3 if aligned else 2) * hidden, n_devices)
+        self.aligned = aligned
         self.n_devices = n_devices
         self.bidirectional = bidirectional
 
@@ -90,7 +94,12 @@ class AttentionalDecoder(nn.Module):
         queries = self.query_projection(states).unsqueeze(2)  # (batch, steps, 1, hidden)
         weights = torch.softmax(self.score(torch.tanh(keys + queries)).squeeze(-1), dim=-1)
         context = weights @ memory  # (batch, steps, hidden)
-        scores: Tensor = self.output(torch.cat([states, context], dim=-1))
+        return self.score_devices(states, context, memory)
+
+    def score_devices(self, states: Tensor, context: Tensor, own: Tensor) -> Tensor:
+        """Scores (batch, steps, devices) from states, contexts, own memories, all (..., hidden)."""
+        parts = [states, context, own] if self.aligned else [states, context]
+        scores: Tensor = self.output(torch.cat(parts, dim=-1))
         return scores
 
     @torch.no_grad()
@@ -129,7 +138,8 @@ class AttentionalDecoder(nn.Module):
             query = self.query_projection(out)
             weights = torch.softmax(self.score(torch.tanh(keys + query)).squeeze(-1), dim=-1)
             context = weights.unsqueeze(1) @ memory  # (samples, 1, hidden)
-            value = logits(self.output(torch.cat([out, context], dim=-1)).squeeze(1))
+            own = memory[:, step : step + 1]
+            value = logits(self.score_devices(out, context, own).squeeze(1))
             if noise is not None:
                 value = value + noise[:, step] * _size(value)
             previous = sample(masked_log_softmax(value, mask[:, step]), generator)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,7 +15,13 @@ from placewright.placers.learned.encoders import AttentionalDecoder, Logits, per
 from placewright.placers.learned.group_inputs import JointSpace
 from placewright.placers.learned.monitoring import scalars_to
 from placewright.placers.learned.reinforce import Reinforce
-from placewright.placers.learned.sampling import as_array, chosen, sample, torch_scope
+from placewright.placers.learned.sampling import (
+    as_array,
+    chosen,
+    entropy,
+    sample,
+    torch_scope,
+)
 from placewright.placers.shared_weights import with_shared_weights_tied
 from placewright.simulation.evaluator import Evaluator
 
@@ -23,6 +29,7 @@ if TYPE_CHECKING:
     from placewright.placers.learned.grouper_placer import GrouperPlacer
 
 PLAIN = Logits(constant=0.0, temperature=1.0)
+CORRECTED: dict[str, Any] = {"aligned": True, "entropy_weight": 3.0, "grouper_entropy_weight": 1.0}
 
 
 class GrouperPlacerPolicy(nn.Module):
@@ -37,7 +44,9 @@ class GrouperPlacerPolicy(nn.Module):
             settings.embedding + fixed, settings.grouper_hidden, joint.n_groups
         )
         n_devices = joint.space.problem.n_devices
-        self.placer = AttentionalDecoder(joint.placer_inputs, n_devices, settings.hidden)
+        self.placer = AttentionalDecoder(
+            joint.placer_inputs, n_devices, settings.hidden, aligned=settings.aligned
+        )
         self.node_kinds = torch.tensor(rows.kinds).float()
         self.node_rest = torch.tensor(np.concatenate([rows.shapes, rows.neighbours], 1)).float()
 
@@ -72,6 +81,8 @@ def learn(
     settings: GrouperPlacer, problem: Problem, evaluator: Evaluator, rng: np.random.Generator
 ) -> GrouperPlacerPolicy:
     """Learn on one problem until the budget ends (`BudgetSpent`) or patience is lost."""
+    if settings.variant == "corrected":
+        settings = replace(settings, **CORRECTED)
     problem = with_shared_weights_tied(problem)
     joint = JointSpace.of(problem, settings.groups)
     with torch_scope(rng) as generator, scalars_to(settings.tensorboard) as scalars:
@@ -82,7 +93,9 @@ def learn(
             times = run.time(batch.placements)
             advantage = run.advantage(times, normalised=settings.normalised)
             loss, spread = batch_loss(policy, batch, advantage)
-            run.descend(loss - settings.entropy_weight * spread, spread, times)
+            bonus = settings.entropy_weight * spread
+            bonus = bonus + settings.grouper_entropy_weight * entropy(batch.log_groups).mean()
+            run.descend(loss - bonus, spread, times)
     return policy
 
 

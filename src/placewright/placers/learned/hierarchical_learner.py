@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,12 +15,25 @@ from placewright.placers.learned.encoders import AttentionalDecoder, Logits, per
 from placewright.placers.learned.group_inputs import JointSpace
 from placewright.placers.learned.monitoring import scalars_to
 from placewright.placers.learned.reinforce import Reinforce
-from placewright.placers.learned.sampling import as_array, chosen, sample, torch_scope
+from placewright.placers.learned.sampling import (
+    as_array,
+    chosen,
+    entropy,
+    sample,
+    torch_scope,
+)
 from placewright.placers.shared_weights import with_shared_weights_tied
 from placewright.simulation.evaluator import Evaluator
 
 if TYPE_CHECKING:
     from placewright.placers.learned.hierarchical import Hierarchical
+
+CORRECTED: dict[str, Any] = {
+    "aligned": True,
+    "entropy_weight": 3.0,
+    "grouper_entropy_weight": 1.0,
+    "normalised": True,
+}
 
 
 class HierarchicalPolicy(nn.Module):
@@ -35,6 +48,7 @@ class HierarchicalPolicy(nn.Module):
             joint.space.problem.n_devices,
             settings.hidden,
             bidirectional=True,
+            aligned=settings.aligned,
         )
         self.node_rows = rows
 
@@ -68,6 +82,8 @@ def learn(
     settings: Hierarchical, problem: Problem, evaluator: Evaluator, rng: np.random.Generator
 ) -> HierarchicalPolicy:
     """Learn on one problem until the budget ends (`BudgetSpent`) or patience is lost."""
+    if settings.variant == "corrected":
+        settings = replace(settings, **CORRECTED)
     problem = with_shared_weights_tied(problem)
     joint = JointSpace.of(problem, settings.groups)
     with torch_scope(rng) as generator, scalars_to(settings.tensorboard) as scalars:
@@ -81,7 +97,9 @@ def learn(
             if len(kept):
                 advantage = run.advantage(times[kept], normalised=settings.normalised)
                 loss, spread = batch_loss(policy, batch, kept, advantage, settings)
-                run.descend(loss, spread, times)
+                bonus = settings.entropy_weight * spread
+                bonus = bonus + settings.grouper_entropy_weight * entropy(batch.log_groups).mean()
+                run.descend(loss - bonus, spread, times)
     return policy
 
 
@@ -115,7 +133,7 @@ def batch_loss(
     advantage: Tensor,
     settings: Hierarchical,
 ) -> tuple[Tensor, Tensor]:
-    """The same advantage teaches placer and grouper; the loss and the mean entropy."""
+    """The same advantage teaches placer and grouper; the loss and the placer's mean entropy."""
     index = torch.tensor(kept)
     scored = policy.placer.score_actions(
         batch.inputs,
@@ -127,7 +145,7 @@ def batch_loss(
     spread = scored.entropy.mean()
     placer_loss = -(advantage * scored.log_probability).mean()
     grouper_loss = -advantage.mean() * chosen(batch.log_groups, batch.groups).sum()
-    return placer_loss + grouper_loss - settings.entropy_weight * spread, spread
+    return placer_loss + grouper_loss, spread
 
 
 def anywhere(joint: JointSpace) -> Tensor:
