@@ -175,7 +175,7 @@ def hsdag_update_times(problems: Mapping[str, Problem], updates: int = 10) -> It
     for name, problem in problems.items():
         with torch_scope(np.random.default_rng(0)) as generator:
             learner = trainee(Hsdag(), [problem])
-            optimiser = torch.optim.Adam(learner.policy.parameters(), lr=learner.learning_rate)
+            optimiser = torch.optim.Adam(learner.policy.parameters(), lr=learner.learning_rate(0.0))
             seconds = []
             for _ in range(updates + 1):  # the first one warms up
                 start = time.process_time()

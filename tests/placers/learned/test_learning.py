@@ -37,7 +37,6 @@ SEPARABLE = [
     (Hierarchical(hidden=64, learning_rate=0.002), 4, 4_000, 1),
     (FAST_PLACETO, 7, 3_000, 8),
     (Hsdag(), 7, 2_000, 1),
-    (Hsdag(variant="released", discount=0.0), 7, 4_000, 1),
 ]
 TWO_CLUSTERS = [
     (Cem(), 1_000),
