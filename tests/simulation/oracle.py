@@ -48,7 +48,7 @@ class Reference:
         self.events: list[tuple[float, int, int, int, object]] = []
         self.copies: list[Copy] = []
         self.copy_at: dict[tuple[int, int], Copy] = {}
-        self.lines: dict[int, list[Sending]] = {}
+        self.busy_until: dict[int, float] = {}  # of each channel: first come, first served
         self.missing = [len(self.graph.op_inputs.row(u)) for u in range(self.graph.n_ops)]
         self.open_segment: dict[int, int] = {}
         self.n_segments = 0
@@ -222,32 +222,22 @@ class Reference:
             self.queue(Sending(tensor, target, way, there), now)
 
     def queue(self, sending: Sending, now: float) -> None:
-        if not self.cluster.link_queues[sending.hops[0]]:
-            self.begin_hop(sending, now)
-            return
-        line = self.lines.setdefault(int(self.cluster.link_channel[sending.hops[0]]), [])
-        line.append(sending)
-        if len(line) == 1:
-            self.begin_hop(sending, now)
-
-    def begin_hop(self, sending: Sending, now: float) -> None:
-        tensor, target = sending.tensor, sending.target
+        hop, tensor, target = sending.hops[0], sending.tensor, sending.target
+        begin, seconds = now, self.hop_seconds(tensor, *hop)
+        if self.cluster.link_queues[hop]:
+            channel = int(self.cluster.link_channel[hop])
+            begin = max(now, self.busy_until.get(channel, 0.0))
+            self.busy_until[channel] = begin + seconds
         if len(sending.hops) == 1:
             is_host = target == self.cluster.host_endpoint
-            copy = self.new_copy(tensor, target, now)
+            copy = self.new_copy(tensor, target, begin)
             stays = is_host and bool(self.graph.tensor_is_output[tensor])
             copy.users = len(sending.readers) + stays
-        end = now + self.hop_seconds(tensor, *sending.hops[0])
         producer = int(self.graph.tensor_producers[tensor])
-        heapq.heappush(self.events, (end, producer, tensor, target, sending))
+        heapq.heappush(self.events, (begin + seconds, producer, tensor, target, sending))
 
     def end_hop(self, sending: Sending, now: float) -> None:
-        source, target = hop = sending.hops.pop(0)
-        if self.cluster.link_queues[hop]:
-            line = self.lines[int(self.cluster.link_channel[hop])]
-            line.pop(0)
-            if line:
-                self.begin_hop(line[0], now)
+        source, target = sending.hops.pop(0)
         producer = int(self.graph.tensor_producers[sending.tensor])
         home = self.device_of[producer] if producer >= 0 else self.cluster.host_endpoint
         if source == home:

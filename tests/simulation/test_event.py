@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from simulation.oracle import Reference
 from strategies import random_placement, random_problem, seeds
 
@@ -15,6 +15,7 @@ from placewright.simulation.model import Simulator
 
 @settings(max_examples=1000, deadline=None)
 @given(seeds)
+@example(72006)  # two tensors reach the host at once, by transfers that take no time
 def test_value_and_memory_equal_the_reference(seed: int) -> None:
     rng = np.random.default_rng(seed)
     problem = random_problem(rng)
