@@ -80,6 +80,17 @@ def test_another_fingerprint_measures_again(tmp_path: Path) -> None:
     assert set(model.profiled) == {"c"}
 
 
+def test_another_model_with_equal_units_changes_nothing(tmp_path: Path) -> None:
+    before = profiled(SyntheticModel(chain(3), SECONDS), tmp_path / "store")
+    other = SyntheticModel(chain(4), {"fast": [9.0] * 4, "slow": [9.0] * 4})
+    costs = profiled(other, tmp_path / "store").costs.seconds
+    np.testing.assert_array_equal(costs, np.full((4, 3), 9.0))
+    again = SyntheticModel(chain(3), SECONDS)
+    after = profiled(again, tmp_path / "store")
+    assert again.profiled == []
+    np.testing.assert_array_equal(before.costs.seconds, after.costs.seconds)
+
+
 def test_an_interrupted_measurement_resumes(tmp_path: Path) -> None:
     broken = SyntheticModel(chain(3), SECONDS, fail_after=5)
     with pytest.raises(KeyboardInterrupt):

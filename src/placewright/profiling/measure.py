@@ -4,7 +4,7 @@ The whole model runs with the runtime's kernel timers; a unit compiled alone wou
 layouts and caches that it never sees in the model. Each round also times the plain model, and
 kernel times are scaled so that they add up to it. Rounds of all devices alternate, so that drift
 of the machine hits all alike; medians are kept; devices with equal fingerprints are measured once,
-and units with equal labels share their samples.
+and units of a model with equal labels share their samples.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from placewright.core.grouping import Grouping
 from placewright.profiling.store import CostStore
 from placewright.runtimes.base import LoadedModel, NativeTensor, SegmentInstance
 
-_VERSION = "in-situ/2"  # another way of measuring makes other keys
+_VERSION = "in-situ/3"  # another way of measuring makes other keys
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def measure_costs(
     devices: Sequence[Device],
     store: CostStore,
     *,
-    version: str,
+    context: str,
     effort: Effort | None = None,
     progress: ProgressCallback | None = None,
 ) -> FloatArray:
@@ -100,7 +100,8 @@ def measure_costs(
         units: what moves as one.
         devices: with fingerprints; equal fingerprints are measured once.
         store: known samples come from it, new ones go to it after every round.
-        version: of the runtime.
+        context: the model as it was read and the runtime's version. Samples of another model are
+            not taken for an equal unit: they were measured among other units, at another time.
         effort: when to stop.
         progress: called after every round.
 
@@ -110,7 +111,7 @@ def measure_costs(
     effort = effort or Effort()
     labels = model.unit_labels(units)
     keys = {
-        device.fingerprint: [f"{_VERSION}|{version}|{device.fingerprint}|{x}" for x in labels]
+        device.fingerprint: [f"{_VERSION}|{context}|{device.fingerprint}|{x}" for x in labels]
         for device in devices
     }
     one_of: dict[str, Device] = {}

@@ -53,12 +53,12 @@ def profile(
     """
     kept = store or CostStore()
     loaded = model or runtime.load(source, graph)
-    identity = _identity(graph, source)
+    context = f"{_identity(graph, source)}|{runtime.version}"
     groups = []
     for device in {d.fingerprint: d for d in cluster.devices}.values():
         if progress is not None:
             progress(Progress(f"what {device.name} fuses", 0.0, None))
-        groups.append(_fused_groups(loaded, device, kept, f"{identity}|{runtime.version}"))
+        groups.append(_fused_groups(loaded, device, kept, context))
     if runtime.name == "torch":  # it fuses nothing by itself
         groups.append(light_ops_joined(graph))
     units = common_units(graph, groups)
@@ -67,7 +67,7 @@ def profile(
         units,
         cluster.devices,
         kept,
-        version=runtime.version,
+        context=context,
         effort=effort,
         progress=progress,
     )
@@ -87,8 +87,8 @@ def _compiles(cluster: Cluster) -> bool:
     return any("compile" in device.options for device in cluster.devices)
 
 
-def _fused_groups(model: LoadedModel, device: Device, store: CostStore, identity: str) -> Grouping:
-    key = f"fused|{identity}|{device.fingerprint}"
+def _fused_groups(model: LoadedModel, device: Device, store: CostStore, context: str) -> Grouping:
+    key = f"fused|{context}|{device.fingerprint}"
     known = store.fact(key)
     if known is not None:
         return Grouping(frozen_ints(json.loads(known)))

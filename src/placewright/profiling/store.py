@@ -1,8 +1,8 @@
 """Measured costs that outlive a process: an SQLite file in the user's cache folder.
 
-A row is the samples of one unit on one device: its key holds the unit's signature, the device's
-fingerprint (hardware and options) and the runtime's version, so that a change of any of them
-measures again. Rows are committed while measuring goes on, so that an interrupted run resumes.
+A row is the samples of one unit on one device: its key holds the model, the unit's signature, the
+device's fingerprint (hardware and options) and the runtime's version, so that a change of any of
+them measures again. Rows are committed while measuring goes on, so that an interrupted run resumes.
 SQLite's own locks make it safe for several processes.
 """
 

@@ -45,7 +45,8 @@ class Hsdag:
     ``corrected`` keeps the state; `accumulate` brings the published behaviour back.
 
     Where the paper is silent: rewards are reference time / latency; groups whose members have no
-    device in common are placed softly, unit by unit; an isolated group's edge factor is 1.
+    device in common are placed softly, unit by unit; an isolated group's edge factor is 1; with
+    several rounds of parsing a group's edge factor is that of the last round.
 
     Attributes:
         variant: ``corrected`` or ``released``.

@@ -35,6 +35,8 @@ class Placeto:
         * episodes over which learning rate and entropy weight fall follow from the budget;
         * the code sums gradients over 4 to 8 workers; the default is one, for a budget of 500
           evaluations is only some eight episodes of 64 nodes;
+        * the loss is divided by the steps of an episode. The largest gradient norm is 1.25 then
+          for long and short episodes alike; Adam's steps do not depend on the factor;
         * infeasible placements take the failing time, in place of 2 s per GB above the limit;
         * outside the execution model ``event`` start times are longest paths.
 
