@@ -6,6 +6,7 @@ and `from_host` turn it into a NumPy array and back.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -232,6 +233,46 @@ def graph_inputs(graph: ComputationGraph) -> tuple[int, ...]:
 def graph_outputs(graph: ComputationGraph) -> tuple[int, ...]:
     """Tensors that end at the host, ascending."""
     return tuple(np.flatnonzero(graph.tensor_is_output).tolist())
+
+
+def whole_segment(graph: ComputationGraph) -> OpSegment:
+    """All ops of a graph on the first device."""
+    order = tuple(graph.topological_order.tolist())
+    return OpSegment(0, order, graph_inputs(graph), graph_outputs(graph))
+
+
+def unit_labels(
+    graph: ComputationGraph, units: Grouping, signatures: Sequence[object]
+) -> tuple[str, ...]:
+    """Texts that are equal for units whose ops are equal and equally connected, shape (n_units,).
+
+    Args:
+        graph: the ops.
+        units: groups of them.
+        signatures: of each op, shape (n_ops,): what its time depends on, with a `repr` that tells.
+    """
+    labels = []
+    for group in range(units.n_groups):
+        ops = units.members.row(group).tolist()
+        place = {op: at for at, op in enumerate(ops)}
+        makers = [graph.tensor_producers[graph.op_inputs.row(op)].tolist() for op in ops]
+        wires = [[place.get(maker, -1) for maker in row] for row in makers]
+        text = repr([(signatures[op], wire) for op, wire in zip(ops, wires, strict=True)])
+        labels.append(hashlib.sha256(text.encode()).hexdigest())
+    return tuple(labels)
+
+
+def random_values(
+    rng: np.random.Generator, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> HostArray:
+    """Standard normal values; small integers (valid as token numbers and masks), true, a text."""
+    if dtype == np.bool_:
+        return np.ones(shape, dtype)
+    if np.issubdtype(dtype, np.integer):
+        return rng.integers(0, 2, shape).astype(dtype)
+    if dtype == np.object_:
+        return np.full(shape, "text", dtype)
+    return rng.standard_normal(shape).astype(dtype)
 
 
 def segments_of_ops(

@@ -9,7 +9,6 @@ execution provider.
 
 from __future__ import annotations
 
-import hashlib
 import math
 import statistics
 import tempfile
@@ -33,7 +32,9 @@ from placewright.runtimes.base import (
     NativeTensor,
     OpSegment,
     graph_inputs,
-    graph_outputs,
+    random_values,
+    unit_labels,
+    whole_segment,
 )
 from placewright.runtimes.cuda_driver import cuda_devices
 from placewright.runtimes.onnxruntime_devices import (
@@ -51,11 +52,11 @@ from placewright.runtimes.onnxruntime_kernels import KernelMap, kernel_microseco
 from placewright.runtimes.onnxruntime_segments import OnnxParts, SubModel
 from placewright.runtimes.onnxruntime_sessions import OnnxSegment, Port
 from placewright.runtimes.processor import stay_on
+from placewright.runtimes.segment_cache import SegmentCache
 
 _TOLERANCE = 2e-4
 _TOLERANCE_OF_DTYPE = {"f16": 3e-2, "bf16": 1e-1, "i8": 2e-2, "u8": 2e-2}
 _WARM_UP_RUNS, _PROFILED_RUNS = 1, 3
-_KEPT_MODELS = 6
 
 
 @dataclass(frozen=True)
@@ -142,10 +143,12 @@ class OnnxModel:
 
     graph: ComputationGraph
     parts: OnnxParts
-    _compiled: dict[tuple[object, ...], OnnxSegment] = field(default_factory=dict)
-    _weight_bytes: dict[tuple[object, ...], float] = field(default_factory=dict)
     _kernels: dict[tuple[object, ...], KernelMap] = field(default_factory=dict)
     _shared: dict[str, Any] = field(default_factory=dict)
+    _kept: SegmentCache[OnnxSegment] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._kept = SegmentCache(self.graph)
 
     def compile(
         self, segments: Sequence[OpSegment], devices: Sequence[Device]
@@ -159,16 +162,15 @@ class OnnxModel:
         for segment in segments:
             device = devices[segment.device]
             key = _key(segment, device)
-            if key not in self._compiled:
-                self._compiled[key] = self._compile(segment, device)
-                self._weight_bytes[key] = float(self.graph.op_weight_bytes[list(segment.ops)].sum())
-            found.append(self._compiled[key])
-        self._forget_oldest()
+            if key not in self._kept:
+                self._kept.add(key, self._compile(segment, device), segment)
+            found.append(self._kept[key])
+        self._kept.forget_oldest()
         return found
 
     def reference(self, device: Device) -> CompiledSegment:
         """The whole unsplit model on `device`."""
-        return self.compile([self._whole()], [device])[0]
+        return self.compile([whole_segment(self.graph)], [device])[0]
 
     def fused_groups(self, device: Device) -> Grouping:
         """Which ops ONNX Runtime executes as one kernel on `device`."""
@@ -181,7 +183,8 @@ class OnnxModel:
         and takes each kernel's median over a few runs.
         """
         kernels = self._kernel_map(device)
-        part = self.parts.cut(self._whole())
+        whole = whole_segment(self.graph)
+        part = self.parts.cut(whole)
         inputs = [self.from_host(a) for a in self.random_inputs(np.random.default_rng(0))]
         plain = self.reference(device).instance()
 
@@ -195,8 +198,8 @@ class OnnxModel:
                 options = self._session_options(part, device)
                 options.enable_profiling = True
                 options.profile_file_prefix = str(Path(folder) / "profile")
-                session = self._session(part, options, self._whole(), device)
-                segment = OnnxSegment(session, *self._ports(part, self._whole()), device)
+                session = self._session(part, options, whole, device)
+                segment = OnnxSegment(session, *self._ports(part, whole), device)
                 instance = segment.instance()
                 for _ in range(_WARM_UP_RUNS + _PROFILED_RUNS):
                     instance.run(inputs)
@@ -207,33 +210,18 @@ class OnnxModel:
 
     def unit_labels(self, units: Grouping) -> tuple[str, ...]:
         """Kinds, attributes, shapes and dtypes of a unit's ops, and how they are connected."""
-        graph, labels = self.graph, []
-        own = [self.parts.signature(op) for op in range(graph.n_ops)]
-        for group in range(units.n_groups):
-            ops = units.members.row(group).tolist()
-            place = {op: at for at, op in enumerate(ops)}
-            makers = [graph.tensor_producers[graph.op_inputs.row(op)].tolist() for op in ops]
-            wires = [[place.get(maker, -1) for maker in row] for row in makers]
-            text = repr([(own[op], wire) for op, wire in zip(ops, wires, strict=True)])
-            labels.append(hashlib.sha256(text.encode()).hexdigest())
-        return tuple(labels)
+        own = [self.parts.signature(op) for op in range(self.graph.n_ops)]
+        return unit_labels(self.graph, units, own)
 
     def random_inputs(self, rng: np.random.Generator) -> list[HostArray]:
-        """Standard normal values; small integers (valid as token numbers and masks) and bools."""
+        """See `random_values`."""
         to_dtype = self.parts.onnx.helper.tensor_dtype_to_np_dtype
         values: list[HostArray] = []
         for tensor in graph_inputs(self.graph):
             dtype = np.dtype(to_dtype(self.parts.element_type(tensor)))
             shape = self.parts.static_shape(tensor)
             assert shape is not None, "readers fix the shapes of all inputs"
-            if dtype == np.bool_:
-                values.append(np.ones(shape, dtype))
-            elif np.issubdtype(dtype, np.integer):
-                values.append(rng.integers(0, 2, shape).astype(dtype))
-            elif dtype == np.object_:
-                values.append(np.full(shape, "text", dtype))
-            else:
-                values.append(rng.standard_normal(shape).astype(dtype))
+            values.append(random_values(rng, shape, dtype))
         return values
 
     def from_host(self, array: HostArray) -> NativeTensor:
@@ -264,19 +252,6 @@ class OnnxModel:
         """By the coarsest element type in the model; devices compute in the model's own types."""
         kinds = dict.fromkeys(self.graph.tensor_dtypes)
         return max([_TOLERANCE, *(_TOLERANCE_OF_DTYPE.get(kind, 0.0) for kind in kinds)])
-
-    def _forget_oldest(self) -> None:
-        """Sessions hold weights in a layout of their own: keep a few models' worth."""
-        limit = _KEPT_MODELS * max(1.0, float(self.graph.op_weight_bytes.sum()))
-        held = sum(self._weight_bytes.values())
-        while held > limit and len(self._compiled) > 1:
-            oldest = next(iter(self._compiled))
-            held -= self._weight_bytes.pop(oldest)
-            del self._compiled[oldest]
-
-    def _whole(self) -> OpSegment:
-        order = tuple(self.graph.topological_order.tolist())
-        return OpSegment(0, order, graph_inputs(self.graph), graph_outputs(self.graph))
 
     def _compile(self, segment: OpSegment, device: Device) -> OnnxSegment:
         part = self.parts.cut(segment)
@@ -316,16 +291,17 @@ class OnnxModel:
         return self._shared[name]
 
     def _kernel_map(self, device: Device) -> KernelMap:
-        key = _key(self._whole(), device)
+        whole = whole_segment(self.graph)
+        key = _key(whole, device)
         if key not in self._kernels:
-            part = self.parts.cut(self._whole())
+            part = self.parts.cut(whole)
             with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
                 file = Path(folder) / "optimized.onnx"
                 options = self._session_options(part, device)
                 options.optimized_model_filepath = str(file)
                 entry = "session.optimized_model_external_initializers_file_name"
                 options.add_session_config_entry(entry, "optimized.bin")
-                self._session(part, options, self._whole(), device)
+                self._session(part, options, whole, device)
                 nodes = self.parts.onnx.load(str(file), load_external_data=False).graph.node
             self._kernels[key] = KernelMap(self.graph, nodes, self.parts.op_of_value)
         return self._kernels[key]

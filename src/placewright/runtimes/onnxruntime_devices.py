@@ -3,18 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 from placewright.core.cluster import Device
 from placewright.errors import InputError, MissingExtraError, UnknownNameError
 from placewright.runtimes.cuda_driver import cuda_devices
-from placewright.runtimes.processor import (
-    physical_cores,
-    processor_text,
-    total_memory_bytes,
-    usable_cores,
-)
+from placewright.runtimes.processor import physical_cores, processor_devices, processor_text
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 _SESSION_OPTIONS = ("intra_op_num_threads", "graph_optimization_level")
@@ -35,19 +29,9 @@ def cpu_devices() -> tuple[Device, ...]:
     Waiting threads sleep: a segment's session must not spin while another device computes.
     """
     shared = {"provider": CPU, "session.intra_op.allow_spinning": "0"}
-    whole = Device(
-        "cpu",
-        memory_bytes=total_memory_bytes(),
-        memory_domain="cpu",
-        options={**shared, "intra_op_num_threads": str(physical_cores())},
-    )
-    one = {**shared, "intra_op_num_threads": "1"}
-    return (
-        whole,
-        *(
-            replace(whole, name=f"cpu:{number}", options={**one, "core": str(core)})
-            for number, core in enumerate(usable_cores())
-        ),
+    return processor_devices(
+        {**shared, "intra_op_num_threads": str(physical_cores())},
+        {**shared, "intra_op_num_threads": "1"},
     )
 
 

@@ -7,15 +7,10 @@ the device's worker thread stays on.
 
 from __future__ import annotations
 
-import hashlib
-import logging
-import os
-import platform
 import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,27 +26,22 @@ from placewright.runtimes.base import (
     HostArray,
     NativeTensor,
     OpSegment,
-    graph_inputs,
-    graph_outputs,
+    random_values,
+    unit_labels,
+    whole_segment,
 )
 from placewright.runtimes.openvino_kernels import KernelMap
 from placewright.runtimes.openvino_segments import NodeMap, cut
+from placewright.runtimes.processor import processor_devices, processor_text, stay_on
+from placewright.runtimes.segment_cache import SegmentCache
 
-_LOG = logging.getLogger(__name__)
-_KEPT_MODELS = 6
 OWN_OPTIONS = ("device", "core")
 _TOLERANCE = {"f32": 2e-4, "f16": 3e-2, "bf16": 1e-1}
 
 
 @dataclass(frozen=True)
 class OpenVinoRuntime:
-    """Runs models and segments with OpenVINO.
-
-    Attributes:
-        cache_dir: where OpenVINO keeps compiled segments between processes; None keeps none.
-    """
-
-    cache_dir: Path | None = None
+    """Runs models and segments with OpenVINO."""
 
     @property
     def name(self) -> str:
@@ -137,7 +127,7 @@ class OpenVinoRuntime:
                 model.reshape(shapes)
         except RuntimeError as error:
             raise InputError(f"OpenVINO cannot read '{source.path}': {_last_line(error)}") from None
-        return OpenVinoModel(core, model, graph, NodeMap(model, graph, source), self.cache_dir)
+        return OpenVinoModel(core, model, graph, NodeMap(model, graph, source))
 
 
 @dataclass
@@ -148,9 +138,10 @@ class OpenVinoModel:
     model: Any
     graph: ComputationGraph
     nodes: NodeMap
-    cache_dir: Path | None = None
-    _compiled: dict[tuple[object, ...], OpenVinoSegment] = field(default_factory=dict)
-    _weight_bytes: dict[tuple[object, ...], float] = field(default_factory=dict)
+    _kept: SegmentCache[OpenVinoSegment] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._kept = SegmentCache(self.graph)
 
     def compile(
         self, segments: Sequence[OpSegment], devices: Sequence[Device]
@@ -161,19 +152,19 @@ class OpenVinoModel:
             RuntimeFailure: OpenVINO refuses a segment; the message names its ops.
         """
         keys = [_key(segment, devices[segment.device]) for segment in segments]
-        new = {key: i for i, key in enumerate(keys) if key not in self._compiled}
+        new = {key: i for i, key in enumerate(keys) if key not in self._kept}
         chosen = [segments[i] for i in new.values()]
         parts = cut(_openvino(), self.model, self.nodes, chosen) if chosen else []
         for key, segment, part in zip(new, chosen, parts, strict=True):
-            self._compiled[key] = self._compile(part, segment, devices[segment.device])
-            self._weight_bytes[key] = float(self.graph.op_weight_bytes[list(segment.ops)].sum())
-        found: list[CompiledSegment] = [self._compiled[key] for key in keys]
-        self._forget_oldest()
+            made = self._compile(part, segment, devices[segment.device])
+            self._kept.add(key, made, segment)
+        found: list[CompiledSegment] = [self._kept[key] for key in keys]
+        self._kept.forget_oldest()
         return found
 
     def reference(self, device: Device) -> CompiledSegment:
         """The whole unsplit model on `device`."""
-        return self.compile([self._whole()], [device])[0]
+        return self.compile([whole_segment(self.graph)], [device])[0]
 
     def fused_groups(self, device: Device) -> Grouping:
         """Which ops OpenVINO executes as one kernel on `device`."""
@@ -197,30 +188,16 @@ class OpenVinoModel:
         """Kinds, attributes, shapes and dtypes of a unit's ops, and how they are connected."""
         ordered = self.model.get_ordered_ops()
         own = [_signature(ordered[at]) for at in self.nodes.node_of_op]
-        graph, labels = self.graph, []
-        for group in range(units.n_groups):
-            ops = units.members.row(group).tolist()
-            place = {op: at for at, op in enumerate(ops)}
-            makers = [graph.tensor_producers[graph.op_inputs.row(op)].tolist() for op in ops]
-            wires = [[place.get(maker, -1) for maker in row] for row in makers]
-            text = repr([(own[op], wire) for op, wire in zip(ops, wires, strict=True)])
-            labels.append(hashlib.sha256(text.encode()).hexdigest())
-        return tuple(labels)
+        return unit_labels(self.graph, units, own)
 
     def random_inputs(self, rng: np.random.Generator) -> list[HostArray]:
-        """Standard normal values; small integers (valid as token numbers and masks) and bools."""
+        """See `random_values`."""
         ordered = self.model.get_ordered_ops()
-        values = []
-        for at in self.nodes.parameters:
-            port = ordered[at].output(0)
-            shape, dtype = tuple(port.get_shape()), port.get_element_type().to_dtype()
-            if np.issubdtype(dtype, np.floating):
-                values.append(rng.standard_normal(shape).astype(dtype))
-            elif dtype == np.bool_:
-                values.append(np.ones(shape, dtype))
-            else:
-                values.append(rng.integers(0, 2, shape).astype(dtype))
-        return values
+        ports = [ordered[at].output(0) for at in self.nodes.parameters]
+        return [
+            random_values(rng, tuple(port.get_shape()), port.get_element_type().to_dtype())
+            for port in ports
+        ]
 
     def from_host(self, array: HostArray) -> NativeTensor:
         """A tensor that shares the array's memory."""
@@ -232,17 +209,7 @@ class OpenVinoModel:
 
     def worker_setup(self, device: Device) -> Callable[[], None]:
         """Keep the worker of a one-core device on its core; sync inference computes in it."""
-        core = device.options.get("core")
-
-        def pin() -> None:
-            if core is None or not hasattr(os, "sched_setaffinity"):
-                return
-            try:
-                os.sched_setaffinity(0, {int(core)})
-            except OSError as error:
-                _LOG.warning("'%s' cannot stay on core %s: %s", device.name, core, error)
-
-        return pin
+        return stay_on(device.options.get("core"), device.name)
 
     def tolerance(self, devices: Sequence[Device]) -> float:
         """By the coarsest precision among the devices."""
@@ -250,30 +217,15 @@ class OpenVinoModel:
         default = _TOLERANCE["bf16"]
         return max(_TOLERANCE.get(hint, default) for hint in hints)
 
-    def _forget_oldest(self) -> None:
-        """Compiled segments hold weights in a layout of their own: keep a few models' worth."""
-        limit = _KEPT_MODELS * max(1.0, float(self.graph.op_weight_bytes.sum()))
-        held = sum(self._weight_bytes.values())
-        while held > limit:
-            oldest = next(iter(self._compiled))
-            held -= self._weight_bytes.pop(oldest)
-            del self._compiled[oldest]
-
-    def _whole(self) -> OpSegment:
-        order = tuple(self.graph.topological_order.tolist())
-        return OpSegment(0, order, graph_inputs(self.graph), graph_outputs(self.graph))
-
     def _profiled(self, device: Device) -> OpenVinoSegment:
         options = {**device.options, "PERF_COUNT": "YES"}
         whole = Device(device.name, device.kind, options=options)
-        made = self.compile([self._whole()], [whole])[0]
+        made = self.compile([whole_segment(self.graph)], [whole])[0]
         assert isinstance(made, OpenVinoSegment)
         return made
 
     def _compile(self, part: Any, segment: OpSegment, device: Device) -> OpenVinoSegment:
         options = {k: v for k, v in device.options.items() if k not in OWN_OPTIONS}
-        if self.cache_dir is not None:
-            options["CACHE_DIR"] = str(self.cache_dir)
         try:
             compiled = self.core.compile_model(part, native_device(device), options)
         except RuntimeError as error:
@@ -323,41 +275,20 @@ class OpenVinoInstance:
 
 def cpu_devices() -> tuple[Device, ...]:
     """``cpu`` with all threads, and ``cpu:N``, one thread on the N-th core that we may use."""
-    cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    cores = cores or list(range(os.cpu_count() or 1))
     hint = {"device": "CPU", "INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": "1"}
     # Pinning is ours (`worker_setup`): OpenVINO would pin every one-thread model to the same core.
     one = {**hint, "INFERENCE_NUM_THREADS": "1", "ENABLE_CPU_PINNING": "NO"}
-    memory = float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
-    whole = Device("cpu", memory_bytes=memory, memory_domain="cpu", options=hint)
-    return (
-        whole,
-        *(
-            replace(whole, name=f"cpu:{number}", options={**one, "core": str(core)})
-            for number, core in enumerate(cores)
-        ),
-    )
+    return processor_devices(hint, one)
 
 
 def _hardware(device: Device) -> str:
     """What tells one processor from another, not which of several equal ones it is."""
-    options = device.options
     if native_device(device) != "CPU":
         try:
             return str(_openvino().Core().get_property(native_device(device), "FULL_DEVICE_NAME"))
         except RuntimeError:
             return native_device(device)
-    text = ""
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        keys = ("model name", "cpu family", "model\t", "stepping", "cache size")
-        lines = info.read_text().split("\n\n")[0].splitlines()
-        text = "; ".join(line.partition(":")[2].strip() for line in lines if line.startswith(keys))
-    text = text or platform.processor() or platform.machine()
-    if "core" not in options:
-        return f"{text}; {os.cpu_count()} cores"
-    speed = Path(f"/sys/devices/system/cpu/cpu{options['core']}/cpufreq/cpuinfo_max_freq")
-    return f"{text}; {speed.read_text().strip() if speed.exists() else ''}"
+    return processor_text(device.options.get("core"))
 
 
 def native_device(device: Device) -> str:

@@ -5,8 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import platform
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
+
+from placewright.core.cluster import Device
 
 _LOG = logging.getLogger(__name__)
 _CPU_INFO_KEYS = ("model name", "cpu family", "model\t", "stepping", "cache size")
@@ -34,6 +37,24 @@ def total_memory_bytes() -> float:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, OSError, ValueError):
         return float("inf")
+
+
+def processor_devices(whole: Mapping[str, str], core: Mapping[str, str]) -> tuple[Device, ...]:
+    """``cpu``, and ``cpu:N``, the N-th core that this process may use; they share one memory.
+
+    Args:
+        whole: options of ``cpu``.
+        core: options of every ``cpu:N``, beside which ``core`` is which one it is.
+    """
+    memory = total_memory_bytes()
+    cpu = Device("cpu", memory_bytes=memory, memory_domain="cpu", options=whole)
+    return (
+        cpu,
+        *(
+            replace(cpu, name=f"cpu:{number}", options={**core, "core": str(which)})
+            for number, which in enumerate(usable_cores())
+        ),
+    )
 
 
 def processor_text(core: str | None = None) -> str:

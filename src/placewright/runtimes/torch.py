@@ -8,7 +8,6 @@ may use on the processor, ``core`` the core that the worker of a one-core device
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -26,8 +25,8 @@ from placewright.runtimes.base import (
     HostArray,
     NativeTensor,
     OpSegment,
-    graph_inputs,
-    graph_outputs,
+    unit_labels,
+    whole_segment,
 )
 from placewright.runtimes.processor import stay_on
 from placewright.runtimes.torch_program import TorchProgram
@@ -180,9 +179,7 @@ class TorchModel:
 
     def reference(self, device: Device) -> CompiledSegment:
         """The whole unsplit model on `device`."""
-        order = tuple(self.graph.topological_order.tolist())
-        whole = OpSegment(0, order, graph_inputs(self.graph), graph_outputs(self.graph))
-        return self.compile([whole], [device])[0]
+        return self.compile([whole_segment(self.graph)], [device])[0]
 
     def lane_of(self, device: Device | None) -> Lane | None:
         """Queues of an accelerator; None for the processor and the host."""
@@ -212,15 +209,7 @@ class TorchModel:
     def unit_labels(self, units: Grouping) -> tuple[str, ...]:
         """Kinds, arguments, shapes and dtypes of a unit's ops, and how they are connected."""
         own = [_signature(node) for node in self.nodes.node_of_op]
-        graph, labels = self.graph, []
-        for group in range(units.n_groups):
-            ops = units.members.row(group).tolist()
-            place = {op: at for at, op in enumerate(ops)}
-            makers = [graph.tensor_producers[graph.op_inputs.row(op)].tolist() for op in ops]
-            wires = [[place.get(maker, -1) for maker in row] for row in makers]
-            text = repr([(own[op], wire) for op, wire in zip(ops, wires, strict=True)])
-            labels.append(hashlib.sha256(text.encode()).hexdigest())
-        return tuple(labels)
+        return unit_labels(self.graph, units, own)
 
     def random_inputs(self, rng: np.random.Generator) -> list[HostArray]:
         """Standard normal values; integers, and what holds two values at most, drawn from the

@@ -12,34 +12,17 @@ import torch
 
 from placewright.core.cluster import Device
 from placewright.errors import UnknownNameError
-from placewright.runtimes.processor import (
-    physical_cores,
-    processor_text,
-    total_memory_bytes,
-    usable_cores,
-)
+from placewright.runtimes.processor import physical_cores, processor_devices, processor_text
 
 OWN_OPTIONS = ("device", "core", "threads", "compile")
 
 
 def discovered() -> tuple[Device, ...]:
     """``cpu`` with one thread per physical core, ``cpu:N`` with one, and every accelerator."""
-    memory = total_memory_bytes()
-    whole = Device(
-        "cpu",
-        memory_bytes=memory,
-        memory_domain="cpu",
-        options={"device": "cpu", "threads": str(physical_cores())},
+    processor = processor_devices(
+        {"device": "cpu", "threads": str(physical_cores())}, {"device": "cpu", "threads": "1"}
     )
-    cores = [
-        replace(
-            whole,
-            name=f"cpu:{number}",
-            options={"device": "cpu", "threads": "1", "core": str(core)},
-        )
-        for number, core in enumerate(usable_cores())
-    ]
-    return tuple(_told(device) for device in (whole, *cores, *_accelerators()))
+    return tuple(_told(device) for device in (*processor, *_accelerators()))
 
 
 def completed(device: Device) -> Device:
