@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from placewright.runtimes import cuda_driver
-from placewright.runtimes.cuda_driver import CudaDevice, cuda_devices, listed
+from placewright.runtimes.torch import cuda_driver
+from placewright.runtimes.torch.cuda_driver import CudaDevice, cuda_devices, listed
 
 
 class Driver:

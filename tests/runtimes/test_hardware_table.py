@@ -20,7 +20,7 @@ from placewright.core.grouping import Grouping  # noqa: E402
 from placewright.core.problem import Problem  # noqa: E402
 from placewright.core.solution import Budget  # noqa: E402
 from placewright.errors import InputError  # noqa: E402
-from placewright.runtimes.torch import TorchRuntime  # noqa: E402
+from placewright.runtimes.torch.runtime import TorchRuntime  # noqa: E402
 
 
 def test_contenders_are_measured_and_those_that_break_a_limit_are_told() -> None:

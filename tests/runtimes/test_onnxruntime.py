@@ -17,8 +17,8 @@ from placewright.errors import InputError, MissingExtraError, RuntimeFailure, Un
 from placewright.profiling.units import common_units
 from placewright.readers.onnx_graph import read_onnx
 from placewright.runtimes.base import segments_of_ops
-from placewright.runtimes.onnxruntime import OnnxModel, OnnxRuntime
-from placewright.runtimes.onnxruntime_kernels import KernelMap
+from placewright.runtimes.onnxruntime.kernels import KernelMap
+from placewright.runtimes.onnxruntime.runtime import OnnxModel, OnnxRuntime
 from placewright.runtimes.runner import ConcurrentRunner
 from placewright.testing.runtime_contract import check_split, random_segments
 

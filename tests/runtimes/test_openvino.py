@@ -13,7 +13,7 @@ from placewright.errors import RuntimeFailure, StalePlanError, UnknownNameError
 from placewright.profiling.units import common_units
 from placewright.readers.openvino import read_openvino
 from placewright.runtimes.base import OpSegment, segments_of_ops
-from placewright.runtimes.openvino import OpenVinoModel, OpenVinoRuntime
+from placewright.runtimes.openvino.runtime import OpenVinoModel, OpenVinoRuntime
 from placewright.runtimes.runner import ConcurrentRunner
 
 ov = pytest.importorskip("openvino")

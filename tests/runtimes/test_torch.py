@@ -12,7 +12,7 @@ from torch_programs import branches, inference_program, step_program  # noqa: E4
 
 from placewright.runtimes.base import segments_of_ops  # noqa: E402
 from placewright.runtimes.runner import ConcurrentRunner  # noqa: E402
-from placewright.runtimes.torch import TorchModel, TorchRuntime  # noqa: E402
+from placewright.runtimes.torch.runtime import TorchModel, TorchRuntime  # noqa: E402
 from placewright.testing.runtime_contract import check_runtime, random_segments  # noqa: E402
 
 

@@ -26,7 +26,7 @@ def allocate():
         faults = resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before
     print(faults)
 
-from placewright.runtimes.torch_allocator import keep_freed_memory
+from placewright.runtimes.torch.allocator import keep_freed_memory
 in_thread(lambda: np.empty(10_000).fill(1))
 keep_freed_memory()
 in_thread(allocate)
@@ -36,7 +36,7 @@ in_thread(allocate)
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="settings of glibc's allocator")
 def test_the_second_block_takes_no_new_pages() -> None:
     """As the command line does it: one arena before the first thread starts."""
-    first = "from placewright.runtimes.torch_allocator import share_one_arena; share_one_arena()"
+    first = "from placewright.runtimes.torch.allocator import share_one_arena; share_one_arena()"
     ran = subprocess.run(
         [sys.executable, "-c", SCRIPT.format(first=first)],
         capture_output=True,

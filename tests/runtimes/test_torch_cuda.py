@@ -12,7 +12,7 @@ from torch_programs import branches, inference_program, step_program  # noqa: E4
 from placewright.errors import RuntimeFailure  # noqa: E402
 from placewright.runtimes.base import segments_of_ops  # noqa: E402
 from placewright.runtimes.runner import ConcurrentRunner  # noqa: E402
-from placewright.runtimes.torch import TorchRuntime  # noqa: E402
+from placewright.runtimes.torch.runtime import TorchRuntime  # noqa: E402
 from placewright.testing.runtime_contract import check_runtime  # noqa: E402
 
 pytestmark = [

@@ -15,7 +15,7 @@ from torch_programs import inference_program  # noqa: E402
 from placewright.errors import InputError, RuntimeFailure  # noqa: E402
 from placewright.runtimes.base import OpSegment, segments_of_ops  # noqa: E402
 from placewright.runtimes.runner import ConcurrentRunner  # noqa: E402
-from placewright.runtimes.torch import TorchModel, TorchRuntime  # noqa: E402
+from placewright.runtimes.torch.runtime import TorchModel, TorchRuntime  # noqa: E402
 
 CPU = TorchRuntime().discover()[0]
 DEVICES = (CPU, CPU)  # two workers of one processor

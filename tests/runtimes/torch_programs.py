@@ -18,7 +18,7 @@ from placewright.readers.torch_export import functional_program, graph_of_progra
 
 @dataclass(frozen=True)
 class Program:
-    """The shape of `runtimes.torch_program.TorchProgram`."""
+    """The shape of `runtimes.torch.program.TorchProgram`."""
 
     module: torch.fx.GraphModule
     state: Mapping[str, torch.Tensor]

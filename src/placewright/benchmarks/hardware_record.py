@@ -249,7 +249,7 @@ def _limited(problem: Problem, limit: float) -> Problem:
 
 def _default_devices() -> str:
     """The processor and every accelerator, the accelerators first."""
-    from placewright.runtimes.torch_devices import discovered
+    from placewright.runtimes.torch.devices import discovered
 
     names = [device.name for device in discovered()]
     others = [name for name in names if not name.startswith("cpu")]
@@ -259,7 +259,7 @@ def _default_devices() -> str:
 
 
 def _machine(request: RecordRequest) -> dict[str, Any]:
-    from placewright.runtimes.torch_devices import discovered, machine
+    from placewright.runtimes.torch.devices import discovered, machine
 
     wanted = (request.devices or "").split(",")
     return asdict(machine(tuple(d for d in discovered() if d.name in wanted)))

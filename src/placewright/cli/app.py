@@ -11,7 +11,7 @@ from typer.exceptions import TyperException
 
 from placewright.cli.output import keep_standard_output_for_results
 from placewright.errors import AnswerError, InputError, PlacewrightError
-from placewright.runtimes.torch_allocator import share_one_arena
+from placewright.runtimes.torch.allocator import share_one_arena
 
 EXIT_NO, EXIT_WRONG_INPUT, EXIT_BUG, EXIT_INTERRUPTED = 1, 2, 70, 130
 

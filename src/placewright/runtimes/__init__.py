@@ -1,1 +1,1 @@
-"""What executes segments for real: the concurrent runner, and one file per runtime."""
+"""What executes segments for real: the concurrent runner, and one folder per runtime."""

@@ -10,9 +10,9 @@ from placewright.runtimes.base import Runtime
 
 # Name -> "module:class" under placewright.runtimes; one line per runtime.
 REGISTRY: dict[str, str] = {
-    "onnxruntime": "onnxruntime:OnnxRuntime",
-    "openvino": "openvino:OpenVinoRuntime",
-    "torch": "torch:TorchRuntime",
+    "onnxruntime": "onnxruntime.runtime:OnnxRuntime",
+    "openvino": "openvino.runtime:OpenVinoRuntime",
+    "torch": "torch.runtime:TorchRuntime",
 }
 
 

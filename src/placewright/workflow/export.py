@@ -68,7 +68,7 @@ def _onnx_layers(plan: Plan, path: Path) -> str:
 
 def _onnx_segments(plan: Plan, path: Path) -> str:
     from placewright.runtimes.base import graph_inputs, graph_outputs, segments_of_units
-    from placewright.runtimes.onnxruntime_segments import OnnxParts
+    from placewright.runtimes.onnxruntime.segments import OnnxParts
     from placewright.writers.onnx_segments import MANIFEST, file_name, manifest_data
 
     problem = plan.problem

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, StalePlanError, UnknownNameError
-from placewright.runtimes.torch_allocator import share_one_arena
+from placewright.runtimes.torch.allocator import share_one_arena
 
 if TYPE_CHECKING:
     from placewright.readers.fx_program import FxProgram, ReadProgram
@@ -82,7 +82,7 @@ def remember_module(module: Any, example_inputs: Sequence[Any]) -> str:
 
 
 def load_torch_program(source: ModelSource) -> FxProgram:
-    """What `runtimes.torch` asks for: the program behind a source.
+    """What `runtimes.torch.runtime` asks for: the program behind a source.
 
     Raises:
         StalePlanError: the model is no longer the one that the source was made from.

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from placewright.runtimes.torch_nodes import is_item, is_random
+from placewright.runtimes.torch.nodes import is_item, is_random
 
 ScriptFunction = Callable[[Any, Any], list[torch.Tensor]]
 

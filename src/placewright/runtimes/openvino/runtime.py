@@ -30,8 +30,8 @@ from placewright.runtimes.base import (
     unit_labels,
     whole_segment,
 )
-from placewright.runtimes.openvino_kernels import KernelMap
-from placewright.runtimes.openvino_segments import NodeMap, cut
+from placewright.runtimes.openvino.kernels import KernelMap
+from placewright.runtimes.openvino.segments import NodeMap, cut
 from placewright.runtimes.processor import processor_devices, processor_text, stay_on
 from placewright.runtimes.segment_cache import SegmentCache
 

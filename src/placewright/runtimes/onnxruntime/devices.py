@@ -7,8 +7,8 @@ from typing import Any
 
 from placewright.core.cluster import Device
 from placewright.errors import InputError, MissingExtraError, UnknownNameError
-from placewright.runtimes.cuda_driver import cuda_devices
 from placewright.runtimes.processor import physical_cores, processor_devices, processor_text
+from placewright.runtimes.torch.cuda_driver import cuda_devices
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 _SESSION_OPTIONS = ("intra_op_num_threads", "graph_optimization_level")

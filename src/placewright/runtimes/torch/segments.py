@@ -18,7 +18,7 @@ from torch.fx import Graph, GraphModule, Node
 from placewright.core.cluster import Device
 from placewright.errors import RuntimeFailure
 from placewright.runtimes.base import OpSegment
-from placewright.runtimes.torch_nodes import NodeMap, n_values
+from placewright.runtimes.torch.nodes import NodeMap, n_values
 
 _DEVICE_ARGUMENT = "device"
 

@@ -10,9 +10,9 @@ import torch
 
 from placewright.errors import RuntimeFailure
 from placewright.runtimes.base import HostArray, NativeTensor
-from placewright.runtimes.torch_functions import SegmentFunction
-from placewright.runtimes.torch_lanes import Lane, on_host
-from placewright.runtimes.torch_segments import Writes
+from placewright.runtimes.torch.functions import SegmentFunction
+from placewright.runtimes.torch.lanes import Lane, on_host
+from placewright.runtimes.torch.segments import Writes
 
 
 @dataclass

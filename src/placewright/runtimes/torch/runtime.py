@@ -29,23 +29,23 @@ from placewright.runtimes.base import (
     whole_segment,
 )
 from placewright.runtimes.processor import stay_on
-from placewright.runtimes.torch_program import TorchProgram
+from placewright.runtimes.torch.program import TorchProgram
 
 try:
     import torch
 except ImportError:
     raise MissingExtraError("torch", "torch", "the PyTorch runtime") from None
 
-from placewright.runtimes import torch_devices
-from placewright.runtimes.torch_allocator import give_back_freed_memory, keep_freed_memory
-from placewright.runtimes.torch_devices import native_device
-from placewright.runtimes.torch_functions import SegmentFunction, segment_function
-from placewright.runtimes.torch_instances import DeviceState, TorchSegment
-from placewright.runtimes.torch_lanes import Arriving, Lane, moved, on_host
-from placewright.runtimes.torch_memory import memory_peaks
-from placewright.runtimes.torch_nodes import NodeMap, kind_of
-from placewright.runtimes.torch_profile import OpTimer, transfer_seconds
-from placewright.runtimes.torch_segments import copied_outputs, planned_writes, segment_module
+from placewright.runtimes.torch import devices as torch_devices
+from placewright.runtimes.torch.allocator import give_back_freed_memory, keep_freed_memory
+from placewright.runtimes.torch.devices import native_device
+from placewright.runtimes.torch.functions import SegmentFunction, segment_function
+from placewright.runtimes.torch.instances import DeviceState, TorchSegment
+from placewright.runtimes.torch.lanes import Arriving, Lane, moved, on_host
+from placewright.runtimes.torch.memory import memory_peaks
+from placewright.runtimes.torch.nodes import NodeMap, kind_of
+from placewright.runtimes.torch.profile import OpTimer, transfer_seconds
+from placewright.runtimes.torch.segments import copied_outputs, planned_writes, segment_module
 
 _TOLERANCE = {"f32": 2e-4, "f64": 2e-4, "f16": 3e-2, "bf16": 1e-1}
 _ACCELERATOR_TOLERANCE = 1e-2  # convolutions may use 10-bit mantissas (TF32) there
@@ -268,7 +268,7 @@ class TorchModel:
     def memory_peaks(self, segments: Sequence[OpSegment], devices: Sequence[Device]) -> FloatArray:
         """Bytes in use at one time on each device, shape (n_devices,), as its allocator tells.
 
-        See `runtimes.torch_memory` for what is counted.
+        See `runtimes.torch.memory` for what is counted.
         """
         compiled = [one for one in self.compile(segments, devices) if isinstance(one, TorchSegment)]
         inputs = [self.from_host(a) for a in self.random_inputs(np.random.default_rng(0))]

@@ -36,8 +36,7 @@ from placewright.runtimes.base import (
     unit_labels,
     whole_segment,
 )
-from placewright.runtimes.cuda_driver import cuda_devices
-from placewright.runtimes.onnxruntime_devices import (
+from placewright.runtimes.onnxruntime.devices import (
     CUDA,
     check_options,
     cpu_devices,
@@ -48,11 +47,12 @@ from placewright.runtimes.onnxruntime_devices import (
     providers,
     session_options,
 )
-from placewright.runtimes.onnxruntime_kernels import KernelMap, kernel_microseconds
-from placewright.runtimes.onnxruntime_segments import OnnxParts, SubModel
-from placewright.runtimes.onnxruntime_sessions import OnnxSegment, Port
+from placewright.runtimes.onnxruntime.kernels import KernelMap, kernel_microseconds
+from placewright.runtimes.onnxruntime.segments import OnnxParts, SubModel
+from placewright.runtimes.onnxruntime.sessions import OnnxSegment, Port
 from placewright.runtimes.processor import stay_on
 from placewright.runtimes.segment_cache import SegmentCache
+from placewright.runtimes.torch.cuda_driver import cuda_devices
 
 _TOLERANCE = 2e-4
 _TOLERANCE_OF_DTYPE = {"f16": 3e-2, "bf16": 1e-1, "i8": 2e-2, "u8": 2e-2}

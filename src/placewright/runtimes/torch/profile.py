@@ -12,12 +12,12 @@ import torch
 
 from placewright.core.arrays import FloatArray
 from placewright.runtimes.base import OpSegment
-from placewright.runtimes.torch_functions import SegmentFunction, segment_function
-from placewright.runtimes.torch_instances import DeviceState
-from placewright.runtimes.torch_lanes import Lane
-from placewright.runtimes.torch_nodes import NodeMap
-from placewright.runtimes.torch_script import compiled_script
-from placewright.runtimes.torch_segments import Writes, segment_module
+from placewright.runtimes.torch.functions import SegmentFunction, segment_function
+from placewright.runtimes.torch.instances import DeviceState
+from placewright.runtimes.torch.lanes import Lane
+from placewright.runtimes.torch.nodes import NodeMap
+from placewright.runtimes.torch.script import compiled_script
+from placewright.runtimes.torch.segments import Writes, segment_module
 
 _EMPTY = "def segment(entering: List[Tensor], state: List[Tensor]):\n    return [entering.pop()]\n"
 _QUIET_CYCLES = 20_000_000  # ten milliseconds in which the host gets ahead of an accelerator

@@ -14,7 +14,7 @@ from placewright.core.graph import ComputationGraph
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, StalePlanError
 from placewright.runtimes.base import graph_inputs
-from placewright.runtimes.torch_program import TorchProgram
+from placewright.runtimes.torch.program import TorchProgram
 
 # They return their input itself in evaluation mode, which their schemas do not tell.
 _IDENTITY_IN_EVALUATION = ("aten::dropout", "aten::feature_dropout", "aten::alpha_dropout")

@@ -16,9 +16,9 @@ import torch
 from torch.fx import Node
 
 from placewright.errors import InputError, RuntimeFailure
-from placewright.runtimes.torch_nodes import is_item, is_random
-from placewright.runtimes.torch_script import NotScriptable, compiled_script, script_text
-from placewright.runtimes.torch_segments import SegmentModule
+from placewright.runtimes.torch.nodes import is_item, is_random
+from placewright.runtimes.torch.script import NotScriptable, compiled_script, script_text
+from placewright.runtimes.torch.segments import SegmentModule
 
 _LOG = logging.getLogger(__name__)
 _RANDOM = threading.Lock()  # the CPU's random numbers come from one generator per process

@@ -22,8 +22,8 @@ from placewright.core.cluster import Device
 from placewright.core.graph import ComputationGraph
 from placewright.runtimes.base import OpSegment, graph_inputs
 from placewright.runtimes.routes import Routes, routes_of
-from placewright.runtimes.torch_instances import TorchInstance, TorchSegment
-from placewright.runtimes.torch_lanes import Lane, moved, on_host
+from placewright.runtimes.torch.instances import TorchInstance, TorchSegment
+from placewright.runtimes.torch.lanes import Lane, moved, on_host
 
 _MARK = "placewright memory "
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from placewright.core.cluster import Device
 from placewright.runtimes.base import NativeTensor
-from placewright.runtimes.onnxruntime_devices import memory_of, onnxruntime_library
+from placewright.runtimes.onnxruntime.devices import memory_of, onnxruntime_library
 
 
 @dataclass(frozen=True)
