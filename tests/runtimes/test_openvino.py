@@ -151,3 +151,23 @@ def test_an_unknown_device_is_named() -> None:
 def _whole(model: OpenVinoModel) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
     (segment,) = segments_of_ops(model.graph, [(0, model.graph.topological_order.tolist())])
     return segment.ops, segment.inputs, segment.outputs
+
+
+def test_segments_know_the_shapes_that_other_segments_were_asked_for(tmp_path: Path) -> None:
+    """A sum over axes 0 .. rank - 1, as converters write it: cut from the op whose rank it asks,
+    it would have axes of unknown number, which the CPU plug-in refuses."""
+    x = ops.parameter([-1, 4], np.float32, name="x")
+    relu = ops.relu(x)
+    rank = ops.squeeze(ops.shape_of(ops.shape_of(relu)), ops.constant(0))
+    axes = ops.range(ops.constant(0), ops.convert(rank, "i32"), ops.constant(1), "i32")
+    total = ops.reduce_sum(relu, axes, keep_dims=False)
+    path = tmp_path / "sum.xml"
+    ov.save_model(ov.Model([ops.exp(total)], [x], "sum"), str(path), compress_to_fp16=False)
+    graph, source = read_openvino(path, shapes={"x": (3, 4)})
+    assert graph.op_kinds == ("Relu", "ReduceSum", "Exp")
+    model, device = OpenVinoRuntime().load(source, graph), core_device()
+    segments = segments_of_ops(graph, [(0, [op]) for op in graph.topological_order.tolist()])
+    inputs = model.random_inputs(np.random.default_rng(0))
+    with ConcurrentRunner(model, segments, [device]) as runner:
+        (found,) = runner.run(inputs).outputs
+    np.testing.assert_allclose(found, np.exp(np.maximum(inputs[0], 0).sum()), rtol=1e-5)

@@ -30,7 +30,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "m.onnx"
 
 
-def plan_of_file(path: Path, devices: list[Device], *, split: int = 6) -> Plan:
+def plan_of_file(path: Path, devices: list[Device], *, split: int = 5) -> Plan:
     graph, source = read_openvino(path)
     return plan_with(graph, devices, lambda op: int(op >= split) % len(devices), source)
 
@@ -105,6 +105,27 @@ def test_a_shared_constant_is_copied_for_each_device(path: Path) -> None:
     x = np.ones((1, 4, 16, 16), np.float32)
     for mine, other in zip(compiled([x]).values(), plain([x]).values(), strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-5)
+
+
+def test_a_shape_that_both_devices_read_is_on_one_of_them(tmp_path: Path) -> None:
+    """Two reshapes on two devices take the shape of x; it is no op of the plan."""
+    op = openvino.opset13
+    x = op.parameter([2, 3], np.float32, name="x")
+    shape = op.concat([op.shape_of(x), op.constant(np.array([1]))], 0, name="shape")
+    first = op.reshape(op.relu(x), shape, special_zero=False, name="first")
+    second = op.reshape(op.exp(first), op.relu(shape), special_zero=False, name="second")
+    openvino.save_model(openvino.Model([second], [x], "shapes"), str(tmp_path / "m.xml"))
+    graph, source = read_openvino(tmp_path / "m.xml")
+    assert sorted(graph.op_kinds) == ["Exp", "Relu", "Reshape", "Reshape"]
+    device_of = {"first": 0, "second": 1}
+    plan = plan_with(graph, PAIR, lambda at: device_of.get(graph.op_names[at], 0), source)
+    model = openvino.Core().read_model(tmp_path / "m.xml")
+    apply_affinity(model, affinity_data(plan))
+    found = affinities(model)
+    assert (found["shape"], found["first"], found["second"]) == ("CPU", "CPU", "GPU.0")
+    compiled = openvino.Core().compile_model(_on_the_cpu(model), "HETERO:CPU")
+    given = np.ones((2, 3), np.float32)
+    np.testing.assert_allclose(compiled([given])[0], np.full((2, 3, 1), np.e), rtol=1e-2)
 
 
 def _on_the_cpu(model: Any) -> Any:

@@ -2,13 +2,14 @@
 
 One op per node of OpenVINO's own graph. Constants, and nodes that depend on constants alone, fold
 into the weights of the ops that read them: a constant that several ops read is one shared weight.
+What asks for a fixed shape is such a constant, too, and what it alone reads is no op.
 """
 
 from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,13 @@ from placewright.errors import (
 )
 from placewright.readers.content import UniqueNames, content_hash, existing_path, one_line
 from placewright.readers.model_files import checked_files
-from placewright.readers.openvino_flops import flops_of, static_shape
+from placewright.readers.openvino_flops import bodies_of, flops_of, static_shape
 
 _LOG = logging.getLogger(__name__)
 _READER = "openvino"
 # How a front-end starts the line that names operators it does not know.
 _UNKNOWN_OPERATORS = ("Conversion is failed for", "No conversion rule found for")
+_NEVER_FOLDED = ("Parameter", "Result", "ReadValue", "Assign")
 _NO_SHAPES: Mapping[str, tuple[int, ...]] = {}
 
 
@@ -110,7 +112,8 @@ def graph_of_openvino_model(
     Raises:
         GraphError: every output of the model is constant.
     """
-    reading = _Reading(model, fold_constants, names_are_stored)
+    folded = folded_nodes(model.get_ordered_ops()) if fold_constants else frozenset()
+    reading = _Reading(model, folded, fold_constants, names_are_stored)
     for position, node in enumerate(reading.nodes):
         reading.add(position, node)
     if not reading.op_of:
@@ -164,17 +167,48 @@ def input_shapes(model: Any) -> dict[str, tuple[int, ...]]:
     return {_names_of(port)[0]: static_shape(port.get_partial_shape()) for port in model.inputs}
 
 
+def folded_nodes(nodes: Sequence[Any]) -> frozenset[int]:
+    """Instance ids of the nodes that are no ops, of all nodes in topological order.
+
+    Constants, nodes all of whose inputs are constant (a decompression, a reshape), shapes that are
+    fixed, and nodes that only such a shape was asked of. OpenVINO computes them when it compiles.
+    """
+    folded: dict[int, None] = {}
+    for node in nodes:
+        kind = node.get_type_name()
+        makers = [value.get_node().get_instance_id() for value in node.input_values()]
+        if kind in _NEVER_FOLDED or kind.startswith("Random"):
+            continue
+        is_known = bool(makers) and all(maker in folded for maker in makers)
+        if kind == "Constant" or is_fixed_shape(node) or is_known:
+            folded[node.get_instance_id()] = None
+    for node in reversed(nodes):
+        if node.get_type_name() in _NEVER_FOLDED:
+            continue
+        targets = [target for port in node.outputs() for target in port.get_target_inputs()]
+        if targets and all(target.get_node().get_instance_id() in folded for target in targets):
+            folded[node.get_instance_id()] = None
+    return frozenset(folded)
+
+
+def is_fixed_shape(node: Any) -> bool:
+    """Does a node ask for a shape that no data changes?"""
+    return node.get_type_name() == "ShapeOf" and bool(node.get_input_partial_shape(0).is_static)
+
+
 class _Reading:
     """State of one walk over a model's nodes in topological order."""
 
-    def __init__(self, model: Any, fold_constants: bool, names_are_stored: bool) -> None:
+    def __init__(
+        self, model: Any, folded: frozenset[int], fold_constants: bool, names_are_stored: bool
+    ) -> None:
         self.builder = GraphBuilder()
         self.nodes = model.get_ordered_ops()
         self.fold = fold_constants
         self.names_are_stored = names_are_stored
         self.op_of: dict[int, int] = {}  # instance id -> op
         self.native_names: dict[str, str] = {}
-        self._constant: set[int] = set()  # instance ids; membership only
+        self._constant = folded  # instance ids; membership only
         self._tensors: dict[tuple[int, int], int] = {}  # (instance id, port) -> tensor
         self._weights: dict[tuple[int, int], int] = {}
         self._variables: dict[str, int] = {}
@@ -183,24 +217,15 @@ class _Reading:
     def add(self, position: int, node: Any) -> None:
         """Add one node, its output tensors and the weights that it reads."""
         kind, identity = node.get_type_name(), node.get_instance_id()
-        if self.fold and self._is_constant(node, kind):
-            self._constant.add(identity)
-        elif self.fold and kind == "Parameter":
+        if identity in self._constant:
+            return
+        if self.fold and kind == "Parameter":
             self._add_tensors(node, -1)
         elif self.fold and kind == "Result":
             self._mark_output(node.input_value(0))
         else:
             self.op_of[identity] = self._add_op(position, node, kind)
             self._add_tensors(node, self.op_of[identity])
-
-    def _is_constant(self, node: Any, kind: str) -> bool:
-        """Constants, and nodes all of whose inputs are constant (a decompression, a reshape)."""
-        if kind == "Constant":
-            return True
-        if kind in ("Parameter", "Result", "ReadValue", "Assign") or kind.startswith("Random"):
-            return False
-        sources = [value.get_node().get_instance_id() for value in node.input_values()]
-        return bool(sources) and all(source in self._constant for source in sources)
 
     def _add_op(self, position: int, node: Any, kind: str) -> int:
         friendly = node.get_friendly_name()
@@ -215,7 +240,7 @@ class _Reading:
                 weights.append(self._weight(key, value))
             else:
                 inputs.append(self._tensors[key])
-        weights += self._weights_inside(node, kind)
+        weights += self._weights_inside(node)
         return self.builder.add_op(
             name,
             kind,
@@ -231,14 +256,9 @@ class _Reading:
             self._weights[key] = self.builder.add_weight(_bytes_of(value))
         return self._weights[key]
 
-    def _weights_inside(self, node: Any, kind: str) -> list[int]:
-        """Constants in the body of a loop: one weight, resident with the loop."""
-        if kind not in ("Loop", "TensorIterator"):
-            return []
-        inner = [
-            n for n in node.get_function().get_ordered_ops() if n.get_type_name() == "Constant"
-        ]
-        size = sum(_bytes_of(constant.output(0)) for constant in inner)
+    def _weights_inside(self, node: Any) -> list[int]:
+        """Constants in a loop's body or in both branches of a choice: one weight of the op."""
+        size = _constant_bytes(bodies_of(node))
         return [self.builder.add_weight(size)] if size else []
 
     def _variable_of(self, node: Any, kind: str) -> int:
@@ -281,6 +301,13 @@ def _operator_names() -> frozenset[str]:
     openvino = _openvino()
     opsets = [getattr(openvino, name) for name in dir(openvino) if name.startswith("opset")]
     return frozenset(name.replace("_", "").lower() for opset in opsets for name in dir(opset))
+
+
+def _constant_bytes(bodies: Sequence[Any]) -> float:
+    """Bytes of all constants in bodies, and in the bodies inside them."""
+    inner = [node for body in bodies for node in body.get_ordered_ops()]
+    own = sum(_bytes_of(node.output(0)) for node in inner if node.get_type_name() == "Constant")
+    return own + sum(_constant_bytes(bodies_of(node)) for node in inner)
 
 
 def _bytes_of(port: Any) -> float:

@@ -126,10 +126,26 @@ def _sequence(count: Callable[[int, int, int, int], float]) -> Callable[[Any], f
     return of_node
 
 
+def bodies_of(node: Any) -> tuple[Any, ...]:
+    """The models inside a node: a loop's body, both branches of a choice."""
+    kind = node.get_type_name()
+    if kind in ("Loop", "TensorIterator"):
+        return (node.get_function(),)
+    return (node.get_then_body(), node.get_else_body()) if kind == "If" else ()
+
+
+def _body_flops(node: Any) -> list[float]:
+    return [sum(map(flops_of, body.get_ordered_ops())) for body in bodies_of(node)]
+
+
 def _loop(node: Any) -> float:
     """The body's operations times the iterations; a number known only at run time counts once."""
-    body = sum(flops_of(inner) for inner in node.get_function().get_ordered_ops())
-    return float(body * max(1, node.get_num_iterations()))
+    return float(_body_flops(node)[0] * max(1, node.get_num_iterations()))
+
+
+def _choice(node: Any) -> float:
+    """Those of the branch that has more."""
+    return max(_body_flops(node))
 
 
 def _einsum(node: Any) -> float:
@@ -165,6 +181,7 @@ _SPECIAL: Mapping[str, Callable[[Any], float]] = {
     "RNNSequence": _sequence(flops.rnn),
     "Loop": _loop,
     "TensorIterator": _loop,
+    "If": _choice,
 }
 
 _NORMALISATIONS = frozenset(
@@ -179,6 +196,6 @@ _NONE = frozenset(
         *("Slice", "StridedSlice", "Pad", "Tile", "Broadcast", "Gather", "GatherElements"),
         *("GatherND", "ScatterUpdate", "ScatterElementsUpdate", "ScatterNDUpdate", "Reverse"),
         *("ReverseSequence", "DepthToSpace", "SpaceToDepth", "SpaceToBatch", "BatchToSpace"),
-        *("ShuffleChannels", "OneHot", "Roll", "Identity", "Convert", "NonZero", "If"),
+        *("ShuffleChannels", "OneHot", "Roll", "Identity", "Convert", "NonZero"),
     }
 )

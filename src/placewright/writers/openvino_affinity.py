@@ -89,9 +89,10 @@ def apply_affinity(model: Any, data: Mapping[str, Any]) -> str:
         if not 0 <= at < len(nodes):
             raise StalePlanError(f"the model has changed: it has no op '{name}'; place it again")
         found[at] = str(device)
+    varying = _varying(nodes)
     for at in reversed(range(len(nodes))):
         if at not in found:
-            _follow(nodes, position, found, at)
+            _follow(nodes[at], position, found, is_varying=nodes[at].get_instance_id() in varying)
     for at, node in enumerate(nodes):
         if at not in found:  # results, and what nobody reads
             makers = [position[v.get_node().get_instance_id()] for v in node.input_values()]
@@ -100,9 +101,20 @@ def apply_affinity(model: Any, data: Mapping[str, Any]) -> str:
     return str(data["device"])
 
 
-def _follow(nodes: list[Any], position: dict[int, int], found: dict[int, str], at: int) -> None:
-    """Give a node the device of those that read it."""
-    node = nodes[at]
+def _varying(nodes: list[Any]) -> frozenset[int]:
+    """Instance ids of the nodes that read an input, if only its shape; in topological order."""
+    varying: dict[int, None] = {}
+    for node in nodes:
+        makers = [value.get_node().get_instance_id() for value in node.input_values()]
+        if node.get_type_name() == "Parameter" or any(maker in varying for maker in makers):
+            varying[node.get_instance_id()] = None
+    return frozenset(varying)
+
+
+def _follow(
+    node: Any, position: dict[int, int], found: dict[int, str], *, is_varying: bool
+) -> None:
+    """Give a node the device of those that read it, of the first by name where they differ."""
     readers = [
         (target, found[position[target.get_node().get_instance_id()]])
         for port in node.outputs()
@@ -112,11 +124,10 @@ def _follow(nodes: list[Any], position: dict[int, int], found: dict[int, str], a
     devices = sorted(dict.fromkeys(device for _, device in readers))
     if not devices:
         return
-    found[at] = devices[0]
-    kind = node.get_type_name()
-    if len(devices) == 1 or kind in ("Parameter", "Result"):
+    found[position[node.get_instance_id()]] = devices[0]
+    if len(devices) == 1 or is_varying:
         return
-    if kind != "Constant":
+    if node.get_type_name() != "Constant":
         raise InexpressibleError(
             f"'{node.get_friendly_name()}' is computed from constants for ops on "
             f"{' and '.join(devices)}; HETERO cannot share it"

@@ -47,6 +47,7 @@ class NodeMap:
                     f"{found}; profile and place again"
                 )
             self.node_of_op.append(at)
+        self.op_positions = frozenset(self.node_of_op)
         self.parameters = [at for at, n in enumerate(nodes) if n.get_type_name() == "Parameter"]
         self.port_of_tensor = self._ports(nodes, graph, source)
 
@@ -79,7 +80,8 @@ def cut(openvino: Any, model: Any, nodes: NodeMap, segments: Sequence[OpSegment]
     """One sub-model per segment, its parameters and results in the order of inputs and outputs.
 
     Nodes are called ``op<number in the graph>``. Constants, and nodes that depend on constants
-    alone, go with whatever reads them; weights are shared with `model`, not copied.
+    alone, go with whatever reads them; weights are shared with `model`, not copied. A shape that is
+    no op of the graph becomes a constant, so that no segment needs the tensor it was asked of.
 
     Args:
         openvino: the module.
@@ -91,6 +93,7 @@ def cut(openvino: Any, model: Any, nodes: NodeMap, segments: Sequence[OpSegment]
     ordered = clone.get_ordered_ops()
     for op, at in enumerate(nodes.node_of_op):
         ordered[at].set_friendly_name(f"op{op}")
+    _fix_shapes(openvino, [n for at, n in enumerate(ordered) if at not in nodes.op_positions])
     parts = []
     for segment in segments:
         inside = {ordered[nodes.node_of_op[op]].get_instance_id() for op in segment.ops}
@@ -108,6 +111,14 @@ def cut(openvino: Any, model: Any, nodes: NodeMap, segments: Sequence[OpSegment]
             parameters.append(parameter)
         parts.append((outputs, parameters, [ordered[nodes.node_of_op[op]] for op in segment.ops]))
     return [_sub_model(openvino, *part) for part in parts]
+
+
+def _fix_shapes(openvino: Any, nodes: Sequence[Any]) -> None:
+    """Replace the nodes that ask for a static shape by that shape."""
+    for node in nodes:
+        if node.get_type_name() == "ShapeOf" and node.get_input_partial_shape(0).is_static:
+            shape = np.array(node.get_input_shape(0), node.get_output_element_type(0).to_dtype())
+            node.output(0).replace(openvino.opset13.constant(shape).output(0))
 
 
 def _sub_model(
