@@ -69,17 +69,21 @@ def _with_content(path: Path, check: Callable[[Path, memoryview], list[Path]]) -
 def _check_xml(path: Path, content: memoryview) -> list[Path]:
     """Well-formed, root <net>, no document type (so no entities); weights lie beside it."""
     roots: list[str] = []
+    ends = [0]  # of constants in the file of weights
     parser = expat.ParserCreate()
 
     def refuse_document_type(*_: object) -> None:
         raise FileFormatError("it declares a document type, which no IR needs")
 
-    def note_root(name: str, _: object) -> None:
+    def note(name: str, attributes: Mapping[str, str]) -> None:
         if not roots:
             roots.append(name)
+        place = [attributes.get(key, "") for key in ("offset", "size")]
+        if name == "data" and "element_type" in attributes and all(map(str.isdecimal, place)):
+            ends.append(sum(map(int, place)))
 
     parser.StartDoctypeDeclHandler = refuse_document_type
-    parser.StartElementHandler = note_root
+    parser.StartElementHandler = note
     try:
         parser.Parse(bytes(content), True)
     except expat.ExpatError as error:
@@ -87,28 +91,50 @@ def _check_xml(path: Path, content: memoryview) -> list[Path]:
     if roots != ["net"]:
         raise FileFormatError(f"its root is <{roots[0]}>, an OpenVINO IR starts with <net>")
     weights = path.with_suffix(".bin")
-    return [weights] if weights.exists() else []
+    if weights.exists():
+        _require_size(weights.name, weights.stat().st_size, max(ends))
+        return [weights]
+    if max(ends) > 0:
+        raise FileFormatError(f"its weights '{weights.name}' are missing; put them beside it")
+    return []
 
 
 def _check_onnx(path: Path, content: memoryview) -> list[Path]:
     numbers = {number for number, _ in fields(content)}
     if 7 not in numbers or max(numbers) > 40:
         raise FileFormatError("it holds no ONNX graph")
-    names = dict.fromkeys(_external_names(content, "Model"))
-    return [_inside(path.parent, name) for name in names]
+    needed: dict[str, int] = {}  # data file -> bytes that tensors take from it
+    for name, end in _external_data(content, "Model"):
+        needed[name] = max(needed.get(name, 0), end)
+    found = {name: _inside(path.parent, name) for name in needed}
+    for name, file in found.items():
+        _require_size(name, file.stat().st_size, needed[name])
+    return list(found.values())
 
 
-def _external_names(message: memoryview, kind: str) -> Iterator[str]:
-    """Every ``location`` of external data, in file order."""
+def _external_data(message: memoryview, kind: str) -> Iterator[tuple[str, int]]:
+    """File and last byte + 1 of each tensor that lies outside the model, in file order."""
     inner = _ONNX[kind]
+    entries: dict[str, str] = {}
     for number, content in fields(message):
         child = inner.get(number)
         if child == "Entry":
             entry = dict(fields(content))
-            if bytes(entry.get(1, b"")) == b"location":
-                yield bytes(entry.get(2, b"")).decode("utf-8", "replace")
+            key, value = (bytes(entry.get(at, b"")).decode("utf-8", "replace") for at in (1, 2))
+            entries[key] = value
         elif child is not None:
-            yield from _external_names(content, child)
+            yield from _external_data(content, child)
+    if "location" in entries:
+        numbers = [entries.get(key, "") for key in ("offset", "length")]
+        yield entries["location"], sum(int(text) for text in numbers if text.isdecimal())
+
+
+def _require_size(name: str, size: int, needed: int) -> None:
+    """Refuse a data file that ends too early."""
+    if size < needed:
+        raise FileFormatError(
+            f"its data file '{name}' ends after {size} bytes of {needed}; copy it again"
+        )
 
 
 def _inside(folder: Path, name: str) -> Path:
