@@ -23,6 +23,9 @@ CLUSTER = Cluster((FAST, replace(FAST, name="b"), SLOW))
 EFFORT = Effort(rounds=4, max_rounds=6)
 
 
+_SCALE = measure._scale
+
+
 @pytest.fixture(autouse=True)
 def _unscaled(monkeypatch: pytest.MonkeyPatch) -> None:
     """Kernel seconds are kept as they are: an idle model has no seconds to scale them to."""
@@ -111,3 +114,21 @@ def test_equal_units_share_one_cost(tmp_path: Path) -> None:
     costs = profiled(model, tmp_path / "store").costs.seconds
     np.testing.assert_allclose(costs[:, 0], [0.002, 0.002, 0.002])
     np.testing.assert_allclose(costs[:, 2], [0.2, 0.2, 0.2])
+
+
+@pytest.mark.parametrize(("seconds", "runs"), [((0.004, 0.002), 2), ((0.5, 0.4), 1)])
+def test_a_short_model_is_timed_with_the_caches_that_it_left_itself(
+    monkeypatch: pytest.MonkeyPatch, seconds: tuple[float, float], runs: int
+) -> None:
+    """Kernels of 1 ms beside a plain model that takes `seconds[i]` the i-th time."""
+    clock, done = [0.0], []
+
+    class Plain:
+        def run(self, inputs: Any) -> list[Any]:
+            clock[0] += seconds[len(done)]
+            done.append(inputs)
+            return []
+
+    monkeypatch.setattr(measure.time, "perf_counter", lambda: clock[0])
+    assert _SCALE(Plain(), [], 0.001) == pytest.approx(seconds[runs - 1] / 0.001)
+    assert len(done) == runs

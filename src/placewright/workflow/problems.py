@@ -239,7 +239,8 @@ def _calibrated(
     """Calibrate once per model, devices and runtime; later calls find the fitted cluster."""
     source = problem.source
     names = [(device.name, device.fingerprint) for device in problem.cluster.devices]
-    key = f"{_CALIBRATION}|{source.sha256 if source else ''}|{names}|{version}|{problem.n_units}"
+    model = (source.sha256, sorted(source.shapes.items())) if source else ()
+    key = f"{_CALIBRATION}|{model}|{names}|{version}|{problem.n_units}"
     known = store.fact(key)
     if known is not None:
         return replace(problem, cluster=_cluster_of_text(known))
