@@ -50,7 +50,8 @@ def simulate(
     print_plan(plan, str(plan_file))
     if pairs:
         print_line(f"before the change: {before.value:.6g} {plan.problem.time_unit}")
-    columns = ["segment", "device", "start", "end", "first unit", "waited for"]
+    unit = plan.problem.time_unit
+    columns = ["segment", "device", f"start ({unit})", f"end ({unit})", "first unit", "waited for"]
     print_table("Timeline", columns, timeline_rows(plan.problem, timeline))
 
 

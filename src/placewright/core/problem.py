@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from difflib import get_close_matches
 from functools import cached_property
 from typing import Literal, get_args
 
@@ -210,5 +211,6 @@ def op_named(graph: ComputationGraph, name: str) -> int:
     if name in graph.op_index:
         return graph.op_index[name]
     near = [other for other in graph.op_names if name.lower() in other.lower()][:3]
-    hint = f"; did you mean {', '.join(near)}?" if near else ""
-    raise GraphError(f"the graph has no op '{name}'{hint}")
+    near = near or get_close_matches(name, graph.op_names)
+    hint = f"did you mean {', '.join(near)}?" if near else "`graph MODEL -o FILE` writes all names"
+    raise GraphError(f"the graph has no op '{name}'; {hint}")

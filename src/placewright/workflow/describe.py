@@ -17,6 +17,11 @@ def value_text(value: float, unit: str) -> str:
     return format_duration(value) if unit == "s" else f"{value:.4g} {unit}"
 
 
+def counted(number: int, thing: str) -> str:
+    """``"1 unit"``, ``"2 units"``."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
+
+
 def _by(plan: Plan) -> str:
     return f" by {plan.bound_method}" if plan.bound_method else ""
 
@@ -38,9 +43,9 @@ def plan_lines(plan: Plan, model: str) -> list[str]:
         segments[device] += 1
     for device, name in enumerate(problem.cluster.device_names):
         if counts[device]:
-            pieces = f" in {segments[device]} segments" if plan.segments is not None else ""
+            pieces = f" in {counted(segments[device], 'segment')}" if plan.segments else ""
             lines.append(
-                f"  {name}: {counts[device]} units{pieces}, "
+                f"  {name}: {counted(counts[device], 'unit')}{pieces}, "
                 f"peak memory {format_bytes(plan.memory[name])}"
             )
     return lines

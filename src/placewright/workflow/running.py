@@ -365,8 +365,9 @@ def _table(plan: Plan, verdict: Verdict, contenders: _Contenders, comparison: Co
     singles = [c.median for name, c in verdict.contenders.items() if name in devices]
     reached = ""
     is_split = len(np.unique(plan.placement.device_of)) > 1
-    if is_split and singles and min(singles) > plan.lower_bound:
-        share = (min(singles) - verdict.contenders[PLAN].median) / (min(singles) - plan.lower_bound)
+    gained = min(singles, default=0.0) - verdict.contenders[PLAN].median
+    if is_split and gained > 0 and min(singles) > plan.lower_bound:
+        share = gained / (min(singles) - plan.lower_bound)
         reached = f"; {share:.0%} of what a perfect split could gain over the best single device"
     text = (
         f"outputs equal to the unsplit model (relative error {comparison.error:.1g}, tolerance "
