@@ -58,5 +58,19 @@ def test_a_cluster_file_gets_what_it_leaves_open() -> None:
     assert again.links == cluster.links
 
 
+def test_a_cluster_file_gets_the_memory_of_the_machine() -> None:
+    """A core of any name shares the CPU's memory; a limit and a domain of the file's own stay."""
+    whole = Device("cpu", memory_bytes=1e9, memory_domain="cpu")
+    gpu = Device("GPU.0", "gpu", memory_bytes=2e9)
+    mine = (
+        Device("mine", options={"core": "0"}),
+        Device("small", memory_bytes=5.0, memory_domain="socket 1", options={"core": "1"}),
+        Device("GPU.0", "gpu"),
+    )
+    cluster = completed_cluster(Cluster(mine), SyntheticRuntime((whole, gpu)))
+    assert [device.memory_bytes for device in cluster.devices] == [1e9, 5.0, 2e9]
+    assert [device.memory_domain for device in cluster.devices] == ["cpu", "socket 1", None]
+
+
 def test_a_core_and_a_gpu_do_not_overlap() -> None:
     check_no_overlap([CORES[0], Device("GPU.0", "gpu")])

@@ -95,7 +95,7 @@ def calibrated(
     """
     if not 1 <= placements <= 20:
         raise ValueError(f"placements must be 1 to 20, got {placements}")
-    if problem.n_devices == 1 or problem.execution_model != "event":
+    if not has_overheads(problem):
         return problem
     plain = replace(problem, cluster=_plain(problem.cluster))
     rows: list[_Row] = []
@@ -122,6 +122,11 @@ def calibrated(
             rows += _rows(plain, segments, placement.device_of, undisturbed)
             waits += _waits(plain, segments, np.median(undisturbed, axis=0))
     return replace(problem, cluster=_fitted(plain.cluster, rows, waits))
+
+
+def has_overheads(problem: Problem) -> bool:
+    """True where a placement may cost more than its units and links: calibration then fits it."""
+    return problem.n_devices > 1 and problem.execution_model == "event"
 
 
 def wandering_placement(problem: Problem, rng: np.random.Generator, stickiness: float) -> IntArray:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import math
 import os
 import statistics
 import threading
@@ -52,18 +53,35 @@ def discover(
 
 
 def completed_cluster(cluster: Cluster, runtime: Runtime) -> Cluster:
-    """A cluster from a file with what it leaves open: options and fingerprints by device name.
+    """A cluster from a file with what it leaves open.
 
-    A file without any link gets measured ones.
+    Options and fingerprints come by device name, memory and memory domain from the machine's device
+    of that name, or from its whole CPU. A file without any link gets measured ones.
 
     Raises:
         UnknownNameError: the runtime has no such device here.
         ClusterError: two devices overlap.
     """
-    devices = tuple(runtime.completed(device) for device in cluster.devices)
+    known = {device.name: device for device in runtime.discover()}
+    devices = tuple(
+        _with_memory(runtime.completed(device), known.get(device.name, known.get(device.kind)))
+        for device in cluster.devices
+    )
     check_no_overlap(devices)
     links = cluster.links or tuple(measure_links(devices, runtime, host=cluster.host))
     return replace(cluster, devices=devices, links=links)
+
+
+def _with_memory(device: Device, machine: Device | None) -> Device:
+    """A device of a file with the memory of the machine's, where the file names none."""
+    if machine is None:
+        return device
+    is_open = math.isinf(device.memory_bytes)
+    return replace(
+        device,
+        memory_bytes=machine.memory_bytes if is_open else device.memory_bytes,
+        memory_domain=device.memory_domain or machine.memory_domain,
+    )
 
 
 def check_no_overlap(devices: Sequence[Device]) -> None:

@@ -53,7 +53,7 @@ def profile(
     """
     kept = store or CostStore()
     loaded = model or runtime.load(source, graph)
-    context = f"{_identity(graph, source)}|{runtime.version}"
+    context = f"{model_identity(graph, source)}|{runtime.version}"
     groups = []
     for device in {d.fingerprint: d for d in cluster.devices}.values():
         if progress is not None:
@@ -97,8 +97,8 @@ def _fused_groups(model: LoadedModel, device: Device, store: CostStore, context:
     return grouping
 
 
-def _identity(graph: ComputationGraph, source: ModelSource) -> str:
-    """Of a model as it was read: content, shapes and ops."""
+def model_identity(graph: ComputationGraph, source: ModelSource) -> str:
+    """SHA-256 of a model as it was read: content, shapes and ops."""
     shapes = sorted((name, list(shape)) for name, shape in source.shapes.items())
     text = repr((source.sha256, shapes, source.reader_version, graph.op_names, graph.op_kinds))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,8 +19,8 @@ from placewright.core.problem import (
     op_named,
 )
 from placewright.errors import InputError, UnknownNameError
-from placewright.files.cluster_file import ClusterDocument, cluster_data, cluster_of
-from placewright.profiling.calibration import calibrated
+from placewright.profiling.calibration import calibrated, has_overheads
+from placewright.profiling.kept_calibration import keep_calibration, known_calibration
 from placewright.profiling.measure import Progress
 from placewright.profiling.profile import profile
 from placewright.profiling.roofline import roofline_problem
@@ -33,7 +32,6 @@ from placewright.workflow.parsing import parse_memory, parse_pairs, parse_shapes
 from placewright.workflow.runtimes import runtime_named, runtime_of
 
 Report = Callable[[float, str], None]
-_CALIBRATION = "calibration/3"  # what a stored fit means
 
 
 def no_report(fraction: float, what: str) -> None:
@@ -236,23 +234,17 @@ def _forwarded(report: Report, what: str, start: float, stop: float) -> Callable
 def _calibrated(
     problem: Problem, loaded: Any, store: CostStore, version: str, report: Report
 ) -> Problem:
-    """Calibrate once per model, devices and runtime; later calls find the fitted cluster."""
-    source = problem.source
-    names = [(device.name, device.fingerprint) for device in problem.cluster.devices]
-    model = (source.sha256, sorted(source.shapes.items())) if source else ()
-    key = f"{_CALIBRATION}|{model}|{names}|{version}|{problem.n_units}"
-    known = store.fact(key)
+    """Calibrate once per model, devices and runtime; later calls take what was fitted then."""
+    if not has_overheads(problem):
+        return problem
+    known = known_calibration(problem, store, version)
     if known is not None:
-        return replace(problem, cluster=_cluster_of_text(known))
+        return known
     found = calibrated(
         problem,
         loaded,
         np.random.default_rng(0),
         progress=_forwarded(report, "calibrating", 0.5, 0.7),
     )
-    store.put_fact(key, json.dumps(cluster_data(found.cluster)))
+    keep_calibration(found, store, version)
     return found
-
-
-def _cluster_of_text(text: str) -> Cluster:
-    return cluster_of(ClusterDocument.model_validate(json.loads(text)))

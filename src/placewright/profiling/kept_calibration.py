@@ -1,0 +1,77 @@
+"""A calibration that outlives a process: what was fitted is kept, never the cluster itself.
+
+Two clusters of the same devices may differ in memory limits, bandwidths and channels that the user
+wrote into a file; a fit belongs to the devices and the model, and goes with any of them.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from placewright.core.cluster import Cluster
+from placewright.core.problem import Problem
+from placewright.profiling.profile import model_identity
+from placewright.profiling.store import CostStore
+
+_VERSION = "calibration/4"  # what a stored fit means
+_FITTED = (
+    "dispatch_seconds",
+    "cut_seconds",
+    "cut_seconds_per_byte",
+    "layout_seconds",
+    "layout_seconds_per_byte",
+)
+
+
+def known_calibration(problem: Problem, store: CostStore, version: str) -> Problem | None:
+    """The problem with what an earlier call of `keep_calibration` fitted; None without.
+
+    Args:
+        problem: as it was profiled.
+        store: in the user's cache folder.
+        version: of the runtime.
+    """
+    text = store.fact(_key(problem, version))
+    if text is None:
+        return None
+    return replace(problem, cluster=_with_fit(problem.cluster, json.loads(text)))
+
+
+def keep_calibration(problem: Problem, store: CostStore, version: str) -> None:
+    """Store what a calibration fitted to a problem's cluster."""
+    cluster = problem.cluster
+    fit = {
+        "devices": {d.name: [getattr(d, name) for name in _FITTED] for d in cluster.devices},
+        "latencies": [[x.source, x.destination, x.latency_seconds] for x in cluster.links],
+        "contention": {domain: list(row) for domain, row in cluster.contention.items()},
+    }
+    store.put_fact(_key(problem, version), json.dumps(fit))
+
+
+def _key(problem: Problem, version: str) -> str:
+    if problem.source is None:
+        raise ValueError("only the problem of a model is calibrated")
+    of_devices = [(d.name, d.fingerprint, d.memory_domain) for d in problem.cluster.devices]
+    identity = model_identity(problem.graph, problem.source)
+    return f"{_VERSION}|{identity}|{problem.n_units}|{of_devices}|{version}"
+
+
+def _with_fit(cluster: Cluster, fit: dict[str, Any]) -> Cluster:
+    latency = {(source, destination): value for source, destination, value in fit["latencies"]}
+    return replace(
+        cluster,
+        devices=tuple(
+            replace(device, **dict(zip(_FITTED, fit["devices"][device.name], strict=True)))
+            for device in cluster.devices
+        ),
+        links=tuple(
+            replace(
+                link,
+                latency_seconds=latency.get((link.source, link.destination), link.latency_seconds),
+            )
+            for link in cluster.links
+        ),
+        contention={domain: tuple(row) for domain, row in fit["contention"].items()},
+    )

@@ -1,0 +1,43 @@
+"""What profiling keeps from one call to the next, and what it does not."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.runner import InProcess
+
+FILE = """\
+format: placewright.cluster/1
+devices:
+- {name: "cpu:0", memory: 64MiB}
+- {name: "cpu:1", memory: 32MiB}
+"""
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_calibration_goes_with_the_devices_and_not_with_the_objective(
+    tmp_path: Path, cli: InProcess
+) -> None:
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+    from runtimes.test_runtime_contract import branching_model
+
+    onnx.save(branching_model(), str(tmp_path / "m.onnx"))
+    (tmp_path / "pair.yaml").write_text(FILE)
+
+    def cluster_of_profile(*words: object) -> dict[str, Any]:
+        done = cli("profile", "m.onnx", *words, "-o", "p.json", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        cluster: dict[str, Any] = json.loads((tmp_path / "p.json").read_text())["cluster"]
+        return cluster
+
+    pair = ("--devices", "cpu:0,cpu:1")
+    assert not cluster_of_profile(*pair, "--objective", "throughput")["contention"]
+    fitted = cluster_of_profile(*pair)
+    assert fitted["contention"], "a call for another objective has fitted nothing"
+    of_file = cluster_of_profile("--cluster", "pair.yaml")
+    assert of_file["contention"] == fitted["contention"], "the same devices: fitted once"
+    assert [device["memory"] for device in of_file["devices"]] == [2**26, 2**25]

@@ -1,0 +1,67 @@
+"""A kept fit goes with its devices and its model, whatever else the cluster says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+from profiling.synthetic import SOURCE, chain
+
+from placewright.core.arrays import frozen_floats
+from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.costs import CostTable
+from placewright.core.problem import Problem
+from placewright.profiling.kept_calibration import keep_calibration, known_calibration
+from placewright.profiling.store import CostStore
+
+DEVICES = tuple(
+    Device(name, fingerprint="core", memory_domain="cpu", memory_bytes=1e9) for name in ("a", "b")
+)
+LINKS = (Link("a", "b", 1e-4, 1e9), Link("b", "a", 1e-4, 1e9))
+
+
+def problem_on(cluster: Cluster, n_ops: int = 3) -> Problem:
+    costs = CostTable(frozen_floats(np.ones((n_ops, 2))), "measured")
+    return replace(Problem.of_ops(chain(n_ops), cluster, costs), source=SOURCE)
+
+
+def calibrated_problem() -> Problem:
+    devices = tuple(replace(d, dispatch_seconds=3e-5, layout_seconds=1e-5) for d in DEVICES)
+    links = tuple(replace(link, latency_seconds=2e-5) for link in LINKS)
+    return problem_on(Cluster(devices, links, contention={"cpu": (1.0, 1.2)}))
+
+
+def test_the_fit_comes_back(tmp_path: Path) -> None:
+    before = calibrated_problem()
+    keep_calibration(before, CostStore(tmp_path / "store"), "1")
+    found = known_calibration(
+        problem_on(Cluster(DEVICES, LINKS)), CostStore(tmp_path / "store"), "1"
+    )
+    assert found is not None
+    assert found.cluster.devices == before.cluster.devices
+    assert found.cluster.links == before.cluster.links
+    assert found.cluster.contention == before.cluster.contention
+
+
+def test_what_a_file_says_of_memory_and_bandwidth_stays(tmp_path: Path) -> None:
+    store = CostStore(tmp_path / "store")
+    keep_calibration(calibrated_problem(), store, "1")
+    small = tuple(replace(device, memory_bytes=5.0) for device in DEVICES)
+    narrow = tuple(replace(link, bandwidth=7.0, channel="bus") for link in LINKS)
+    found = known_calibration(problem_on(Cluster(small, narrow)), store, "1")
+    assert found is not None
+    assert [device.memory_bytes for device in found.cluster.devices] == [5.0, 5.0]
+    assert [link.channel for link in found.cluster.links] == ["bus", "bus"]
+    assert [link.bandwidth for link in found.cluster.links] == [7.0, 7.0]
+    assert [link.latency_seconds for link in found.cluster.links] == [2e-5, 2e-5]
+    assert found.cluster.devices[0].dispatch_seconds == 3e-5
+
+
+def test_another_model_shape_or_version_has_none(tmp_path: Path) -> None:
+    store = CostStore(tmp_path / "store")
+    keep_calibration(calibrated_problem(), store, "1")
+    assert known_calibration(problem_on(Cluster(DEVICES, LINKS)), store, "2") is None
+    assert known_calibration(problem_on(Cluster(DEVICES, LINKS), n_ops=4), store, "1") is None
+    batch = replace(SOURCE, shapes={"x": (8, 4)})  # the same file, and as many units
+    assert known_calibration(replace(calibrated_problem(), source=batch), store, "1") is None
