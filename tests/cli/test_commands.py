@@ -78,6 +78,30 @@ def test_place_finds_the_best_split_of_a_chain(workload: Path) -> None:
     assert (workload.parent / "plan.problem.json").is_file()
 
 
+def test_place_with_replicas_names_the_groups(workload: Path) -> None:
+    """Ops of 30 bytes fit one accelerator together: two copies carry 12 / 2. No runtime and no
+    writer takes such a plan, and workloads do not say what training exchanges."""
+    text = workload.read_text()
+    workload.write_text(text.replace('"size": 40.0', '"size": 30.0'))
+    document = placed(workload, "--replicate")
+    assert document["predicted"]["value"] == pytest.approx(6.0)
+    assert set(document["placement"].values()) == {"acc:0+acc:1"}
+    group = document["cluster"]["devices"][0]
+    assert (group["name"], group["replicas"]) == ("acc:0+acc:1", 2)
+    folder = workload.parent
+    for command in (
+        ("run", "plan.json"),
+        ("export", "plan.json", "--to", "device-map", "-o", "map.json"),
+    ):
+        line = the_line(placewright(*command, cwd=folder), 2)
+        assert "'acc:0+acc:1' stands for 2 devices" in line
+    latency = placewright("place", workload, "--replicate", cwd=folder)
+    assert "stages cannot be replicated: it minimises max-load" in the_line(latency, 2)
+    workload.write_text(workload.read_text().replace('"isBackwardNode": 0', '"isBackwardNode": 1'))
+    step = placewright("place", workload, "--objective", "throughput", "--replicate", cwd=folder)
+    assert "which tensors are gradients" in the_line(step, 2)
+
+
 def test_place_then_simulate_with_a_change(workload: Path) -> None:
     result = placewright(
         "place", workload, "--execution-model", "event", "--placer", "single", "-o", "p.json",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from core.test_graph import diamond
@@ -23,10 +25,19 @@ PAIR = Cluster(
 )
 
 
+GROUP = replace(PAIR, devices=(replace(PAIR.devices[0], replicas=2), PAIR.devices[1]))
+
+
 def problem(seconds: list[list[float]], **changes: object) -> Problem:
     graph = diamond()
     units = Grouping.identity(graph.n_ops)
-    return Problem(graph, PAIR, CostTable(frozen_floats(seconds)), units, **changes)  # type: ignore[arg-type]
+    settings: dict[str, object] = {"cluster": PAIR, **changes}
+    return Problem(
+        graph,
+        costs=CostTable(frozen_floats(seconds)),
+        units=units,
+        **settings,  # type: ignore[arg-type]
+    )
 
 
 def test_matrices_cover_devices_and_host() -> None:
@@ -42,6 +53,13 @@ def test_matrices_cover_devices_and_host() -> None:
         (lambda: Link("a", "b", bandwidth=-1), "bandwidth must be > 0"),
         (lambda: Link("a", "b", latency_seconds=-1), "latency must be >= 0"),
         (lambda: Device("a", streams=0), "streams must be >= 1"),
+        (lambda: Device("a", replicas=0), "replicas must be >= 1"),
+        (lambda: Device("a", replica_bandwidth=0.0), "replica_bandwidth must be > 0"),
+        (lambda: Cluster((Device("a", replicas=2),), host="a"), "'a' is the host and has replicas"),
+        (
+            lambda: problem([[1, 1]] * 4, cluster=GROUP),
+            r"'cpu:0' stands for 2 devices.*not execution model 'event'",
+        ),
         (lambda: Device("a", memory_bytes=float("nan")), "memory_bytes"),
         (lambda: Cluster((Device("a"), Device("a"))), "'a' is used twice"),
         (lambda: Cluster((Device("a"),), (Link("a", "b"),)), "names 'b'"),

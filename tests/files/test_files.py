@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +77,18 @@ def test_cluster_round_trip(tmp_path: Path) -> None:
     cluster, links_given = read_cluster(tmp_path / "c.yaml")
     assert links_given
     assert cluster_data(cluster) == cluster_data(PAIR)
+
+
+def test_groups_of_devices_round_trip(tmp_path: Path) -> None:
+    """Single devices say nothing of replicas, so that files of before keep their hashes."""
+    first, second = PAIR.devices
+    group = replace(first, replicas=3, replica_bandwidth=math.inf)
+    inference = replace(first, replicas=2)
+    for device in (group, inference):
+        cluster = replace(PAIR, devices=(device, second))
+        write_cluster(tmp_path / "c.yaml", cluster)
+        assert read_cluster(tmp_path / "c.yaml")[0].devices == cluster.devices
+    assert "replicas" not in str(cluster_data(PAIR))
 
 
 def test_cluster_by_hand(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 
 from placewright.benchmarks import tarnawski
 from placewright.benchmarks.tarnawski import (
+    REPLICATED,
     BenchmarkRow,
     fetch_workloads,
     find_workloads,
@@ -75,6 +76,35 @@ def test_rows_gaps_and_resuming(
         results_path=results,
     )
     assert [row.value for row in again] == [contiguous.value, free.value]
+
+
+def test_replicas_have_a_row_of_their_own(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three accelerators of 20 bytes: two take turns with 10 to 13, (3 + 5 + 4 + 6 + 0.5 + 1) / 2;
+    14 is 7 s on the CPU; 15 and 16 are 2 + 3 + 0.5 + 0.5 s. The gap is to balanced load, not to
+    what the others prove without replicas; training has no value, latency no row."""
+    monkeypatch.setattr(tarnawski, "_run_apart", in_this_process)
+    folder = data / "throughput" / "LayerGraphs"
+    content = json.loads(SMALL.read_text()) | {"maxFPGAs": 3, "maxSizePerFPGA": 20}
+    (folder / "small.json").write_text(json.dumps(content))
+    shutil.copy(SMALL.with_name("small_training.json"), folder / "training.json")
+    rows = run_tarnawski_benchmark(
+        data, methods=["ideal-dp", REPLICATED], results_path=data / "results.json"
+    )
+    found = {(row.workload.split("/")[-1], row.method): row for row in rows}
+    assert sorted(found) == [
+        ("small", "ideal-dp"),
+        ("small", REPLICATED),
+        ("training", "ideal-dp"),
+        ("training", REPLICATED),
+    ]
+    row, single = found["small", REPLICATED], found["small", "ideal-dp"]
+    assert row.value == pytest.approx(9.75)
+    assert single.value is not None
+    assert single.value > 9.75
+    assert row.gap == pytest.approx(9.75 / row.bound - 1)
+    assert "acc:0+acc:1 acc:2 cpu:0" in row.message
+    assert found["training", REPLICATED].value is None
+    assert "which tensors are gradients" in found["training", REPLICATED].message
 
 
 @pytest.mark.slow

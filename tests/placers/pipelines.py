@@ -119,11 +119,12 @@ def max_load(problem: Problem, device_of: list[int]) -> float:
     graph, cluster = problem.graph, problem.cluster
     loads = [[0.0, 0.0] for _ in cluster.devices]
     resident = [0.0] * cluster.n_devices
+    replicas = [device.replicas for device in cluster.devices]
     for op, device in enumerate(device_of):
         seconds = float(problem.costs.seconds[op, device])
         if not math.isfinite(seconds):
             return math.inf
-        loads[device][int(graph.op_phases[op] != FORWARD)] += seconds
+        loads[device][int(graph.op_phases[op] != FORWARD)] += seconds / replicas[device]
         resident[device] += float(graph.op_weight_bytes[op])
     if any(r > d.memory_bytes for r, d in zip(resident, cluster.devices, strict=True)):
         return math.inf
@@ -139,7 +140,8 @@ def max_load(problem: Problem, device_of: list[int]) -> float:
         for device in sorted(readers | ({device_of[producer]} if readers else set())):
             if cluster.devices[device].pays_transfers:
                 phase = int(graph.op_phases[producer] != FORWARD)
-                loads[device][phase] += float(problem.transfer_seconds[tensor])
+                seconds = float(problem.transfer_seconds[tensor])
+                loads[device][phase] += seconds / replicas[device]
     if problem.split_phases:
         return max(load[0] for load in loads) + max(load[1] for load in loads)
     return max(sum(load) for load in loads)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from placewright.core.graph import UPDATE
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 
@@ -82,7 +83,7 @@ class MaxLoadReference:
         spec = self.cluster.devices[device]
         mine = [u for u, home in enumerate(self.device_of) if home == device]
         compute = sum(
-            float(self.problem.costs.seconds[unit, device]) / spec.streams
+            float(self.problem.costs.seconds[unit, device]) / spec.streams / spec.replicas
             for unit in mine
             if self.phase_of(unit) == phase
         )
@@ -93,7 +94,27 @@ class MaxLoadReference:
             elif self.source(tensor) == device:
                 firsts = [self.ways[tensor, target][0] for target in self.targets(tensor)]
                 moved += max((self.hop_seconds(tensor, hop) for hop in firsts), default=0.0)
+        moved = (moved + self.exchange(device, phase)) / spec.replicas
         return max(compute, moved) if spec.overlaps_transfers else compute + moved
+
+    def exchange(self, device: int, phase: int) -> float:
+        """Seconds of one exchange of the gradients made on a device: each of r members sends, and
+        receives, 2 (r - 1) chunks of an r-th of the bytes."""
+        spec, problem = self.cluster.devices[device], self.problem
+        if spec.replicas == 1 or not spec.pays_transfers or spec.replica_bandwidth is None:
+            return 0.0
+        graph, phases = problem.graph, problem.graph.op_phases.tolist()
+        moved = 0.0
+        for tensor, maker in enumerate(graph.tensor_producers.tolist()):
+            readers = graph.tensor_consumers.row(tensor).tolist()
+            if maker < 0 or phases[maker] == UPDATE:
+                continue
+            unit = int(problem.units.group_of[maker])
+            is_here = self.device_of[unit] == device and self.phase_of(unit) == phase
+            if is_here and any(phases[reader] == UPDATE for reader in readers):
+                chunk = float(graph.tensor_bytes[tensor]) / spec.replicas
+                moved += 2 * (2 * (spec.replicas - 1)) * chunk
+        return moved / spec.replica_bandwidth
 
     def channel_load(self, name: str, phase: int) -> float:
         index = self.cluster.endpoint_index

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from strategies import random_placement, random_problem, seeds
 
 from placewright.benchmarks.incremental import run_incremental_benchmark
-from placewright.core.arrays import frozen_floats
+from placewright.core.arrays import frozen_floats, frozen_ints
 from placewright.core.costs import CostTable
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
@@ -25,6 +25,22 @@ def uneven(problem: Problem, rng: np.random.Generator) -> Problem:
     return replace(problem, costs=CostTable(frozen_floats(seconds)))
 
 
+def with_gradients(problem: Problem, rng: np.random.Generator) -> Problem:
+    """A training graph whose devices, but for the host, stand for three that exchange gradients."""
+    phases = frozen_ints(rng.integers(0, 3, problem.graph.n_ops))
+    training = replace(problem, graph=replace(problem.graph, op_phases=phases))
+    devices = tuple(
+        replace(
+            device, replicas=1 if device.name == problem.cluster.host else 3, replica_bandwidth=0.7
+        )
+        for device in problem.cluster.devices
+    )
+    try:
+        return replace(training, cluster=replace(problem.cluster, devices=devices))
+    except InputError:
+        return training
+
+
 @settings(max_examples=150, deadline=None)
 @given(seeds)
 def test_throughput_is_bit_identical(seed: int) -> None:
@@ -35,6 +51,8 @@ def test_throughput_is_bit_identical(seed: int) -> None:
     problem = replace(
         problem, objective="throughput", execution_model="max-load", samples_in_flight=in_flight
     )
+    if rng.random() < 0.5:
+        problem = with_gradients(problem, rng)
     simulator = Simulator(problem)
     held = Incremental(simulator, random_placement(rng, problem).device_of)
     for _ in range(6):

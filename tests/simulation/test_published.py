@@ -14,6 +14,7 @@ from strategies import random_placement, random_problem, seeds
 from placewright.core.arrays import frozen_floats, frozen_ints
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
+from placewright.errors import InputError
 from placewright.simulation.model import Simulator
 
 
@@ -30,6 +31,24 @@ def _some_devices(problem: Problem, rng: np.random.Generator, **chances: float) 
     return replace(problem, cluster=replace(problem.cluster, devices=devices))
 
 
+def _with_replicas(problem: Problem, rng: np.random.Generator) -> Problem:
+    """Some devices, never the host, stand for several; as it was where they could not train."""
+    devices = tuple(
+        device
+        if device.name == problem.cluster.host or rng.random() < 0.5
+        else replace(
+            device,
+            replicas=int(rng.integers(2, 5)),
+            replica_bandwidth=float(rng.choice([0.5, 2.0, math.inf])),
+        )
+        for device in problem.cluster.devices
+    )
+    try:
+        return replace(problem, cluster=replace(problem.cluster, devices=devices))
+    except InputError:
+        return problem
+
+
 @settings(max_examples=1000)
 @given(seeds)
 def test_max_load_equals_the_reference(seed: int) -> None:
@@ -44,6 +63,10 @@ def test_max_load_equals_the_reference(seed: int) -> None:
         split_phases=bool(rng.random() < 0.4),
         samples_in_flight=int(rng.choice([0, 0, 1, 2])),
     )
+    if rng.random() < 0.5:
+        problem = _with_replicas(problem, rng)
+    event("replicas" if problem.cluster.replicas.max() > 1 else "single devices")
+    event("exchange" if problem.exchange_seconds.any() else "no exchange")
     placement = _placement(rng, problem)
     expected = MaxLoadReference(problem, placement).value()
     event("feasible" if math.isfinite(expected) else "infeasible")

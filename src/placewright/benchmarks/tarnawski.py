@@ -24,19 +24,24 @@ from typing import Any
 
 import numpy as np
 
+from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import AnswerError, FileFormatError, InputError
 from placewright.files.text import read_json_object, write_text
+from placewright.placers.ideals.replication import replicated
 from placewright.placers.registry import Placer, make_placer, placer_class, placer_names
 from placewright.readers.tarnawski import read_workload
+from placewright.simulation.bounds import balanced_load_bound
 from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.model import Simulator
 
 COMMIT = "b207b6ad27a1407d321f1e028cea96d7f2c90e3e"
 ARCHIVE = f"https://codeload.github.com/msr-fiddle/dnn-partitioning/tar.gz/{COMMIT}"
 # SHA-256 over name and content of the 30 JSON files, in the order of their names.
 DIGEST = "f0e698fc3f38c1a06401a067502d43d40288500ce971168a3bca7a989444547c"
 FORMAT = "placewright.tarnawski/1"
+REPLICATED = "replicated"  # the best contiguous split in which accelerators may take turns
 
 # Folders of the repository -> folders of ours; the reader of results finds either.
 _FOLDERS = {
@@ -54,10 +59,11 @@ class BenchmarkRow:
 
     Attributes:
         workload: ``"throughput/LayerGraphs/gnmt_inference"``.
-        method: registry name.
+        method: registry name, or `REPLICATED`.
         value: in ms; None without a placement.
         bound: the method's own proven lower bound in ms; 0 without one.
-        gap: value / best bound that any method proved for the workload - 1; None without both.
+        gap: value / best bound that any method proved for the workload - 1; None without both. Of
+            `REPLICATED` against its own bound, since those of the others hold without replicas.
         status: of the solution, or ``"error"``.
         seconds: wall-clock seconds of the search, reading left out.
         peak_memory_bytes: of the process that searched; 0 where the system does not tell.
@@ -90,7 +96,7 @@ def run_tarnawski_benchmark(
 
     Args:
         data_folder: holds ``throughput``, ``latency`` and ``experts`` (or the repository's names).
-        methods: registry names; None is every method that needs no training.
+        methods: registry names or `REPLICATED`; None is all that need no training.
         workloads: parts of workload names; None is all.
         seconds_per_run: budget of each run.
         results_path: JSON file that is read first and written after every run.
@@ -104,9 +110,10 @@ def run_tarnawski_benchmark(
         UnknownNameError: a method is not registered.
         FileFormatError: the results file is damaged or of another format.
     """
-    names = list(methods) if methods is not None else untrained_methods()
+    names = list(methods) if methods is not None else [*untrained_methods(), REPLICATED]
     for name in names:
-        placer_class(name)
+        if name != REPLICATED:
+            placer_class(name)
     found = find_workloads(data_folder, workloads)
     store = _Store(Path(results_path), seconds_per_run)
     for workload, path in found.items():
@@ -212,6 +219,8 @@ def run_one(workload: str, path: str, method: str, seconds: float) -> BenchmarkR
     """One method on one workload in this process; None where the method is not defined for it."""
     is_throughput = workload.startswith("throughput")
     problem = read_workload(path, objective="throughput" if is_throughput else "latency")
+    if method == REPLICATED:
+        return _replicated_row(workload, problem, seconds) if is_throughput else None
     settings = _settings(method, Path(path))
     if settings is None:
         return None
@@ -230,16 +239,40 @@ def _row(workload: str, placer: Placer, problem: Problem, seconds: float) -> Ben
         bound, status, message = solution.lower_bound, str(solution.status), solution.message
     except (InputError, AnswerError) as error:
         value, bound, status, message = None, 0.0, "error", str(error)
+    bound = bound if math.isfinite(bound) else 0.0
+    return _measured_row(workload, placer.name, value, bound, status, start, message)
+
+
+def _replicated_row(workload: str, problem: Problem, seconds: float) -> BenchmarkRow:
+    """The best contiguous split with replicas; training workloads lack what they exchange."""
+    start = time.perf_counter()
+    value, bound, status = None, 0.0, "error"
+    try:
+        found = replicated(problem, lambda: time.perf_counter() - start > seconds)
+        message, status = found.message, "unknown"
+        if found.device_of is not None:
+            value = Simulator(found.problem).value(Placement.of(found.device_of))
+            # A stage on r devices is a fraction 1 / r of it on each, which balanced load allows.
+            bound, status = balanced_load_bound(problem), "feasible"
+            message = f"{' '.join(found.problem.cluster.device_names)}: {message}"
+    except InputError as error:
+        message = str(error)
+    return _measured_row(workload, REPLICATED, value, bound, status, start, message)
+
+
+def _measured_row(
+    workload: str,
+    method: str,
+    value: float | None,
+    bound: float,
+    status: str,
+    start: float,
+    message: str,
+) -> BenchmarkRow:
+    """A row of what was found, with the seconds since `start` and the memory of this process."""
+    seconds = time.perf_counter() - start
     return BenchmarkRow(
-        workload,
-        placer.name,
-        value,
-        bound if math.isfinite(bound) else 0.0,
-        None,
-        status,
-        time.perf_counter() - start,
-        _peak_memory(),
-        message,
+        workload, method, value, bound, None, status, seconds, _peak_memory(), message
     )
 
 
@@ -315,7 +348,7 @@ def _with_gaps(rows: list[BenchmarkRow]) -> list[BenchmarkRow]:
         best[row.workload] = max(best.get(row.workload, 0.0), row.bound)
     result: list[BenchmarkRow] = []
     for row in rows:
-        bound = best[row.workload]
+        bound = row.bound if row.method == REPLICATED else best[row.workload]
         gap = None if row.value is None or bound <= 0 else max(0.0, row.value / bound - 1.0)
         result.append(BenchmarkRow(**{**asdict(row), "gap": gap}))
     return result

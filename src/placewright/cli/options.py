@@ -52,6 +52,13 @@ BudgetText = Annotated[str | None, typer.Option("--budget", help="Wall-clock lim
 Evaluations = Annotated[
     int | None, typer.Option("--evaluations", help="Limit on queries to the evaluator.")
 ]
+Replicate = Annotated[
+    bool,
+    typer.Option(
+        "--replicate",
+        help="Groups of alike devices may take turns with the samples (throughput; plans only).",
+    ),
+]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of every random choice.")]
 EvaluatorName = Annotated[
     str, typer.Option("--evaluator", help="simulated, or measured on the hardware.")

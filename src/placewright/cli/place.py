@@ -32,6 +32,7 @@ def place(
     policy: opt.PolicyFile = None,
     budget: opt.BudgetText = None,
     evaluations: opt.Evaluations = None,
+    replicate: opt.Replicate = False,
     seed: opt.Seed = 0,
     evaluator: opt.EvaluatorName = "simulated",
     memory: opt.Memory = None,
@@ -84,6 +85,7 @@ def place(
             seed=seed,
             runtime=request.runtime,
             measure=running.measure_of(problem, request.runtime, evaluator),
+            replicate=replicate,
         )
         table = None
         if check and running.can_run(plan):

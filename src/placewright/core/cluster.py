@@ -47,6 +47,10 @@ class Device:
         memory_domain: devices of one domain slow each other down (see `Cluster.contention`).
         overlaps_transfers: max-load takes the larger of compute and transfers, not their sum.
         pays_transfers: False where max-load does not charge transfers (Tarnawski's CPUs).
+        replicas: > 1 where it stands for so many alike devices, each of which holds all that is
+            placed here and takes every replicas-th sample; only max-load knows such groups.
+        replica_bandwidth: bytes per second between members, for the exchange of gradients; None
+            where it is unknown, so that the group can not train.
         options: what the runtime is told, for example ``{"INFERENCE_PRECISION_HINT": "f32"}``.
         fingerprint: identifies the hardware, driver and options that costs were measured on.
     """
@@ -63,6 +67,8 @@ class Device:
     memory_domain: str | None = None
     overlaps_transfers: bool = False
     pays_transfers: bool = True
+    replicas: int = 1
+    replica_bandwidth: float | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     fingerprint: str = ""
 
@@ -71,6 +77,13 @@ class Device:
             raise ClusterError("a device has an empty name; give it one")
         if self.streams < 1:
             raise ClusterError(f"device '{self.name}': streams must be >= 1, got {self.streams}")
+        if self.replicas < 1:
+            raise ClusterError(f"device '{self.name}': replicas must be >= 1, got {self.replicas}")
+        bandwidth = self.replica_bandwidth
+        if bandwidth is not None and not bandwidth > 0:
+            raise ClusterError(
+                f"device '{self.name}': replica_bandwidth must be > 0 B/s, got {bandwidth}"
+            )
         for what in _NOT_NEGATIVE:
             value = getattr(self, what)
             if not value >= 0:
@@ -138,6 +151,14 @@ class Cluster:
             names = [device.name for device in self.devices]
             twice = next(name for name in names if names.count(name) > 1)
             raise ClusterError(f"device name '{twice}' is used twice; names must be unique")
+        if (
+            self.host in self.device_index
+            and self.devices[self.device_index[self.host]].replicas > 1
+        ):
+            raise ClusterError(
+                f"device '{self.host}' is the host and has replicas; the host is one memory: "
+                "give it replicas 1"
+            )
         seen: set[tuple[str, str]] = set()
         for link in self.links:
             for end in (link.source, link.destination):
@@ -234,6 +255,42 @@ class Cluster:
     def memory_bytes(self) -> FloatArray:
         """Memory of each device, shape (n_devices,); inf is no limit."""
         return frozen_floats([device.memory_bytes for device in self.devices])
+
+    @cached_property
+    def replicas(self) -> IntArray:
+        """Alike devices that each device stands for, shape (n_devices,)."""
+        return frozen_ints([device.replicas for device in self.devices])
+
+    @cached_property
+    def concurrency(self) -> FloatArray:
+        """Ops that each device runs at once under max-load, over streams and replicas."""
+        streams = [device.streams for device in self.devices]
+        return frozen_floats(np.array(streams) * self.replicas)
+
+    @cached_property
+    def transfer_share(self) -> FloatArray:
+        """Part of the seconds of a transfer that each device pays under max-load, (n_devices,).
+
+        One of `replicas` samples is a member's own; 0 where a device pays no transfers.
+        """
+        pays = np.array([device.pays_transfers for device in self.devices])
+        return frozen_floats(np.where(pays, 1.0 / self.replicas, 0.0))
+
+    def require_single_devices(self, what: str) -> None:
+        """Refuse groups of alike devices where only single ones are known.
+
+        Args:
+            what: who refuses, for the message.
+
+        Raises:
+            ClusterError: a device has replicas; the message names it.
+        """
+        for device in self.devices:
+            if device.replicas > 1:
+                raise ClusterError(
+                    f"device '{device.name}' stands for {device.replicas} devices that take turns "
+                    f"with the samples: 'max-load' counts that, not {what}; give it replicas 1"
+                )
 
     def device(self, name: str) -> int:
         """Index of the device called `name`.

@@ -20,7 +20,7 @@ from placewright.core.arrays import (
 )
 from placewright.core.cluster import Cluster
 from placewright.core.costs import CostTable
-from placewright.core.graph import ComputationGraph
+from placewright.core.graph import FORWARD, UPDATE, ComputationGraph
 from placewright.core.grouping import Grouping, Quotient, colocation_of_groups, quotient
 from placewright.core.source import ModelSource
 from placewright.core.working_memory import working_bytes
@@ -90,6 +90,7 @@ class Problem:
             if not (0 <= op < self.graph.n_ops and 0 <= device < self.cluster.n_devices):
                 raise InputError(f"pin op {op} -> device {device}: no such op or device")
         self._check_every_unit_has_a_device()
+        self._check_replicas()
 
     @classmethod
     def of_ops(cls, graph: ComputationGraph, cluster: Cluster, costs: CostTable) -> Problem:
@@ -162,6 +163,33 @@ class Problem:
         np.logical_and.at(allowed, self.colocation.group_of, self.allowed)
         return frozen_bools(allowed)
 
+    @cached_property
+    def gradient_bytes(self) -> FloatArray:
+        """Bytes of gradients that each unit makes, shape (n_units,): what update ops read."""
+        graph = self.graph
+        readers = graph.tensor_consumers
+        read_by_update = np.zeros(graph.n_tensors, dtype=np.bool_)
+        read_by_update[readers.row_of_each()[graph.op_phases[readers.indices] == UPDATE]] = True
+        producers = graph.tensor_producers
+        made = read_by_update & (producers >= 0) & (graph.op_phases[producers] != UPDATE)
+        units = self.units.group_of[producers[made]]
+        return frozen_floats(np.bincount(units, graph.tensor_bytes[made], self.n_units))
+
+    @cached_property
+    def exchange_seconds(self) -> FloatArray:
+        """Seconds per sample in which members of a group exchange gradients, (n_units, n_devices).
+
+        After every round of r samples, one for each member, a ring all-reduce: each member sends
+        2 (r - 1) / r of the bytes and receives as many, which max-load adds. The partitioner of
+        PipeDream (Narayanan et al., SOSP 2019) counts the same.
+        """
+        rates = np.zeros(self.n_devices)
+        for at, device in enumerate(self.cluster.devices):
+            r, bandwidth = device.replicas, device.replica_bandwidth
+            if r > 1 and bandwidth is not None and device.pays_transfers:
+                rates[at] = 4.0 * (r - 1) / r / bandwidth / r
+        return frozen_floats(self.gradient_bytes[:, None] * rates[None, :])
+
     def device_of_ops(self, device_of: IntArray) -> IntArray:
         """Devices of units -> devices of ops, shape (n_units,) -> (graph.n_ops,)."""
         return self.units.expand(device_of)
@@ -190,6 +218,28 @@ class Problem:
             )
         if np.any(~np.isfinite(seconds) | (seconds < 0)):
             raise CostError("transfer_seconds must be finite and >= 0")
+
+    def _check_replicas(self) -> None:
+        groups = [device for device in self.cluster.devices if device.replicas > 1]
+        if not groups:
+            return
+        if self.execution_model != "max-load":
+            self.cluster.require_single_devices(f"execution model '{self.execution_model}'")
+        if (self.graph.op_phases == FORWARD).all():
+            return
+        name = groups[0].name
+        if not self.gradient_bytes.any():
+            raise InputError(
+                f"device '{name}' with replicas exchanges gradients when training, but the graph "
+                "does not say which tensors are gradients (no update op reads one); read the "
+                "training step with its optimizer, or place without replicas"
+            )
+        for device in groups:
+            if device.replica_bandwidth is None:
+                raise InputError(
+                    f"device '{device.name}' with replicas exchanges gradients when training, but "
+                    "nothing tells how fast; give its replica_bandwidth, or place without replicas"
+                )
 
     def _check_every_unit_has_a_device(self) -> None:
         nowhere = np.flatnonzero(~np.isfinite(self.costs.seconds).any(axis=1))

@@ -38,6 +38,8 @@ class DeviceEntry(Strict):
     memory_domain: str | None = None
     overlaps_transfers: bool = False
     pays_transfers: bool = True
+    replicas: int = 1
+    replica_bandwidth: Bandwidth | None = None
     options: dict[str, str] = Field(default_factory=dict)
     fingerprint: str = ""
 
@@ -118,6 +120,8 @@ def cluster_of(document: ClusterDocument) -> Cluster:
             memory_domain=entry.memory_domain,
             overlaps_transfers=entry.overlaps_transfers,
             pays_transfers=entry.pays_transfers,
+            replicas=entry.replicas,
+            replica_bandwidth=entry.replica_bandwidth,
             options=entry.options,
             fingerprint=entry.fingerprint,
         )
@@ -143,6 +147,7 @@ def cluster_data(cluster: Cluster) -> dict[str, Any]:
             "memory_domain": device.memory_domain,
             "overlaps_transfers": device.overlaps_transfers,
             "pays_transfers": device.pays_transfers,
+            **_replica_data(device),
             "options": dict(device.options),
             "fingerprint": device.fingerprint,
         }
@@ -166,6 +171,17 @@ def cluster_data(cluster: Cluster) -> dict[str, Any]:
         "devices": devices,
         "links": links,
         "contention": contention,
+    }
+
+
+def _replica_data(device: Device) -> dict[str, Any]:
+    """What makes a device a group; single devices say nothing of it."""
+    if device.replicas == 1:
+        return {}
+    bandwidth = device.replica_bandwidth
+    return {
+        "replicas": device.replicas,
+        "replica_bandwidth": None if bandwidth is None else _number(bandwidth),
     }
 
 

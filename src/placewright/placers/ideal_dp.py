@@ -73,7 +73,7 @@ class IdealDp:
         if linear.found:
             evaluate_split(linear, items, evaluator)
         lattice = enumerate_ideals(items.successors, self.max_ideals)
-        if lattice is None or table_entries(model, lattice.n_ideals) > MAX_TABLE_ENTRIES:
+        if lattice is None or table_entries(model.counts, lattice.n_ideals) > MAX_TABLE_ENTRIES:
             limit = f"more than {self.max_ideals} ideals" if lattice is None else "too many states"
             return evaluator.solution(message=f"not proven optimal: {limit}; best linear split")
         program = ContiguousProgram(model, lattice, linear.value)

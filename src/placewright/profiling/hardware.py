@@ -54,7 +54,12 @@ class Comparison:
 
 
 def placement_segments(problem: Problem, placement: Placement) -> tuple[OpSegment, ...]:
-    """The segments that a runtime executes for a placement: exactly those of the simulator."""
+    """The segments that a runtime executes for a placement: exactly those of the simulator.
+
+    Raises:
+        ClusterError: a device stands for several.
+    """
+    problem.cluster.require_single_devices("a runtime")
     order = placement.order
     if order is None:
         order = Simulator(problem).timeline(placement).order

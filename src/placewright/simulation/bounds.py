@@ -81,11 +81,11 @@ def balanced_load_bound(problem: Problem) -> float:
     """A bound on the fractional assignment of all work to all streams, in seconds.
 
     For any weights y >= 0 of the devices with sum 1, the largest load is at least
-    sum over units of min over devices of y[device] x seconds / streams (weak duality of the
+    sum over units of min over devices of y[device] x seconds / concurrency (weak duality of the
     assignment program); y rises by projected steps towards the best weights.
     """
-    streams = np.array([device.streams for device in problem.cluster.devices], dtype=np.float64)
-    seconds = np.where(problem.allowed, problem.costs.seconds, np.inf) / streams[None, :]
+    seconds = np.where(problem.allowed, problem.costs.seconds, np.inf)
+    seconds = seconds / problem.cluster.concurrency[None, :]
     usable = np.isfinite(seconds).any(axis=0)
     rates = seconds[:, usable]
     if not np.isfinite(rates.min(axis=1)).all():

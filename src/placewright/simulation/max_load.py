@@ -1,7 +1,8 @@
 """Execution model `max-load`: time per sample of a full pipeline.
 
 Tarnawski et al. 2020: the load of a device is its compute plus the tensors that it receives and
-sends, each once; the value is the largest load. Here also with links, channels, streams, overlap.
+sends, each once; the value is the largest load. Here also with links, channels, streams, overlap,
+and groups of r alike devices that take turns with the samples: each spends its load on one of r.
 """
 
 from __future__ import annotations
@@ -67,11 +68,12 @@ class MaxLoad:
 
 
 def _tables(problem: Problem, arrays: EventArrays) -> LoadTables:
-    graph = problem.unit_graph
+    graph, exchange = problem.unit_graph, problem.exchange_seconds
     is_split = problem.split_phases
     phase = np.where(graph.op_phases == FORWARD, 0, 1) if is_split else np.zeros(problem.n_units)
     return LoadTables(
-        seconds=arrays.seconds / arrays.streams,
+        seconds=arrays.seconds / problem.cluster.concurrency,
+        exchange=exchange if exchange.any() else np.empty((0, 0)),
         phase=phase.astype(np.int64),
         n_phases=2 if is_split else 1,
         input_ptr=arrays.input_ptr,
@@ -90,7 +92,7 @@ def _tables(problem: Problem, arrays: EventArrays) -> LoadTables:
         channel=arrays.channel,
         n_channels=arrays.n_channels,
         host=arrays.host,
-        pays=np.array([device.pays_transfers for device in problem.cluster.devices]),
+        share=problem.cluster.transfer_share,
         weight_ptr=arrays.weight_ptr,
         weight_units=arrays.weight_units,
         weight_bytes=arrays.weight_bytes,
@@ -111,7 +113,9 @@ def totals(
     for part in range(tables.n_phases):
         first = part * (n_devices + n_channels)
         for device in range(n_devices):
-            own, transfers = compute[part * n_devices + device], moved[first + device]
+            own = compute[part * n_devices + device]
+            exchanged = compute[(tables.n_phases + part) * n_devices + device]
+            transfers = moved[first + device] + exchanged
             loads[part, device] = max(own, transfers) if overlaps[device] else own + transfers
         for channel in range(n_channels):
             if is_shared[channel]:

@@ -21,7 +21,8 @@ BLOCK = 64
 class LoadTables(NamedTuple):
     """What the sums read. M is the number of endpoints, as in `EventArrays`."""
 
-    seconds: FloatArray  # (n_units, n_devices), divided by the device's streams
+    seconds: FloatArray  # (n_units, n_devices), divided by the device's streams and replicas
+    exchange: FloatArray  # (n_units, n_devices) seconds of exchanging gradients; empty without
     phase: IntArray  # (n_units,)
     n_phases: int
     input_ptr: IntArray  # (n_units + 1,)
@@ -40,7 +41,7 @@ class LoadTables(NamedTuple):
     channel: IntArray
     n_channels: int
     host: int
-    pays: BoolArray  # (n_devices,)
+    share: FloatArray  # (n_devices,) part of a transfer that a device pays: 1 / replicas, or 0
     weight_ptr: IntArray
     weight_units: IntArray
     weight_bytes: FloatArray
@@ -54,7 +55,7 @@ class Sums(NamedTuple):
     and the load of each channel, then live bytes of each device.
     """
 
-    units: FloatArray  # (n_blocks, n_phases * n_devices) seconds of compute
+    units: FloatArray  # (n_blocks, 2 * n_phases * n_devices) seconds of compute, then of exchange
     tensors: FloatArray  # (n_blocks, n_phases * (n_devices + n_channels) + n_devices)
     weights: FloatArray  # (n_blocks, n_devices) resident bytes
     cut_off: IntArray  # (n_blocks,) a tensor of the block without a route, -1 for none
@@ -66,7 +67,7 @@ def new_sums(tables: LoadTables) -> Sums:
     width = tables.n_phases * (n_devices + tables.n_channels) + n_devices
     n_tensor_blocks = _n_blocks(len(tables.producer))
     return Sums(
-        np.zeros((_n_blocks(n_units), tables.n_phases * n_devices)),
+        np.zeros((_n_blocks(n_units), 2 * tables.n_phases * n_devices)),
         np.zeros((n_tensor_blocks, width)),
         np.zeros((_n_blocks(len(tables.weight_bytes)), n_devices)),
         np.full(n_tensor_blocks, -1),
@@ -90,14 +91,16 @@ def sum_all(tables: LoadTables, device_of: IntArray, sums: Sums) -> None:
 
 @compiled
 def sum_units(tables: LoadTables, device_of: IntArray, block: int, sums: Sums) -> None:
-    """Compute seconds of the units of one block."""
+    """Seconds of compute, and of exchanging gradients, of the units of one block."""
     n_units, n_devices = tables.seconds.shape
     row = sums.units[block]
     row[:] = 0.0
     for unit in range(block * BLOCK, min(n_units, (block + 1) * BLOCK)):
-        row[tables.phase[unit] * n_devices + device_of[unit]] += tables.seconds[
-            unit, device_of[unit]
-        ]
+        device = device_of[unit]
+        slot = tables.phase[unit] * n_devices + device
+        row[slot] += tables.seconds[unit, device]
+        if len(tables.exchange):
+            row[tables.n_phases * n_devices + slot] += tables.exchange[unit, device]
 
 
 @compiled
@@ -140,10 +143,10 @@ def sum_tensors(tables: LoadTables, device_of: IntArray, block: int, sums: Sums)
                 last = _hop_seconds(tables, tensor, middle, target)
                 row[first_slot + n_devices + tables.channel[middle, target]] += last
             sent = max(sent, first)
-            if target < n_devices and tables.pays[target]:
-                row[first_slot + target] += last
-        if source < n_devices and tables.pays[source]:
-            row[first_slot + source] += sent
+            if target < n_devices:
+                row[first_slot + target] += last * tables.share[target]
+        if source < n_devices:
+            row[first_slot + source] += sent * tables.share[source]
 
 
 @compiled

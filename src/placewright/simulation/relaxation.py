@@ -11,7 +11,7 @@ Under `event` (variables x, end of each unit, c of each edge; minimise w):
   side is the cheapest transfer where the edge is cut and 0 elsewhere;
   streams[d] w >= sum over u of seconds[u, d] x[u, d];  w >= end[u] + cheapest way home of outputs.
 Under `max-load`:  w >= load of d + what d receives: r[t, d] >= x[v, d] - x[u, d] for consumers v of
-tensor t, times its cheapest transfer, where d pays transfers.
+tensor t, times its cheapest transfer, where d pays transfers, + what members of d exchange.
 In both:  sum over d of x = 1,  resident bytes: y[weight, d] >= x[v, d],  sum of bytes y <= memory.
 
 The value of an approximate solver is made safe by weak duality: the bound is recomputed from the
@@ -130,10 +130,11 @@ class _Program:
                 self.less.add([(column, size / scale) for column, size in terms], limit)
 
     def loads(self) -> None:
-        """Seconds of each device, divided by its streams."""
+        """Seconds of each device, divided by its streams and replicas."""
+        concurrency = self.problem.cluster.concurrency
         for unit in range(self.problem.n_units):
             for device in range(self.n_devices):
-                value = float(self.seconds[unit, device]) / int(self.arrays.streams[device])
+                value = float(self.seconds[unit, device] / concurrency[device])
                 if value > 0:
                     self.load_terms[device].append((self.x(unit, device), value))
         if self.problem.execution_model == "event":
@@ -177,8 +178,9 @@ class _Program:
 
     def received(self) -> None:
         """Max-load: each device also pays what it receives; overlapping ones the larger part."""
-        graph, devices = self.problem.unit_graph, self.problem.cluster.devices
-        receipts: list[list[tuple[int, float]]] = [[] for _ in devices]
+        graph, cluster = self.problem.unit_graph, self.problem.cluster
+        devices, share = cluster.devices, cluster.transfer_share
+        receipts = self._exchanges()
         for tensor in range(graph.n_tensors):
             producer = int(graph.tensor_producers[tensor])
             cheapest = self._cheapest(tensor)
@@ -192,13 +194,21 @@ class _Program:
                     if self.group_of[consumer] != self.group_of[producer]:
                         there, here = self.x(consumer, device), self.x(producer, device)
                         self.less.add([(there, 1.0), (here, -1.0), (arrives, -1.0)], 0.0)
-                receipts[device].append((arrives, cheapest))
+                receipts[device].append((arrives, cheapest * float(share[device])))
         for spec, load, receipt in zip(devices, self.load_terms, receipts, strict=True):
             if spec.overlaps_transfers:
                 self.less.add([*load, (0, -1.0)], 0.0)
                 self.less.add([*receipt, (0, -1.0)], 0.0)
             else:
                 self.less.add([*load, *receipt, (0, -1.0)], 0.0)
+
+    def _exchanges(self) -> list[list[tuple[int, float]]]:
+        """Gradients that the members of each device exchange, by the units that make them."""
+        exchange = self.problem.exchange_seconds
+        terms: list[list[tuple[int, float]]] = [[] for _ in range(self.n_devices)]
+        for unit, device in np.argwhere(exchange > 0).tolist():
+            terms[device].append((self.x(unit, device), float(exchange[unit, device])))
+        return terms
 
     def solved(self, seconds: float) -> float:
         """Solve with HiGHS; the safe value of its dual solution."""

@@ -78,7 +78,7 @@ def check_max_load(problem: Problem, placement: Placement, value: float) -> None
     total = 0.0
     for device, spec in enumerate(problem.cluster.devices):
         mine = placement.device_of == device
-        load = float(problem.costs.seconds[mine, device].sum()) / spec.streams
+        load = float(problem.costs.seconds[mine, device].sum()) / spec.streams / spec.replicas
         least, total = max(least, load), total + load
         assert _resident(problem, placement.device_of, device) <= spec.memory_bytes + _TOLERANCE
     factor = 1 - _TOLERANCE

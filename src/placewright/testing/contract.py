@@ -25,6 +25,7 @@ from placewright.testing.problems import (
     packing_problem,
     random_problem,
     under_subgraphs,
+    with_replicas,
 )
 
 MakePlacer = Callable[[], Placer]
@@ -69,6 +70,8 @@ def contract_problems(placer: Placer, n_problems: int = 6) -> list[Problem]:
             problem = random_problem(
                 rng, n_devices=2 + index % 2, objective=objective, constrained=index > 0
             )
+            if objective == "throughput" and index % 2:
+                problem = with_replicas(problem, 2 + index // 2)
             found += _as_supported(placer, problem, index)
     return found
 

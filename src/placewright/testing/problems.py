@@ -97,6 +97,13 @@ def packing_problem(*, objective: Objective = "latency") -> Problem:
     )
 
 
+def with_replicas(problem: Problem, replicas: int) -> Problem:
+    """The same problem under max-load; its first device stands for a group of so many."""
+    first, *others = problem.cluster.devices
+    devices = (replace(first, replicas=replicas), *others)
+    return replace(problem, cluster=replace(problem.cluster, devices=devices))
+
+
 def under_subgraphs(problem: Problem, model: ExecutionModel) -> Problem:
     """The same problem under `subgraph` or `subgraph-ip`: its last device is a CPU, the others
     accelerators with up to two subgraphs each; a transfer takes 2 seconds."""

@@ -44,8 +44,10 @@ def plan_lines(plan: Plan, model: str) -> list[str]:
     for device, name in enumerate(problem.cluster.device_names):
         if counts[device]:
             pieces = f" in {counted(segments[device], 'segment')}" if plan.segments else ""
+            replicas = int(problem.cluster.replicas[device])
+            each = f" on each of {replicas}" if replicas > 1 else ""
             lines.append(
                 f"  {name}: {counted(counts[device], 'unit')}{pieces}, "
-                f"peak memory {format_bytes(plan.memory[name])}"
+                f"peak memory {format_bytes(plan.memory[name])}{each}"
             )
     return lines

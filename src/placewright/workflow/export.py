@@ -30,11 +30,13 @@ def export(plan: Plan, form: str, path: Path) -> str:
 
     Raises:
         UnknownNameError: there is no such format.
+        ClusterError: a device stands for several.
         InexpressibleError: the format cannot say what the plan does.
         InputError: the model is missing, or the file cannot be written.
     """
     if form not in _WRITERS:
         raise UnknownNameError("export format", form, formats())
+    plan.problem.cluster.require_single_devices(f"format '{form}'")
     return _WRITERS[form](plan, path)
 
 

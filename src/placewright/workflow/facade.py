@@ -88,11 +88,21 @@ def place(
     settings: Mapping[str, str] | None = None,
     seed: int = 0,
     runtime: str | None = None,
+    replicate: bool = False,
 ) -> Plan:
-    """Find a placement; `budget` is a text such as ``"30s"`` or a `Budget`."""
+    """Find a placement; `budget` is a text such as ``"30s"`` or a `Budget`.
+
+    With `replicate`, for throughput, groups of alike devices may take turns with the samples.
+    """
     limit = budget if isinstance(budget, Budget) else Budget(seconds=parse_seconds(budget))
     return search.place(
-        problem, placer=placer, settings=settings, budget=limit, seed=seed, runtime=runtime
+        problem,
+        placer=placer,
+        settings=settings,
+        budget=limit,
+        seed=seed,
+        runtime=runtime,
+        replicate=replicate,
     )
 
 

@@ -140,13 +140,20 @@ def build_problem(request: ProblemRequest, report: Report = no_report) -> Proble
         )
     elif catalogue := catalogue_for(request.devices, request.cluster):
         problem = _with_model(
-            roofline_problem(model.graph, catalogue, request.objective, source=model.source),
+            roofline_problem(
+                model.graph,
+                catalogue,
+                request.objective,
+                execution_model=request.execution_model,
+                source=model.source,
+            ),
             request,
         )
     else:
         runtime = runtime_named(request.runtime or runtime_of(model.source, request.objective))
         report(0.02, "devices and links")
         cluster = cluster_for(request.devices, request.cluster, runtime.name)
+        cluster.require_single_devices("a measurement (--replicate forms groups after it)")
         if request.compiled:
             cluster = _compiling(cluster, runtime)
         loaded = runtime.load(runnable_source(model.source), model.graph)

@@ -272,9 +272,11 @@ def execute(
     """Execute a plan, compare its outputs and measure it beside the best single device.
 
     Raises:
+        ClusterError: a device stands for several.
         InputError: the plan cannot be executed.
         StalePlanError: the model or the devices have changed.
     """
+    plan.problem.cluster.require_single_devices("a runtime")
     if not can_run(plan):
         raise InputError(
             f"this plan cannot be executed: its costs are '{plan.problem.costs.source}' under "

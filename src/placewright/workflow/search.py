@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib.metadata import version
 
 import numpy as np
 
+from placewright.core.arrays import IntArray
 from placewright.core.placement import Placement
 from placewright.core.plan import PlacerRecord, Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
 from placewright.errors import InfeasibleError, InputError
+from placewright.placers.ideals.replication import replicated
 from placewright.placers.registry import Placer, make_placer
 from placewright.simulation.bounds import lower_bound, quick_bounds
 from placewright.simulation.evaluator import CLOSED, Evaluator
@@ -22,6 +25,7 @@ from placewright.simulation.segments import segments_of
 from placewright.workflow.runtimes import default_runtime
 
 _BOUND_SHARE = 0.2  # of the budget's seconds, for the last bound
+_GROUPS_SHARE = 0.5  # of the budget's seconds, for forming groups
 
 
 def search(
@@ -31,6 +35,7 @@ def search(
     *,
     seed: int = 0,
     measure: Callable[[Placement], float] | None = None,
+    start: IntArray | None = None,
 ) -> Solution:
     """Run one placer on one problem.
 
@@ -40,6 +45,7 @@ def search(
         budget: of seconds, evaluations or both.
         seed: of every random choice.
         measure: seconds of a placement on hardware; None simulates.
+        start: a placement that is evaluated first, shape (n_units,).
 
     Returns:
         The incumbent with the best proven lower bound; `infeasible` or `unknown` without one.
@@ -53,6 +59,8 @@ def search(
     evaluator = Evaluator(problem, budget, measure=measure)
     for bound in quick_bounds(problem):
         evaluator.offer_bound(bound.value, bound.method)
+    if start is not None and not evaluator.is_spent:
+        evaluator.evaluate(start)
     found = placer.place(problem, evaluator, np.random.default_rng(seed))
     return found if measure is not None else _with_best_bound(problem, found, budget)
 
@@ -93,16 +101,27 @@ def place(
     seed: int = 0,
     runtime: str | None = None,
     measure: Callable[[Placement], float] | None = None,
+    replicate: bool = False,
 ) -> Plan:
     """Find a placement of `problem` and put it in a plan.
 
+    With `replicate`, groups of alike devices that take turns with the samples are formed first (see
+    `placers.ideals.replication`); the placer starts from the split that they were formed for, and
+    the plan's cluster has the groups as its devices.
+
     Raises:
         UnknownNameError: there is no such placer.
-        InputError: the placer has no such setting or does not support the problem.
+        InputError: the placer has no such setting or does not support the problem, or no groups can
+            be formed.
         InfeasibleError: no placement satisfies the constraints, or none was found.
     """
     algorithm = checked_placer(placer, settings) if isinstance(placer, str) else placer
-    found = search(problem, algorithm, budget or Budget(seconds=30.0), seed=seed, measure=measure)
+    limit, start = budget or Budget(seconds=30.0), None
+    if replicate:
+        if measure is not None:
+            raise InputError("no runtime runs replicas, so that none can be measured: simulate")
+        problem, start, limit = _with_groups(problem, limit)
+    found = search(problem, algorithm, limit, seed=seed, measure=measure, start=start)
     if found.placement is None:
         proven = "no placement is possible" if found.status == "infeasible" else "none was found"
         raise InfeasibleError(f"{proven}: {found.message or 'the budget ended first'}")
@@ -115,6 +134,20 @@ def place(
         found.history,
     )
     return plan_of(problem, found, record, runtime or default_runtime(problem))
+
+
+def _with_groups(problem: Problem, budget: Budget) -> tuple[Problem, IntArray, Budget]:
+    """The problem of the best groups, the split that they were formed for, and what is left."""
+    began = time.perf_counter()
+    limit = math.inf if budget.seconds is None else _GROUPS_SHARE * budget.seconds
+    found = replicated(problem, lambda: time.perf_counter() - began > limit)
+    if found.device_of is None:
+        raise InfeasibleError(f"none was found: {found.message}; leave out --replicate")
+    if budget.seconds is not None:
+        spent = time.perf_counter() - began
+        least = (1.0 - _GROUPS_SHARE) * budget.seconds
+        budget = replace(budget, seconds=max(least, budget.seconds - spent))
+    return found.problem, found.device_of, budget
 
 
 def plan_of(problem: Problem, solution: Solution, record: PlacerRecord, runtime: str) -> Plan:

@@ -9,7 +9,7 @@ from placewright.placers.ideals.items import Items, has_backward_to_forward_edge
 from placewright.placers.ideals.link_levels import why_not_levelled
 from placewright.placers.ideals.load_model import LoadModel
 from placewright.placers.ideals.orders import depth_first_order
-from placewright.placers.ideals.program import ContiguousProgram
+from placewright.placers.ideals.program import ContiguousProgram, Pools
 from placewright.placers.ideals.transfers import why_not_separable
 from placewright.simulation.evaluator import Evaluator
 
@@ -34,9 +34,10 @@ def _why_not_in_order(problem: Problem) -> str:
     return ""
 
 
-def linear_program(model: LoadModel, items: Items) -> ContiguousProgram:
+def linear_program(model: LoadModel, items: Items, pools: Pools | None = None) -> ContiguousProgram:
     """The best contiguous split of one linear order of the items, solved."""
-    program = ContiguousProgram(model, chain(depth_first_order(items.successors)))
+    order = depth_first_order(items.successors)
+    program = ContiguousProgram(model, chain(order), pools=pools)
     program.run()
     return program
 

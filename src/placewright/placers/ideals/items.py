@@ -149,7 +149,8 @@ def _traits(problem: Problem, grouping: Grouping) -> tuple[BoolArray, BoolArray,
     idle = np.ones(n, dtype=np.bool_)
     allowed = np.ones((n, problem.n_devices), dtype=np.bool_)
     has_bytes = np.zeros(n, dtype=np.bool_)
-    zero = np.where(problem.allowed, problem.costs.seconds, 0.0).max(axis=1) <= 0.0
+    busy = np.where(problem.allowed, problem.costs.seconds, 0.0) + problem.exchange_seconds
+    zero = busy.max(axis=1) <= 0.0
     np.logical_and.at(idle, grouping.group_of, zero)
     np.logical_and.at(allowed, grouping.group_of, problem.allowed)
     np.logical_or.at(has_bytes, grouping.group_of, problem.unit_graph.op_weight_bytes > 0)

@@ -1,11 +1,13 @@
 """The dynamic program itself: walks pairs of nested ideals that may still beat the incumbent.
 
 dp[m][J] = min over ideals I in J and kinds k of max(dp[m - k][I], load_k(J - I)), where m counts
-the devices of each kind in use (Tarnawski et al. 2020, section 5, there for one kind of accelerator
-and CPUs). From every ideal I the supersets J are visited depth first, one item at a time, each
-once; the load of J - I is updated by what the item changes. A branch ends where compute or resident
-bytes, which only grow, leave no kind below the incumbent. A state (m, I) is dropped where the
-devices that are left cannot carry the items that are left, each at its cheapest, below it.
+the devices of each pool in use (Tarnawski et al. 2020, section 5, there for one kind of accelerator
+and CPUs). Mostly each kind is a pool; where stages may be replicated, kinds are the groups of one
+device, two, ... that a pool can form, and m - k takes as many off. From every ideal I the supersets
+J are visited depth first, one item at a time, each once; the load of J - I is updated by what the
+item changes. A branch ends where compute or resident bytes, which only grow, leave no kind below
+the incumbent. A state (m, I) is dropped where the devices that are left cannot carry the items that
+are left, each at its cheapest, below it.
 """
 
 from __future__ import annotations
@@ -45,10 +47,12 @@ class KernelModel(NamedTuple):
 class KernelStates(NamedTuple):
     """Counts of used devices, as mixed-radix numbers, and the values found so far.
 
-    States are numbered with kind 0 fastest; ``stride[k]`` is what one device of kind k adds.
+    States are numbered with pool 0 fastest; ``step[p]`` is what one device of pool p adds,
+    ``stride[k]`` what one of kind k adds, which may take several devices of its pool.
     """
 
-    n_used: IntArray  # (n_states, n_kinds): devices of each kind that are in use
+    n_used: IntArray  # (n_states, n_pools): devices of each pool that are in use
+    step: IntArray  # (n_pools,)
     has_room: BoolArray  # (n_states, n_kinds): one more device of the kind may be used
     stride: IntArray  # (n_kinds,)
     capacity: FloatArray  # (n_states,): weighted devices that are left
@@ -154,16 +158,16 @@ def remaining_work(indptr, added, reached, work):  # type: ignore[no-untyped-def
 
 
 @numba.njit(cache=True)
-def _open_states(value, n_used, stride, capacity, left, bound, alive):  # type: ignore[no-untyped-def]
+def _open_states(value, n_used, step, capacity, left, bound, alive):  # type: ignore[no-untyped-def]
     """Mark the states of an ideal that may still lead below `bound`; True when there is one."""
-    n_states, n_kinds = n_used.shape
-    least = np.empty(n_states)  # over all states with no more devices of any kind
+    n_states, n_pools = n_used.shape
+    least = np.empty(n_states)  # over all states with no more devices of any pool
     found = False
     for s in range(n_states):
         fewer = np.inf
-        for k in range(n_kinds):
-            if n_used[s, k] > 0:
-                fewer = min(fewer, least[s - stride[k]])
+        for p in range(n_pools):
+            if n_used[s, p] > 0:
+                fewer = min(fewer, least[s - step[p]])
         least[s] = min(fewer, value[s])
         too_much = left > capacity[s] * bound  # False where no bound is known yet (0 * inf)
         alive[s] = value[s] < bound and value[s] < fewer and not too_much
@@ -201,7 +205,7 @@ def _offer(  # type: ignore[no-untyped-def]
     left, is_whole, states, alive, none, bound,
 ):  # fmt: skip
     """Try a set on every kind of device; the new bound, and whether a larger set may fit one."""
-    _, has_room, stride, capacity, idle_load, _, value, previous, last_kind = states
+    _, _, has_room, stride, capacity, idle_load, _, value, previous, last_kind = states
     may_grow = False
     for k in range(len(memory)):
         fits = usable[k] and n_barred[k] == 0 and resident <= memory[k]
@@ -228,7 +232,7 @@ def _extend(origin, lattice, model, growing, states, open_, stacks, seen, bound)
     ) = model  # fmt: skip
     compute, n_barred, transfers, n_inside, producer_inside, uses = growing
     alive, usable = open_
-    none = np.zeros(len(states[3]))
+    none = np.zeros(len(states[4]))
     path, position, entered = stacks
     # Zeroed so that rounding of one origin stays with it.
     compute[:], transfers[:], resident, visits, depth = 0.0, standing, 0.0, 0, 0
@@ -302,7 +306,7 @@ def walk(lattice, model, growing, states, incumbent, seen, first, quota):  # typ
     bound, total, origin = incumbent[0], 0, first
     while origin < len(left) - 1 and total < quota:
         if _open_states(
-            states.value[origin], states.n_used, states.stride, states.capacity,
+            states.value[origin], states.n_used, states.step, states.capacity,
             left[origin], bound, alive,
         ):  # fmt: skip
             for k in range(len(usable)):

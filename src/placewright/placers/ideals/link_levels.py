@@ -166,7 +166,6 @@ def _levels(
 
 def _seconds(problem: Problem, hops: list[_Hop]) -> FloatArray:
     """Seconds of each tensor by device, shape (n_devices, n_tensors); 0 where none are paid."""
-    pays = np.array([device.pays_transfers for device in problem.cluster.devices])
     cost = np.array(hops)
     seconds = cost[:, :1] + cost[:, 1:] * problem.unit_graph.tensor_bytes[None, :]
-    return np.where(pays[:, None], seconds, 0.0)
+    return np.asarray(problem.cluster.transfer_share[:, None] * seconds)

@@ -227,9 +227,8 @@ def allowed_devices(problem: Problem, grouping: Grouping) -> BoolArray:
 
 
 def _grouped_seconds(problem: Problem, grouping: Grouping, units: BoolArray) -> FloatArray:
-    """Seconds of the given units by group and device, streams taken into account; inf is 0."""
-    streams = np.array([device.streams for device in problem.cluster.devices], dtype=np.float64)
-    seconds = np.where(problem.allowed, problem.costs.seconds, 0.0) / streams
+    """Seconds of the given units by group and device, over streams and replicas; inf is 0."""
+    seconds = np.where(problem.allowed, problem.costs.seconds, 0.0) / problem.cluster.concurrency
     total = np.zeros((grouping.n_groups, problem.n_devices))
     np.add.at(total, grouping.group_of[units], seconds[units])
     return total

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,6 +17,33 @@ _VISITS_PER_SLICE = 2_000_000
 MAX_TABLE_ENTRIES = 100_000_000
 
 
+@dataclass(frozen=True, eq=False)
+class Pools:
+    """The devices that kinds of a load model are made of.
+
+    Attributes:
+        pool_of: pool that each kind takes devices from, shape (n_kinds,).
+        size: how many it takes, shape (n_kinds,); one kind of each pool takes one.
+        counts: devices in each pool, shape (n_pools,).
+    """
+
+    pool_of: IntArray
+    size: IntArray
+    counts: IntArray
+
+    @classmethod
+    def of_kinds(cls, model: LoadModel) -> Pools:
+        """Every kind takes its own devices, one at a time."""
+        kinds = np.arange(model.n_kinds)
+        return cls(kinds, np.ones_like(kinds), model.counts)
+
+    @property
+    def single(self) -> IntArray:
+        """The kind of each pool that takes one device, shape (n_pools,)."""
+        ones = np.flatnonzero(self.size == 1)
+        return np.asarray(ones[np.argsort(self.pool_of[ones])], dtype=np.int64)
+
+
 class ContiguousProgram:
     """The dynamic program over one lattice of ideals.
 
@@ -23,15 +51,22 @@ class ContiguousProgram:
         model: what sets of items cost.
         lattice: ideals of the precedence among items.
         incumbent: only splits with a smaller value are looked for; inf without one.
+        pools: of devices that the kinds share; None where each kind has its own.
 
     Attributes:
         value: of the best split found so far, `incumbent` until there is one.
     """
 
-    def __init__(self, model: LoadModel, lattice: IdealLattice, incumbent: float = np.inf) -> None:
+    def __init__(
+        self,
+        model: LoadModel,
+        lattice: IdealLattice,
+        incumbent: float = np.inf,
+        pools: Pools | None = None,
+    ) -> None:
         self._model, self._lattice = model, lattice
         self._kernel_model = _kernel_model(model)
-        self._states = _states(model, lattice.n_ideals)
+        self._states = _states(model, pools or Pools.of_kinds(model), lattice.n_ideals)
         self._left = kernel.remaining_work(
             lattice.indptr, lattice.added, lattice.reached, self._states.work
         )
@@ -119,9 +154,9 @@ def _first_addition(lattice: IdealLattice) -> IntArray:
     return edge
 
 
-def table_entries(model: LoadModel, n_ideals: int) -> int:
-    """Entries of the value table for so many ideals."""
-    return int(np.prod(model.counts + 1)) * n_ideals
+def table_entries(counts: IntArray, n_ideals: int) -> int:
+    """Entries of the value table for so many devices of each pool (n_pools,) and ideals."""
+    return int(np.prod(counts + 1)) * n_ideals
 
 
 def _kernel_model(model: LoadModel) -> kernel.KernelModel:
@@ -163,21 +198,23 @@ def _empty_set(model: LoadModel) -> kernel.GrowingSet:
     )
 
 
-def _states(model: LoadModel, n_ideals: int) -> kernel.KernelStates:
-    counts = model.counts
-    stride = np.concatenate([[1], np.cumprod(counts + 1)[:-1]]).astype(np.int64)
+def _states(model: LoadModel, pools: Pools, n_ideals: int) -> kernel.KernelStates:
+    counts, single = pools.counts, pools.single
+    step = np.concatenate([[1], np.cumprod(counts + 1)[:-1]]).astype(np.int64)
     n_states = int(np.prod(counts + 1))
-    used = (np.arange(n_states)[:, None] // stride) % (counts + 1)
+    used = (np.arange(n_states)[:, None] // step) % (counts + 1)
+    standing = standing_loads(model)[single]
     value = np.full((n_ideals, n_states), np.inf)
     value[0, 0] = 0.0
     return kernel.KernelStates(
         n_used=used.astype(np.int64),
-        has_room=used < counts,
-        stride=stride,
-        idle_load=np.where((used == 0) & (counts > 0), standing_loads(model), 0.0).max(axis=1),
-        capacity=((counts - used) * model.speeds).sum(axis=1),
+        step=step,
+        has_room=used[:, pools.pool_of] + pools.size <= counts[pools.pool_of],
+        stride=step[pools.pool_of] * pools.size,
+        idle_load=np.where((used == 0) & (counts > 0), standing, 0.0).max(axis=1),
+        capacity=((counts - used) * model.speeds[single]).sum(axis=1),
         work=model.scaled_work,
         value=value,
         previous=np.full((n_ideals, n_states), -1, dtype=np.int32),
-        last_kind=np.full((n_ideals, n_states), -1, dtype=np.int8),
+        last_kind=np.full((n_ideals, n_states), -1, dtype=np.int16),
     )

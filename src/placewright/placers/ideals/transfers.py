@@ -61,7 +61,8 @@ def crossing_tensors(
     A graph output always goes to the host. That is written as a tensor from the host which its
     producer alone "receives" at the price of sending; a sender pays its longest hop, so further
     readers cost what theirs is longer. Where the host is a device it receives all outputs, except
-    (at a negative price) those that it makes.
+    (at a negative price) those that it makes. Gradients that members of a group exchange are a
+    tensor that their maker alone receives.
 
     Args:
         problem: what is placed.
@@ -105,6 +106,7 @@ def crossing_tensors(
             costs = [np.where(away, costs[0], 0.0), np.where(away, more, costs[1])]
         if readers:
             _add(found, (source, is_output, forward, readers), costs)
+    _add_exchanges(found, problem, group_of)
     keys = list(found)
     shape = (len(keys), problem.n_devices)
     return CrossingTensors(
@@ -115,6 +117,19 @@ def crossing_tensors(
         send=np.array([found[key][1] for key in keys]).reshape(shape).T,
         standing=standing,
     )
+
+
+def _add_exchanges(
+    found: dict[tuple[int, bool, bool, tuple[int, ...]], list[FloatArray]],
+    problem: Problem,
+    group_of: IntArray,
+) -> None:
+    """Add the exchange of the gradients that each unit makes."""
+    exchange, phases = problem.exchange_seconds, problem.unit_graph.op_phases
+    nothing = np.zeros(problem.n_devices)
+    for unit in np.flatnonzero(exchange.any(axis=1)).tolist():
+        key = (FROM_HOST, False, bool(phases[unit] == FORWARD), (int(group_of[unit]),))
+        _add(found, key, [exchange[unit], nothing])
 
 
 def _add(
@@ -154,19 +169,17 @@ def peer_independent_transfers(problem: Problem) -> tuple[FloatArray, FloatArray
     Raises:
         InputError: they depend on the other end, see `why_not_separable`.
     """
-    pays = np.array([device.pays_transfers for device in problem.cluster.devices])
+    share = problem.cluster.transfer_share[:, None]
     carried = problem.unit_transfer_seconds
     if carried is not None:
-        both = np.where(pays[:, None], carried[None, :], 0.0)
+        both = share * carried[None, :]
         return both, both
     pairs = _pairs(problem)
     hops = None if pairs is None else _hop_costs(problem, pairs)
     if hops is None:
         raise InputError(why_not_separable(problem))
     sizes = problem.unit_graph.tensor_bytes
-    receive, send = (
-        np.where(pays[:, None], cost[:, :1] + cost[:, 1:] * sizes[None, :], 0.0) for cost in hops
-    )
+    receive, send = (share * (cost[:, :1] + cost[:, 1:] * sizes[None, :]) for cost in hops)
     return receive, send
 
 
