@@ -31,10 +31,11 @@ def plan_lines(plan: Plan, model: str) -> list[str]:
     problem = plan.problem
     unit = problem.time_unit
     gap = f"{plan.gap:.1%}" if math.isfinite(plan.gap) else "unknown"
+    groups = " on these groups" if (problem.cluster.replicas > 1).any() else ""
     lines = [
         f"{model}: {problem.graph.n_ops} ops in {problem.n_units} units, "
         f"{problem.objective} under '{problem.execution_model}'",
-        f"predicted {value_text(plan.value, unit)}, no placement is faster than "
+        f"predicted {value_text(plan.value, unit)}, no placement{groups} is faster than "
         f"{value_text(plan.lower_bound, unit)}{_by(plan)} (gap {gap}, {plan.status})",
     ]
     counts = np.bincount(plan.placement.device_of, minlength=problem.n_devices).tolist()
