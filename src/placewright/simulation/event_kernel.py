@@ -20,6 +20,8 @@ from placewright.simulation.event_tables import HOST, EventTables
 from placewright.simulation.instructions import choose, prefetch, unlikely
 from placewright.simulation.records import FOUR, NO_INDEX, NO_SLOT, ONE, THREE, TWO, ZERO, Record, U
 
+_CACHED = U(2**13)  # units whose records stay in the cache anyway
+
 
 # Without reference counts: nothing in the loop allocates, and counting would take most of the time.
 @uncounted
@@ -38,33 +40,61 @@ def advance(
     Returns:
         The time at which the last unit has ended and the last graph output has arrived, seconds.
     """
-    n_touched = U(len(state.devices))
-    for index in range(ZERO, n_touched):
-        state.touched[index] = index
-    delivered = _send_inputs(tables, state, has_order, is_plain)
-    now, index, time, other = 0.0, ZERO, 0.0, ZERO
-    while True:
-        for at in range(ZERO, n_touched):
-            touched = U(state.touched[at])
-            _begin_units(tables, state, touched, now, has_order, keeps_segments, is_plain)
-        last, own = now, state.devices[index].time
-        if is_plain and n_touched == ONE and own != time:
+    delivered, now = _send_inputs(tables, state, has_order, is_plain), 0.0
+    for index in range(ZERO, U(len(state.devices))):
+        _begin_units(tables, state, index, now, has_order, keeps_segments, is_plain)
+    index, time = _next_event(tables, state, np.inf, has_order, is_plain)
+    while time < np.inf:
+        now = time
+        delivered = max(delivered, _end(tables, state, index, now, has_order, is_plain))
+        other, time = _next_event(tables, state, now, has_order, is_plain)
+        if unlikely(time == now):
+            arrival = _settle(tables, state, index, other, now, has_order, keeps_segments, is_plain)
+            delivered = max(delivered, arrival)
+            index, time = _next_event(tables, state, np.inf, has_order, is_plain)
+            continue
+        _begin_units(tables, state, index, now, has_order, keeps_segments, is_plain)
+        own = state.devices[index].time
+        if is_plain and own != time:
             # Of the other devices the first is known. A branch lets the processor go on with it
             # while it still finds out what this device has begun.
             if unlikely(own < time):
-                now = own
+                time = own
             else:
-                index, now = other, time
+                index = other
         else:
-            index, now = _next_event(tables, state, np.inf, has_order, is_plain)
-        if now == np.inf:
-            return max(last, delivered)
-        time, other, n_touched = now, index, ZERO
-        while time == now:
-            state.touched[n_touched] = other
-            n_touched += ONE
-            delivered = max(delivered, _end(tables, state, other, now, has_order, is_plain))
-            other, time = _next_event(tables, state, now, has_order, is_plain)
+            index, time = _next_event(tables, state, np.inf, has_order, is_plain)
+    return max(now, delivered)
+
+
+@uncounted
+def _settle(
+    tables: EventTables,
+    state: State,
+    first: int,
+    index: int,
+    now: float,
+    has_order: bool,
+    keeps_segments: bool,
+    is_plain: bool,
+) -> float:
+    """Handle what else happens at one instant, then let the devices begin; as `_end` returns.
+
+    Args:
+        first: device whose event was handled already.
+        index: device of the next one.
+    """
+    state.touched[ZERO] = first
+    n_touched, time, delivered = ONE, now, 0.0
+    while time == now:
+        state.touched[n_touched] = index
+        n_touched += ONE
+        delivered = max(delivered, _end(tables, state, index, now, has_order, is_plain))
+        index, time = _next_event(tables, state, now, has_order, is_plain)
+    for at in range(ZERO, n_touched):
+        touched = U(state.touched[at])
+        _begin_units(tables, state, touched, now, has_order, keeps_segments, is_plain)
+    return delivered
 
 
 @inlined
@@ -121,7 +151,7 @@ def _first_device(state: State) -> tuple[int, float]:
 
     Four at a time, since most problems have no more, and without a choice that depends on the data.
     """
-    devices, first, time, is_tied = state.devices, ZERO, np.inf, False
+    devices, first, time, second = state.devices, ZERO, np.inf, np.inf
     for index in range(ZERO, U(len(devices)), FOUR):
         one, two = devices[index].time, devices[index + ONE].time
         three, four = devices[index + TWO].time, devices[index + THREE].time
@@ -129,20 +159,16 @@ def _first_device(state: State) -> tuple[int, float]:
         on_left = choose(two < one, index + ONE, index)
         on_right = choose(four < three, index + THREE, index + TWO)
         here, at = min(left, right), choose(right < left, on_right, on_left)
-        is_tied |= _at_once(one, two) | _at_once(three, four)
-        is_tied |= _at_once(left, right) | _at_once(here, time)
+        # The second smallest of those here, or less.
+        later = min(max(left, right), min(max(one, two), max(three, four)))
+        second = min(min(second, later), max(here, time))
         first, time = choose(here < time, at, first), min(here, time)
-    if is_tied:
+    if unlikely(second == time) and time < np.inf:
         unit = NO_INDEX
         for index in range(ZERO, U(len(devices))):
             if devices[index].time == time and devices[index].unit < unit:
                 first, unit = index, U(devices[index].unit)
     return first, time
-
-
-@inlined
-def _at_once(one: float, other: float) -> bool:
-    return bool((one == other) & (one < np.inf))
 
 
 @inlined
@@ -189,7 +215,7 @@ def _begin_units(
         wakes = _begin_listed(tables, state, index, now, keeps_segments, is_plain)
     else:
         wakes = _begin_ready(tables, state, index, now, keeps_segments, is_plain)
-    if device.busy < device.streams:
+    if device.busy < (ONE if is_plain else U(device.streams)):
         if wakes < device.time:
             device.time = wakes
             device.unit = U(len(state.units))
@@ -209,27 +235,27 @@ def _begin_ready(
     device, queues, window = state.devices[index], state.queues, state.window
     arriving = U(ARRIVING) * U(len(state.devices)) + index
     base = arriving * WINDOW
-    while queues[arriving].head < queues[arriving].tail:
-        entry = window[base + queues[arriving].head]
-        if entry.key > now:
-            break
-        unit = U(entry.unit)
+    while device.arrival <= now:
+        unit = U(window[base + queues[arriving].head].unit)
         drop(queues, window, state.heap, arriving)
         add_ready(state, index, U(state.units[unit].place), ONE)
+        device.arrival = np.inf
+        if queues[arriving].head < queues[arriving].tail:
+            device.arrival = window[base + queues[arriving].head].key
     while device.best != NO_SLOT and (is_plain or device.busy < device.streams):
         slot = state.slots[take_ready(state, index)]
         available = state.units[slot.unit].seconds
         if available > now:
             # Each unit comes here once at most, so that a crowd on its way is not asked again.
             put(queues, window, state.heap, arriving, available, U(slot.unit))
+            device.arrival = min(device.arrival, available)
             continue
         _begin_unit(tables, state, index, slot, now, keeps_segments, is_plain)
-        _expect(tables, state, index, slot)
+        if U(len(state.units)) > _CACHED:
+            _expect(tables, state, index, slot)
         if is_plain:
-            break
-    if queues[arriving].head < queues[arriving].tail:
-        return float(window[base + queues[arriving].head].key)
-    return np.inf
+            return np.inf
+    return float(device.arrival)
 
 
 @inlined
@@ -238,8 +264,9 @@ def _expect(tables: EventTables, state: State, index: int, begun: Record) -> Non
     edge = U(tables.tensors[begun.tensor].edge)
     prefetch(tables.readers, edge)
     prefetch(state.copy_of_edge, edge)
-    best = U(state.devices[index].best)
-    following = state.slots[best if best != NO_SLOT else ZERO]
+    device = state.devices[index]
+    best = U(device.best)
+    following = state.slots[best - U(device.shift) if best != NO_SLOT else ZERO]
     prefetch(state.units, U(following.unit))
     prefetch(state.spans, U(following.unit))
     prefetch(tables.units, U(following.unit))
@@ -285,7 +312,7 @@ def _begin_unit(
     end = now + seconds
     state.spans[number].start = now
     state.spans[number].end = end
-    device.busy += ONE
+    device.busy = ONE if is_plain else U(device.busy) + ONE
     if is_plain or device.streams == ONE:
         device.time = end
         device.unit = number

@@ -13,16 +13,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.arrays import FloatArray
 from placewright.simulation.compiled import inlined, uncounted
-from placewright.simulation.event_state import FEW, N_HOPS, State, slices_per_device
+from placewright.simulation.event_state import FEW, N_COPIES, State, slices_per_device
 from placewright.simulation.event_tables import HOST, EventTables
 from placewright.simulation.instructions import choose
 from placewright.simulation.records import (
     FIRST_HOP,
-    NO_INDEX,
+    LOWER_QUARTER,
+    NO_SLOT,
     ONE,
-    SECOND_HOP,
+    QUARTER,
     TWO,
     ZERO,
     Records,
@@ -34,48 +35,40 @@ from placewright.simulation.records import (
 def memory_peaks(tables: EventTables, state: State, makespan: float, peaks: FloatArray) -> None:
     """Write peak bytes (n_devices,) of a placement that has been played to its end."""
     n_units, n_devices = tables.seconds.shape
-    n_slices = slices_per_device(n_units, n_devices)
-    per_second = n_slices / makespan if makespan > 0.0 else 0.0
-    ends, following, slices = state.copy_ends, state.chain, state.slices
-    _find_ends(tables, state, ends)
-    _fill_slices(tables, state, ends, slices, following, n_slices, per_second)
+    n_slices = U(slices_per_device(n_units, n_devices))
+    per_second = float(n_slices) / makespan if makespan > 0.0 else 0.0
+    _find_ends(tables, state)
+    _fill_slices(tables, state, n_slices, per_second if per_second < np.inf else 0.0, makespan)
     for device in range(n_devices):
         peaks[device] = 0.0
     _add_resident(tables, state, peaks)
-    for device in range(n_devices):
-        used = peaks[device]
-        first = device * n_slices
-        most, highest, before = _most_at_ends(slices, first, n_slices, used)
-        # The slice of the highest bound first: what it holds rules out most of the others. Each
-        # one once, since to look at it may sort its chain and so leave its head in the midst.
-        exact = _most_within(tables, state, U(slices[highest].head), before)
-        peaks[device] = max(most, exact)
-        for at in range(first, first + n_slices):
-            here = slices[at]
-            if used + here.come > peaks[device] and U(at) != highest:
-                exact = _most_within(tables, state, U(here.head), used)
-                peaks[device] = max(peaks[device], exact)
-            used += here.come - here.go
+    for device in range(ZERO, U(n_devices)):
+        first = device * (n_slices + ONE)
+        peaks[device] = _peak(tables, state, first, first + n_slices + ONE, peaks[device])
 
 
 @uncounted
-def _find_ends(tables: EventTables, state: State, ends: FloatArray) -> None:
-    """When each copy is no longer needed; inf for a graph output."""
-    n_tensors, n_units = U(len(tables.tensors) - 1), U(len(state.units))
-    for number in range(ZERO, n_tensors):
-        ends[number] = 0.0
-        if tables.origins[number].producer < n_units:
-            ends[number] = state.spans[tables.origins[number].producer].end
-        if tables.tensors[number].is_output > ZERO:
-            ends[number] = np.inf
-    host = U(tables.scalars[HOST])
-    for index in range(ZERO, U(state.counts[N_HOPS])):
-        hop = state.hops[index]
-        is_kept = tables.tensors[hop.tensor].is_output > ZERO and hop.target == host
-        ends[n_tensors + index] = np.inf if is_kept else hop.start
-        if hop.kind != SECOND_HOP:
-            before, end = ends[hop.tensor], hop.end
-            ends[hop.tensor] = end if end > before else before
+def _peak(tables: EventTables, state: State, first: int, stop: int, resident: float) -> float:
+    """Most bytes within the slices ``first:stop`` of a device.
+
+    The slice of the highest bound is looked at first: what it holds rules out most of the others.
+    Each one once, since to look at it may sort its chain and so leave its head in the midst.
+    """
+    slices, used = state.slices, resident
+    most, highest, before = _most_at_ends(slices, first, stop, resident)
+    most = max(most, _most_within(tables, state, U(slices[highest].head), before))
+    for at in range(first, stop):
+        bound = used + slices[at].come
+        if bound > most and at != highest:
+            most = max(most, _most_within(tables, state, U(slices[at].head), used))
+        used = bound - slices[at].go
+    return most
+
+
+@uncounted
+def _find_ends(tables: EventTables, state: State) -> None:
+    """When each copy is no longer needed; so far it says when it was there and was sent on."""
+    ends = state.copy_ends
     for edge in range(ZERO, U(len(tables.readers))):
         copy, end = state.copy_of_edge[edge], state.spans[tables.readers[edge]].end
         before = ends[copy]
@@ -84,16 +77,11 @@ def _find_ends(tables: EventTables, state: State, ends: FloatArray) -> None:
 
 @uncounted
 def _fill_slices(
-    tables: EventTables,
-    state: State,
-    ends: FloatArray,
-    slices: Records,
-    following: IntArray,
-    n_slices: int,
-    per_second: float,
+    tables: EventTables, state: State, n_slices: int, per_second: float, makespan: float
 ) -> None:
     n_tensors, n_units = U(len(tables.tensors) - 1), U(len(state.units))
     n_devices, host = U(tables.seconds.shape[1]), U(tables.scalars[HOST])
+    slices = state.slices
     for index in range(ZERO, U(len(slices))):
         slices[index].come = 0.0
         slices[index].go = 0.0
@@ -105,42 +93,41 @@ def _fill_slices(
             device = U(state.units[tensor.producer].device)
             start = state.spans[tensor.producer].start
         if device < n_devices:
-            first = device * U(n_slices)
-            _add(slices, following, number, first, n_slices, per_second, tensor.bytes, start, ends)
-    for index in range(ZERO, U(state.counts[N_HOPS])):
-        hop = state.hops[index]
-        if hop.target < n_devices and hop.kind != FIRST_HOP:
-            copy, size = n_tensors + index, tables.origins[hop.tensor].bytes
-            first = U(hop.target) * U(n_slices)
-            _add(slices, following, copy, first, n_slices, per_second, size, hop.start, ends)
+            _add(state, number, device, n_slices, per_second, makespan, tensor.bytes, start)
+    for copy in range(n_tensors, U(state.counts[N_COPIES])):
+        hop = state.hops[copy]
+        target = hop.way & LOWER_QUARTER
+        if target < n_devices and hop.way >> QUARTER != FIRST_HOP:
+            size = tables.origins[hop.tensor].bytes
+            _add(state, copy, target, n_slices, per_second, makespan, size, hop.start)
 
 
 @inlined
 def _add(
-    slices: Records,
-    following: IntArray,
+    state: State,
     copy: int,
-    first: int,
+    device: int,
     n_slices: int,
     per_second: float,
+    makespan: float,
     size: float,
     start: float,
-    ends: FloatArray,
 ) -> None:
     """Count a copy in the slices where it comes and goes, and chain it to their events.
 
-    A copy comes as event 2 * copy + 1 and goes as the next one; 0 ends a chain.
+    A copy comes as event 2 * copy + 1 and goes as the next one; 0 ends a chain. What stays is
+    counted as if it went with the makespan, which, rounded, is in the slice behind the last one.
     """
-    last = n_slices - 1
-    here = slices[first + U(min(np.int64(start * per_second), last))]
+    slices, following, first = state.slices, state.chain, device * (n_slices + ONE)
+    here = slices[first + U(np.int64(start * per_second))]
     here.come += size
     following[copy + copy] = here.head
     here.head = copy + copy + ONE
-    if ends[copy] < np.inf:
-        there = slices[first + U(min(np.int64(ends[copy] * per_second), last))]
-        there.go += size
-        following[copy + copy + ONE] = there.head
-        there.head = copy + copy + TWO
+    end = min(state.copy_ends[copy], makespan)
+    there = slices[first + U(np.int64(end * per_second))]
+    there.go += size
+    following[copy + copy + ONE] = there.head
+    there.head = copy + copy + TWO
 
 
 @uncounted
@@ -148,23 +135,21 @@ def _add_resident(tables: EventTables, state: State, used: FloatArray) -> None:
     """Weights, each once per device that has a unit that keeps it."""
     n_weights = U(len(tables.weights) - 1)
     for index in range(ZERO, U(len(state.endpoints))):
-        state.endpoints[index].tensor = NO_INDEX
+        state.endpoints[index].copy = NO_SLOT
     for weight in range(ZERO, n_weights):
         first, stop = U(tables.weights[weight].unit), U(tables.weights[weight + ONE].unit)
         for at in range(first, stop):
             device = U(state.units[tables.weight_units[at]].device)
-            if state.endpoints[device].tensor != weight:
-                state.endpoints[device].tensor = weight
+            if state.endpoints[device].copy != weight:
+                state.endpoints[device].copy = weight
                 used[device] += tables.weights[weight].bytes
 
 
 @uncounted
-def _most_at_ends(
-    slices: Records, first: int, n_slices: int, used: float
-) -> tuple[float, int, float]:
+def _most_at_ends(slices: Records, first: int, stop: int, used: float) -> tuple[float, int, float]:
     """Most bytes at the end of a slice; the slice of the highest bound; bytes at its beginning."""
-    most, highest, highest_at, before = used, used, U(first), used
-    for at in range(U(first), U(first + n_slices)):
+    most, highest, highest_at, before = used, used, first, used
+    for at in range(first, stop):
         bound = used + slices[at].come
         if bound > highest:
             highest, highest_at, before = bound, at, used
@@ -260,7 +245,7 @@ def _change_and_time(tables: EventTables, state: State, event: int) -> tuple[flo
 def _size_and_start(tables: EventTables, state: State, copy: int) -> tuple[float, float]:
     n_tensors, n_units = U(len(tables.tensors) - 1), U(len(state.units))
     if copy >= n_tensors:
-        hop = state.hops[copy - n_tensors]
+        hop = state.hops[copy]
         return float(tables.origins[hop.tensor].bytes), float(hop.start)
     tensor = tables.origins[copy]
     if tensor.producer == n_units:

@@ -13,11 +13,11 @@ from placewright.core.problem import Problem
 from placewright.simulation.blocks import Bytes, places_of
 from placewright.simulation.event_arrays import VIA_HOST, EventArrays
 from placewright.simulation.event_memory import memory_peaks
-from placewright.simulation.event_run import evaluate, evaluate_all, play
-from placewright.simulation.event_state import N_HOPS, state_sizes
+from placewright.simulation.event_run import entries
+from placewright.simulation.event_state import N_COPIES, state_sizes
 from placewright.simulation.event_tables import packed_tables
 from placewright.simulation.legality import CUT_OFF, FINE, NOT_ALLOWED, check
-from placewright.simulation.records import SECOND_HOP, Records
+from placewright.simulation.records import LOWER_QUARTER, QUARTER, SECOND_HOP, Records
 
 _NO_ORDER = np.empty(0, dtype=np.int64)
 
@@ -84,8 +84,11 @@ class EventModel:
         if self._is_checked_before(order) and self._check(device_of, order)[0] != FINE:
             return math.inf
         peaks = np.empty(self._n_wanted_peaks)
+        device_of = np.ascontiguousarray(device_of, dtype=np.int64)
         return float(
-            evaluate(self._tables, device_of, order, self._block(), self._places, peaks)[0]
+            entries().evaluate(*self._tables, device_of, order, self._block(), self._places, peaks)[
+                0
+            ]
         )
 
     def values(self, devices_of: IntArray) -> FloatArray:
@@ -93,7 +96,9 @@ class EventModel:
         if self._has_classes:
             return np.array([self.value(row, _NO_ORDER) for row in devices_of])
         peaks = np.empty(self._n_wanted_peaks)
-        return evaluate_all(self._tables, devices_of, self._block(), self._places, peaks)
+        return entries().evaluate_all(
+            *self._tables, devices_of, _NO_ORDER, self._block(), self._places, peaks
+        )
 
     def evaluate(self, device_of: IntArray, order: IntArray) -> tuple[float, int, int, FloatArray]:
         """Makespan (inf with a fault), fault, where it is, peak bytes (n_devices,)."""
@@ -102,8 +107,9 @@ class EventModel:
             fault, at = self._check(device_of, order)
             if fault != FINE:
                 return math.inf, fault, at, peaks
-        makespan, fault, at = evaluate(
-            self._tables, device_of, order, self._block(), self._places, peaks
+        device_of = np.ascontiguousarray(device_of, dtype=np.int64)
+        makespan, fault, at = entries().evaluate(
+            *self._tables, device_of, order, self._block(), self._places, peaks
         )
         if fault == NOT_ALLOWED:
             fault, at = self._check(device_of, order)
@@ -114,12 +120,12 @@ class EventModel:
     def record(self, device_of: IntArray, order: IntArray) -> Recording:
         """All that happens to a feasible placement."""
         peaks = np.zeros(self._n_devices)
-        block = self._block()
-        makespan, _, _, tables, state = play(
-            self._tables, device_of, order, block, self._places, True
+        block, device_of = self._block(), np.ascontiguousarray(device_of, dtype=np.int64)
+        makespan, _, _, tables, state = entries().play(
+            *self._tables, device_of, order, block, self._places, True
         )
         memory_peaks(tables, state, makespan, peaks)
-        hops = state.hops[: state.counts[N_HOPS]]
+        hops = state.hops[len(tables.tensors) - 1 : state.counts[N_COPIES]]
         return Recording(
             start=state.spans["start"].copy(),
             end=state.spans["end"].copy(),
@@ -127,7 +133,7 @@ class EventModel:
             memory_peaks=peaks,
             hop_tensor=self._tensor_number[hops["tensor"]],
             hop_source=self._sources(hops, device_of),
-            hop_target=hops["target"].astype(np.int64),
+            hop_target=(hops["way"] & LOWER_QUARTER).astype(np.int64),
             hop_start=hops["start"].copy(),
             hop_end=hops["end"].copy(),
         )
@@ -135,7 +141,7 @@ class EventModel:
     def _sources(self, hops: Records, device_of: IntArray) -> IntArray:
         """Endpoint that each hop starts from: where its tensor was made, or the host."""
         producer = self._arrays.producer[self._tensor_number[hops["tensor"]]]
-        from_host = (producer < 0) | (hops["kind"] == SECOND_HOP)
+        from_host = (producer < 0) | (hops["way"] >> QUARTER == SECOND_HOP)
         return np.where(from_host, self._arrays.host, device_of[producer])
 
     def _block(self) -> Bytes:

@@ -7,7 +7,7 @@ import numpy as np
 from placewright.core.arrays import IntArray
 from placewright.simulation.compiled import uncounted
 from placewright.simulation.event_ranking import list_by_rank
-from placewright.simulation.event_state import ARRIVING, RUNNING, State
+from placewright.simulation.event_state import ARRIVING, N_COPIES, PLACES, RUNNING, State, n_above
 from placewright.simulation.event_tables import EventTables
 from placewright.simulation.instructions import prefetch
 from placewright.simulation.records import NO_INDEX, NO_SLOT, ONE, ZERO, U
@@ -112,6 +112,7 @@ def _set_devices(tables: EventTables, state: State) -> None:
         device = state.devices[index]
         device.time = np.inf
         device.wake = -1.0
+        device.arrival = np.inf
         device.best = NO_SLOT
         device.unit = n_units
         device.busy = ZERO
@@ -119,10 +120,8 @@ def _set_devices(tables: EventTables, state: State) -> None:
         device.segment = NO_INDEX
     for index in range(ZERO, U(len(state.ready))):
         state.ready[index] = ZERO
-    for index in range(ZERO, U(len(state.ready_words))):
-        state.ready_words[index] = ZERO
     for index in range(ZERO, U(len(state.endpoints))):
-        state.endpoints[index].tensor = NO_INDEX
+        state.endpoints[index].copy = ZERO
     for index in range(ZERO, U(len(state.free))):
         state.free[index] = 0.0
     for index in range(ZERO, U(len(state.queues))):
@@ -131,19 +130,22 @@ def _set_devices(tables: EventTables, state: State) -> None:
         state.queues[index].spilled = ZERO
     for index in range(ZERO, U(len(state.counts))):
         state.counts[index] = 0
+    state.counts[N_COPIES] = len(tables.tensors) - 1
 
 
 @uncounted
 def _set_queues(tables: EventTables, state: State) -> None:
     """Each device's part of lists and heaps; `stop` is the number of its units."""
     n_units, n_devices = U(len(state.units)), U(len(state.devices))
-    first = ZERO
+    first, place, block = ZERO, U(n_above(n_units, n_devices)) * U(PLACES), U(PLACES)
     for index in range(ZERO, n_devices):
         device = state.devices[index]
         state.queues[U(ARRIVING) * n_devices + index].heap = first
         state.queues[U(RUNNING) * n_devices + index].heap = n_units + first
         device.first = first
         device.next = first
+        device.shift = place - first
+        place += (U(device.stop) + block - ONE) // block * block
         first += U(device.stop)
         device.stop = first
 
@@ -162,17 +164,21 @@ def _list_by_order(state: State, order: IntArray) -> None:
 def _fill_slots(tables: EventTables, state: State) -> None:
     """Bring what the loop needs next into each slot; tell each unit its own."""
     n_units = U(len(state.slots))
-    for at in range(ZERO, n_units):
-        ahead = U(state.slots[min(at + _AHEAD, n_units - ONE)].unit)
-        prefetch(state.units, ahead)
-        prefetch(state.spans, ahead)
-        prefetch(tables.units, ahead)
-        slot = state.slots[at]
-        unit = state.units[slot.unit]
-        unit.place = at
-        unit.seconds = 0.0
-        slot.seconds = state.spans[slot.unit].end
-        slot.tensor = tables.units[slot.unit].tensor
+    for index in range(ZERO, U(len(state.devices))):
+        first, stop = U(state.devices[index].first), U(state.devices[index].stop)
+        shift = U(state.devices[index].shift)
+        for at in range(first, stop):
+            ahead = U(state.slots[min(at + _AHEAD, n_units - ONE)].unit)
+            prefetch(state.units, ahead)
+            prefetch(state.spans, ahead)
+            prefetch(tables.units, ahead)
+            slot = state.slots[at]
+            number = U(slot.unit)
+            unit = state.units[number]
+            unit.place = at + shift
+            unit.seconds = 0.0
+            slot.seconds = state.spans[number].end
+            slot.tensor = tables.units[number].tensor
 
 
 @uncounted

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Callable
+from functools import cache
+from typing import NamedTuple
 
-from placewright.core.arrays import FloatArray, IntArray
+import numpy as np
+from numba import types
+
+from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.simulation.blocks import Bytes
-from placewright.simulation.compiled import compiled
+from placewright.simulation.compiled import compiled, machine_code
 from placewright.simulation.event_kernel import advance
 from placewright.simulation.event_memory import memory_peaks
 from placewright.simulation.event_prepare import prepare
@@ -15,7 +20,6 @@ from placewright.simulation.event_tables import (
     HAS_OVERHEADS,
     IS_PLAIN,
     EventTables,
-    PackedTables,
     tables_in,
 )
 from placewright.simulation.legality import CUT_OFF, FINE, NOT_ALLOWED, TOO_LARGE
@@ -23,7 +27,11 @@ from placewright.simulation.legality import CUT_OFF, FINE, NOT_ALLOWED, TOO_LARG
 
 @compiled
 def play(
-    packed: PackedTables,
+    seconds: FloatArray,
+    allowed: BoolArray,
+    factors: FloatArray,
+    tables_block: Bytes,
+    tables_places: IntArray,
     device_of: IntArray,
     order: IntArray,
     block: Bytes,
@@ -33,7 +41,7 @@ def play(
     """Let one placement that breaks neither colocation nor the order run to its end.
 
     Args:
-        packed: the problem.
+        seconds, allowed, factors, tables_block, tables_places: the problem, as `PackedTables`.
         device_of: (n_units,).
         order: topological order of all units, or empty for rank dispatch.
         block, places: working memory, as `state_in` takes it.
@@ -42,7 +50,8 @@ def play(
     Returns:
         Makespan in seconds (inf with a fault), the fault, where it is, the tables and final state.
     """
-    tables, state = tables_in(packed), state_in(block, places)
+    tables = tables_in(seconds, allowed, factors, tables_block, tables_places)
+    state = state_in(block, places)
     has_order = len(order) > 0
     keeps_segments = keeps_segments or tables.scalars[HAS_OVERHEADS] > 0
     if not prepare(tables, state, device_of, order, keeps_segments):
@@ -59,7 +68,11 @@ def play(
 
 @compiled
 def evaluate(
-    packed: PackedTables,
+    seconds: FloatArray,
+    allowed: BoolArray,
+    factors: FloatArray,
+    tables_block: Bytes,
+    tables_places: IntArray,
     device_of: IntArray,
     order: IntArray,
     block: Bytes,
@@ -71,7 +84,18 @@ def evaluate(
     Peaks are found, and held against the devices' memory, where `peaks` has a place for each
     device, and not where it is empty.
     """
-    makespan, fault, at, tables, state = play(packed, device_of, order, block, places, False)
+    makespan, fault, at, tables, state = play(
+        seconds,
+        allowed,
+        factors,
+        tables_block,
+        tables_places,
+        device_of,
+        order,
+        block,
+        places,
+        False,
+    )
     if fault != FINE or len(peaks) == 0:
         return makespan, fault, at
     memory_peaks(tables, state, makespan, peaks)
@@ -83,8 +107,13 @@ def evaluate(
 
 @compiled
 def evaluate_all(
-    packed: PackedTables,
+    seconds: FloatArray,
+    allowed: BoolArray,
+    factors: FloatArray,
+    tables_block: Bytes,
+    tables_places: IntArray,
     devices_of: IntArray,
+    order: IntArray,
     block: Bytes,
     places: IntArray,
     peaks: FloatArray,
@@ -92,13 +121,51 @@ def evaluate_all(
     """Makespans of placements without order; inf where one is infeasible.
 
     Args:
-        packed: the problem.
+        seconds, allowed, factors, tables_block, tables_places: the problem, as `PackedTables`.
         devices_of: (n_placements, n_units).
+        order: empty.
         block, places: working memory.
         peaks: (n_devices,) to write into, or empty where no placement can exceed the memory.
     """
     values = np.empty(len(devices_of))
-    no_order = np.empty(0, np.int64)
     for index in range(len(devices_of)):
-        values[index], _, _ = evaluate(packed, devices_of[index], no_order, block, places, peaks)
+        values[index], _, _ = evaluate(
+            seconds,
+            allowed,
+            factors,
+            tables_block,
+            tables_places,
+            devices_of[index],
+            order,
+            block,
+            places,
+            peaks,
+        )
     return values
+
+
+class Entries(NamedTuple):
+    """The functions above for the types that `EventModel` has; rows of devices may be read-only."""
+
+    play: Callable[..., tuple[float, int, int, EventTables, State]]
+    evaluate: Callable[..., tuple[float, int, int]]
+    evaluate_all: Callable[..., FloatArray]
+
+
+@cache
+def entries() -> Entries:
+    """Compile what is not compiled yet."""
+    tables = (
+        types.Array(types.float64, 2, "C", readonly=True),
+        types.Array(types.boolean, 2, "C", readonly=True),
+        types.Array(types.float64, 2, "C"),
+        types.Array(types.uint8, 1, "C"),
+        types.Array(types.int64, 2, "C"),
+    )
+    row, rows = (types.Array(types.int64, n, "C", readonly=True) for n in (1, 2))
+    block, places, peaks = tables[3], tables[4], types.Array(types.float64, 1, "C")
+    return Entries(
+        machine_code(play, (*tables, row, row, block, places, types.boolean)),
+        machine_code(evaluate, (*tables, row, row, block, places, peaks)),
+        machine_code(evaluate_all, (*tables, rows, row, block, places, peaks)),
+    )

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from placewright.simulation.compiled import inlined, uncounted
 from placewright.simulation.event_ready import add_ready
 from placewright.simulation.event_relays import add_relay, pop_relay
-from placewright.simulation.event_state import FAULT, FAULT_AT, N_HOPS, State
+from placewright.simulation.event_state import FAULT, FAULT_AT, N_COPIES, State
 from placewright.simulation.event_tables import HOST, EventTables
 from placewright.simulation.instructions import choose
 from placewright.simulation.legality import CUT_OFF
 from placewright.simulation.records import (
     FIRST_HOP,
     IN_ONE_HOP,
+    LOWER_HALF,
+    MADE_HERE,
     NOWHERE,
     ONE,
-    ONLY_HOP,
+    QUARTER,
     SECOND_HOP,
     ZERO,
+    Record,
     U,
 )
 
@@ -38,59 +43,74 @@ def send(
     """
     tensor, endpoints = tables.tensors[number], state.endpoints
     row, load = source * U(len(endpoints)), float(tensor.load)
-    endpoints[source].tensor = number
+    n_copies = U(state.counts[N_COPIES])
+    first_copy, until = n_copies, now
     endpoints[source].arrival = now
-    endpoints[source].copy = number
+    endpoints[source].copy = MADE_HERE | number
     for edge in range(U(tensor.edge), U(tables.tensors[number + ONE].edge)):
         reader = U(tables.readers[edge])
         target = U(state.units[reader].device)
-        end = endpoints[target]
         if not is_plain and tables.pairs[row + target].route > IN_ONE_HOP:
-            if end.tensor != number:
-                end.tensor = number
-                _first_hop(tables, state, number, source, target, now)
+            if endpoints[target].copy < first_copy:
+                n_copies = _first_hop(tables, state, n_copies, number, source, target, now)
+            until = max(until, endpoints[target].arrival)
             continue
-        _add_hop(tables, state, number, load, row, target, now)
-        state.copy_of_edge[edge] = end.copy
-        _deliver(state, reader, target, end.arrival, has_order)
-    if tensor.is_output == ZERO:
-        return 0.0
-    host = U(tables.scalars[HOST])
-    if tables.pairs[row + host].route == NOWHERE:
-        state.counts[FAULT], state.counts[FAULT_AT] = CUT_OFF, number
-    _add_hop(tables, state, number, load, row, host, now)
-    return float(endpoints[host].arrival)
+        copies = (first_copy, n_copies)
+        n_copies, copy, arrival = _add_hop(tables, state, copies, number, load, row, target, now)
+        until = max(until, arrival)
+        state.copy_of_edge[edge] = copy
+        _deliver(state, reader, target, arrival, has_order)
+    delivered = 0.0
+    if tensor.is_output > ZERO:
+        host = U(tables.scalars[HOST])
+        if tables.pairs[row + host].route == NOWHERE:
+            state.counts[FAULT], state.counts[FAULT_AT] = CUT_OFF, number
+        copies, until = (first_copy, n_copies), np.inf
+        n_copies, copy, delivered = _add_hop(tables, state, copies, number, load, row, host, now)
+        state.copy_ends[copy & LOWER_HALF] = np.inf
+    state.copy_ends[number] = until
+    endpoints[source].copy = ZERO
+    state.counts[N_COPIES] = n_copies
+    return delivered
 
 
 @inlined
 def _add_hop(
     tables: EventTables,
     state: State,
+    copies: tuple[int, int],
     number: int,
     load: float,
     row: int,
     target: int,
     now: float,
-) -> None:
-    """Put a tensor on the channel to `target` unless it went there before, without branches."""
-    end, n_hops = state.endpoints[target], U(state.counts[N_HOPS])
-    pair = tables.pairs[row + target]
-    is_new, channel = end.tensor != number, U(pair.channel)
-    free, before, copy = state.free[channel], end.arrival, U(end.copy)
-    its_copy = U(len(tables.tensors) - 1) + n_hops
+) -> tuple[int, int, float]:
+    """Put a tensor on the channel to `target` unless it went there before, without branches.
+
+    Args:
+        copies: number of copies before those of this tensor, and by now.
+
+    Returns:
+        Number of copies then, the one at `target`, and when it is there.
+    """
+    first_copy, n_copies = copies
+    end, pair = state.endpoints[target], tables.pairs[row + target]
+    before, channel = U(end.copy), U(pair.channel)
+    is_new, free = before < first_copy, state.free[channel]
     start = now if now > free else free
-    arrival = start + (pair.latency + load * pair.per_load)
-    hop = state.hops[n_hops]
+    stop = start + (pair.latency + load * pair.per_load)
+    hop = state.hops[n_copies]
     hop.start = start
-    hop.end = arrival
+    hop.end = stop
     hop.tensor = number
-    hop.target = target
-    hop.kind = ONLY_HOP
-    state.free[channel] = choose(is_new, arrival, free) * pair.queues
-    end.arrival = choose(is_new, arrival, before)
-    end.copy = choose(is_new, its_copy, copy)
-    end.tensor = number
-    state.counts[N_HOPS] = n_hops + U(is_new)
+    hop.way = target
+    state.copy_ends[n_copies] = start
+    state.free[channel] = choose(is_new, stop, free) * pair.queues
+    arrival = choose(is_new, stop, float(end.arrival))
+    copy = choose(is_new, n_copies, before)
+    end.arrival = arrival
+    end.copy = copy
+    return n_copies + U(is_new), copy, arrival
 
 
 @inlined
@@ -107,7 +127,7 @@ def _deliver(state: State, number: int, index: int, arrival: float, has_order: b
     unit.seconds = available
     is_last = U(missing == ZERO)
     if has_order:
-        is_last &= U(unit.place == device.next)
+        is_last &= U(unit.place == U(device.next) + U(device.shift))
     else:
         add_ready(state, index, U(unit.place), is_last)
     if device.wake < 0.0:  # asked first, because a processor foresees it
@@ -120,45 +140,60 @@ def _deliver(state: State, number: int, index: int, arrival: float, has_order: b
 
 @uncounted
 def _first_hop(
-    tables: EventTables, state: State, number: int, source: int, target: int, now: float
-) -> None:
-    """Send a tensor to the host, from where it will go on to `target`."""
-    pair = tables.pairs[source * U(len(state.endpoints)) + target]
+    tables: EventTables,
+    state: State,
+    copy: int,
+    number: int,
+    source: int,
+    target: int,
+    now: float,
+) -> int:
+    """Send a tensor to the host, from where it will go on to `target`; number of copies then."""
+    pair, end = tables.pairs[source * U(len(state.endpoints)) + target], state.endpoints[target]
     if pair.route == NOWHERE:
         state.counts[FAULT], state.counts[FAULT_AT] = CUT_OFF, number
-        return
-    start = max(now, state.free[pair.channel])
-    end = start + (pair.latency + tables.tensors[number].load * pair.per_load)
-    state.free[pair.channel] = end * pair.queues
-    _log_hop(state, number, U(tables.scalars[HOST]), start, end, FIRST_HOP)
-    add_relay(state, end, number, target)
+        return copy
+    host = U(tables.scalars[HOST])
+    end.arrival = _log_hop(tables, state, pair, copy, number, now, host | FIRST_HOP << QUARTER)
+    end.copy = copy
+    add_relay(state, float(end.arrival), number, target)
+    return copy + ONE
 
 
 @uncounted
 def second_hop(tables: EventTables, state: State, has_order: bool) -> None:
     """Send on what has reached the host first, and tell its readers."""
     now, number, target = pop_relay(state)
-    host = U(tables.scalars[HOST])
-    pair = tables.pairs[host * U(len(state.endpoints)) + target]
+    pair = tables.pairs[U(tables.scalars[HOST]) * U(len(state.endpoints)) + target]
+    copy = U(state.counts[N_COPIES])
+    arrival = _log_hop(tables, state, pair, copy, number, now, target | SECOND_HOP << QUARTER)
+    state.counts[N_COPIES] = copy + ONE
     tensor = tables.tensors[number]
-    start = max(now, state.free[pair.channel])
-    end = start + (pair.latency + tensor.load * pair.per_load)
-    state.free[pair.channel] = end * pair.queues
-    copy = U(len(tables.tensors) - 1) + U(state.counts[N_HOPS])
-    _log_hop(state, number, target, start, end, SECOND_HOP)
     for edge in range(U(tensor.edge), U(tables.tensors[number + ONE].edge)):
         reader = U(tables.readers[edge])
         if state.units[reader].device == target:
             state.copy_of_edge[edge] = copy
-            _deliver(state, reader, target, end, has_order)
+            _deliver(state, reader, target, arrival, has_order)
 
 
 @inlined
-def _log_hop(state: State, number: int, target: int, start: float, end: float, kind: int) -> None:
-    hop = state.hops[U(state.counts[N_HOPS])]
+def _log_hop(
+    tables: EventTables,
+    state: State,
+    pair: Record,
+    copy: int,
+    number: int,
+    now: float,
+    way: int,
+) -> float:
+    """Put a tensor on one of two channels; when it leaves it."""
+    start = max(now, state.free[pair.channel])
+    end = start + (pair.latency + tables.tensors[number].load * pair.per_load)
+    state.free[pair.channel] = end * pair.queues
+    state.copy_ends[copy] = start
+    hop = state.hops[copy]
     hop.start = start
     hop.end = end
     hop.tensor = number
-    hop.target = target
-    hop.kind = kind
-    state.counts[N_HOPS] += 1
+    hop.way = way
+    return float(end)

@@ -33,13 +33,14 @@ from placewright.simulation.records import (
 )
 
 # Entries of State.counts.
-N_HOPS, N_RELAYS, N_SEGMENTS, FAULT, FAULT_AT, N_COUNTS = range(6)
+N_COPIES, N_RELAYS, N_SEGMENTS, FAULT, FAULT_AT, N_COUNTS = range(6)
 # Queues of each device.
 ARRIVING, RUNNING, N_QUEUES = range(3)
 
 # Comings and goings in one slice up to which they are compared each with each.
 FEW = U(24)
-_MOST_FINE = 2**15  # units
+_MOST_FINE = 2**12  # units
+PLACES = 64 * 64  # of ready units, in a block
 
 
 class State(NamedTuple):
@@ -55,8 +56,7 @@ class State(NamedTuple):
     devices: Records  # (n_rows(n_devices),) DEVICE; below, n_devices includes the added ones
     endpoints: Records  # (M,) ENDPOINT
     free: FloatArray  # (n_channels + 1,) seconds: when each channel has sent all it was given
-    ready: IntArray  # sets of ready slots, uint64: a bit for each slot
-    ready_words: IntArray  # a bit for each word of `ready` that is not empty, uint64
+    ready: IntArray  # sets of ready units, uint64: a bit for each place
     buckets: IntArray  # (n_units + n_devices + 2,) how many units share about a rank, uint32
     parts: IntArray  # (n_units,) how many share a part of a bucket, uint32
     queues: Records  # (2 * n_devices,) QUEUE: arriving by time, running by end
@@ -64,13 +64,13 @@ class State(NamedTuple):
     heap: Records  # ENTRY
     slots: Records  # (n_units,) SLOT: units by device, in order or by falling rank
     touched: IntArray  # devices that may begin a unit at this instant, uint32
-    hops: Records  # HOP
+    hops: Records  # (n_copies,) HOP: what brought each copy, nothing where it was made
     copy_of_edge: IntArray  # (n_edges,) which copy each edge reads, uint32
     relays: Records  # RELAY: first hops under way, a heap
     charged: IntArray  # per copy: segment that has paid its cut, uint32
     copy_ends: FloatArray  # per copy: seconds until which it is needed
     chain: IntArray  # per coming and going of a copy: the next one in the same slice, uint32
-    slices: Records  # (n_devices without the added ones * slices_per_device,) SLICE
+    slices: Records  # (n_devices without the added ones * (slices_per_device + 1),) SLICE
     changes: Records  # (FEW,) CHANGE
     counts: IntArray
 
@@ -88,7 +88,7 @@ def state_sizes(
     n_hops = (n_edges + n_tensors) * (2 if has_relays else 1) + 1
     n_copies = n_hops + n_tensors
     index, seconds = np.dtype(np.uint32), np.dtype(np.float64)
-    n_slices = n_devices * slices_per_device(n_units, n_devices)
+    n_slices = n_devices * (slices_per_device(n_units, n_devices) + 1)
     n_devices = n_rows(n_devices)
     return (
         (n_units, UNIT),
@@ -97,8 +97,7 @@ def state_sizes(
         (n_devices, DEVICE),
         (n_endpoints, ENDPOINT),
         (n_channels + 1, seconds),
-        (n_words(n_units, n_devices), np.dtype(np.uint64)),
-        (n_words(n_words(n_units, n_devices), n_devices), np.dtype(np.uint64)),
+        (64 * (n_above(n_units, n_devices) + n_blocks(n_units, n_devices)), np.dtype(np.uint64)),
         (n_units + n_devices + 2, index),
         (n_units, index),
         (N_QUEUES * n_devices, QUEUE),
@@ -106,7 +105,7 @@ def state_sizes(
         (N_QUEUES * n_units, ENTRY),
         (n_units, SLOT),
         (n_units + n_devices, index),
-        (n_hops, HOP),
+        (n_copies, HOP),
         (n_edges, index),
         (n_edges if has_relays else 0, RELAY),
         (n_copies, index),
@@ -118,25 +117,31 @@ def state_sizes(
     )
 
 
-def n_words(n_bits: int, n_devices: int) -> int:
-    """Words for a bit each, where the bits of no two devices share a word."""
-    return n_bits // 64 + n_devices + 1
+def n_blocks(n_units: int, n_devices: int) -> int:
+    """Blocks of 64 words with a place for each unit, where no two devices share a block."""
+    return n_units // PLACES + n_devices
+
+
+@compiled
+def n_above(n_units: int, n_devices: int) -> int:
+    """Blocks before them, for a bit for each of their words; n_devices with the added ones."""
+    return (n_units // PLACES + n_devices) // 63 + 1
 
 
 @compiled
 def slices_per_device(n_units: int, n_devices: int) -> int:
     """Slices of time in which each device's bytes are counted.
 
-    About one unit in each, which leaves least to look at closely; two where the slices of such a
-    problem would no longer fit the cache.
+    Fewer slices mean less to add up and more to look at closely, which large problems do for a
+    smaller part of their slices.
     """
-    per_slice = 1 if n_units <= _MOST_FINE else 2
+    per_slice = 2 if n_units <= _MOST_FINE else 4
     return max(1, n_units // (per_slice * n_devices))
 
 
 @compiled
 def state_in(block: Bytes, places: IntArray) -> State:
-    """The arrays of a state in a block of bytes; `places` (24, 2) says where each is."""
+    """The arrays of a state in a block of bytes; `places` (23, 2) says where each is."""
     return State(
         part(block, places, 0).view(UNIT),
         part(block, places, 1).view(SPAN),
@@ -145,21 +150,20 @@ def state_in(block: Bytes, places: IntArray) -> State:
         part(block, places, 4).view(ENDPOINT),
         part(block, places, 5).view(np.float64),
         part(block, places, 6).view(np.uint64),
-        part(block, places, 7).view(np.uint64),
+        part(block, places, 7).view(np.uint32),
         part(block, places, 8).view(np.uint32),
-        part(block, places, 9).view(np.uint32),
-        part(block, places, 10).view(QUEUE),
+        part(block, places, 9).view(QUEUE),
+        part(block, places, 10).view(ENTRY),
         part(block, places, 11).view(ENTRY),
-        part(block, places, 12).view(ENTRY),
-        part(block, places, 13).view(SLOT),
-        part(block, places, 14).view(np.uint32),
-        part(block, places, 15).view(HOP),
-        part(block, places, 16).view(np.uint32),
-        part(block, places, 17).view(RELAY),
-        part(block, places, 18).view(np.uint32),
-        part(block, places, 19).view(np.float64),
-        part(block, places, 20).view(np.uint32),
-        part(block, places, 21).view(SLICE),
-        part(block, places, 22).view(CHANGE),
-        part(block, places, 23).view(np.int64),
+        part(block, places, 12).view(SLOT),
+        part(block, places, 13).view(np.uint32),
+        part(block, places, 14).view(HOP),
+        part(block, places, 15).view(np.uint32),
+        part(block, places, 16).view(RELAY),
+        part(block, places, 17).view(np.uint32),
+        part(block, places, 18).view(np.float64),
+        part(block, places, 19).view(np.uint32),
+        part(block, places, 20).view(SLICE),
+        part(block, places, 21).view(CHANGE),
+        part(block, places, 22).view(np.int64),
     )

@@ -60,7 +60,10 @@ HOST, HAS_OVERHEADS, IS_PLAIN = range(3)
 
 
 class PackedTables(NamedTuple):
-    """Tables as a kernel takes them: the largest two and the factors as they are, one block."""
+    """Tables as a kernel takes them: the largest two and the factors as they are, one block.
+
+    A kernel has an argument for each, since Numba takes longer to open a named tuple.
+    """
 
     seconds: FloatArray
     allowed: BoolArray
@@ -70,13 +73,14 @@ class PackedTables(NamedTuple):
 
 
 @compiled
-def tables_in(packed_tables: PackedTables) -> EventTables:
-    """The tables in their block."""
-    block, places = packed_tables.block, packed_tables.places
+def tables_in(
+    seconds: FloatArray, allowed: BoolArray, factors: FloatArray, block: Bytes, places: IntArray
+) -> EventTables:
+    """The tables, of which most lie in a block; arguments as `PackedTables` has them."""
     return EventTables(
-        packed_tables.seconds,
-        packed_tables.allowed,
-        packed_tables.factors,
+        seconds,
+        allowed,
+        factors,
         part(block, places, 0).view(UNIT_TABLE),
         part(block, places, 1).view(TENSOR),
         part(block, places, 2).view(ORIGIN),
@@ -128,7 +132,13 @@ def packed_tables(problem: Problem, arrays: EventArrays) -> tuple[PackedTables, 
             np.array([arrays.host, has_overheads, is_plain]),
         ]
     )
-    tables = PackedTables(arrays.seconds, arrays.allowed, arrays.factors, block, places)
+    tables = PackedTables(
+        np.ascontiguousarray(arrays.seconds),
+        np.ascontiguousarray(arrays.allowed),
+        np.ascontiguousarray(arrays.factors),
+        block,
+        places,
+    )
     return tables, number
 
 

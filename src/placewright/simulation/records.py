@@ -23,7 +23,7 @@ UNIT = np.dtype(
         # Upward rank until time starts, then when the last of the inputs sent so far arrives.
         ("seconds", _SECONDS),
         ("device", _INDEX),
-        ("place", _INDEX),  # its slot
+        ("place", _INDEX),  # its slot, shifted
         ("missing", _INDEX),  # inputs that were not sent yet
         ("padding", _INDEX),
     ],
@@ -110,21 +110,21 @@ DEVICE = np.dtype(
         ("next", _INDEX),  # with an order: slot of its next unit
         ("stop", _INDEX),  # slot behind its last unit
         ("segment", _INDEX),  # that its next unit may join; the largest index when none is open
-        ("padding", _INDEX),
-        ("padding_2", _SECONDS),
+        ("shift", _INDEX),  # from its slots to their places among those that are ready
+        ("arrival", _SECONDS),  # first of the queue of units that wait for an input; inf for none
     ],
     align=True,
 )
-# What a tensor that is being sent has reached: who was served already, when, and with which copy.
-ENDPOINT = np.dtype([("arrival", _SECONDS), ("tensor", _INDEX), ("copy", _INDEX)], align=True)
+# What a tensor that is being sent has reached: when, and which copy is there. Where that is less
+# than the number of copies before the sending, none is.
+ENDPOINT = np.dtype([("arrival", _SECONDS), ("copy", np.uint64)], align=True)
 # A hop, in the order of sending.
 HOP = np.dtype(
     [
         ("start", _SECONDS),
         ("end", _SECONDS),
         ("tensor", _INDEX),
-        ("target", np.uint16),  # an endpoint
-        ("kind", np.uint16),
+        ("way", _INDEX),  # an endpoint, the target, in the lower quarter of a word, above it a kind
     ],
     align=True,
 )
@@ -154,7 +154,11 @@ U = cast(Callable[[Any], int], np.uint64)
 ZERO, ONE, TWO, THREE, FOUR = U(0), U(1), U(2), U(3), U(4)
 NO_INDEX = U(2**32 - 1)
 NO_SLOT = U(2**64 - 1)
+QUARTER = U(16)  # bits of a word
+LOWER_HALF, LOWER_QUARTER = U(2**32 - 1), U(2**16 - 1)
+# ENDPOINT.copy, beside the number of a tensor: it was made there.
+MADE_HERE = U(2**63)
 # PAIR.route
 STAYS, IN_ONE_HOP, THROUGH_HOST, NOWHERE = U(0), U(1), U(2), U(3)
-# HOP.kind: the only hop, the first of two (the copy at the host is not kept), the second
+# Kind of a HOP: the only hop, the first of two (the copy at the host is not kept), the second
 ONLY_HOP, FIRST_HOP, SECOND_HOP = U(0), U(1), U(2)
