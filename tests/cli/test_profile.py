@@ -41,3 +41,19 @@ def test_calibration_goes_with_the_devices_and_not_with_the_objective(
     of_file = cluster_of_profile("--cluster", "pair.yaml")
     assert of_file["contention"] == fitted["contention"], "the same devices: fitted once"
     assert [device["memory"] for device in of_file["devices"]] == [2**26, 2**25]
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_a_core_too_small_for_the_model_is_calibrated_and_left_empty(
+    tmp_path: Path, cli: InProcess
+) -> None:
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+    from runtimes.test_runtime_contract import branching_model
+
+    onnx.save(branching_model(), str(tmp_path / "m.onnx"))
+    (tmp_path / "pair.yaml").write_text(FILE.replace("64MiB", "8B"))
+    done = cli("profile", "m.onnx", "--cluster", "pair.yaml", "-o", "p.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    placed = cli("place", "p.json", "--budget", "1s", "--json", cwd=tmp_path)
+    assert placed.returncode == 0, placed.stderr
+    assert set(json.loads(placed.stdout)["placement"].values()) == {"cpu:1"}

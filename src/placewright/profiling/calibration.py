@@ -19,6 +19,7 @@ slow segments that the absolute deviations of single rows ignore are part of it.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -40,6 +41,7 @@ from placewright.profiling.hardware import (
 from placewright.profiling.measure import Progress, ProgressCallback
 from placewright.runtimes.base import LoadedModel, OpSegment
 from placewright.runtimes.runner import ConcurrentRunner
+from placewright.simulation.model import Simulator
 
 _REWEIGHTINGS = 20
 # Of the measured placements in turn: how much they wander, or deviate from the earliest finish.
@@ -97,7 +99,9 @@ def calibrated(
         raise ValueError(f"placements must be 1 to 20, got {placements}")
     if not has_overheads(problem):
         return problem
-    plain = replace(problem, cluster=_plain(problem.cluster))
+    without_overheads = _plain(problem.cluster)
+    plain = replace(problem, cluster=_without_limits(without_overheads))
+    simulator = Simulator(plain)
     rows: list[_Row] = []
     waits: list[_Wait] = []
     inputs = model.random_inputs(np.random.default_rng(0))
@@ -110,6 +114,8 @@ def calibrated(
                 done = number / placements
                 progress(Progress(f"placement {number + 1} of {placements}", done, None))
             placement = Placement.of(_drawn(plain, rng, number))
+            if simulator.violation(placement) is not None:
+                continue  # an accelerator's own memory is too small for it
             segments = placement_segments(plain, placement)
             with ConcurrentRunner(model, segments, plain.cluster.devices) as runner:
                 runner.run(inputs)
@@ -121,7 +127,9 @@ def calibrated(
             undisturbed = _faster_half(np.array(spans))
             rows += _rows(plain, segments, placement.device_of, undisturbed)
             waits += _waits(plain, segments, np.median(undisturbed, axis=0))
-    return replace(problem, cluster=_fitted(plain.cluster, rows, waits))
+    if not rows:
+        return problem
+    return replace(problem, cluster=_fitted(without_overheads, rows, waits))
 
 
 def has_overheads(problem: Problem) -> bool:
@@ -353,6 +361,15 @@ def _plain(cluster: Cluster) -> Cluster:
         for device in cluster.devices
     )
     return replace(cluster, devices=devices, contention={})
+
+
+def _without_limits(cluster: Cluster) -> Cluster:
+    """Processors share the machine's memory: a limit on one is for placing, not for measuring."""
+    devices = tuple(
+        replace(device, memory_bytes=math.inf) if device.kind == "cpu" else device
+        for device in cluster.devices
+    )
+    return replace(cluster, devices=devices)
 
 
 def _level(cluster: Cluster, row: _Row) -> tuple[str, int]:
