@@ -85,6 +85,8 @@ def _exit_code() -> int:
             "set PLACEWRIGHT_TRACEBACK=1 to see where",
             EXIT_BUG,
         )
+    if result == EXIT_INTERRUPTED:  # what Typer makes of Ctrl-C, without a word
+        return _fail("interrupted", EXIT_INTERRUPTED)
     return result if isinstance(result, int) else 0
 
 

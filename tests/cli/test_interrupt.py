@@ -1,0 +1,55 @@
+"""Ctrl-C: outside of a search one line and exit code 130, in a search the incumbent is the plan."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+from cli.runner import the_line
+
+from placewright.files.problem_file import write_problem
+from placewright.testing.problems import random_problem
+
+# Ctrl-C arrives when the named function is called, after what `before` does.
+INTERRUPTED = """
+import importlib
+from placewright.cli import main
+module = importlib.import_module("{module}")
+held = {holder}.{function}
+def interrupted(*arguments, **named):
+    {before}
+    raise KeyboardInterrupt
+{holder}.{function} = interrupted
+main()
+"""
+
+
+def run(folder: Path, **names: str) -> subprocess.CompletedProcess[str]:
+    rng = np.random.default_rng(4)
+    problem = random_problem(rng, n_ops=8, n_devices=2, constrained=False)
+    write_problem(folder / "p.json", problem)
+    command = [sys.executable, "-c", INTERRUPTED.format(**names), "place", "p.json"]
+    options = ["--placer", "random", "-o", "plan.json"]
+    return subprocess.run(
+        [*command, *options], capture_output=True, text=True, cwd=folder, check=False
+    )
+
+
+def test_before_the_search_one_line_says_so(tmp_path: Path) -> None:
+    result = run(
+        tmp_path, module="placewright.workflow.problems", holder="module",
+        function="build_problem", before="pass",
+    )  # fmt: skip
+    assert the_line(result, 130) == "placewright: interrupted\n"
+    assert not (tmp_path / "plan.json").exists()
+
+
+def test_in_the_search_the_incumbent_is_written(tmp_path: Path) -> None:
+    result = run(
+        tmp_path, module="placewright.simulation.evaluator", holder="module.Evaluator",
+        function="evaluate_many", before="held(*arguments, **named)",
+    )  # fmt: skip
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "plan.json").exists()
