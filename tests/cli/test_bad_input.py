@@ -115,6 +115,12 @@ def test_a_model_that_does_not_exist(suffix: str, tmp_path: Path, refused: Refus
     assert f"'none.{suffix}' does not exist" in refused(f"none.{suffix}")
 
 
+def test_options_that_contradict_each_other(tmp_path: Path, refused: Refused) -> None:
+    write_onnx(tmp_path / "m.onnx")
+    pins = ("--pin", "activation=cpu:0", "--pin", "activation=cpu:1")
+    assert "'activation' both 'cpu:0' and 'cpu:1'" in refused("m.onnx", *pins)
+
+
 def test_weights_that_are_missing_or_short(tmp_path: Path, refused: Refused) -> None:
     path = make_xml(tmp_path)
     weights = path.with_suffix(".bin")

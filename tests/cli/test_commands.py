@@ -116,6 +116,28 @@ def test_place_then_simulate_with_a_change(workload: Path) -> None:
     assert "no op '9'" in the_line(wrong, 2)
 
 
+def test_simulate_tells_the_loads_of_a_pipeline_and_of_a_change(workload: Path) -> None:
+    """Two ops of 4 ms with a tensor of 1 ms between them: together 8 ms on one accelerator; apart,
+    each device has its op and its end of the transfer."""
+    options = ("--objective", "throughput", "--placer", "single", "-o", "t.json")
+    result = placewright("place", workload, *options, cwd=workload.parent)
+    assert result.returncode == 0, result.stderr
+    before = json.loads(placewright("simulate", "t.json", "--json", cwd=workload.parent).stdout)
+    assert before["value"] == max(before["loads"].values())
+    change = ("--set", "2=acc:1")
+    told = placewright("simulate", "t.json", *change, "--json", cwd=workload.parent)
+    document = json.loads(told.stdout)
+    assert document["value"] == max(document["loads"].values())
+    assert document["loads"]["acc:1"] > 0
+    text = placewright("simulate", "t.json", *change, cwd=workload.parent).stdout
+    assert "Loads" in text
+    assert "before the change" in text
+    trace = placewright("simulate", "t.json", "--trace", "t.trace", cwd=workload.parent)
+    assert "'max-load' has no timeline" in the_line(trace, 2)
+    run = placewright("run", "t.json", cwd=workload.parent)
+    assert "this plan cannot be executed" in the_line(run, 2)
+
+
 def test_compare_prints_one_json_document(workload: Path) -> None:
     result = placewright(
         "compare", workload, "--placers", "single,random,dpl", "--seeds", 2, "--evaluations", 50,

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from placewright.cli import options as opt
 from placewright.cli.output import print_json, print_line, print_note, print_table, progress
 from placewright.cli.place import print_plan
+
+if TYPE_CHECKING:
+    from placewright.core.plan import Plan
+    from placewright.simulation.model import Simulator
+    from placewright.simulation.timeline import Timeline
 
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan.json.")]
 
@@ -30,29 +35,54 @@ def simulate(
     ] = None,
     as_json: opt.Json = False,
 ) -> None:
-    """Timeline of PLAN; what-if with --set OP=DEVICE."""
+    """Timeline of PLAN, or the loads of its devices; what-if with --set OP=DEVICE."""
     from placewright.files.plan_file import read_plan
-    from placewright.files.text import write_text
-    from placewright.report.timeline_text import timeline_data, timeline_rows
-    from placewright.report.trace import trace_text
+    from placewright.workflow.describe import value_text
     from placewright.workflow.parsing import parse_pairs
     from placewright.workflow.whatif import changed
 
     before = read_plan(plan_file)
     pairs = parse_pairs(changes or [], "--set", "OP=DEVICE")
-    plan, timeline = changed(before, pairs)
+    plan, simulator = changed(before, pairs)
+    is_timed = plan.problem.execution_model == "event" or trace is not None
+    timeline = simulator.timeline(plan.placement) if is_timed else None
+    if not as_json:
+        print_plan(plan, str(plan_file))
+    if pairs and not as_json:
+        print_line(f"before the change: {value_text(before.value, plan.problem.time_unit)}")
+    if timeline is not None:
+        _print_timeline(plan, timeline, trace, as_json)
+    else:
+        _print_loads(plan, simulator, as_json)
+
+
+def _print_timeline(plan: Plan, timeline: Timeline, trace: Path | None, as_json: bool) -> None:
+    from placewright.files.text import write_text
+    from placewright.report.timeline_text import timeline_data, timeline_rows
+    from placewright.report.trace import trace_text
+
     if trace is not None:
         write_text(trace, trace_text(plan.problem, timeline))
         print_note(f"wrote {trace}")
     if as_json:
         print_json(timeline_data(plan, timeline))
         return
-    print_plan(plan, str(plan_file))
-    if pairs:
-        print_line(f"before the change: {before.value:.6g} {plan.problem.time_unit}")
     unit = plan.problem.time_unit
     columns = ["segment", "device", f"start ({unit})", f"end ({unit})", "first unit", "waited for"]
     print_table("Timeline", columns, timeline_rows(plan.problem, timeline))
+
+
+def _print_loads(plan: Plan, simulator: Simulator, as_json: bool) -> None:
+    """Of the execution models without a timeline only `max-load` has loads."""
+    from placewright.report.timeline_text import load_rows, value_data
+
+    has_loads = plan.problem.execution_model == "max-load"
+    loads = simulator.loads(plan.placement.device_of) if has_loads else None
+    if as_json:
+        print_json(value_data(plan, loads))
+    elif loads is not None:
+        columns = ["device", f"load ({plan.problem.time_unit})", "of the largest"]
+        print_table("Loads", columns, load_rows(plan.problem, loads))
 
 
 def run(

@@ -1,4 +1,4 @@
-"""A timeline as rows of text and as plain data."""
+"""A timeline, or the loads of devices, as rows of text and as plain data."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from placewright.core.arrays import FloatArray
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.simulation.timeline import Timeline
@@ -29,6 +30,30 @@ def timeline_rows(problem: Problem, timeline: Timeline) -> list[list[str]]:
             ]
         )
     return rows
+
+
+def load_rows(problem: Problem, loads: FloatArray) -> list[list[str]]:
+    """One row per device: its load, and the share of it in the largest; loads (n_phases, n)."""
+    totals = loads.sum(axis=0)
+    return [
+        [name, f"{totals[device]:.6g}", f"{totals[device] / max(totals.max(), 1e-300):.0%}"]
+        for device, name in enumerate(problem.cluster.device_names)
+    ]
+
+
+def value_data(plan: Plan, loads: FloatArray | None) -> dict[str, Any]:
+    """What is known of a plan without a timeline; loads (n_phases, n) under `max-load`."""
+    names = plan.problem.cluster.device_names
+    data: dict[str, Any] = {
+        "unit": plan.problem.time_unit,
+        "value": plan.value,
+        "lower_bound": plan.lower_bound,
+        "memory": dict(plan.memory),
+    }
+    if loads is not None:
+        totals = loads.sum(axis=0).tolist()[: len(names)]
+        data["loads"] = dict(zip(names, totals, strict=True))
+    return data
 
 
 def timeline_data(plan: Plan, timeline: Timeline) -> dict[str, Any]:

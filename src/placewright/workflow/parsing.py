@@ -14,14 +14,15 @@ def parse_pairs(texts: Iterable[str], option: str, form: str) -> dict[str, str]:
     """``KEY=VALUE`` texts to a dictionary; the last ``=`` separates, as op names may hold one.
 
     Raises:
-        InputError: a text has no ``=`` or an empty side.
+        InputError: a text has no ``=`` or an empty side, or two disagree.
     """
     pairs: dict[str, str] = {}
     for text in texts:
         key, equals, value = text.rpartition("=")
         if not (equals and key and value):
             raise InputError(f"{option} expects {form}, got '{text}'")
-        pairs[key] = value
+        if pairs.setdefault(key, value) != value:
+            raise InputError(f"{option} gives '{key}' both '{pairs[key]}' and '{value}'; keep one")
     return pairs
 
 

@@ -144,6 +144,18 @@ def can_run(plan: Plan) -> bool:
     )
 
 
+def _why_not(problem: Problem) -> str:
+    """Why `can_run` says no, and what to do."""
+    if problem.source is None:
+        return "it has no model; place a model file"
+    if problem.execution_model != "event":
+        return (
+            f"runtimes do one sample after another, and its value under "
+            f"'{problem.execution_model}' is another; place for latency or training to run a plan"
+        )
+    return f"its costs are '{problem.costs.source}'; place a model on devices of this machine"
+
+
 def loaded_model(problem: Problem, runtime: str | None) -> LoadedModel:
     """The model behind a problem, read by the runtime.
 
@@ -219,7 +231,10 @@ def check_on_hardware(
             rounds=rounds,
             progress=lambda done: report(0.8 + 0.2 * done / rounds, "measuring on the hardware"),
         )
-    simplest = [name for name in contenders.runners if name != PLAN]
+    names = [name for name in contenders.runners if name != PLAN]
+    singles = [name for name in names if name in problem.cluster.device_index]
+    singles.sort(key=lambda name: statistics.median(samples[name]))  # all equally simple
+    simplest = [*singles, *(name for name in names if name not in singles)]
     verdict = judge(samples, simplest)
     return _measured(plan, verdict), _table(plan, verdict, contenders, comparison)
 
@@ -278,10 +293,7 @@ def execute(
     """
     plan.problem.cluster.require_single_devices("a runtime")
     if not can_run(plan):
-        raise InputError(
-            f"this plan cannot be executed: its costs are '{plan.problem.costs.source}' under "
-            f"'{plan.problem.execution_model}'; place a model with measured costs"
-        )
+        raise InputError(f"this plan cannot be executed: {_why_not(plan.problem)}")
     if runs < 1:
         raise InputError(f"--runs must be >= 1, got {runs}")
     problem = plan.problem

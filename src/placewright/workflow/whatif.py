@@ -11,12 +11,11 @@ from placewright.core.problem import op_named
 from placewright.core.solution import Solution
 from placewright.errors import InfeasibleError
 from placewright.simulation.model import Simulator
-from placewright.simulation.timeline import Timeline
 from placewright.workflow.search import plan_of
 
 
-def changed(plan: Plan, changes: Mapping[str, str]) -> tuple[Plan, Timeline]:
-    """The plan after moving ops (with their units) to other devices, and its timeline.
+def changed(plan: Plan, changes: Mapping[str, str]) -> tuple[Plan, Simulator]:
+    """The plan after moving ops (with their units) to other devices, and what simulates it.
 
     Args:
         plan: stays as it is.
@@ -40,4 +39,4 @@ def changed(plan: Plan, changes: Mapping[str, str]) -> tuple[Plan, Timeline]:
         value = simulator.value(placement)
         solution = Solution(placement, value, "feasible", plan.lower_bound)
         plan = replace(plan_of(problem, solution, plan.placer, plan.runtime), measured=None)
-    return plan, simulator.timeline(placement)
+    return plan, simulator
