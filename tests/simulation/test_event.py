@@ -9,6 +9,8 @@ from hypothesis import example, given, settings
 from simulation.oracle import Reference
 from strategies import random_placement, random_problem, seeds
 
+from placewright.benchmarks.kernel import random_layered_problem
+from placewright.core.placement import Placement
 from placewright.simulation.bounds import lower_bound
 from placewright.simulation.model import Simulator
 
@@ -56,3 +58,15 @@ def _check_channels(transfers) -> None:  # type: ignore[no-untyped-def]
         for other in transfers[number + 1 :]:
             if other.channel == hop.channel:
                 assert other.start >= hop.end or hop.start >= other.end
+
+
+def test_any_layout_of_the_devices_has_the_same_value() -> None:
+    """The kernel takes its arguments unseen, so that a column must be copied before."""
+    problem = random_layered_problem(np.random.default_rng(3), 40, 4)
+    rows = np.random.default_rng(4).integers(0, problem.n_devices, (problem.n_units, 5))
+    simulator, column = Simulator(problem), rows[:, 2]
+    expected = simulator.value_and_peaks(Placement.of(column))
+    for device_of in (column, column.astype(np.int32)):
+        value, peaks = simulator.value_and_peaks(Placement(device_of))
+        assert value == expected[0] == simulator.value(Placement(device_of))
+        assert peaks.tolist() == expected[1].tolist()
