@@ -8,8 +8,9 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from placewright.core.arrays import BoolArray, FloatArray, IntArray, frozen_ints
+from placewright.core.arrays import BoolArray, IntArray, frozen_ints
 from placewright.core.problem import Problem
+from placewright.simulation.resident import resident_bytes
 
 
 def with_shared_weights_tied(problem: Problem) -> Problem:
@@ -54,12 +55,3 @@ def _fits_somewhere(problem: Problem, label: IntArray) -> BoolArray:
     np.logical_and.at(allowed, label, problem.allowed)
     fits = resident_bytes(problem, label)[:, None] <= problem.cluster.memory_bytes[None, :]
     return np.asarray((allowed & fits).any(axis=1))
-
-
-def resident_bytes(problem: Problem, label: IntArray) -> FloatArray:
-    """Bytes of the distinct weights of each label, shape (n_labels,)."""
-    weights, sizes = problem.unit_graph.op_weights, problem.unit_graph.weight_bytes
-    n_weights = max(1, len(sizes))
-    keys = np.unique(label[weights.row_of_each()] * n_weights + weights.indices)
-    total = np.bincount(keys // n_weights, sizes[keys % n_weights], int(label.max()) + 1)
-    return np.asarray(total, dtype=np.float64)

@@ -3,6 +3,9 @@
 Numba looks at the file of a kernel to see whether its cache is stale, and not at the files of what
 the kernel calls or at the records it reads. So the cache has a folder for each state of this room's
 sources; another version of any of them compiles anew.
+
+A kernel is compiled again for every combination of types that it is called with, and a read-only
+array is of another type than a writable one. So what a kernel only reads is read-only, always.
 """
 
 from __future__ import annotations
@@ -14,9 +17,11 @@ from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import numba
+import numpy as np
 from platformdirs import user_cache_path
 
 F = TypeVar("F", bound=Callable[..., Any])
+Fields = TypeVar("Fields", bound=tuple[Any, ...])
 _SETTINGS = cast(Any, numba).config
 _COMPILE = cast(Callable[..., Callable[[Any], Any]], numba.njit)
 
@@ -45,6 +50,18 @@ def machine_code(function: F, argument_types: tuple[object, ...]) -> F:
     dispatcher = cast(Any, function)
     dispatcher.compile(argument_types)
     return cast(F, dispatcher.get_overload(argument_types))
+
+
+def read_only(fields: Fields) -> Fields:
+    """A named tuple's arrays as read-only C-ordered ones; they share memory where they can."""
+    made = (_read_only_array(one) if isinstance(one, np.ndarray) else one for one in fields)
+    return cast(Fields, cast(Any, type(fields))._make(made))
+
+
+def _read_only_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    view = np.ascontiguousarray(array).view()
+    view.setflags(write=False)
+    return view
 
 
 def _cached(function: F, **options: object) -> F:

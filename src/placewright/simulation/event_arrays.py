@@ -9,6 +9,7 @@ import numpy as np
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.intensity import compute_bound_tensors
 from placewright.core.problem import Problem
+from placewright.simulation.compiled import read_only
 
 NO_ROUTE, LOCAL, DIRECT, VIA_HOST = -1, 0, 1, 2
 
@@ -69,8 +70,8 @@ def event_arrays(problem: Problem) -> EventArrays:
     cut_per_byte = np.array([device.cut_seconds_per_byte for device in devices])
     layout = np.array([device.layout_seconds for device in devices])
     layout_per_byte = np.array([device.layout_seconds_per_byte for device in devices])
-    return EventArrays(
-        seconds=np.ascontiguousarray(problem.costs.seconds),
+    arrays = EventArrays(
+        seconds=problem.costs.seconds,
         allowed=problem.allowed,
         colocation=problem.colocation.group_of,
         n_classes=problem.colocation.n_groups,
@@ -85,7 +86,7 @@ def event_arrays(problem: Problem) -> EventArrays:
         producer=graph.tensor_producers,
         tensor_bytes=graph.tensor_bytes,
         is_output=graph.tensor_is_output,
-        own_transfer=np.empty(0) if own is None else np.ascontiguousarray(own),
+        own_transfer=np.empty(0) if own is None else own,
         route=routes(problem),
         latency=cluster.link_latency,
         seconds_per_byte=cluster.link_seconds_per_byte,
@@ -108,6 +109,7 @@ def event_arrays(problem: Problem) -> EventArrays:
         weight_bytes=graph.weight_bytes,
         memory=cluster.memory_bytes,
     )
+    return read_only(arrays)
 
 
 def routes(problem: Problem) -> IntArray:

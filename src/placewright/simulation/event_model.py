@@ -16,10 +16,8 @@ from placewright.simulation.event_memory import memory_peaks
 from placewright.simulation.event_run import entries
 from placewright.simulation.event_state import N_COPIES, state_sizes
 from placewright.simulation.event_tables import packed_tables
-from placewright.simulation.legality import CUT_OFF, FINE, NOT_ALLOWED, check
+from placewright.simulation.legality import CUT_OFF, FINE, NO_ORDER, NOT_ALLOWED, check
 from placewright.simulation.records import LOWER_QUARTER, QUARTER, SECOND_HOP, Records
-
-_NO_ORDER = np.empty(0, dtype=np.int64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,10 +92,10 @@ class EventModel:
     def values(self, devices_of: IntArray) -> FloatArray:
         """Makespans of placements without order, devices_of (n_placements, n_units)."""
         if self._has_classes:
-            return np.array([self.value(row, _NO_ORDER) for row in devices_of])
+            return np.array([self.value(row, NO_ORDER) for row in devices_of])
         peaks = np.empty(self._n_wanted_peaks)
         return entries().evaluate_all(
-            *self._tables, devices_of, _NO_ORDER, self._block(), self._places, peaks
+            *self._tables, devices_of, NO_ORDER, self._block(), self._places, peaks
         )
 
     def evaluate(self, device_of: IntArray, order: IntArray) -> tuple[float, int, int, FloatArray]:

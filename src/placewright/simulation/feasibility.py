@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
-from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.simulation.event_arrays import NO_ROUTE, routes
+from placewright.simulation.resident import resident_bytes
 
 _MOST_SETS_OF_DEVICES = 64  # that are tried; those of few devices first
 
@@ -49,15 +49,6 @@ def prove_infeasible(problem: Problem) -> str | None:
     return _no_route(problem, fits) or _set_of_devices_too_small(problem, fits)
 
 
-def _resident_bytes(problem: Problem, grouping: Grouping) -> FloatArray:
-    """Bytes of the distinct weights of each group of units, shape (grouping.n_groups,)."""
-    weights = problem.unit_graph.op_weights
-    n_weights = max(1, len(problem.unit_graph.weight_bytes))
-    keys = np.unique(grouping.group_of[weights.row_of_each()] * n_weights + weights.indices)
-    sizes = problem.unit_graph.weight_bytes[keys % n_weights]
-    return np.asarray(np.bincount(keys // n_weights, sizes, minlength=grouping.n_groups), float)
-
-
 def _working_sets(problem: Problem) -> FloatArray:
     """Bytes of each unit's inputs and outputs, all there at once, shape (n_units, n_devices).
 
@@ -79,7 +70,7 @@ def _needed(problem: Problem) -> FloatArray:
     """Weights of each class with its widest unit, shape (colocation.n_groups, n_devices)."""
     widest = np.zeros((problem.colocation.n_groups, problem.n_devices))
     np.maximum.at(widest, problem.colocation.group_of, _working_sets(problem))
-    return _resident_bytes(problem, problem.colocation)[:, None] + widest
+    return resident_bytes(problem, problem.colocation.group_of)[:, None] + widest
 
 
 def _no_common_device(problem: Problem, nowhere: IntArray) -> str:
@@ -105,7 +96,7 @@ def _no_common_device(problem: Problem, nowhere: IntArray) -> str:
 
 
 def _unit_too_large(problem: Problem) -> str | None:
-    resident = _resident_bytes(problem, Grouping.identity(problem.n_units))
+    resident = resident_bytes(problem, np.arange(problem.n_units))
     needed = resident[:, None] + _working_sets(problem)
     allowed = problem.allowed_by_class[problem.colocation.group_of]
     unit, device, short = _shortest_of_memory(problem, needed, allowed)

@@ -68,8 +68,8 @@ class Incremental:
             trial[moved] = device
             return self._simulator.value(Placement.of(trial))
         before = self.device_of[moved]
-        value = self._sums.move(self.device_of, moved, np.full(len(moved), device))
-        self._sums.undo(self.device_of, moved, before)
+        value = self._sums.move(moved, np.full(len(moved), device))
+        self._sums.undo(moved, before)
         return value
 
     def move(self, units: ArrayLike, device: int) -> float:
@@ -83,7 +83,7 @@ class Incremental:
             self.device_of[moved] = device
             self.value = self._simulator.value(Placement.of(self.device_of))
         else:
-            self.value = self._sums.move(self.device_of, moved, np.full(len(moved), device))
+            self.value = self._sums.move(moved, np.full(len(moved), device))
         return self.value
 
     def _checked(self, units: ArrayLike, device: int) -> IntArray:
@@ -96,17 +96,24 @@ class Incremental:
 
 
 class _HeldSums:
-    """Sums of `max-load` of one placement, and what is broken in it."""
+    """Sums of `max-load` of one placement, and what is broken in it.
+
+    Args:
+        simulator: of the problem.
+        device_of: the placement, which moves change.
+    """
 
     def __init__(self, simulator: Simulator, device_of: IntArray) -> None:
         problem = simulator.problem
         self._model: MaxLoad = simulator.max_load
+        self._device_of, self._seen = device_of, device_of.view()
+        self._seen.setflags(write=False)  # as kernels take placements
         self._allowed = problem.allowed
         self._group_of = problem.colocation.group_of
         self._members = problem.colocation.members
         tables = self._model.tables
         self._sums, self._before = new_sums(tables), new_sums(tables)
-        sum_all(tables, device_of, self._sums)
+        sum_all(tables, self._seen, self._sums)
         self._touched = np.zeros(sum(len(part) for part in self._sums[:3]), dtype=np.bool_)
         units = np.arange(problem.n_units)
         self._is_forbidden = ~self._allowed[units, device_of]
@@ -115,32 +122,32 @@ class _HeldSums:
         self._is_split = np.zeros(problem.colocation.n_groups, dtype=np.bool_)
         if not self._is_alone:
             for group in range(problem.colocation.n_groups):
-                self._is_split[group] = self._splits(group, device_of)
+                self._is_split[group] = self._splits(group)
 
-    def move(self, device_of: IntArray, units: IntArray, devices: IntArray) -> float:
-        """Change `device_of` and all that follows; the value."""
-        self._place(device_of, units, devices)
-        redo(self._model.tables, device_of, units, self._sums, self._before, self._touched)
+    def move(self, units: IntArray, devices: IntArray) -> float:
+        """Change the placement and all that follows; the value."""
+        self._place(units, devices)
+        redo(self._model.tables, self._seen, units, self._sums, self._before, self._touched)
         if self._n_forbidden or self._is_split.any():
             return math.inf
         return self._model.value_of(self._sums)[0]
 
-    def undo(self, device_of: IntArray, units: IntArray, before: IntArray) -> None:
+    def undo(self, units: IntArray, before: IntArray) -> None:
         """Take the last move back."""
-        self._place(device_of, units, before)
+        self._place(units, before)
         put_back(self._sums, self._before, self._touched)
 
-    def _place(self, device_of: IntArray, units: IntArray, devices: IntArray) -> None:
-        device_of[units] = devices
+    def _place(self, units: IntArray, devices: IntArray) -> None:
+        self._device_of[units] = devices
         self._n_forbidden -= int(self._is_forbidden[units].sum())
-        self._is_forbidden[units] = ~self._allowed[units, device_of[units]]
+        self._is_forbidden[units] = ~self._allowed[units, devices]
         self._n_forbidden += int(self._is_forbidden[units].sum())
         if not self._is_alone:
             for group in np.unique(self._group_of[units]).tolist():
-                self._is_split[group] = self._splits(group, device_of)
+                self._is_split[group] = self._splits(group)
 
-    def _splits(self, group: int, device_of: IntArray) -> bool:
-        devices = device_of[self._members.row(group)]
+    def _splits(self, group: int) -> bool:
+        devices = self._device_of[self._members.row(group)]
         return bool((devices != devices[0]).any())
 
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from placewright.core.arrays import IntArray
+from placewright.core.arrays import IntArray, frozen_ints
 from placewright.simulation.compiled import compiled
 from placewright.simulation.event_arrays import EventArrays
 
+NO_ORDER = frozen_ints([])  # rank dispatch
 # Why a placement has no value.
 FINE, NOT_ALLOWED, SPLIT_CLASS, BAD_ORDER, CUT_OFF, TOO_LARGE = range(6)
 

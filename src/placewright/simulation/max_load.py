@@ -14,12 +14,10 @@ import numpy as np
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.graph import FORWARD
 from placewright.core.problem import Problem
-from placewright.simulation.compiled import compiled
+from placewright.simulation.compiled import compiled, read_only
 from placewright.simulation.event_arrays import EventArrays
-from placewright.simulation.legality import CUT_OFF, FINE, TOO_LARGE, check
+from placewright.simulation.legality import CUT_OFF, FINE, NO_ORDER, TOO_LARGE, check
 from placewright.simulation.max_load_sums import LoadTables, Sums, new_sums, sum_all
-
-NO_ORDER = np.empty(0, dtype=np.int64)
 
 
 class MaxLoad:
@@ -71,7 +69,7 @@ def _tables(problem: Problem, arrays: EventArrays) -> LoadTables:
     graph, exchange = problem.unit_graph, problem.exchange_seconds
     is_split = problem.split_phases
     phase = np.where(graph.op_phases == FORWARD, 0, 1) if is_split else np.zeros(problem.n_units)
-    return LoadTables(
+    tables = LoadTables(
         seconds=arrays.seconds / problem.cluster.concurrency,
         exchange=exchange if exchange.any() else np.empty((0, 0)),
         phase=phase.astype(np.int64),
@@ -100,6 +98,7 @@ def _tables(problem: Problem, arrays: EventArrays) -> LoadTables:
         weights=graph.op_weights.indices,
         in_flight=float(problem.samples_in_flight),
     )
+    return read_only(tables)
 
 
 @compiled

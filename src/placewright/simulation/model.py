@@ -16,10 +16,10 @@ from placewright.core.problem import Problem
 from placewright.errors import InfeasibleError, InputError
 from placewright.simulation.event_arrays import event_arrays
 from placewright.simulation.event_model import EventModel
-from placewright.simulation.legality import BAD_ORDER, FINE, TOO_LARGE, check
-from placewright.simulation.max_load import NO_ORDER, MaxLoad, memory_of
+from placewright.simulation.legality import BAD_ORDER, FINE, NO_ORDER, TOO_LARGE, check
+from placewright.simulation.max_load import MaxLoad, memory_of
 from placewright.simulation.placeto import placeto_runtime
-from placewright.simulation.subgraph import SubgraphLatency
+from placewright.simulation.subgraph import latency, latency_arrays
 from placewright.simulation.timeline import Timeline, timeline_of
 from placewright.simulation.violation import Violation, violation_of
 
@@ -39,7 +39,7 @@ class Simulator:
             EventModel(problem, self.arrays) if problem.execution_model == "event" else None
         )
         is_subgraph = problem.execution_model in ("subgraph", "subgraph-ip")
-        self._subgraph = SubgraphLatency(problem) if is_subgraph else None
+        self._subgraph = latency_arrays(problem) if is_subgraph else None
 
     @cached_property
     def max_load(self) -> MaxLoad:
@@ -62,7 +62,8 @@ class Simulator:
         Returns:
             Shape (n_placements,), in the same order whatever the number of threads.
         """
-        rows = np.ascontiguousarray(np.atleast_2d(devices_of), dtype=np.int64)
+        rows = np.ascontiguousarray(np.atleast_2d(devices_of), dtype=np.int64).view()
+        rows.setflags(write=False)  # as placements are: kernels are compiled for that alone
         if len(rows):
             self._check_length(rows[0])
         threads = min(len(rows), os.cpu_count() or 1)
@@ -143,7 +144,7 @@ class Simulator:
             over = np.flatnonzero(memory > self.arrays.memory)
             if len(over):
                 return math.inf, TOO_LARGE, int(over[0]), memory
-            return self._subgraph.value_of_units(device_of), FINE, -1, memory
+            return float(latency(self._subgraph, device_of)), FINE, -1, memory
         value, peaks = placeto_runtime(self.problem, self.arrays, device_of)
         over = np.flatnonzero(peaks > self.arrays.memory)
         if len(over):

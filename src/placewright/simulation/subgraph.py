@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.errors import InputError
+from placewright.simulation.compiled import compiled, read_only
 
 
 class LatencyArrays(NamedTuple):
@@ -51,9 +51,9 @@ def latency_arrays(problem: Problem) -> LatencyArrays:
             "problem has only links; give it transfer_seconds, or use execution model 'event'"
         )
     atomic = [int(device.pays_transfers) for device in problem.cluster.devices]
-    return LatencyArrays(
+    arrays = LatencyArrays(
         order=graph.topological_order,
-        seconds=np.ascontiguousarray(np.where(problem.allowed, problem.costs.seconds, np.inf)),
+        seconds=np.where(problem.allowed, problem.costs.seconds, np.inf),
         is_atomic=np.array(atomic, dtype=np.int64),
         input_ptr=graph.op_inputs.indptr,
         inputs=graph.op_inputs.indices,
@@ -66,10 +66,11 @@ def latency_arrays(problem: Problem) -> LatencyArrays:
         max_pieces=problem.subgraphs_per_accelerator if serial else 0,
         is_serial=serial,
     )
+    return read_only(arrays)
 
 
-@numba.njit(cache=True, nogil=True)
-def pieces(arrays, device_of, piece):  # type: ignore[no-untyped-def]
+@compiled
+def pieces(arrays: LatencyArrays, device_of: IntArray, piece: IntArray) -> int:
     """Number of each unit's piece within its accelerator, by the longest alternation before it.
 
     A piece number rises by one whenever a path leaves the accelerator and comes back.
@@ -108,8 +109,14 @@ def pieces(arrays, device_of, piece):  # type: ignore[no-untyped-def]
     return most
 
 
-@numba.njit(cache=True, nogil=True)
-def _blocks(arrays, device_of, block, work, first_of_device):  # type: ignore[no-untyped-def]
+@compiled
+def _blocks(
+    arrays: LatencyArrays,
+    device_of: IntArray,
+    block: IntArray,
+    work: FloatArray,
+    first_of_device: IntArray,
+) -> int:
     """Number the blocks (pieces, and CPU units) and add up their compute.
 
     Args:
@@ -143,8 +150,10 @@ def _blocks(arrays, device_of, block, work, first_of_device):  # type: ignore[no
     return n_blocks
 
 
-@numba.njit(cache=True, nogil=True)
-def _add_transfers(arrays, device_of, block, work):  # type: ignore[no-untyped-def]
+@compiled
+def _add_transfers(
+    arrays: LatencyArrays, device_of: IntArray, block: IntArray, work: FloatArray
+) -> None:
     """Add to each accelerator piece the tensors that enter and leave it, each once."""
     producers, transfer, is_atomic = arrays.producers, arrays.transfer, arrays.is_atomic
     consumer_ptr, consumers = arrays.consumer_ptr, arrays.consumers
@@ -166,8 +175,10 @@ def _add_transfers(arrays, device_of, block, work):  # type: ignore[no-untyped-d
             work[block[producer]] += transfer[tensor]
 
 
-@numba.njit(cache=True, nogil=True)
-def _waiting(arrays, block, piece_block, n_blocks):  # type: ignore[no-untyped-def]
+@compiled
+def _waiting(
+    arrays: LatencyArrays, block: IntArray, piece_block: IntArray, n_blocks: int
+) -> tuple[IntArray, IntArray]:
     """Edges that enter each block, and the block that waits for its end to use the accelerator."""
     producers, consumers, consumer_ptr = arrays.producers, arrays.consumers, arrays.consumer_ptr
     waiting = np.zeros(n_blocks, dtype=np.int64)
@@ -187,8 +198,8 @@ def _waiting(arrays, block, piece_block, n_blocks):  # type: ignore[no-untyped-d
     return waiting, after
 
 
-@numba.njit(cache=True, nogil=True)
-def _members(block, n_blocks):  # type: ignore[no-untyped-def]
+@compiled
+def _members(block: IntArray, n_blocks: int) -> tuple[IntArray, IntArray]:
     """Units of each block as compressed rows."""
     member_ptr = np.zeros(n_blocks + 1, dtype=np.int64)
     for number in block:
@@ -201,8 +212,8 @@ def _members(block, n_blocks):  # type: ignore[no-untyped-def]
     return member_ptr, members
 
 
-@numba.njit(cache=True, nogil=True)
-def latency(arrays, device_of):  # type: ignore[no-untyped-def]
+@compiled
+def latency(arrays: LatencyArrays, device_of: IntArray) -> float:
     """Latency of a placement; inf where pieces need each other or are too many.
 
     Args:
@@ -240,8 +251,10 @@ def latency(arrays, device_of):  # type: ignore[no-untyped-def]
     return longest if head == n_blocks else np.inf
 
 
-@numba.njit(cache=True, nogil=True)
-def _release(target, finish, ready, waiting, queue, tail):  # type: ignore[no-untyped-def]
+@compiled
+def _release(
+    target: int, finish: float, ready: FloatArray, waiting: IntArray, queue: IntArray, tail: int
+) -> int:
     """One thing that block `target` waits for is done at `finish`; the new end of the queue."""
     ready[target] = max(ready[target], finish)
     waiting[target] -= 1
@@ -249,29 +262,3 @@ def _release(target, finish, ready, waiting, queue, tail):  # type: ignore[no-un
         queue[tail] = target
         tail += 1
     return tail
-
-
-class SubgraphLatency:
-    """Values placements of one problem of execution model `subgraph` or `subgraph-ip`."""
-
-    def __init__(self, problem: Problem) -> None:
-        self.arrays = latency_arrays(problem)
-        self._memory = problem.cluster.memory_bytes
-        weights = problem.unit_graph.op_weights
-        self._unit_of_use, self._weight = weights.row_of_each(), weights.indices
-        self._weight_bytes = problem.unit_graph.weight_bytes
-
-    def resident_bytes(self, device_of: IntArray) -> FloatArray:
-        """Bytes that each device keeps, shape (n_devices,)."""
-        n_weights = max(1, len(self._weight_bytes))
-        used = np.unique(device_of[self._unit_of_use] * n_weights + self._weight)
-        sizes = self._weight_bytes[used % n_weights]
-        return np.asarray(
-            np.bincount(used // n_weights, sizes, minlength=len(self._memory)), dtype=np.float64
-        )
-
-    def value_of_units(self, device_of: IntArray) -> float:
-        """Latency; inf where memory, support or the acyclicity of pieces is broken."""
-        if np.any(self.resident_bytes(device_of) > self._memory):
-            return float("inf")
-        return float(latency(self.arrays, np.asarray(device_of, dtype=np.int64)))

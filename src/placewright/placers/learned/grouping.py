@@ -17,7 +17,7 @@ import numpy as np
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
-from placewright.placers.shared_weights import resident_bytes
+from placewright.simulation.resident import resident_bytes
 
 LARGEST_SHARE_OF_MEMORY = 0.25
 

@@ -11,7 +11,7 @@ from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.placers.learned.features import levels
 from placewright.placers.learned.grouping import ActionSpace, edge_list, mean_seconds
-from placewright.placers.shared_weights import resident_bytes
+from placewright.simulation.resident import resident_bytes
 
 PAIR_FEATURES = 10
 NODE_FEATURES = 8

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
 from placewright.core.arrays import BoolArray, Csr, FloatArray, IntArray
@@ -12,6 +11,7 @@ from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.placers.ideals.items import unit_edges
 from placewright.placers.ideals.load_model import allowed_devices, grouped_weights
+from placewright.simulation.compiled import compiled
 from placewright.simulation.subgraph import LatencyArrays, latency
 
 
@@ -78,8 +78,17 @@ def _choices(arrays: LatencyArrays) -> IntArray:
     return np.array(chosen, dtype=np.int64)
 
 
-@numba.njit(cache=True)
-def _put(items, n_items, targets, moves, device_of, item_device, uses, resident):  # type: ignore[no-untyped-def]
+@compiled
+def _put(
+    items: IntArray,
+    n_items: int,
+    targets: IntArray,
+    moves: Moves,
+    device_of: IntArray,
+    item_device: IntArray,
+    uses: IntArray,
+    resident: FloatArray,
+) -> None:
     """Send each of the first `n_items` items to its target; `targets` then holds the way back."""
     member_ptr, members = moves.member_ptr, moves.members
     weight_ptr, weights, weight_bytes = moves.weight_ptr, moves.weights, moves.weight_bytes
@@ -100,8 +109,14 @@ def _put(items, n_items, targets, moves, device_of, item_device, uses, resident)
             uses[weight, target] += 1
 
 
-@numba.njit(cache=True)
-def _choose(rng, items, targets, moves, item_device):  # type: ignore[no-untyped-def]
+@compiled
+def _choose(
+    rng: np.random.Generator,
+    items: IntArray,
+    targets: IntArray,
+    moves: Moves,
+    item_device: IntArray,
+) -> int:
     """Draw a move; the number of items in it (0: none)."""
     order, position, near_ptr, near = moves.order, moves.position, moves.near_ptr, moves.near
     n_items = len(order)
@@ -132,8 +147,16 @@ def _choose(rng, items, targets, moves, item_device):  # type: ignore[no-untyped
     return n_chosen
 
 
-@numba.njit(cache=True)
-def _take(item, target, items, targets, n_chosen, moves, item_device):  # type: ignore[no-untyped-def]
+@compiled
+def _take(
+    item: int,
+    target: int,
+    items: IntArray,
+    targets: IntArray,
+    n_chosen: int,
+    moves: Moves,
+    item_device: IntArray,
+) -> int:
     """Add an item to the move where it may go to the target and is not there."""
     if item_device[item] == target or moves.barred[item, target]:
         return n_chosen
@@ -141,8 +164,18 @@ def _take(item, target, items, targets, n_chosen, moves, item_device):  # type: 
     return n_chosen + 1
 
 
-@numba.njit(cache=True)
-def anneal(arrays, moves, item_device, best, best_value, rng, n_steps, hot, cold):  # type: ignore[no-untyped-def]
+@compiled
+def anneal(
+    arrays: LatencyArrays,
+    moves: Moves,
+    item_device: IntArray,
+    best: IntArray,
+    best_value: float,
+    rng: np.random.Generator,
+    n_steps: int,
+    hot: float,
+    cold: float,
+) -> float:
     """Anneal from `item_device`, which is changed, between two temperatures (in seconds).
 
     Args:
