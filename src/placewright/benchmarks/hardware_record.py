@@ -12,20 +12,18 @@ import json
 import math
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from placewright import zoo
 from placewright.benchmarks.accuracy import run_accuracy_benchmark, summaries
 from placewright.benchmarks.equality import run_equality_benchmark
 from placewright.benchmarks.hardware_report import markdown
 from placewright.benchmarks.hardware_table import compare_on_hardware
-from placewright.core.placement import Placement
+from placewright.benchmarks.memory import whole_model_bytes
 from placewright.core.problem import Objective, Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError, StalePlanError
@@ -33,8 +31,12 @@ from placewright.files.problem_file import read_problem, write_problem
 from placewright.files.quantities import parse_bytes, parse_seconds
 from placewright.files.text import read_json_object, write_text
 from placewright.runtimes.base import LoadedModel
-from placewright.simulation.model import Simulator
-from placewright.workflow.problems import ProblemRequest, build_problem, checked_objective
+from placewright.workflow.problems import (
+    ProblemRequest,
+    build_problem,
+    checked_objective,
+    constrained,
+)
 from placewright.workflow.running import check_devices, loaded_model
 
 FORMAT = "placewright.hardware-record/1"
@@ -183,8 +185,11 @@ class _ModelRecord:
             return self._accuracy(problem, model)
         limits: dict[str, float] = {}
         if key == "limited":
-            limit = self.request.memory if self.request.memory is not None else _half(problem)
-            problem, limits = _limited(problem, limit), {problem.cluster.device_names[0]: limit}
+            limit = self.request.memory
+            if limit is None:
+                limit = _SHARE * whole_model_bytes(problem)
+            limits = {problem.cluster.device_names[0]: limit}
+            problem = constrained(problem, limits, {})
         budget = self.request.budget
         return asdict(compare_on_hardware(self.name, problem, model, budget=budget, limits=limits))
 
@@ -234,17 +239,6 @@ def _problem(name: str, request: RecordRequest) -> Problem:
     )
     write_problem(path, problem)
     return problem
-
-
-def _half(problem: Problem) -> float:
-    everything = Placement.of(np.zeros(problem.n_units, dtype=np.int64))
-    return _SHARE * float(Simulator(_limited(problem, math.inf)).memory_peaks(everything)[0])
-
-
-def _limited(problem: Problem, limit: float) -> Problem:
-    first, *others = problem.cluster.devices
-    devices = (replace(first, memory_bytes=limit), *others)
-    return replace(problem, cluster=replace(problem.cluster, devices=devices))
 
 
 def _default_devices() -> str:

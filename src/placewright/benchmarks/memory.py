@@ -8,8 +8,9 @@ with the unsplit model's, and the allocators tell the peaks.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -24,6 +25,7 @@ from placewright.profiling.hardware import compare_outputs, placement_segments
 from placewright.runtimes.base import LoadedModel, MeasuresMemory
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
+from placewright.workflow.problems import constrained
 
 FORMAT = "placewright.memory/1"
 
@@ -87,9 +89,8 @@ def run_memory_benchmark(
         raise InputError("this runtime's allocators do not tell peaks; use --runtime torch")
     if not 0.0 < share < 1.0:
         raise InputError(f"--share must be between 0 and 1, got {share:g}")
-    everything = Placement.of(np.zeros(problem.n_units, dtype=np.int64))
-    whole = float(Simulator(_limited(problem, np.inf)).memory_peaks(everything)[0])
-    limited = _limited(problem, share * whole)
+    whole = whole_model_bytes(problem)
+    limited = constrained(problem, dict.fromkeys(problem.cluster.device_names, share * whole), {})
     evaluator = Evaluator(limited, budget or Budget(seconds=20.0))
     found = make_placer(placer).place(limited, evaluator, np.random.default_rng(seed))
     if found.placement is None:
@@ -138,6 +139,8 @@ def add_row(path: Path, row: MemoryRow) -> None:
     write_text(path, json.dumps(document, indent=1) + "\n")
 
 
-def _limited(problem: Problem, limit: float) -> Problem:
-    devices = tuple(replace(one, memory_bytes=limit) for one in problem.cluster.devices)
-    return replace(problem, cluster=replace(problem.cluster, devices=devices))
+def whole_model_bytes(problem: Problem) -> float:
+    """Predicted peak bytes of the whole model on the first device, were its memory unlimited."""
+    unlimited = constrained(problem, {problem.cluster.device_names[0]: math.inf}, {})
+    everything = Placement.of(np.zeros(problem.n_units, dtype=np.int64))
+    return float(Simulator(unlimited).memory_peaks(everything)[0])

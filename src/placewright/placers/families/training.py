@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from placewright.core.graph import FORWARD
 from placewright.placers.families.forward import ForwardGraph
 
 
@@ -18,7 +19,7 @@ def with_backward(view: ForwardGraph, slots: Sequence[int]) -> list[int]:
     graph = view.graph
     full = list(slots)
     for op in graph.topological_order[::-1].tolist():
-        if full[op] < 0 and graph.op_phases[op] == 0:
+        if full[op] < 0 and graph.op_phases[op] == FORWARD:
             read_by = [full[s] for s in graph.successors.row(op).tolist() if full[s] >= 0]
             full[op] = min(read_by, default=-1)
     layered = {graph.op_modules[op] for op in view.products}  # membership only

@@ -16,6 +16,7 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.errors import BudgetSpent, FileFormatError
 from placewright.placers.learned.baselines import PerStepAverage
+from placewright.placers.learned.checkpoint import load_checkpoint
 from placewright.placers.learned.encoders import perceptron
 from placewright.placers.learned.features import (
     group_adjacency,
@@ -292,8 +293,6 @@ def load_weights(policy: PlacetoPolicy, path: str) -> None:
     Raises:
         FileFormatError: the file is unusable, or its policy has another number of devices.
     """
-    from placewright.placers.learned.checkpoint import load_checkpoint
-
     checkpoint = load_checkpoint(path, "placeto")
     trained, rounds = checkpoint.setting("n_devices"), checkpoint.setting("rounds")
     if trained != policy.n_devices or rounds != policy.rounds:
