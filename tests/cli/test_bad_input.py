@@ -43,13 +43,13 @@ def make_onnx(folder: Path) -> Path:
 
 
 def make_xml(folder: Path) -> Path:
-    openvino = pytest.importorskip("openvino")
+    import openvino
+
     openvino.save_model(openvino.convert_model(make_onnx(folder)), str(folder / "m.xml"))
     return folder / "m.xml"
 
 
 def make_tflite(folder: Path) -> Path:
-    pytest.importorskip("tflite", reason="tflite, which makes the file, is not installed")
     from tflite_maker import write_tflite
 
     write_tflite(folder / "m.tflite", WEIGHT)
@@ -57,7 +57,8 @@ def make_tflite(folder: Path) -> Path:
 
 
 def make_pt2(folder: Path) -> Path:
-    torch = pytest.importorskip("torch")
+    import torch
+
     layer = torch.nn.Linear(4, 4)
     torch.export.save(torch.export.export(layer, (torch.ones(1, 4),)), folder / "m.pt2")
     return folder / "m.pt2"
@@ -182,7 +183,6 @@ def test_a_cluster_file_that_is_wrong(
 
 @pytest.mark.parametrize("runtime", ["openvino", "onnxruntime"])
 def test_devices_that_are_not_there(runtime: str, tmp_path: Path, refused: Refused) -> None:
-    pytest.importorskip(runtime)
     make_onnx(tmp_path)
     extra = ("--runtime", runtime)
     told = refused("m.onnx", "--devices", "cpu:0,cpu:4711", *extra)
@@ -229,11 +229,11 @@ def test_a_model_that_fits_no_memory(tmp_path: Path, refused: Refused) -> None:
     assert "'cpu:0'" in told
 
 
-def test_a_disk_that_is_full(tmp_path: Path) -> None:
+def test_a_disk_that_is_full(tmp_path: Path, cli: InProcess) -> None:
     """Neither file of the earlier plan is replaced where one of the new ones does not fit."""
     (tmp_path / "w.json").write_text(json.dumps(CHAIN))
     words = ("place", "w.json", "--objective", "throughput", "--placer", "single")
-    assert placewright(*words, cwd=tmp_path).returncode == 0
+    assert cli(*words, cwd=tmp_path).returncode == 0
     plan, problem = tmp_path / "plan.json", tmp_path / "plan.problem.json"
     before = plan.read_bytes(), problem.read_bytes()
     larger = max(map(len, before))
@@ -248,7 +248,7 @@ def test_a_disk_that_is_full(tmp_path: Path) -> None:
         "plan.problem.json",
         "w.json",
     ]
-    assert placewright("simulate", "plan.json", cwd=tmp_path).returncode in (0, 2)
+    assert cli("simulate", "plan.json", cwd=tmp_path).returncode == 0
 
 
 def test_a_cost_store_that_cannot_grow(tmp_path: Path) -> None:

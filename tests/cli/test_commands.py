@@ -1,15 +1,17 @@
-"""The command line from end to end, in a process of its own, on problems that need no hardware."""
+"""The command line from end to end, on problems that need no hardware.
+
+Whole processes cost seconds each, so that only what belongs to a process has one of its own.
+"""
 
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import pytest
+from cli.runner import InProcess, placewright, the_line
 
 WORKLOAD = {
     "maxSizePerFPGA": 100.0,
@@ -35,12 +37,6 @@ WORKLOAD = {
 }
 
 
-def placewright(*arguments: object, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from placewright.cli import main; main()"]
-    words = [str(argument) for argument in arguments]
-    return subprocess.run([*command, *words], capture_output=True, text=True, cwd=cwd, check=False)
-
-
 @pytest.fixture
 def workload(tmp_path: Path) -> Path:
     path = tmp_path / "chain.json"
@@ -48,28 +44,14 @@ def workload(tmp_path: Path) -> Path:
     return path
 
 
-def the_line(result: subprocess.CompletedProcess[str], code: int) -> str:
-    """The one line of an error, after checking that it is one and no traceback."""
-    assert result.returncode == code, result.stderr
-    assert result.stdout == ""
-    assert result.stderr.count("\n") == 1, result.stderr
-    assert "Traceback" not in result.stderr
-    return result.stderr
-
-
-def placed(workload: Path, *extra: object) -> dict[str, Any]:
+def test_place_finds_the_best_split_of_a_chain(workload: Path) -> None:
+    """Three ops of 4 ms and 40 bytes on two accelerators of 100 bytes: 8 + 1 against 4 + 1."""
     result = placewright(
-        "place", workload, "--objective", "throughput", "--json", "-o", "plan.json", *extra,
+        "place", workload, "--objective", "throughput", "--json", "-o", "plan.json",
         cwd=workload.parent,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
     document: dict[str, Any] = json.loads(result.stdout)
-    return document
-
-
-def test_place_finds_the_best_split_of_a_chain(workload: Path) -> None:
-    """Three ops of 4 ms and 40 bytes on two accelerators of 100 bytes: 8 + 1 against 4 + 1."""
-    document = placed(workload)
     assert document["predicted"]["value"] == pytest.approx(9.0)
     assert document["unit"] == "ms"
     assert 0 < document["predicted"]["lower_bound"] <= 9.0
@@ -78,12 +60,15 @@ def test_place_finds_the_best_split_of_a_chain(workload: Path) -> None:
     assert (workload.parent / "plan.problem.json").is_file()
 
 
-def test_place_with_replicas_names_the_groups(workload: Path) -> None:
+def test_place_with_replicas_names_the_groups(workload: Path, cli: InProcess) -> None:
     """Ops of 30 bytes fit one accelerator together: two copies carry 12 / 2. No runtime and no
     writer takes such a plan, and workloads do not say what training exchanges."""
     text = workload.read_text()
     workload.write_text(text.replace('"size": 40.0', '"size": 30.0'))
-    document = placed(workload, "--replicate")
+    words = ("place", workload, "--objective", "throughput", "--replicate")
+    result = cli(*words, "--json", cwd=workload.parent)
+    assert result.returncode == 0, result.stderr
+    document = json.loads(result.stdout)
     assert document["predicted"]["value"] == pytest.approx(6.0)
     assert set(document["placement"].values()) == {"acc:0+acc:1"}
     group = document["cluster"]["devices"][0]
@@ -93,53 +78,53 @@ def test_place_with_replicas_names_the_groups(workload: Path) -> None:
         ("run", "plan.json"),
         ("export", "plan.json", "--to", "device-map", "-o", "map.json"),
     ):
-        line = the_line(placewright(*command, cwd=folder), 2)
+        line = the_line(cli(*command, cwd=folder), 2)
         assert "'acc:0+acc:1' stands for 2 devices" in line
-    latency = placewright("place", workload, "--replicate", cwd=folder)
+    latency = cli("place", workload, "--replicate", cwd=folder)
     assert "stages cannot be replicated: it minimises max-load" in the_line(latency, 2)
     workload.write_text(workload.read_text().replace('"isBackwardNode": 0', '"isBackwardNode": 1'))
-    step = placewright("place", workload, "--objective", "throughput", "--replicate", cwd=folder)
+    step = cli(*words, cwd=folder)
     assert "which tensors are gradients" in the_line(step, 2)
 
 
-def test_place_then_simulate_with_a_change(workload: Path) -> None:
-    result = placewright(
+def test_place_then_simulate_with_a_change(workload: Path, cli: InProcess) -> None:
+    result = cli(
         "place", workload, "--execution-model", "event", "--placer", "single", "-o", "p.json",
         "--memory", "acc:0=1kB", "--memory", "acc:1=1kB", cwd=workload.parent,
     )  # fmt: skip
     assert result.returncode == 0, result.stderr
-    told = placewright("simulate", "p.json", "--set", "2=acc:1", "--json", cwd=workload.parent)
+    told = cli("simulate", "p.json", "--set", "2=acc:1", "--json", cwd=workload.parent)
     document = json.loads(told.stdout)
     assert {unit["device"] for unit in document["units"]} == {"acc:0", "acc:1"}
     assert document["value"] == pytest.approx(12.0 + 4.0)  # two tensors, two hops of 1 ms each
-    wrong = placewright("simulate", "p.json", "--set", "9=acc:1", cwd=workload.parent)
+    wrong = cli("simulate", "p.json", "--set", "9=acc:1", cwd=workload.parent)
     assert "no op '9'" in the_line(wrong, 2)
 
 
-def test_simulate_tells_the_loads_of_a_pipeline_and_of_a_change(workload: Path) -> None:
+def test_simulate_tells_the_loads_of_a_pipeline_and_of_a_change(workload: Path, cli: InProcess) -> None:
     """Two ops of 4 ms with a tensor of 1 ms between them: together 8 ms on one accelerator; apart,
     each device has its op and its end of the transfer."""
     options = ("--objective", "throughput", "--placer", "single", "-o", "t.json")
-    result = placewright("place", workload, *options, cwd=workload.parent)
+    result = cli("place", workload, *options, cwd=workload.parent)
     assert result.returncode == 0, result.stderr
-    before = json.loads(placewright("simulate", "t.json", "--json", cwd=workload.parent).stdout)
+    before = json.loads(cli("simulate", "t.json", "--json", cwd=workload.parent).stdout)
     assert before["value"] == max(before["loads"].values())
     change = ("--set", "2=acc:1")
-    told = placewright("simulate", "t.json", *change, "--json", cwd=workload.parent)
+    told = cli("simulate", "t.json", *change, "--json", cwd=workload.parent)
     document = json.loads(told.stdout)
     assert document["value"] == max(document["loads"].values())
     assert document["loads"]["acc:1"] > 0
-    text = placewright("simulate", "t.json", *change, cwd=workload.parent).stdout
+    text = cli("simulate", "t.json", *change, cwd=workload.parent).stdout
     assert "Loads" in text
     assert "before the change" in text
-    trace = placewright("simulate", "t.json", "--trace", "t.trace", cwd=workload.parent)
+    trace = cli("simulate", "t.json", "--trace", "t.trace", cwd=workload.parent)
     assert "'max-load' has no timeline" in the_line(trace, 2)
-    run = placewright("run", "t.json", cwd=workload.parent)
+    run = cli("run", "t.json", cwd=workload.parent)
     assert "this plan cannot be executed" in the_line(run, 2)
 
 
-def test_compare_prints_one_json_document(workload: Path) -> None:
-    result = placewright(
+def test_compare_prints_one_json_document(workload: Path, cli: InProcess) -> None:
+    result = cli(
         "compare", workload, "--placers", "single,random,dpl", "--seeds", 2, "--evaluations", 50,
         "--objective", "throughput", "--json", cwd=workload.parent,
     )  # fmt: skip
@@ -148,10 +133,10 @@ def test_compare_prints_one_json_document(workload: Path) -> None:
     assert rows["dpl"]["median"] == pytest.approx(9.0)
 
 
-def test_graph_and_placers(workload: Path) -> None:
-    summary = json.loads(placewright("graph", workload, "--json", cwd=workload.parent).stdout)
+def test_graph_and_placers(workload: Path, cli: InProcess) -> None:
+    summary = json.loads(cli("graph", workload, "--json", cwd=workload.parent).stdout)
     assert (summary["ops"], summary["edges"]) == (3, 2)
-    names = json.loads(placewright("placers", "--json", cwd=workload.parent).stdout)
+    names = json.loads(cli("placers", "--json", cwd=workload.parent).stdout)
     assert {"heft", "auto", "ideal-dp", "post"} <= {row["name"] for row in names}
     assert all(row["summary"] for row in names)
 
@@ -167,8 +152,8 @@ def test_no_arguments_show_the_help_and_version_the_version(tmp_path: Path) -> N
     assert (done.returncode, done.stdout) == (0, f"placewright {version('placewright')}\n")
 
 
-def test_memory_that_is_too_small_is_the_answer_no(workload: Path) -> None:
-    result = placewright(
+def test_memory_that_is_too_small_is_the_answer_no(workload: Path, cli: InProcess) -> None:
+    result = cli(
         "place", workload, "--objective", "throughput", "--pin", "1=acc:0", "--memory", "acc:0=10B",
         cwd=workload.parent,
     )  # fmt: skip
@@ -201,43 +186,33 @@ def test_memory_that_is_too_small_is_the_answer_no(workload: Path) -> None:
         (["nonsense"], "nonsense"),
     ],
 )
-def test_wrong_input_is_one_line(workload: Path, arguments: list[str], message: str) -> None:
+def test_wrong_input_is_one_line(
+    workload: Path, arguments: list[str], message: str, cli: InProcess
+) -> None:
     folder = workload.parent
     (folder / "plan.json").write_text("an earlier plan")
     (folder / "text.onnx").write_text("this is no model")
     (folder / "negative.json").write_text('{"format": "graph"}')
     cyclic = dict(WORKLOAD, edges=[*WORKLOAD["edges"], {"sourceId": 3, "destId": 1, "cost": 1.0}])  # type: ignore[misc]
     (folder / "cycle.json").write_text(json.dumps(cyclic))
-    line = the_line(placewright(*arguments, cwd=folder), 2)
+    line = the_line(cli(*arguments, cwd=folder), 2)
     assert message in line
     assert (folder / "plan.json").read_text() == "an earlier plan"
 
 
-def test_a_cluster_with_a_negative_bandwidth(workload: Path) -> None:
-    (workload.parent / "c.yaml").write_text(
-        "format: placewright.cluster/1\ndevices: [{name: cpu:0}, {name: cpu:1}]\n"
-        "links: [{from: cpu:0, to: cpu:1, bandwidth: -1GB/s}]\n"
-    )
-    result = placewright("profile", "zoo:resnet50/tiny", "--cluster", "c.yaml", cwd=workload.parent)
-    assert "bandwidth" in the_line(result, 2)
-
-
-def test_a_full_disk_leaves_the_earlier_plan(workload: Path) -> None:
+def test_a_full_disk_leaves_the_earlier_plan(workload: Path, cli: InProcess) -> None:
     if not Path("/dev/full").exists():
         pytest.skip("this system has no /dev/full")
     plan = workload.parent / "plan.json"
     plan.symlink_to("/dev/full")
-    result = placewright(
-        "place", workload, "--objective", "throughput", "-o", plan, cwd=workload.parent
-    )
+    result = cli("place", workload, "--objective", "throughput", "-o", plan, cwd=workload.parent)
     assert "No space left on device" in the_line(result, 2)
 
 
-def test_devices_of_the_catalogue_need_no_hardware(tmp_path: Path) -> None:
+def test_devices_of_the_catalogue_need_no_hardware(tmp_path: Path, cli: InProcess) -> None:
     """Costs from data sheets: a plan, which cannot be run; names and mixed files are checked."""
-    pytest.importorskip("torch")
     words = ["zoo:moe/tiny", "--runtime", "torch", "--evaluations", 20]
-    result = placewright(
+    result = cli(
         "place", *words, "--devices", "catalogue:2gpu", "--placer", "expert", "--json", cwd=tmp_path
     )
     assert result.returncode == 0, result.stderr
@@ -245,16 +220,14 @@ def test_devices_of_the_catalogue_need_no_hardware(tmp_path: Path) -> None:
     assert set(plan["placement"].values()) == {"gpu:0", "gpu:1"}
     assert plan["measured"] is None
     two = "catalogue:cpu-xeon-8480,gpu-t4"
-    result = placewright(
-        "compare", *words, "--placers", "single", "--devices", two, "--json", cwd=tmp_path
-    )
+    result = cli("compare", *words, "--placers", "single", "--devices", two, "--json", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
-    unknown = placewright("compare", *words, "--devices", "catalogue:9gpu", cwd=tmp_path)
+    unknown = cli("compare", *words, "--devices", "catalogue:9gpu", cwd=tmp_path)
     assert "unknown catalogue cluster '9gpu'; available: cpu+gpu" in the_line(unknown, 2)
     file = tmp_path / "mixed.yaml"
     file.write_text(
         "format: placewright.cluster/1\ndevices:\n"
         "- {name: a, fingerprint: 'catalogue:gpu-t4'}\n- {name: 'cpu:0'}\n"
     )
-    mixed = placewright("compare", *words, "--cluster", file, cwd=tmp_path)
+    mixed = cli("compare", *words, "--cluster", file, cwd=tmp_path)
     assert "device 'cpu:0' is not of the catalogue, but others are" in the_line(mixed, 2)

@@ -5,12 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import onnx
 import pytest
 from cli.runner import InProcess, the_line
 from runtimes.test_runtime_contract import branching_model
-
-onnx = pytest.importorskip("onnx")
-pytest.importorskip("onnxruntime")
 
 PLACE = ("--placer", "single", "--no-check", "--evaluations", 5)
 
@@ -20,7 +18,6 @@ def folder(tmp_path: Path, cli: InProcess) -> Path:
     """With a plan on one core for each of two runtimes."""
     onnx.save(branching_model(), str(tmp_path / "m.onnx"))
     for runtime in ("onnxruntime", "openvino"):
-        pytest.importorskip(runtime)
         plan = f"{runtime}.json"
         words = ("--devices", "cpu:0", "--runtime", runtime, "-o", plan)
         done = cli("place", "m.onnx", *PLACE, *words, cwd=tmp_path)

@@ -37,7 +37,6 @@ def place_and_run(cli: InProcess, model: Path, folder: Path, *options: object) -
 @pytest.mark.parametrize("name", ["network.tflite", "network.pb", "network"])
 def test_tensorflow(name: str, tmp_path: Path, cli: InProcess) -> None:
     """A flat buffer, a frozen graph and a SavedModel folder with variables, by TensorFlow 2.21."""
-    pytest.importorskip("openvino")
     plan = read_plan(place_and_run(cli, DATA / name, tmp_path))
     assert len(np.unique(plan.placement.device_of)) == 2
     held = np.load(DATA / "expected.npz")
@@ -49,8 +48,8 @@ def test_tensorflow(name: str, tmp_path: Path, cli: InProcess) -> None:
 @pytest.mark.parametrize("runtime", ["openvino", "onnxruntime"])
 def test_a_network_of_the_onnx_package(runtime: str, tmp_path: Path, cli: InProcess) -> None:
     """ShuffleNet as Caffe2 exported it: half of its nodes have no name, nodes make its weights."""
-    onnx = pytest.importorskip("onnx")
-    pytest.importorskip(runtime)
+    import onnx
+
     data = Path(onnx.__file__).parent / "backend" / "test" / "data"
     model = data / "light" / "light_shufflenet.onnx"
     if not model.exists():
@@ -61,8 +60,8 @@ def test_a_network_of_the_onnx_package(runtime: str, tmp_path: Path, cli: InProc
 
 @pytest.mark.parametrize("runtime", ["openvino", "onnxruntime"])
 def test_a_program_of_torch_export(runtime: str, tmp_path: Path, cli: InProcess) -> None:
-    torch = pytest.importorskip("torch")
-    pytest.importorskip(runtime)
+    import torch
+
     torch.manual_seed(0)
     module = torch.nn.Sequential(
         torch.nn.Linear(8, 16), torch.nn.GELU(), torch.nn.Linear(16, 4), torch.nn.Softmax(-1)
@@ -76,8 +75,7 @@ def test_a_program_of_torch_export(runtime: str, tmp_path: Path, cli: InProcess)
 
 def test_no_option_at_all(tmp_path: Path, cli: InProcess) -> None:
     """`placewright place model.onnx` measures, searches, runs, compares and writes plan.json."""
-    onnx = pytest.importorskip("onnx")
-    pytest.importorskip("openvino")
+    import onnx
     from runtimes.test_runtime_contract import branching_model
 
     onnx.save(branching_model(), str(tmp_path / "model.onnx"))

@@ -6,14 +6,12 @@ import json
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 from cli.runner import InProcess, the_line
 from runtimes.test_runtime_contract import branching_model
 
 from placewright.workflow import facade
-
-onnx = pytest.importorskip("onnx")
-pytest.importorskip("onnxruntime")
 
 RUNTIME = ("--runtime", "onnxruntime")
 CORES = ("--devices", "cores", *RUNTIME)
@@ -83,8 +81,6 @@ def test_without_the_library(folder: Path, cli: InProcess, monkeypatch: pytest.M
 
 def test_zoo_model_through_the_facade(cli: InProcess) -> None:
     """The exported file lies in the (empty) cache folder of the test."""
-    pytest.importorskip("torch")
-    pytest.importorskip("onnxscript")
     model = facade.read("zoo:rnnlm/tiny", runtime="onnxruntime")
     assert model.graph.op_names[0] == "embedding/Gather"
     cluster = facade.discover("cpu:0", runtime="onnxruntime")
