@@ -23,10 +23,10 @@ demo: setup  ## place Inception-V3 on this machine's cores, run it, print the ta
 	$(BIN)/placewright place zoo:inception_v3 --devices cores --budget 30s -o build/demo.json
 
 test: setup  ## all fast tests
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow" $(PYTEST_OPTIONS)
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(PYTEST_OPTIONS)
 
 test-all: setup  ## all tests, the slow ones too
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 check: lint docs  ## ruff, mypy strict, documentation
 

@@ -6,9 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+import torch
 from cli.runner import InProcess, the_line
-
-torch = pytest.importorskip("torch")
 
 STEP = ("--objective", "training", "--devices", "cpu:0,cpu:1")
 FEW = ("--placer", "local-search", "--evaluations", 30, "--no-check")

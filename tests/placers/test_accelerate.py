@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
@@ -12,8 +11,6 @@ from placewright.core.costs import CostTable
 from placewright.core.problem import Problem
 from placewright.placers.registry import make_placer
 from placewright.simulation.evaluator import Evaluator
-
-pytest.importorskip("accelerate", reason="placer 'accelerate' needs accelerate")
 
 
 def layers(modules: tuple[str, ...], memory: float) -> Problem:

@@ -9,8 +9,7 @@ import sys
 
 import pytest
 
-from placewright.errors import MissingExtraError
-from placewright.placers.registry import make_placer, placer_class, placer_names
+from placewright.placers.registry import placer_class, placer_names
 from placewright.testing.contract import check_placer, fingerprints
 
 _CHILD = """
@@ -20,32 +19,16 @@ sys.stdout.write(json.dumps(fingerprints(json.loads(sys.argv[1]))))
 """
 
 
-def available() -> list[str]:
-    """Registered placers whose optional packages are installed."""
-    found = []
-    for name in placer_names():
-        try:
-            make_placer(name)
-        except MissingExtraError:
-            continue
-        found.append(name)
-    return found
-
-
 @pytest.mark.parametrize("name", placer_names())
 def test_contract(name: str) -> None:
     """Legal, honest, repeatable, within budget, interruptible."""
-    try:
-        make_placer(name)
-    except MissingExtraError as error:
-        pytest.skip(str(error))
     check_placer(placer_class(name))
     assert placer_class(name).name == name
 
 
 def test_other_hash_seed_and_threads() -> None:
     """One child process with another hash seed and one thread gives the same answers."""
-    names = available()
+    names = placer_names()
     environment = dict(
         os.environ, PYTHONHASHSEED="4242", NUMBA_NUM_THREADS="1", OMP_NUM_THREADS="1"
     )

@@ -309,8 +309,6 @@ def test_a_rule_that_does_not_apply_says_what_the_graph_is() -> None:
 
 
 def check_family(name: str, runtime: str, objective: str) -> None:
-    pytest.importorskip("torch")
-    pytest.importorskip("openvino")
     model = load_model(name, runtime=runtime, objective=objective)  # type: ignore[arg-type]
     assert family_of(model.graph) == FAMILY_OF[name.removeprefix("zoo:").partition("/")[0]]
 
@@ -335,10 +333,10 @@ def test_every_zoo_model_is_of_its_family_at_full_size(
 
 def test_an_exported_transformer_without_names_is_recognised(tmp_path: Path) -> None:
     """BERT from `transformers` through ONNX and as OpenVINO IR: four layers on two devices."""
-    torch = pytest.importorskip("torch")
-    transformers = pytest.importorskip("transformers")
-    openvino = pytest.importorskip("openvino")
-    pytest.importorskip("onnxscript")
+    import openvino
+    import torch
+    import transformers
+
     config = transformers.BertConfig(
         num_hidden_layers=4, hidden_size=32, num_attention_heads=2, intermediate_size=64,
         vocab_size=50,

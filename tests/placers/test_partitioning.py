@@ -57,7 +57,6 @@ def chain(
 
 
 def solve(name: str, problem: Problem, evaluations: int = 30) -> Solution:
-    pytest.importorskip(NAMES[name], reason=f"placer '{name}' needs {NAMES[name]}")
     evaluator = Evaluator(problem, Budget(evaluations=evaluations))
     return make_placer(name).place(problem, evaluator, np.random.default_rng(0))
 

@@ -24,6 +24,16 @@ from placewright.profiling.catalogue import (
 from placewright.profiling.roofline import op_bytes, roofline_costs, roofline_problem
 
 
+def lookup_graph() -> ComputationGraph:
+    """Ten rows of a hundred floats from a table of 1 GB."""
+    builder = GraphBuilder()
+    ids = builder.add_input(80, shape=(10,), dtype="i64")
+    table = builder.add_weight(1e9)
+    lookup = builder.add_op("lookup", "Gather", inputs=[ids], weights=[table])
+    builder.add_tensor(lookup, 4000, shape=(10, 100), dtype="f32", is_output=True)
+    return builder.build()
+
+
 def three_ops() -> ComputationGraph:
     """A product that is bound by arithmetic, an activation that is bound by bytes, a reshape."""
     builder = GraphBuilder()
@@ -58,12 +68,7 @@ def test_a_device_without_the_precision_takes_one_that_it_has() -> None:
 
 
 def test_a_lookup_reads_no_more_of_its_table_than_it_returns() -> None:
-    builder = GraphBuilder()
-    ids = builder.add_input(80, shape=(10,), dtype="i64")
-    table = builder.add_weight(1e9)
-    lookup = builder.add_op("lookup", "Gather", inputs=[ids], weights=[table])
-    builder.add_tensor(lookup, 4000, shape=(10, 100), dtype="f32", is_output=True)
-    assert op_bytes(builder.build()).tolist() == [80 + 4000 + 4000]
+    assert op_bytes(lookup_graph()).tolist() == [80 + 4000 + 4000]
 
 
 @pytest.mark.parametrize("name", device_names())
@@ -117,12 +122,7 @@ def test_the_document_names_every_device_link_and_cluster() -> None:
 
 def test_integers_keep_their_bytes_when_floats_are_halved() -> None:
     """10 x 8 bytes of indices, then 1000 x 4 or 2 bytes of a table's rows read and written."""
-    builder = GraphBuilder()
-    ids = builder.add_input(80, shape=(10,), dtype="i64")
-    table = builder.add_weight(1e9)
-    lookup = builder.add_op("lookup", "Gather", inputs=[ids], weights=[table])
-    builder.add_tensor(lookup, 4000, shape=(10, 100), dtype="f32", is_output=True)
-    graph = builder.build()
+    graph = lookup_graph()
     for precision, row_bytes in (("f32", 4000), ("f16", 2000)):
         cluster = catalogue_cluster(["gpu-v100-sxm2-16gb"], precision=precision)
         expected = (80 + 2 * row_bytes) / (900e9 * 0.8) + 5e-6

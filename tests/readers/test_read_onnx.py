@@ -9,16 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from placewright.errors import FileFormatError, GraphError, InputError, UnknownNameError
 
-onnx = pytest.importorskip("onnx", reason="onnx is not installed")
-from onnx import TensorProto, helper, numpy_helper  # noqa: E402
-
 sys.path.insert(0, str(Path(__file__).parent))
-from model_makers import BIAS, WEIGHT, write_onnx  # noqa: E402
+from model_makers import BIAS, WEIGHT, write_onnx
 
-from placewright.readers.onnx_graph import read_onnx  # noqa: E402
+from placewright.readers.onnx_graph import read_onnx
 
 FLOAT = TensorProto.FLOAT
 

@@ -9,22 +9,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openvino as ov
 import pytest
 
 from placewright.errors import FileFormatError, InputError, PlacewrightError, UnknownNameError
 
-ov = pytest.importorskip("openvino", reason="openvino is not installed")
-
 sys.path.insert(0, str(Path(__file__).parent))
-from model_makers import BIAS, WEIGHT, graph_def, saved_model, write_onnx  # noqa: E402
+from model_makers import BIAS, WEIGHT, graph_def, saved_model, write_onnx
 
-from placewright.readers import read  # noqa: E402
-from placewright.readers.openvino import graph_of_openvino_model, read_openvino  # noqa: E402
+from placewright.readers import read
+from placewright.readers.openvino import graph_of_openvino_model, read_openvino
 
 
 @pytest.fixture
 def onnx_file(tmp_path: Path) -> Path:
-    pytest.importorskip("onnx", reason="onnx is not installed")
     write_onnx(tmp_path / "small.onnx")
     return tmp_path / "small.onnx"
 
@@ -98,7 +96,6 @@ class TestFormats:
 
 
 def tflite_writer() -> Any:
-    pytest.importorskip("tflite", reason="tflite, which makes the file, is not installed")
     from tflite_maker import write_tflite
 
     return write_tflite
@@ -196,7 +193,6 @@ class TestShapes:
     def test_an_open_dimension_becomes_one_and_is_logged(
         self, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
-        pytest.importorskip("onnx", reason="onnx is not installed")
         path = tmp_path / "open.onnx"
         write_onnx(path, batch="batch")
         with caplog.at_level(logging.WARNING):
@@ -207,7 +203,6 @@ class TestShapes:
         assert graph.op_flops[0] == 24
 
     def test_a_given_shape_is_taken(self, tmp_path: Path) -> None:
-        pytest.importorskip("onnx", reason="onnx is not installed")
         path = tmp_path / "open.onnx"
         write_onnx(path, batch="batch")
         graph, source = read_openvino(path, shapes={"x": (5, 4)})
@@ -227,7 +222,6 @@ class TestShapes:
 
 class TestExternalData:
     def test_weights_beside_the_model_are_read_and_hashed(self, tmp_path: Path) -> None:
-        pytest.importorskip("onnx", reason="onnx is not installed")
         path = tmp_path / "outside.onnx"
         write_onnx(path, external="weights.data")
         (tmp_path / "weights.data").write_bytes(WEIGHT.tobytes())
@@ -238,7 +232,6 @@ class TestExternalData:
 
     @pytest.mark.parametrize("name", ["../secret.data", "/etc/hostname", "inner/../../secret.data"])
     def test_paths_out_of_the_folder_are_refused(self, tmp_path: Path, name: str) -> None:
-        pytest.importorskip("onnx", reason="onnx is not installed")
         (tmp_path / "secret.data").write_bytes(WEIGHT.tobytes())
         folder = tmp_path / "model"
         (folder / "inner").mkdir(parents=True)
@@ -247,7 +240,6 @@ class TestExternalData:
             read_openvino(folder / "escape.onnx")
 
     def test_a_link_out_of_the_folder_is_refused(self, tmp_path: Path) -> None:
-        pytest.importorskip("onnx", reason="onnx is not installed")
         (tmp_path / "secret.data").write_bytes(WEIGHT.tobytes())
         folder = tmp_path / "model"
         folder.mkdir()
@@ -257,7 +249,6 @@ class TestExternalData:
             read_openvino(folder / "escape.onnx")
 
     def test_a_missing_data_file_is_named(self, tmp_path: Path) -> None:
-        pytest.importorskip("onnx", reason="onnx is not installed")
         write_onnx(tmp_path / "lone.onnx", external="weights.data")
         with pytest.raises(FileFormatError, match=r"'weights\.data' is missing"):
             read_openvino(tmp_path / "lone.onnx")
@@ -343,7 +334,8 @@ def refused(path: Path) -> str:
 
 
 def test_operators_that_openvino_lacks_are_named_with_a_way_out(tmp_path: Path) -> None:
-    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+    import onnx
+
     helper, kind = onnx.helper, onnx.TensorProto.FLOAT
     node = helper.make_node("Foo", ["x"], ["y"], domain="my.domain")
     values = [helper.make_tensor_value_info(name, kind, [1]) for name in "xy"]

@@ -11,15 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from placewright.core.builder import GraphBuilder
 from placewright.errors import FileFormatError, InputError
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-
-from placewright.readers import read  # noqa: E402
-from placewright.readers.fx_graph import FxRules, add_fx_graph  # noqa: E402
-from placewright.readers.torch_export import functional_program, read_torch  # noqa: E402
+from placewright.readers import read
+from placewright.readers.fx_graph import FxRules, add_fx_graph
+from placewright.readers.torch_export import functional_program, read_torch
 
 
 class Small(torch.nn.Module):

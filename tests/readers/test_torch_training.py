@@ -7,15 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
-torch = pytest.importorskip("torch")
-
-from torch import nn  # noqa: E402
-
-from placewright.core.graph import BACKWARD, FORWARD, UPDATE  # noqa: E402
-from placewright.errors import InputError, UnknownNameError  # noqa: E402
-from placewright.readers.fx_program import FxProgram, ReadProgram  # noqa: E402
-from placewright.readers.torch_training import read_training  # noqa: E402
+from placewright.core.graph import BACKWARD, FORWARD, UPDATE
+from placewright.errors import InputError, UnknownNameError
+from placewright.readers.fx_program import FxProgram, ReadProgram
+from placewright.readers.torch_training import read_training
 
 Parameters = Iterable[nn.Parameter]
 OPTIMIZERS: dict[str, Callable[[Parameters], Any]] = {

@@ -6,18 +6,16 @@ from collections import Counter
 from pathlib import Path
 
 import numpy as np
+import openvino as ov
 import pytest
+import torch
 
 from placewright import zoo
 from placewright.errors import FileFormatError
 from placewright.readers import read
 from placewright.readers.openvino import read_openvino
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
-ov = pytest.importorskip("openvino", reason="openvino is not installed")
-
-from placewright.readers.torch_export import read_torch  # noqa: E402
-from placewright.readers.zoo_model import openvino_file_of, openvino_file_of_pt2  # noqa: E402
+from placewright.readers.torch_export import read_torch
+from placewright.readers.zoo_model import openvino_file_of, openvino_file_of_pt2
 
 
 @pytest.fixture(scope="module")

@@ -7,20 +7,18 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from torch_programs import step_program
 
-torch = pytest.importorskip("torch")
-
-from torch_programs import step_program  # noqa: E402
-
-from placewright.benchmarks.hardware_record import RecordRequest  # noqa: E402
-from placewright.benchmarks.hardware_table import CHOSEN, compare_on_hardware  # noqa: E402
-from placewright.core.cluster import Cluster, Link  # noqa: E402
-from placewright.core.costs import CostTable  # noqa: E402
-from placewright.core.grouping import Grouping  # noqa: E402
-from placewright.core.problem import Problem  # noqa: E402
-from placewright.core.solution import Budget  # noqa: E402
-from placewright.errors import InputError  # noqa: E402
-from placewright.runtimes.torch.runtime import TorchRuntime  # noqa: E402
+from placewright.benchmarks.hardware_record import RecordRequest
+from placewright.benchmarks.hardware_table import CHOSEN, compare_on_hardware
+from placewright.core.cluster import Cluster, Link
+from placewright.core.costs import CostTable
+from placewright.core.grouping import Grouping
+from placewright.core.problem import Problem
+from placewright.core.solution import Budget
+from placewright.errors import InputError
+from placewright.runtimes.torch.runtime import TorchRuntime
 
 
 def test_contenders_are_measured_and_those_that_break_a_limit_are_told() -> None:

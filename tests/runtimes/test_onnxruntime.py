@@ -9,7 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime as ort
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 from runtimes.test_runtime_contract import branching_model
 
 from placewright.core.cluster import Device
@@ -21,10 +24,6 @@ from placewright.runtimes.onnxruntime.kernels import KernelMap
 from placewright.runtimes.onnxruntime.runtime import OnnxModel, OnnxRuntime
 from placewright.runtimes.runner import ConcurrentRunner
 from placewright.testing.runtime_contract import check_split, random_segments
-
-onnx = pytest.importorskip("onnx")
-ort = pytest.importorskip("onnxruntime")
-from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 AFFINITY = "session.intra_op_thread_affinities"  # wants one entry per thread but the first
 

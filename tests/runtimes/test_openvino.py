@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openvino as ov
 import pytest
+from openvino import opset13 as ops
 
 from placewright.core.grouping import Grouping, quotient
 from placewright.errors import RuntimeFailure, StalePlanError, UnknownNameError
@@ -15,9 +17,6 @@ from placewright.readers.openvino import read_openvino
 from placewright.runtimes.base import OpSegment, segments_of_ops
 from placewright.runtimes.openvino.runtime import OpenVinoModel, OpenVinoRuntime
 from placewright.runtimes.runner import ConcurrentRunner
-
-ov = pytest.importorskip("openvino")
-from openvino import opset13 as ops  # noqa: E402
 
 
 def small_model() -> Any:

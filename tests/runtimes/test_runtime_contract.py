@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from placewright.core.graph import ComputationGraph
 from placewright.core.source import ModelSource
@@ -14,9 +16,6 @@ from placewright.readers.onnx_graph import read_onnx
 from placewright.readers.openvino import read_openvino
 from placewright.runtimes.registry import make_runtime
 from placewright.testing.runtime_contract import check_runtime
-
-onnx = pytest.importorskip("onnx")
-from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 
 def branching_model() -> Any:
@@ -64,7 +63,6 @@ def read_for(runtime: str, path: Path) -> tuple[ComputationGraph, ModelSource]:
 
 @pytest.mark.parametrize("name", ["openvino", "onnxruntime"])
 def test_runtime(name: str, tmp_path: Path) -> None:
-    pytest.importorskip(name)
     path = tmp_path / "branching.onnx"
     onnx.save(branching_model(), str(path))
     graph, source = read_for(name, path)
@@ -72,7 +70,8 @@ def test_runtime(name: str, tmp_path: Path) -> None:
 
 
 def test_torch_runtime(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     from placewright.workflow.models import load_model, runnable_source
     from placewright.workflow.runtimes import runtime_named
 

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
+from torch_programs import branches, inference_program, step_program
 
-torch = pytest.importorskip("torch")
-
-
-from torch_programs import branches, inference_program, step_program  # noqa: E402
-
-from placewright.runtimes.base import segments_of_ops  # noqa: E402
-from placewright.runtimes.runner import ConcurrentRunner  # noqa: E402
-from placewright.runtimes.torch.runtime import TorchModel, TorchRuntime  # noqa: E402
-from placewright.testing.runtime_contract import check_runtime, random_segments  # noqa: E402
+from placewright.runtimes.base import segments_of_ops
+from placewright.runtimes.runner import ConcurrentRunner
+from placewright.runtimes.torch.runtime import TorchModel, TorchRuntime
+from placewright.testing.runtime_contract import check_runtime, random_segments
 
 
 def loaded(made: tuple) -> TorchModel:

@@ -7,15 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
+from torch_programs import inference_program
 
-torch = pytest.importorskip("torch")
-
-from torch_programs import inference_program  # noqa: E402
-
-from placewright.errors import InputError, RuntimeFailure  # noqa: E402
-from placewright.runtimes.base import OpSegment, segments_of_ops  # noqa: E402
-from placewright.runtimes.runner import ConcurrentRunner  # noqa: E402
-from placewright.runtimes.torch.runtime import TorchModel, TorchRuntime  # noqa: E402
+from placewright.errors import InputError, RuntimeFailure
+from placewright.runtimes.base import OpSegment, segments_of_ops
+from placewright.runtimes.runner import ConcurrentRunner
+from placewright.runtimes.torch.runtime import TorchModel, TorchRuntime
 
 CPU = TorchRuntime().discover()[0]
 DEVICES = (CPU, CPU)  # two workers of one processor

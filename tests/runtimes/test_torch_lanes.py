@@ -13,19 +13,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch_programs import branches, step_program
 
-torch = pytest.importorskip("torch")
-
-from torch_programs import branches, step_program  # noqa: E402
-
-from placewright.core.cluster import Device  # noqa: E402
-from placewright.runtimes.base import segments_of_ops  # noqa: E402
-from placewright.runtimes.runner import ConcurrentRunner  # noqa: E402
-from placewright.runtimes.torch import lanes as torch_lanes  # noqa: E402
-from placewright.runtimes.torch import profile as torch_profile  # noqa: E402
-from placewright.runtimes.torch.lanes import Arriving, Lane  # noqa: E402
-from placewright.runtimes.torch.runtime import TorchModel, TorchRuntime  # noqa: E402
-from placewright.testing.runtime_contract import random_segments  # noqa: E402
+from placewright.core.cluster import Device
+from placewright.runtimes.base import segments_of_ops
+from placewright.runtimes.runner import ConcurrentRunner
+from placewright.runtimes.torch import lanes as torch_lanes
+from placewright.runtimes.torch import profile as torch_profile
+from placewright.runtimes.torch.lanes import Arriving, Lane
+from placewright.runtimes.torch.runtime import TorchModel, TorchRuntime
+from placewright.testing.runtime_contract import random_segments
 
 
 class FakeStream:

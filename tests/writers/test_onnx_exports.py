@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime as ort
 import pytest
 from runtimes.test_runtime_contract import branching_model
 from writers.plans import plan_with
@@ -17,9 +19,6 @@ from placewright.errors import InexpressibleError, UnknownNameError
 from placewright.readers.onnx_graph import read_onnx
 from placewright.workflow.export import export
 from placewright.writers.onnx_layers import OPTION, assignment_settings
-
-onnx = pytest.importorskip("onnx")
-ort = pytest.importorskip("onnxruntime")
 
 CPU = {"provider": "CPUExecutionProvider"}
 PAIR = [

@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import openvino
 import pytest
 from runtimes.test_runtime_contract import branching_model
 from writers.plans import plan_with
@@ -16,9 +18,6 @@ from placewright.errors import InexpressibleError, InputError, StalePlanError
 from placewright.readers.onnx_graph import read_onnx
 from placewright.readers.openvino import read_openvino
 from placewright.writers.openvino_affinity import affinity_data, apply_affinity
-
-openvino = pytest.importorskip("openvino")
-onnx = pytest.importorskip("onnx")
 
 TENSORFLOW = Path(__file__).parents[1] / "data" / "tensorflow" / "network.pb"
 PAIR = [Device("cpu", options={"device": "CPU"}), Device("GPU.0", "gpu")]

@@ -6,11 +6,10 @@ import importlib.util
 from typing import Any
 
 import pytest
+import torch
 
 from placewright import zoo
 from placewright.errors import MissingExtraError, UnknownNameError
-
-torch = pytest.importorskip("torch", reason="torch is not installed")
 
 # Parameters that the publications (or the reference implementations) state.
 PUBLISHED = {

@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch")
-
-from placewright import zoo  # noqa: E402
-from placewright.core.graph import BACKWARD, UPDATE  # noqa: E402
-from placewright.readers.torch_training import read_training  # noqa: E402
-from placewright.zoo.training import training_of  # noqa: E402
+from placewright import zoo
+from placewright.core.graph import BACKWARD, UPDATE
+from placewright.readers.torch_training import read_training
+from placewright.zoo.training import training_of
 
 _LARGE = ("inception_v3", "nasnet_a")  # tracing them takes several seconds
 _NAMES = [pytest.param(n, marks=pytest.mark.slow if n in _LARGE else ()) for n in zoo.names()]

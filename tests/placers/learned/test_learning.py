@@ -28,7 +28,6 @@ FAST_PLACETO = Placeto(
 )
 
 # placer, ops of the toy, evaluations, and every how many evaluations a placement is complete
-# placer, ops of the toy, evaluations, and every how many evaluations a placement is complete
 SEPARABLE = [
     (Cem(), 7, 1_000, 1),
     (Post(), 7, 1_500, 1),
