@@ -14,8 +14,8 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError
+from placewright.placers.integer_program.highs import solve
 from placewright.placers.latency_ip import LatencyIp
-from placewright.placers.max_load.highs import solve
 from placewright.placers.subgraphs.bound import bound_program, program_size
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
@@ -25,13 +25,7 @@ from placewright.simulation.subgraph import latency_arrays
 def relaxed(problem: Problem) -> float:
     """The proven value of the relaxation."""
     program = bound_program(problem, latency_arrays(problem))
-    return solve(
-        program.rows,
-        upper=program.upper,
-        is_integer=program.is_integer,
-        cost=program.cost,
-        max_nodes=100_000,
-    ).lower_bound
+    return solve(program.program, max_nodes=100_000).lower_bound
 
 
 def best_of_all(problem: Problem) -> float:

@@ -28,8 +28,8 @@ from placewright.placers.greedy import filled
 from placewright.placers.ideals.contiguous import linear_program, why_not_contiguous
 from placewright.placers.ideals.items import items_of
 from placewright.placers.ideals.load_model import allowed_devices, load_model
+from placewright.placers.integer_program.highs import solve
 from placewright.placers.legal import failure
-from placewright.placers.max_load.highs import solve
 from placewright.placers.subgraphs.bound import bound_program, program_size
 from placewright.placers.subgraphs.program import LatencyProgram, latency_program
 from placewright.placers.subgraphs.search import Moves, anneal, moves_of
@@ -152,10 +152,7 @@ class LatencyIp:
         scaled, scale = _scaled(arrays, best, evaluator)
         program = bound_program(problem, scaled)
         result = solve(
-            program.rows,
-            upper=program.upper,
-            is_integer=program.is_integer,
-            cost=program.cost,
+            program.program,
             seconds=self.bound_share * evaluator.remaining_seconds,
             max_nodes=self.max_nodes,
         )
@@ -186,10 +183,7 @@ class LatencyIp:
         horizon = _horizon(arrays, best, evaluator) * scale
         program = latency_program(problem, scaled, q, horizon)
         result = solve(
-            program.rows,
-            upper=program.upper,
-            is_integer=program.is_integer,
-            cost=program.cost,
+            program.program,
             start=None if best is None else _start_columns(program, arrays, best, q),
             seconds=evaluator.remaining_seconds * 0.98 - 0.2,
             max_nodes=self.max_nodes,

@@ -28,8 +28,8 @@ from placewright.placers.ideals.contiguous import linear_program
 from placewright.placers.ideals.items import has_backward_to_forward_edge, items_of
 from placewright.placers.ideals.load_model import LoadModel, load_model
 from placewright.placers.ideals.transfers import why_not_separable
+from placewright.placers.integer_program.highs import MipResult, solve
 from placewright.placers.max_load.annealing import anneal, fixed_arrays, state_of
-from placewright.placers.max_load.highs import MipResult, solve
 from placewright.placers.max_load.program import max_load_program
 from placewright.placers.max_load.symmetry import first_devices, relabelled
 from placewright.simulation.evaluator import Evaluator
@@ -163,17 +163,14 @@ class MaxloadIp:
         )
         columns = None
         if start is not None:
-            columns = np.full(program.n_columns, np.nan)
+            columns = np.full(program.program.n_columns, np.nan)
             chosen = relabelled(model, start)[:, None] == np.arange(problem.n_devices)
             used = program.placed >= 0
             columns[program.placed[used]] = chosen[used]
         if evaluator.is_spent:
             return evaluator.solution()
         result = solve(
-            program.rows,
-            upper=program.upper,
-            is_integer=program.is_integer,
-            cost=program.cost,
+            program.program,
             start=columns,
             seconds=evaluator.remaining_seconds * 0.98 - 0.2,
             max_nodes=self.max_nodes,

@@ -1,4 +1,4 @@
-"""The max-load integer program of Tarnawski et al. 2020 as rows and columns for HiGHS.
+"""The max-load integer program of Tarnawski et al. 2020 as rows and columns.
 
 Columns: x[v, d] item v on device d; in[t, d] and out[t, d] tensor t received, sent by device d;
 the loads' maximum T (forward and backward apart where phases split); with contiguity z[v, d].
@@ -6,56 +6,27 @@ the loads' maximum T (forward and backward apart where phases split); with conti
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
-from placewright.core.arrays import BoolArray, Csr, FloatArray, IntArray
+from placewright.core.arrays import BoolArray, Csr, IntArray
 from placewright.placers.ideals.load_model import LoadModel
 from placewright.placers.ideals.transfers import AT_HOST, FROM_HOST
-
-
-@dataclass
-class Rows:
-    """Constraints low <= sum of coefficient * column <= high, collected one at a time."""
-
-    low: list[float] = field(default_factory=list)
-    high: list[float] = field(default_factory=list)
-    starts: list[int] = field(default_factory=lambda: [0])
-    columns: list[int] = field(default_factory=list)
-    values: list[float] = field(default_factory=list)
-
-    def add(self, low: float, high: float, columns: list[int], values: list[float]) -> None:
-        """Add one constraint."""
-        self.low.append(low)
-        self.high.append(high)
-        self.columns += columns
-        self.values += values
-        self.starts.append(len(self.columns))
+from placewright.placers.integer_program.program import IntegerProgram, Rows
 
 
 @dataclass(frozen=True, eq=False)
 class MaxLoadProgram:
-    """A mixed-integer program over a subset of the devices.
+    """The program over a subset of the devices.
 
     Attributes:
-        rows: the constraints.
-        upper: upper bound of each column; lower bounds are 0.
-        is_integer: integrality of each column.
-        cost: objective, minimised.
+        program: rows and columns.
         placed: column of x[v, d], -1 where the item may not be there; shape (n_items, n_devices).
     """
 
-    rows: Rows
-    upper: FloatArray
-    is_integer: BoolArray
-    cost: FloatArray
+    program: IntegerProgram
     placed: IntArray
-
-    @property
-    def n_columns(self) -> int:
-        """Number of columns."""
-        return len(self.upper)
 
 
 def max_load_program(
@@ -110,13 +81,9 @@ class _Builder:
                 self._contiguity(device, successors)
         cost = np.zeros(self.n_columns)
         cost[peak] = 1.0
-        return MaxLoadProgram(
-            self.rows,
-            np.array(self.upper),
-            np.arange(self.n_columns) < self.n_integer,
-            cost,
-            self.placed,
-        )
+        is_integer = np.arange(self.n_columns) < self.n_integer
+        program = IntegerProgram(self.rows, np.array(self.upper), is_integer, cost)
+        return MaxLoadProgram(program, self.placed)
 
     def _column(self, upper: float) -> int:
         self.upper.append(upper)

@@ -29,27 +29,21 @@ import numpy as np
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.placers.ideals.load_model import allowed_devices, grouped_weights
-from placewright.placers.max_load.program import Rows
+from placewright.placers.integer_program.program import IntegerProgram, Rows
 from placewright.simulation.subgraph import LatencyArrays
 
 
 @dataclass(frozen=True, eq=False)
 class BoundProgram:
-    """A mixed-integer program whose value no placement undercuts.
+    """A program whose value no placement undercuts.
 
     Attributes:
-        rows: the constraints.
-        upper: upper bound of each column; lower bounds are 0.
-        is_integer: integrality of each column.
-        cost: objective, minimised.
+        program: rows and columns.
         placed: column of x[class, machine], -1 where the class may not be; machine 0 is the CPUs.
         devices: device of each machine for each class, shape (n_classes, n_machines).
     """
 
-    rows: Rows
-    upper: FloatArray
-    is_integer: BoolArray
-    cost: FloatArray
+    program: IntegerProgram
     placed: IntArray
     devices: IntArray
 
@@ -113,9 +107,8 @@ class _Builder:
         cost = np.zeros(len(self.upper))
         cost[total] = 1.0
         is_integer = np.arange(len(self.upper)) < n_integer
-        return BoundProgram(
-            self.rows, np.array(self.upper), is_integer, cost, self.placed, self.devices
-        )
+        program = IntegerProgram(self.rows, np.array(self.upper), is_integer, cost)
+        return BoundProgram(program, self.placed, self.devices)
 
     def _column(self, upper: float) -> int:
         self.upper.append(upper)

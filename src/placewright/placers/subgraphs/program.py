@@ -15,28 +15,22 @@ import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
-from placewright.placers.max_load.program import Rows
+from placewright.placers.integer_program.program import IntegerProgram, Rows
 from placewright.simulation.subgraph import LatencyArrays
 
 
 @dataclass(frozen=True, eq=False)
 class LatencyProgram:
-    """A mixed-integer program.
+    """The published program.
 
     Attributes:
-        rows: the constraints.
-        upper: upper bound of each column; lower bounds are 0.
-        is_integer: integrality of each column.
-        cost: objective, minimised.
+        program: rows and columns.
         placed: column of x[v, m], -1 where the unit may not be; shape (n_units, n_machines).
         device_of_machine: shape (n_machines,), -1 for machine 0.
         cpu_of_unit: the CPU behind machine 0 for each unit, shape (n_units,).
     """
 
-    rows: Rows
-    upper: FloatArray
-    is_integer: BoolArray
-    cost: FloatArray
+    program: IntegerProgram
     placed: IntArray
     device_of_machine: IntArray
     cpu_of_unit: IntArray
@@ -56,7 +50,7 @@ class LatencyProgram:
         if int(piece.max(initial=-1)) >= q:
             return None
         first = {int(d): m for m, d in reversed(list(enumerate(self.device_of_machine.tolist())))}
-        columns = np.full(len(self.upper), np.nan)
+        columns = np.full(self.program.n_columns, np.nan)
         used = self.placed >= 0
         columns[self.placed[used]] = 0.0
         for unit, device in enumerate(device_of.tolist()):
@@ -118,15 +112,9 @@ class _Builder:
         self._colocation()
         cost = np.zeros(len(self.upper))
         cost[total] = 1.0
-        return LatencyProgram(
-            self.rows,
-            np.array(self.upper),
-            np.arange(len(self.upper)) < self.n_integer,
-            cost,
-            self.placed,
-            self.machines,
-            self.cpu_of_unit,
-        )
+        is_integer = np.arange(len(self.upper)) < self.n_integer
+        program = IntegerProgram(self.rows, np.array(self.upper), is_integer, cost)
+        return LatencyProgram(program, self.placed, self.machines, self.cpu_of_unit)
 
     def _column(self, upper: float) -> int:
         self.upper.append(upper)

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from placewright.core.arrays import BoolArray, FloatArray
+from placewright.core.arrays import FloatArray
 from placewright.errors import MissingExtraError
-from placewright.placers.max_load.program import Rows
+from placewright.placers.integer_program.program import IntegerProgram
 
 
 @dataclass(frozen=True, eq=False)
@@ -29,23 +29,17 @@ class MipResult:
 
 
 def solve(
-    rows: Rows,
+    program: IntegerProgram,
     *,
-    upper: FloatArray,
-    is_integer: BoolArray,
-    cost: FloatArray,
     start: FloatArray | None = None,
     seconds: float = math.inf,
     max_nodes: int | None = None,
     cutoff: float = math.inf,
 ) -> MipResult:
-    """Minimise cost . columns under `rows` with columns in [0, upper].
+    """Solve it as far as the limits let.
 
     Args:
-        rows: the constraints.
-        upper: upper bounds of the columns; inf is none.
-        is_integer: integrality of each column.
-        cost: objective coefficients.
+        program: what is minimised.
         start: a solution to begin with; integer columns suffice (others nan), None for none.
         seconds: wall-clock limit; inf is none.
         max_nodes: limit of branch-and-bound nodes where there is none of seconds: on one thread, so
@@ -73,7 +67,7 @@ def solve(
         solver.setOptionValue("mip_max_nodes", max_nodes)
     if math.isfinite(cutoff):
         solver.setOptionValue("objective_bound", cutoff)
-    solver.passModel(_model(highspy, rows, upper, is_integer, cost))
+    solver.passModel(_model(highspy, program))
     if start is not None:
         known = np.flatnonzero(np.isfinite(start)).astype(np.int32)
         solver.setSolution(len(known), known, start[known])
@@ -81,20 +75,18 @@ def solve(
     return _result(highspy, solver)
 
 
-def _model(
-    highspy: Any, rows: Rows, upper: FloatArray, is_integer: BoolArray, cost: FloatArray
-) -> Any:
-    model = highspy.HighsLp()
-    model.num_col_, model.num_row_ = len(upper), len(rows.low)
-    model.col_cost_ = cost
-    model.col_lower_, model.col_upper_ = np.zeros(len(upper)), upper
+def _model(highspy: Any, program: IntegerProgram) -> Any:
+    model, rows = highspy.HighsLp(), program.rows
+    model.num_col_, model.num_row_ = program.n_columns, len(rows.low)
+    model.col_cost_ = program.cost
+    model.col_lower_, model.col_upper_ = np.zeros(program.n_columns), program.upper
     model.row_lower_, model.row_upper_ = np.array(rows.low), np.array(rows.high)
     model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
     model.a_matrix_.start_ = np.array(rows.starts, dtype=np.int32)
     model.a_matrix_.index_ = np.array(rows.columns, dtype=np.int32)
     model.a_matrix_.value_ = np.array(rows.values)
     kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
-    model.integrality_ = [kinds[int(flag)] for flag in is_integer]
+    model.integrality_ = [kinds[int(flag)] for flag in program.is_integer]
     return model
 
 
