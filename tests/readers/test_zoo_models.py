@@ -14,8 +14,8 @@ from placewright import zoo
 from placewright.errors import FileFormatError
 from placewright.readers import read
 from placewright.readers.openvino import read_openvino
+from placewright.readers.openvino_export import openvino_file_of, openvino_file_of_pt2
 from placewright.readers.torch_export import read_torch
-from placewright.readers.zoo_model import openvino_file_of, openvino_file_of_pt2
 
 
 @pytest.fixture(scope="module")

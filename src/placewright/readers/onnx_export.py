@@ -1,13 +1,10 @@
-"""A PyTorch model as an ``.onnx`` file: what the ONNX Runtime runtime reads for a zoo model."""
+"""A PyTorch model as an ``.onnx`` file: what the ONNX Runtime runtime reads for it."""
 
 from __future__ import annotations
 
 import ast
 import contextlib
-import hashlib
 import logging
-import os
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from placewright.errors import InputError, MissingExtraError
 from placewright.readers.content import UniqueNames, content_hash, existing_path, one_line
+from placewright.readers.converted_files import converted_file
 from placewright.readers.pt2_file import load_program
 
 if TYPE_CHECKING:
     import torch
 
-_LOG = logging.getLogger(__name__)
 _EXPORT = 1  # goes up when the same model would be exported to another file
 _LARGEST_MESSAGE = 1 << 30  # bytes; a protocol buffer ends at 2 GiB
 _SCOPES = "pkg.torch.onnx.name_scopes"
@@ -111,30 +108,15 @@ def _name_by_module(model: Any) -> None:
 
 
 def _kept(name: str, key: Sequence[object], make: Callable[[], Any], folder: Path | None) -> Path:
-    """The file for `key`, made where it is not there yet."""
     torch, onnx, onnxscript = _libraries()
-    kept = _cache_folder() if folder is None else folder
+
+    def save(model: Any, path: Path) -> None:
+        size = sum(len(one.raw_data) for one in model.graph.initializer)
+        is_large, data = size > _LARGEST_MESSAGE, f"{path.name}.data"
+        onnx.save(model, str(path), save_as_external_data=is_large, location=data)
+
     versions = (torch.__version__, onnx.__version__, onnxscript.__version__)
-    text = "\0".join(map(str, (name, _EXPORT, *key, *versions)))
-    stem = f"{name.replace('/', '-')}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    target = kept / f"{stem}.onnx"
-    if target.exists():
-        return target
-    _LOG.info("exporting %s to %s", name, target)
-    model = make()
-    data = f"{stem}.onnx.data"
-    is_large = sum(len(one.raw_data) for one in model.graph.initializer) > _LARGEST_MESSAGE
-    try:
-        kept.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=kept) as scratch:
-            made = Path(scratch) / target.name
-            onnx.save(model, str(made), save_as_external_data=is_large, location=data)
-            if is_large:  # first: whoever finds the model finds its data complete
-                os.replace(made.with_name(data), target.with_name(data))
-            os.replace(made, target)
-    except (OSError, ValueError) as error:
-        raise InputError(f"file '{target}' cannot be written: {one_line(error)}") from None
-    return target
+    return converted_file(name, (_EXPORT, *key, *versions), ".onnx", make, save, folder)
 
 
 @contextlib.contextmanager
@@ -149,12 +131,6 @@ def _without_warnings() -> Iterator[None]:
             yield
     finally:
         logger.setLevel(level)
-
-
-def _cache_folder() -> Path:
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("placewright")) / "models"
 
 
 def _libraries() -> tuple[Any, Any, Any]:

@@ -157,7 +157,7 @@ def _from_zoo(name: str, shapes: Shapes, fold_constants: bool, runtime: str | No
 def _zoo_file(name: str, source_format: str) -> Path:
     from placewright import zoo
     from placewright.readers.onnx_export import onnx_file_of
-    from placewright.readers.zoo_model import openvino_file_of
+    from placewright.readers.openvino_export import openvino_file_of
 
     known, _, variant = name.partition("/")
     variant = variant or "default"
@@ -195,7 +195,7 @@ def _from_file(path: Path, shapes: Shapes, fold_constants: bool, runtime: str | 
     from placewright.readers.openvino import read_openvino
 
     if path.suffix.lower() == ".pt2":
-        from placewright.readers.zoo_model import openvino_file_of_pt2
+        from placewright.readers.openvino_export import openvino_file_of_pt2
 
         path = openvino_file_of_pt2(path)
     graph, source = read_openvino(path, shapes=shapes, fold_constants=fold_constants)

@@ -1,12 +1,9 @@
-"""A PyTorch model as an OpenVINO IR file: what the OpenVINO runtime reads for a zoo model."""
+"""A PyTorch model as an OpenVINO IR file: what the OpenVINO runtime reads for it."""
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
 import logging
-import os
-import tempfile
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -14,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from placewright.errors import InputError, MissingExtraError
 from placewright.readers.content import content_hash, existing_path, one_line
+from placewright.readers.converted_files import converted_file
 from placewright.readers.ir_names import name_by_module
 from placewright.readers.pt2_file import load_program
 
@@ -21,7 +19,6 @@ if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
 
-_LOG = logging.getLogger(__name__)
 _CONVERSION = 2  # goes up when the same model would be converted to another file
 
 
@@ -131,27 +128,13 @@ def _converted(program: ExportedProgram, what: str, input_names: Sequence[str] =
 
 
 def _kept(name: str, key: Sequence[object], make: Callable[[], Any], folder: Path | None) -> Path:
-    """The file for `key`, made where it is not there yet."""
     torch, openvino = _libraries()
-    kept = _cache_folder() if folder is None else folder
-    text = "\0".join(map(str, (name, _CONVERSION, *key, torch.__version__, openvino.__version__)))
-    stem = f"{name.replace('/', '-')}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"
-    target = kept / f"{stem}.xml"
-    if target.exists() and target.with_suffix(".bin").exists():
-        return target
-    _LOG.info("converting %s to %s", name, target)
-    model = make()
-    try:
-        kept.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=kept) as scratch:
-            made = Path(scratch) / f"{stem}.xml"
-            openvino.save_model(model, str(made), compress_to_fp16=False)
-            # Weights first: whoever finds the .xml finds its .bin complete.
-            os.replace(made.with_suffix(".bin"), target.with_suffix(".bin"))
-            os.replace(made, target)
-    except (OSError, RuntimeError) as error:
-        raise InputError(f"file '{target}' cannot be written: {one_line(error)}") from None
-    return target
+
+    def save(model: Any, path: Path) -> None:
+        openvino.save_model(model, str(path), compress_to_fp16=False)
+
+    versions = (torch.__version__, openvino.__version__)
+    return converted_file(name, (_CONVERSION, *key, *versions), ".xml", make, save, folder)
 
 
 @contextlib.contextmanager
@@ -171,12 +154,6 @@ def _without_warnings() -> Iterator[None]:
     finally:
         root.removeFilter(refuse)
         root.removeHandler(nothing)
-
-
-def _cache_folder() -> Path:
-    import platformdirs
-
-    return Path(platformdirs.user_cache_dir("placewright")) / "models"
 
 
 def _libraries() -> tuple[Any, Any]:
