@@ -85,6 +85,19 @@ def test_help_starts_without_heavy_libraries() -> None:
     assert result.stdout.strip() == "[]"
 
 
+def test_using_openvino_reports_nothing_to_anybody() -> None:
+    """OpenVINO tells a web service of its import, in a process that it forks for that."""
+    code = (
+        "import sys, time\nforks = []\n"
+        "sys.addaudithook(lambda event, _: forks.append(event) if event == 'os.fork' else None)\n"
+        "import placewright, openvino\nopenvino.Core()\ntime.sleep(0.5)\nprint(forks)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "[]"
+
+
 def test_nothing_prints_outside_the_command_line() -> None:
     for path in FILES:
         if room_of(path) in {"cli"}:

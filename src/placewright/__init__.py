@@ -8,7 +8,12 @@ True
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import Any
+
+# OpenVINO forks a process that reports each import and each conversion to a web service, unless it
+# finds no such package. What is placed is nobody's business, and a fork disturbs measurements.
+sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
 
 _NAMES = {
     "read": "workflow.facade",
