@@ -5,13 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
+import openvino as ov
+from openvino.op import if_op
 
-ov = pytest.importorskip("openvino", reason="openvino is not installed")
-
-from openvino.op import if_op  # noqa: E402
-
-from placewright.readers.openvino import fix_shapes, graph_of_openvino_model  # noqa: E402
+from placewright.readers.openvino import fix_shapes, graph_of_openvino_model
 
 
 def flattened() -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +52,25 @@ def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def model(model_path: Path) -> OpenVinoModel:
     graph, source = read_openvino(model_path)
     return OpenVinoRuntime().load(source, graph)
+
+
+def test_an_interrupt_is_one_after_models_came_and_went(model_path: Path) -> None:
+    """In a process of its own, which a signal without a stack would end."""
+    code = (
+        "import signal, sys\n"
+        "from placewright.readers.openvino import read_openvino\n"
+        "from placewright.runtimes.openvino.runtime import OpenVinoRuntime\n"
+        "runtime, (graph, source) = OpenVinoRuntime(), read_openvino(sys.argv[1])\n"
+        "first, second = runtime.load(source, graph), runtime.load(source, graph)\n"
+        "first.reference(runtime.discover()[0]), second.reference(runtime.discover()[0])\n"
+        "del first\n"
+        "del second\n"
+        "try:\n    signal.raise_signal(signal.SIGINT)\n"
+        "except KeyboardInterrupt:\n    print('interrupted')"
+    )
+    command = [sys.executable, "-c", code, str(model_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "interrupted"), done.stderr
 
 
 def core_device() -> Any:

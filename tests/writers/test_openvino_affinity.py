@@ -19,6 +19,7 @@ from placewright.readers.onnx_graph import read_onnx
 from placewright.readers.openvino import read_openvino
 from placewright.writers.openvino_affinity import affinity_data, apply_affinity
 
+CORE = openvino.Core()  # one, which stays: see `runtimes.openvino.runtime`
 TENSORFLOW = Path(__file__).parents[1] / "data" / "tensorflow" / "network.pb"
 PAIR = [Device("cpu", options={"device": "CPU"}), Device("GPU.0", "gpu")]
 
@@ -56,7 +57,7 @@ def test_every_node_gets_a_device_and_constants_follow_their_readers(name: str, 
     """Another reading of the file: names that OpenVINO makes up are different then."""
     file = path if name == "onnx" else TENSORFLOW
     data = affinity_data(plan_of_file(file, PAIR))
-    model = openvino.Core().read_model(file)
+    model = CORE.read_model(file)
     assert apply_affinity(model, data) == "HETERO:GPU.0,CPU"
     for node in model.get_ordered_ops():
         own = node.get_rt_info()["affinity"].astype(str)
@@ -72,11 +73,10 @@ def test_every_node_gets_a_device_and_constants_follow_their_readers(name: str, 
 def test_hetero_computes_what_the_model_computes(path: Path) -> None:
     data = affinity_data(plan_of_file(path, PAIR[:1]))
     assert data["device"] == "HETERO:CPU"
-    core = openvino.Core()
     options = {"INFERENCE_PRECISION_HINT": "f32"}
-    model = core.read_model(path)
-    compiled = core.compile_model(model, apply_affinity(model, data), options)
-    plain = core.compile_model(core.read_model(path), "CPU", options)
+    model = CORE.read_model(path)
+    compiled = CORE.compile_model(model, apply_affinity(model, data), options)
+    plain = CORE.compile_model(CORE.read_model(path), "CPU", options)
     x = np.random.default_rng(0).standard_normal((1, 4, 16, 16)).astype(np.float32)
     for mine, other in zip(compiled([x]).values(), plain([x]).values(), strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-5, atol=1e-6)
@@ -84,23 +84,22 @@ def test_hetero_computes_what_the_model_computes(path: Path) -> None:
 
 def test_hetero_obeys_the_affinities(path: Path) -> None:
     """A device that is not there is asked for: HETERO refuses, so it has read them."""
-    core = openvino.Core()
-    if any(name.startswith("GPU") for name in core.available_devices):
+    if any(name.startswith("GPU") for name in CORE.available_devices):
         pytest.skip("this machine has a GPU")
-    model = core.read_model(path)
+    model = CORE.read_model(path)
     apply_affinity(model, affinity_data(plan_of_file(path, PAIR)))
     with pytest.raises(RuntimeError, match=r"(?i)gpu"):
-        core.compile_model(model, "HETERO:CPU")
+        CORE.compile_model(model, "HETERO:CPU")
 
 
 def test_a_shared_constant_is_copied_for_each_device(path: Path) -> None:
     """`w` is read by the first and the second convolution, which are on different devices."""
     graph, source = read_openvino(path)
     data = affinity_data(plan_with(graph, PAIR, lambda op: op % 2, source))
-    model = openvino.Core().read_model(path)
+    model = CORE.read_model(path)
     apply_affinity(model, data)
-    compiled = openvino.Core().compile_model(_on_the_cpu(model), "CPU")
-    plain = openvino.Core().compile_model(str(path), "CPU")
+    compiled = CORE.compile_model(_on_the_cpu(model), "CPU")
+    plain = CORE.compile_model(str(path), "CPU")
     x = np.ones((1, 4, 16, 16), np.float32)
     for mine, other in zip(compiled([x]).values(), plain([x]).values(), strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-5)
@@ -118,11 +117,11 @@ def test_a_shape_that_both_devices_read_is_on_one_of_them(tmp_path: Path) -> Non
     assert sorted(graph.op_kinds) == ["Exp", "Relu", "Reshape", "Reshape"]
     device_of = {"first": 0, "second": 1}
     plan = plan_with(graph, PAIR, lambda at: device_of.get(graph.op_names[at], 0), source)
-    model = openvino.Core().read_model(tmp_path / "m.xml")
+    model = CORE.read_model(tmp_path / "m.xml")
     apply_affinity(model, affinity_data(plan))
     found = affinities(model)
     assert (found["shape"], found["first"], found["second"]) == ("CPU", "CPU", "GPU.0")
-    compiled = openvino.Core().compile_model(_on_the_cpu(model), "HETERO:CPU")
+    compiled = CORE.compile_model(_on_the_cpu(model), "HETERO:CPU")
     given = np.ones((2, 3), np.float32)
     np.testing.assert_allclose(compiled([given])[0], np.full((2, 3, 1), np.e), rtol=1e-2)
 
@@ -144,7 +143,7 @@ def test_what_cannot_be_said(path: Path) -> None:
 
 def test_another_model_and_another_format_are_refused(path: Path) -> None:
     data = affinity_data(plan_of_file(path, PAIR))
-    other = openvino.Core().read_model(TENSORFLOW)
+    other = CORE.read_model(TENSORFLOW)
     with pytest.raises(StalePlanError, match="it has no op"):
         apply_affinity(other, data)
     with pytest.raises(InputError, match=r"openvino-affinity/1"):

@@ -7,6 +7,7 @@ the device's worker thread stays on.
 
 from __future__ import annotations
 
+import functools
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -55,7 +56,7 @@ class OpenVinoRuntime:
 
     def discover(self) -> tuple[Device, ...]:
         """The CPU with all its threads, each core with one thread, every GPU and NPU."""
-        core = _openvino().Core()
+        core = _core()
         found = [
             Device(name=name, kind="gpu" if "GPU" in name else "npu", options={"device": name})
             for name in core.available_devices
@@ -72,7 +73,7 @@ class OpenVinoRuntime:
         known = {one.name: one for one in cpu_devices()}
         options = {**(known[device.name].options if device.name in known else {}), **device.options}
         filled = replace(device, options=options)
-        available = _openvino().Core().available_devices
+        available = _core().available_devices
         kinds = [name.partition(".")[0] for name in available]
         is_named = device.name in known or "device" in options or device.kind != "cpu"
         if not is_named or native_device(filled).partition(".")[0] not in kinds:
@@ -92,7 +93,7 @@ class OpenVinoRuntime:
         x = openvino.opset13.parameter([1, max(1, size_bytes // 4)], np.float32)
         model = openvino.Model([openvino.opset13.relu(x)], [x])
         options = {k: v for k, v in device.options.items() if k not in OWN_OPTIONS}
-        compiled = openvino.Core().compile_model(model, native_device(device), options)
+        compiled = _core().compile_model(model, native_device(device), options)
         request = compiled.create_infer_request()
         seconds = []
         for _ in range(12):
@@ -114,7 +115,7 @@ class OpenVinoRuntime:
                 f"the ops of '{source.path}' were read as '{source.format}', which OpenVINO does "
                 "not know by these names; place the model again with --runtime openvino"
             )
-        core = openvino.Core()
+        core = _core()
         try:
             model = core.read_model(source.path)
             shapes = {
@@ -285,7 +286,7 @@ def _hardware(device: Device) -> str:
     """What tells one processor from another, not which of several equal ones it is."""
     if native_device(device) != "CPU":
         try:
-            return str(_openvino().Core().get_property(native_device(device), "FULL_DEVICE_NAME"))
+            return str(_core().get_property(native_device(device), "FULL_DEVICE_NAME"))
         except RuntimeError:
             return native_device(device)
     return processor_text(device.options.get("core"))
@@ -315,6 +316,17 @@ def _signature(node: Any) -> object:
 def _last_line(error: RuntimeError) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else "no reason given"
+
+
+@functools.cache
+def _core() -> Any:
+    """The one ``openvino.Core`` of this process, which stays.
+
+    The CPU's plugin gives the thread that loads it another stack for signals and takes that back
+    when the last model of its core goes. Where cores come and go in any order, a stack that is gone
+    is left behind, and Ctrl-C ends the process without a word.
+    """
+    return _openvino().Core()
 
 
 def _openvino() -> Any:
