@@ -101,7 +101,9 @@ def test_place_then_simulate_with_a_change(workload: Path, cli: InProcess) -> No
     assert "no op '9'" in the_line(wrong, 2)
 
 
-def test_simulate_tells_the_loads_of_a_pipeline_and_of_a_change(workload: Path, cli: InProcess) -> None:
+def test_simulate_tells_the_loads_of_a_pipeline_and_of_a_change(
+    workload: Path, cli: InProcess
+) -> None:
     """Two ops of 4 ms with a tensor of 1 ms between them: together 8 ms on one accelerator; apart,
     each device has its op and its end of the transfer."""
     options = ("--objective", "throughput", "--placer", "single", "-o", "t.json")
