@@ -47,7 +47,7 @@ def test_calibration_goes_with_the_devices_and_not_with_the_objective(
 def test_a_core_too_small_for_the_model_is_calibrated_and_left_empty(
     tmp_path: Path, cli: InProcess
 ) -> None:
-    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+    import onnx
     from runtimes.test_runtime_contract import branching_model
 
     onnx.save(branching_model(), str(tmp_path / "m.onnx"))
