@@ -10,7 +10,7 @@ import heapq
 
 from placewright.core.problem import Problem
 from placewright.errors import InputError
-from placewright.simulation.event_arrays import event_arrays
+from placewright.simulation.event.arrays import event_arrays
 
 
 class PlainSimulator:

@@ -24,7 +24,7 @@ from placewright.placers.schedule_program.model import ScheduleProgram
 from placewright.placers.schedule_program.ticks import Ticks
 from placewright.simulation.bounds import quick_bounds
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.event_arrays import event_arrays
+from placewright.simulation.event.arrays import event_arrays
 
 _TICKS = 10**8  # that the first known makespan is divided into
 

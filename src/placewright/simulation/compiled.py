@@ -77,6 +77,6 @@ def _cached(function: F, **options: object) -> F:
 @cache
 def _cache_folder() -> Path:
     digest = hashlib.sha256()
-    for file in sorted(Path(__file__).parent.glob("*.py")):
+    for file in sorted(Path(__file__).parent.rglob("*.py")):
         digest.update(file.read_bytes())
     return user_cache_path("placewright") / "kernels" / digest.hexdigest()[:16]

@@ -8,7 +8,7 @@ import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
-from placewright.simulation.event_arrays import NO_ROUTE, routes
+from placewright.simulation.event.arrays import NO_ROUTE, routes
 from placewright.simulation.resident import resident_bytes
 
 _MOST_SETS_OF_DEVICES = 64  # that are tried; those of few devices first

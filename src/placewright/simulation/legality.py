@@ -6,7 +6,7 @@ import numpy as np
 
 from placewright.core.arrays import IntArray, frozen_ints
 from placewright.simulation.compiled import compiled
-from placewright.simulation.event_arrays import EventArrays
+from placewright.simulation.event.arrays import EventArrays
 
 NO_ORDER = frozen_ints([])  # rank dispatch
 # Why a placement has no value.

@@ -15,7 +15,7 @@ from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.graph import FORWARD
 from placewright.core.problem import Problem
 from placewright.simulation.compiled import compiled, read_only
-from placewright.simulation.event_arrays import EventArrays
+from placewright.simulation.event.arrays import EventArrays
 from placewright.simulation.legality import CUT_OFF, FINE, NO_ORDER, TOO_LARGE, check
 from placewright.simulation.max_load_sums import LoadTables, Sums, new_sums, sum_all
 

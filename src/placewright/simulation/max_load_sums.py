@@ -13,7 +13,7 @@ import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.simulation.compiled import compiled
-from placewright.simulation.event_arrays import DIRECT, NO_ROUTE
+from placewright.simulation.event.arrays import DIRECT, NO_ROUTE
 
 BLOCK = 64
 

@@ -14,8 +14,8 @@ from placewright.core.arrays import FloatArray, IntArray, frozen_ints
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.errors import InfeasibleError, InputError
-from placewright.simulation.event_arrays import event_arrays
-from placewright.simulation.event_model import EventModel
+from placewright.simulation.event.arrays import event_arrays
+from placewright.simulation.event.model import EventModel
 from placewright.simulation.legality import BAD_ORDER, FINE, NO_ORDER, TOO_LARGE, check
 from placewright.simulation.max_load import MaxLoad, memory_of
 from placewright.simulation.placeto import placeto_runtime

@@ -16,7 +16,7 @@ import numpy as np
 
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
-from placewright.simulation.event_arrays import EventArrays
+from placewright.simulation.event.arrays import EventArrays
 
 OP_OVERHEAD = 5.7e-6
 TRANSFER_OVERHEAD = 25e-6

@@ -7,7 +7,7 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.simulation.compiled import compiled, inlined, uncounted
-from placewright.simulation.event_arrays import DIRECT, VIA_HOST, EventArrays, event_arrays
+from placewright.simulation.event.arrays import DIRECT, VIA_HOST, EventArrays, event_arrays
 
 
 @inlined

@@ -29,7 +29,7 @@ from scipy.sparse import csr_array
 
 from placewright.core.arrays import FloatArray
 from placewright.core.problem import Problem
-from placewright.simulation.event_arrays import NO_ROUTE, EventArrays, event_arrays
+from placewright.simulation.event.arrays import NO_ROUTE, EventArrays, event_arrays
 from placewright.simulation.ranks import transfer_seconds
 
 _MOST_ENTRIES = 400_000  # entries of x and of edges times devices beyond which HiGHS takes minutes

@@ -9,8 +9,8 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
-from placewright.simulation.event_arrays import EventArrays
-from placewright.simulation.event_model import Recording
+from placewright.simulation.event.arrays import EventArrays
+from placewright.simulation.event.model import Recording
 
 
 @dataclass(frozen=True, eq=False)

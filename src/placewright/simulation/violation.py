@@ -43,7 +43,7 @@ def violation_of(
     Args:
         problem: what was placed.
         placement: the placement with the fault.
-        fault: one of the codes of `event_state`.
+        fault: one of the codes of `event.state`.
         at: unit, position in the order, tensor or device, depending on the fault.
         peaks: bytes that each device would need, shape (n_devices,).
     """

@@ -13,7 +13,7 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray, frozen_ints
 from placewright.core.problem import Problem
 from placewright.placers.ideals.transfers import TransferCosts, why_not_separable
-from placewright.simulation.event_arrays import NO_ROUTE, VIA_HOST, routes
+from placewright.simulation.event.arrays import NO_ROUTE, VIA_HOST, routes
 
 _Hop = tuple[float, float]  # latency, seconds per byte
 

@@ -11,7 +11,7 @@ from placewright.core.graph import FORWARD
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.errors import InputError
-from placewright.simulation.event_arrays import NO_ROUTE, VIA_HOST, routes
+from placewright.simulation.event.arrays import NO_ROUTE, VIA_HOST, routes
 
 FROM_HOST = -1  # no device produces it: whoever reads it receives it
 AT_HOST = -2  # the host, which is a device, has it: it sends it where another device reads it

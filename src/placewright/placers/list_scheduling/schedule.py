@@ -9,7 +9,7 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.placers.legal import ResidentMemory
-from placewright.simulation.event_arrays import DIRECT, LOCAL, VIA_HOST, event_arrays
+from placewright.simulation.event.arrays import DIRECT, LOCAL, VIA_HOST, event_arrays
 
 
 @dataclass

@@ -21,7 +21,7 @@ from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.placers.schedule_program.ticks import Ticks
 from placewright.placers.schedule_program.transfers import add_transfers
-from placewright.simulation.event_arrays import EventArrays, event_arrays
+from placewright.simulation.event.arrays import EventArrays, event_arrays
 
 
 class ScheduleProgram:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from placewright.simulation.event_arrays import DIRECT, VIA_HOST
+from placewright.simulation.event.arrays import DIRECT, VIA_HOST
 
 if TYPE_CHECKING:
     from placewright.placers.schedule_program.model import ScheduleProgram

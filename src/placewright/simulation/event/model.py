@@ -11,11 +11,11 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.simulation.blocks import Bytes, places_of
-from placewright.simulation.event_arrays import VIA_HOST, EventArrays
-from placewright.simulation.event_memory import memory_peaks
-from placewright.simulation.event_run import entries
-from placewright.simulation.event_state import N_COPIES, state_sizes
-from placewright.simulation.event_tables import packed_tables
+from placewright.simulation.event.arrays import VIA_HOST, EventArrays
+from placewright.simulation.event.memory import memory_peaks
+from placewright.simulation.event.run import entries
+from placewright.simulation.event.state import N_COPIES, state_sizes
+from placewright.simulation.event.tables import packed_tables
 from placewright.simulation.legality import CUT_OFF, FINE, NO_ORDER, NOT_ALLOWED, check
 from placewright.simulation.records import LOWER_QUARTER, QUARTER, SECOND_HOP, Records
 

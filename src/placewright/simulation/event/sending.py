@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.simulation.compiled import inlined, uncounted
-from placewright.simulation.event_ready import add_ready
-from placewright.simulation.event_relays import add_relay, pop_relay
-from placewright.simulation.event_state import FAULT, FAULT_AT, N_COPIES, State
-from placewright.simulation.event_tables import HOST, EventTables
+from placewright.simulation.event.ready import add_ready
+from placewright.simulation.event.relays import add_relay, pop_relay
+from placewright.simulation.event.state import FAULT, FAULT_AT, N_COPIES, State
+from placewright.simulation.event.tables import HOST, EventTables
 from placewright.simulation.instructions import choose
 from placewright.simulation.legality import CUT_OFF
 from placewright.simulation.records import (

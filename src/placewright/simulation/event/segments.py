@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from placewright.simulation.compiled import inlined
-from placewright.simulation.event_state import N_SEGMENTS, State
-from placewright.simulation.event_tables import EventTables
+from placewright.simulation.event.state import N_SEGMENTS, State
+from placewright.simulation.event.tables import EventTables
 from placewright.simulation.records import NO_INDEX, ONE, ZERO, U
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from placewright.core.arrays import IntArray
 from placewright.simulation.compiled import inlined, uncounted
-from placewright.simulation.event_state import State
+from placewright.simulation.event.state import State
 from placewright.simulation.records import ONE, TWO, ZERO, Record, Records, U
 
 _CROWD = U(2)  # pairs in one bucket, per unit, above which buckets are divided

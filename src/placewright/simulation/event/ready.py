@@ -10,7 +10,7 @@ device begin with an upper word, so that no two devices share one.
 from __future__ import annotations
 
 from placewright.simulation.compiled import inlined
-from placewright.simulation.event_state import State
+from placewright.simulation.event.state import State
 from placewright.simulation.instructions import trailing_zeros
 from placewright.simulation.records import NO_SLOT, ONE, ZERO, U
 

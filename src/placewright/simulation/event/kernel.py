@@ -11,12 +11,12 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.simulation.compiled import inlined, uncounted
-from placewright.simulation.event_queue import WINDOW, drop, put
-from placewright.simulation.event_ready import add_ready, take_ready
-from placewright.simulation.event_segments import overhead_seconds
-from placewright.simulation.event_sending import second_hop, send
-from placewright.simulation.event_state import ARRIVING, N_RELAYS, RUNNING, State
-from placewright.simulation.event_tables import HOST, EventTables
+from placewright.simulation.event.queue import WINDOW, drop, put
+from placewright.simulation.event.ready import add_ready, take_ready
+from placewright.simulation.event.segments import overhead_seconds
+from placewright.simulation.event.sending import second_hop, send
+from placewright.simulation.event.state import ARRIVING, N_RELAYS, RUNNING, State
+from placewright.simulation.event.tables import HOST, EventTables
 from placewright.simulation.instructions import choose, prefetch, unlikely
 from placewright.simulation.records import FOUR, NO_INDEX, NO_SLOT, ONE, THREE, TWO, ZERO, Record, U
 

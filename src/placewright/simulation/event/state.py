@@ -13,8 +13,8 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.simulation.blocks import Bytes, part
 from placewright.simulation.compiled import compiled
-from placewright.simulation.event_queue import WINDOW
-from placewright.simulation.event_tables import n_rows
+from placewright.simulation.event.queue import WINDOW
+from placewright.simulation.event.tables import n_rows
 from placewright.simulation.records import (
     CHANGE,
     CUT,

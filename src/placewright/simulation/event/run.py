@@ -12,11 +12,11 @@ from numba import types
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.simulation.blocks import Bytes
 from placewright.simulation.compiled import compiled, machine_code
-from placewright.simulation.event_kernel import advance
-from placewright.simulation.event_memory import memory_peaks
-from placewright.simulation.event_prepare import prepare
-from placewright.simulation.event_state import FAULT, FAULT_AT, State, state_in
-from placewright.simulation.event_tables import (
+from placewright.simulation.event.kernel import advance
+from placewright.simulation.event.memory import memory_peaks
+from placewright.simulation.event.prepare import prepare
+from placewright.simulation.event.state import FAULT, FAULT_AT, State, state_in
+from placewright.simulation.event.tables import (
     HAS_OVERHEADS,
     IS_PLAIN,
     EventTables,

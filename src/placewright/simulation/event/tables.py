@@ -10,7 +10,7 @@ from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.simulation.blocks import Bytes, packed, part
 from placewright.simulation.compiled import compiled
-from placewright.simulation.event_arrays import DIRECT, LOCAL, VIA_HOST, EventArrays
+from placewright.simulation.event.arrays import DIRECT, LOCAL, VIA_HOST, EventArrays
 from placewright.simulation.records import (
     DEVICE_TABLE,
     IN_ONE_HOP,

@@ -15,8 +15,8 @@ import numpy as np
 
 from placewright.core.arrays import FloatArray
 from placewright.simulation.compiled import inlined, uncounted
-from placewright.simulation.event_state import FEW, N_COPIES, State, slices_per_device
-from placewright.simulation.event_tables import HOST, EventTables
+from placewright.simulation.event.state import FEW, N_COPIES, State, slices_per_device
+from placewright.simulation.event.tables import HOST, EventTables
 from placewright.simulation.instructions import choose
 from placewright.simulation.records import (
     FIRST_HOP,

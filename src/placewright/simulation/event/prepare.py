@@ -6,9 +6,9 @@ import numpy as np
 
 from placewright.core.arrays import IntArray
 from placewright.simulation.compiled import uncounted
-from placewright.simulation.event_ranking import list_by_rank
-from placewright.simulation.event_state import ARRIVING, N_COPIES, PLACES, RUNNING, State, n_above
-from placewright.simulation.event_tables import EventTables
+from placewright.simulation.event.ranking import list_by_rank
+from placewright.simulation.event.state import ARRIVING, N_COPIES, PLACES, RUNNING, State, n_above
+from placewright.simulation.event.tables import EventTables
 from placewright.simulation.instructions import prefetch
 from placewright.simulation.records import NO_INDEX, NO_SLOT, ONE, ZERO, U
 

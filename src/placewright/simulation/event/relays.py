@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from placewright.simulation.compiled import inlined, uncounted
-from placewright.simulation.event_state import N_RELAYS, State
+from placewright.simulation.event.state import N_RELAYS, State
 from placewright.simulation.records import ONE, TWO, ZERO, Record, Records, U
 
 

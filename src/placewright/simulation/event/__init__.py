@@ -1,0 +1,1 @@
+"""The execution model `event`: one placement through time, compiled."""
