@@ -20,7 +20,8 @@ class CostTable:
             ``"workload"`` or a word of the caller's own.
 
     Raises:
-        CostError: a negative or NaN entry, or another shape.
+        CostError: a negative or NaN entry, another shape, or a sum that overflows: an op that ends
+            at infinity would seem never to run.
     """
 
     seconds: FloatArray
@@ -34,6 +35,15 @@ class CostTable:
             unit, device = (int(index) for index in wrong[0])
             value = self.seconds[unit, device]
             raise CostError(f"cost of unit {unit} on device {device} must be >= 0 s, got {value}")
+        finite = np.where(np.isfinite(self.seconds), self.seconds, 0.0)
+        with np.errstate(over="ignore"):
+            total = finite.max(axis=1, initial=0.0).sum()
+        if not np.isfinite(total):
+            unit, device = (int(i) for i in np.unravel_index(finite.argmax(), finite.shape))
+            raise CostError(
+                f"costs add up to more than a number can hold; unit {unit} takes {finite.max()} s "
+                f"on device {device}; inf says that a device cannot run a unit"
+            )
 
     @property
     def n_units(self) -> int:
