@@ -58,6 +58,7 @@ def test_an_interrupt_is_one_after_models_came_and_went(model_path: Path) -> Non
     """In a process of its own, which a signal without a stack would end."""
     code = (
         "import signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell may ignore it
         "from placewright.readers.openvino import read_openvino\n"
         "from placewright.runtimes.openvino.runtime import OpenVinoRuntime\n"
         "runtime, (graph, source) = OpenVinoRuntime(), read_openvino(sys.argv[1])\n"

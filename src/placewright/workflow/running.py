@@ -73,7 +73,8 @@ class RunResult:
         comparison: outputs beside those of the unsplit model.
         plan_seconds, device_seconds: medians, measured interleaved.
         predicted: seconds.
-        device: the best single device.
+        device: the best single device that keeps limits and pins, or the fastest where none does.
+        device_is_legal: False where none does.
         memory: peaks per device; empty where the runtime cannot measure them.
     """
 
@@ -82,6 +83,7 @@ class RunResult:
     device_seconds: float
     predicted: float
     device: str
+    device_is_legal: bool = True
     memory: tuple[DeviceMemory, ...] = ()
 
     @property
@@ -107,6 +109,7 @@ class RunResult:
             "predicted": self.predicted,
             "prediction_error": self.predicted / self.plan_seconds - 1.0,
             "best_single_device": self.device,
+            "best_single_device_is_legal": self.device_is_legal,
             "best_single_device_measured": self.device_seconds,
             "memory": {
                 one.device: {"predicted": one.predicted, "measured": one.measured}
@@ -118,12 +121,13 @@ class RunResult:
         """As text."""
         word = "equal" if self.equal else "NOT EQUAL"
         error = self.predicted / self.plan_seconds - 1.0
+        fault = "" if self.device_is_legal else " (breaks a limit or a pin)"
         return [
             f"{self.what} {word} to the unsplit model: relative error {self.comparison.error:.2g} "
             f"(tolerance {self.comparison.tolerance:.2g}, worst at '{self.comparison.worst}')",
             f"measured {format_duration(self.plan_seconds)}, predicted "
             f"{format_duration(self.predicted)} ({error:+.1%})",
-            f"best single device '{self.device}': {format_duration(self.device_seconds)}",
+            f"best single device '{self.device}'{fault}: {format_duration(self.device_seconds)}",
             *(
                 f"peak memory of '{one.device}': measured {format_bytes(one.measured)}, predicted "
                 f"{format_bytes(one.predicted)} ({one.predicted / one.measured - 1.0:+.1%})"
@@ -301,8 +305,11 @@ def execute(
     model = loaded_model(problem, plan.runtime)
     report(0.1, "comparing outputs")
     comparison = compare_outputs(problem, plan.placement, model, boundaries=boundaries)
-    totals = problem.costs.seconds.sum(axis=0)
-    best = problem.cluster.devices[int(np.argmin(totals))]
+    each = np.repeat(np.arange(problem.n_devices)[:, None], problem.n_units, axis=1)
+    alone = Simulator(problem).values(each)
+    is_legal = bool(np.isfinite(alone).any())
+    index = int(np.argmin(alone if is_legal else problem.costs.seconds.sum(axis=0)))
+    best = problem.cluster.devices[index]
     inputs = model.random_inputs(np.random.default_rng(0))
     with ExitStack() as stack:
         with taking_turns(model):
@@ -315,6 +322,7 @@ def execute(
         statistics.median(samples[best.name]),
         plan.value,
         best.name,
+        is_legal,
         _memory(plan, model),
     )
 
@@ -388,4 +396,5 @@ def _table(plan: Plan, verdict: Verdict, contenders: _Contenders, comparison: Co
         f"{comparison.tolerance:.1g}){reached}\n{verdict.text}"
     )
     columns = ("contender", "predicted", "measured", "spread", "prediction error")
-    return Table("Latency", columns, rows, text)
+    title = "Training step" if plan.problem.objective == "training" else "Latency"
+    return Table(title, columns, rows, text)
