@@ -48,6 +48,7 @@ def place(
     """Find the best placement of MODEL, prove how good it is, run it, write plan.json."""
     from placewright.files.plan_file import write_plan
     from placewright.placers.learned.training import check_takes_policy
+    from placewright.placers.registry import make_placer
     from placewright.workflow import running, search
     from placewright.workflow.parsing import parse_budget, parse_pairs, require_folder
     from placewright.workflow.problems import ProblemRequest, build_problem
@@ -74,7 +75,7 @@ def place(
     if policy is not None:
         check_takes_policy(placer)
         values["policy"] = str(policy)
-    algorithm = search.checked_placer(placer, values)
+    algorithm = make_placer(placer, values)  # before any long work
     with progress("place", hidden=quiet or as_json) as report:
         problem = build_problem(request, report)
         report(0.0, f"searching with {placer}")

@@ -10,6 +10,7 @@ from typing import Any, cast
 import numpy as np
 
 from placewright.core.cluster import Cluster
+from placewright.core.graph import ComputationGraph
 from placewright.core.problem import (
     EXECUTION_MODELS,
     OBJECTIVES,
@@ -18,6 +19,7 @@ from placewright.core.problem import (
     Problem,
     op_named,
 )
+from placewright.core.source import ModelSource
 from placewright.errors import InputError, UnknownNameError
 from placewright.profiling.calibration import calibrated, has_overheads
 from placewright.profiling.kept_calibration import keep_calibration, known_calibration
@@ -139,16 +141,7 @@ def build_problem(request: ProblemRequest, report: Report = no_report) -> Proble
             f"'{request.model}' is a graph without costs and without its model; profile the model"
         )
     elif catalogue := catalogue_for(request.devices, request.cluster):
-        problem = _with_model(
-            roofline_problem(
-                model.graph,
-                catalogue,
-                request.objective,
-                execution_model=request.execution_model,
-                source=model.source,
-            ),
-            request,
-        )
+        problem = _of_catalogue(model.graph, model.source, catalogue, request)
     else:
         runtime = runtime_named(request.runtime or runtime_of(model.source, request.objective))
         report(0.02, "devices and links")
@@ -213,8 +206,30 @@ def _compiling(cluster: Cluster, runtime: Runtime) -> Cluster:
     return replace(cluster, devices=devices)
 
 
+def _of_catalogue(
+    graph: ComputationGraph, source: ModelSource, catalogue: Cluster, request: ProblemRequest
+) -> Problem:
+    _refuse_measuring(request)
+    model = request.execution_model
+    problem = roofline_problem(
+        graph, catalogue, request.objective, execution_model=model, source=source
+    )
+    return _with_model(problem, request)
+
+
+def _refuse_measuring(request: ProblemRequest) -> None:
+    """Options that say how to measure, where the costs are there already."""
+    for option, is_given in (("compile", request.compiled), ("remeasure", request.remeasure)):
+        if is_given:
+            raise InputError(
+                f"--{option} says how '{request.model}' is measured, but its costs come from a "
+                f"problem file or the catalogue; leave it out, or name devices of this machine"
+            )
+
+
 def _as_asked(problem: Problem, request: ProblemRequest) -> Problem:
     """A problem that a file carries, under the objective and execution model that were asked."""
+    _refuse_measuring(request)
     if request.devices is not None or request.cluster is not None:
         raise InputError(
             f"'{request.model}' carries its own devices and costs; leave out --devices"
@@ -253,5 +268,6 @@ def _calibrated(
         np.random.default_rng(0),
         progress=_forwarded(report, "calibrating", 0.5, 0.7),
     )
-    keep_calibration(found, store, version)
+    if found is not problem:  # nothing was fitted where no placement could be measured
+        keep_calibration(found, store, version)
     return found

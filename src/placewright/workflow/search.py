@@ -82,16 +82,6 @@ def _with_best_bound(problem: Problem, found: Solution, budget: Budget) -> Solut
     return replace(found, lower_bound=bound, bound_method=best.method, status=status)
 
 
-def checked_placer(name: str, settings: Mapping[str, str] | None = None) -> Placer:
-    """A placer by name with its settings, before any long work.
-
-    Raises:
-        UnknownNameError: there is no such placer.
-        InputError: it has no such setting.
-    """
-    return make_placer(name, settings)
-
-
 def place(
     problem: Problem,
     *,
@@ -115,7 +105,7 @@ def place(
             be formed.
         InfeasibleError: no placement satisfies the constraints, or none was found.
     """
-    algorithm = checked_placer(placer, settings) if isinstance(placer, str) else placer
+    algorithm = make_placer(placer, settings) if isinstance(placer, str) else placer
     limit, start = budget or Budget(seconds=30.0), None
     if replicate:
         if measure is not None:
