@@ -15,10 +15,12 @@ from placewright.errors import MissingExtraError
 from placewright.placers import auto
 from placewright.placers.anytime import anytime
 from placewright.placers.auto import Auto
-from placewright.placers.registry import placer_class
+from placewright.placers.registry import make_placer, placer_class
+from placewright.simulation import relaxation
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.feasibility import prove_infeasible
 from placewright.testing.problems import packing_problem, random_problem
+from placewright.workflow.search import search
 
 OBJECTIVES: tuple[Objective, ...] = ("latency", "training", "throughput")
 Act = Callable[[Evaluator], None]
@@ -192,6 +194,22 @@ def test_incumbent_and_bound_are_shared(monkeypatch: pytest.MonkeyPatch) -> None
     after = methods.calls[methods.names.index("heft") + 1 :]
     assert {call.best_value for call in after} == {found.value}
     assert all(call.lower_bound >= 0.5 for call in after)
+
+
+@pytest.mark.parametrize("placer", ["auto", "single"])
+def test_the_relaxation_is_solved_once(placer: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By `auto` itself, or after another placer."""
+    solved: list[float] = []
+
+    def solve(problem: Problem, seconds: float) -> float:
+        solved.append(relaxation_bound(problem, seconds))
+        return solved[-1]
+
+    relaxation_bound = relaxation.relaxation_bound
+    monkeypatch.setattr(relaxation, "relaxation_bound", solve)
+    search(open_problem(), make_placer(placer), Budget(evaluations=3))
+    assert len(solved) == 1
+    assert solved[0] > 0
 
 
 @pytest.mark.parametrize("closing", ["heft", "local-search"])

@@ -52,7 +52,8 @@ def learned(
     cases = []
     if models:
         goal = checked_objective(objective)
-        cases = zoo_cases(parse_names(models), parse_names(clusters), goal)
+        names = [name.removeprefix("zoo:") for name in parse_names(models)]
+        cases = zoo_cases(names, parse_names(clusters), goal)
     if data is not None:
         cases += workload_cases(data)
     with progress("learned", hidden=quiet or as_json) as report:

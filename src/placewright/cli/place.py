@@ -49,7 +49,7 @@ def place(
     from placewright.files.plan_file import write_plan
     from placewright.placers.learned.training import check_takes_policy
     from placewright.placers.registry import make_placer
-    from placewright.workflow import running, search
+    from placewright.workflow import contenders, running, search
     from placewright.workflow.parsing import parse_budget, parse_pairs, require_folder
     from placewright.workflow.problems import ProblemRequest, build_problem
 
@@ -90,7 +90,7 @@ def place(
         )
         table = None
         if check and running.can_run(plan):
-            plan, table = running.check_on_hardware(plan, report)
+            plan, table = contenders.check_on_hardware(plan, report)
     write_plan(target, plan)
     _tell(plan, model, target, table, as_json)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -27,6 +28,7 @@ from placewright.simulation.model import Simulator
 from placewright.simulation.segments import segments_of
 
 LONG_SECONDS = 0.1
+_LEAST_ROUNDS = 9  # which an interval of 95 % needs
 
 
 @dataclass(frozen=True)
@@ -129,28 +131,34 @@ def measure_interleaved(
     inputs: Sequence[HostArray],
     *,
     rounds: int = 15,
-    progress: Callable[[int], None] | None = None,
+    seconds: float = math.inf,
+    progress: Callable[[float], None] | None = None,
 ) -> dict[str, list[float]]:
     """Seconds of each contender in each round; every round runs all, in an order that rotates.
 
-    A first run of each turn is thrown away: it finds caches filled by another contender.
+    A first run of each short turn is thrown away: it finds caches filled by another contender.
 
     Args:
         contenders: name -> runner; made within `taking_turns`, they have one copy of state.
         inputs: values of all graph inputs.
         rounds: samples of each contender.
-        progress: called with the number of finished rounds.
+        seconds: what all rounds together may take; where they are that long, there are fewer, but
+            9 at least.
+        progress: called with the finished part, 0 to 1.
     """
     names = list(contenders)
-    for name in names:
-        contenders[name].run(inputs)
+    took = {name: contenders[name].run(inputs).seconds for name in names}
+    if np.isfinite(seconds):
+        each = sum(took.values()) / 2  # `affordable_rounds` counts two requests
+        rounds = affordable_rounds(each, rounds, seconds=seconds, least=_LEAST_ROUNDS)
     samples: dict[str, list[float]] = {name: [] for name in names}
     for number in range(rounds):
         turn = number % len(names)
         for name in names[turn:] + names[:turn]:
-            samples[name].append(contenders[name].time(2)[-1])
+            took[name] = warm_time(contenders[name], took[name])
+            samples[name].append(took[name])
         if progress is not None:
-            progress(number + 1)
+            progress((number + 1) / rounds)
     return samples
 
 

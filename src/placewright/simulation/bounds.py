@@ -12,6 +12,7 @@ import numpy as np
 from placewright.core.arrays import FloatArray
 from placewright.core.problem import Problem
 
+RELAXATION = "linear relaxation"
 _MOST_RELAXED = 1000  # units up to which the linear relaxation is solved
 
 
@@ -55,7 +56,7 @@ def _relaxed(problem: Problem, seconds: float) -> tuple[Bound, ...]:
         return ()
     from placewright.simulation.relaxation import relaxation_bound  # SciPy's solver takes a while
 
-    bound = _timed("linear relaxation", problem, lambda it: relaxation_bound(it, seconds))
+    bound = _timed(RELAXATION, problem, lambda it: relaxation_bound(it, seconds))
     return (bound,) if bound.value > 0 else ()
 
 

@@ -54,6 +54,7 @@ class Evaluator:
         self.best_value = math.inf
         self.lower_bound = 0.0
         self.bound_method = ""
+        self.bounded_by: set[str] = set()  # methods that have offered a bound, the largest or not
         self.evaluations = 0
         self.history: list[HistoryPoint] = []
         self._measure = measure
@@ -145,6 +146,7 @@ class Evaluator:
 
     def offer_bound(self, lower_bound: float, method: str = "") -> None:
         """Keep the largest proven lower bound, and which method proved it."""
+        self.bounded_by.add(method)
         if lower_bound > self.lower_bound:
             self.lower_bound, self.bound_method = lower_bound, method
 

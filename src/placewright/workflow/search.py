@@ -18,7 +18,7 @@ from placewright.core.solution import Budget, Solution
 from placewright.errors import InfeasibleError, InputError
 from placewright.placers.ideals.replication import replicated
 from placewright.placers.registry import Placer, make_placer
-from placewright.simulation.bounds import lower_bound, quick_bounds
+from placewright.simulation.bounds import RELAXATION, lower_bound, quick_bounds
 from placewright.simulation.evaluator import CLOSED, Evaluator
 from placewright.simulation.model import Simulator
 from placewright.simulation.segments import segments_of
@@ -62,7 +62,9 @@ def search(
     if start is not None and not evaluator.is_spent:
         evaluator.evaluate(start)
     found = placer.place(problem, evaluator, np.random.default_rng(seed))
-    return found if measure is not None else _with_best_bound(problem, found, budget)
+    if measure is not None or RELAXATION in evaluator.bounded_by:
+        return found
+    return _with_best_bound(problem, found, budget)
 
 
 def _with_best_bound(problem: Problem, found: Solution, budget: Budget) -> Solution:
