@@ -100,6 +100,21 @@ def test_a_file_of_a_module_that_returns_its_loss(tmp_path: Path, cli: InProcess
     assert "has changed" in the_line(refused, 2)
 
 
+def test_a_loss_that_the_model_does_not_return_is_told(tmp_path: Path, cli: InProcess) -> None:
+    """And is none of what a model that does return its loss is told."""
+    layer, x = torch.nn.Linear(4, 3), torch.randn(2, 4)
+    torch.export.save(torch.export.export(layer, (x,)), tmp_path / "layer.pt2")
+    told = "loss: sum of means of the outputs, because the model returns no scalar"
+    read = cli("graph", "layer.pt2", "--objective", "training", cwd=tmp_path)
+    assert told in read.stdout
+    placed = cli("place", "layer.pt2", *STEP, *FEW, cwd=tmp_path)
+    assert told in placed.stdout, placed.stderr
+    done = cli("run", "plan.json", "--runs", 1, "--json", cwd=tmp_path)
+    assert json.loads(done.stdout)["equal"] is True
+    other = cli("graph", "zoo:rnnlm/tiny", "--objective", "training", cwd=tmp_path)
+    assert "loss:" not in other.stdout
+
+
 def test_a_module_in_memory_from_python(cli: InProcess) -> None:
     import placewright as pw
 

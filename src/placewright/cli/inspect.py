@@ -109,6 +109,7 @@ def graph(
     from placewright.core.graph import PHASE_NAMES
     from placewright.files.graph_file import write_graph
     from placewright.files.quantities import format_bytes
+    from placewright.workflow.describe import loss_lines
     from placewright.workflow.models import load_model
     from placewright.workflow.parsing import parse_shapes
     from placewright.workflow.problems import checked_objective
@@ -144,6 +145,8 @@ def graph(
     print_line(f"{model}: {read.n_ops} ops, {read.n_edges} edges, {loaded.n_units} units")
     if read.op_phases.any():
         print_line(", ".join(f"{count} {name}" for name, count in summary["phases"].items()))
+    for line in loss_lines(loaded.source):
+        print_line(line)
     print_line(
         f"{summary['flops'] / 1e9:.2f} GFLOP, {format_bytes(summary['weight_bytes'])} of weights, "
         f"{format_bytes(summary['tensor_bytes'])} of tensors"

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 FORMAT = "torch-training"
 DEFAULT_OPTIMIZER = "sgd"
+SUM_OF_MEANS = "sum of means"  # option `loss` of a source whose model returns none
 
 
 def read_training(
@@ -66,12 +67,14 @@ def read_training(
     """
     torch = _torch()
     rule = optimizer_of(optimizer)
-    exported = _with_scalar_loss(_exported(model, example_inputs))
+    given = _exported(model, example_inputs)
+    exported = _with_scalar_loss(given)
     digest = program_hash(exported)
     joint = joint_graph(exported, [e.detach() for e in example_inputs], input_names)
     updated = add_updates(joint, rule)
     program = replace(joint.program, state=updated.state, updates=updated.updates)
     options = {"optimizer": optimizer} | ({"colocate_backward": "yes"} if colocate_backward else {})
+    options |= {"loss": SUM_OF_MEANS} if exported is not given else {}
     if isinstance(model, Path | str):
         file = existing_path(model)
         path, digest = str(model), content_hash(file.parent, [file])

@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from placewright.core.plan import Plan
+from placewright.core.source import ModelSource
 from placewright.files.quantities import format_bytes, format_duration
 
 
@@ -26,6 +27,13 @@ def _by(plan: Plan) -> str:
     return f" by {plan.bound_method}" if plan.bound_method else ""
 
 
+def loss_lines(source: ModelSource | None) -> list[str]:
+    """What a training step minimises, where the model does not say it."""
+    if source is None or "loss" not in source.options:
+        return []
+    return [f"loss: {source.options['loss']} of the outputs, because the model returns no scalar"]
+
+
 def plan_lines(plan: Plan, model: str) -> list[str]:
     """What a user wants to know first: value, bound, gap, and what each device got."""
     problem = plan.problem
@@ -38,6 +46,7 @@ def plan_lines(plan: Plan, model: str) -> list[str]:
         f"predicted {value_text(plan.value, unit)}, no placement{groups} is faster than "
         f"{value_text(plan.lower_bound, unit)}{_by(plan)} (gap {gap}, {plan.status})",
     ]
+    lines += loss_lines(problem.source)
     counts = np.bincount(plan.placement.device_of, minlength=problem.n_devices).tolist()
     segments = [0] * problem.n_devices
     for device, _ in plan.segments or ():
