@@ -94,9 +94,20 @@ def test_the_sum_of_a_device_decides_where_segments_have_a_long_tail() -> None:
             row.device, row.devices_in_use, row.unit_seconds, row.counts, row.seconds + 5e-4
         )
     single = _fitted(CLUSTER, rows, []).devices[0].dispatch_seconds
-    sums = [_sum(rows[start : start + 20]) for start in range(0, 400, 20)]
+    parts = [rows[start : start + 20] for start in range(0, 400, 20)]
+    sums = [_sum(part, np.array([sum(row.seconds for row in part)])) for part in parts]
     assert single == pytest.approx(30e-6, rel=0.2)
     assert _fitted(CLUSTER, rows + 20 * sums, []).devices[0].dispatch_seconds > 1.5 * single
+
+
+def test_delays_that_meet_another_segment_in_each_round_are_in_the_sum() -> None:
+    """Three segments of a second, each delayed by one in one of three rounds: four, not three."""
+    rows = [_Row(0, 1, 1.0, np.ones(5), 1.0)] * 3
+    durations = np.ones((3, 3)) + np.eye(3)
+    assert np.median(durations, axis=0).sum() == 3.0
+    found = _sum(rows, durations.sum(axis=1))
+    assert (found.unit_seconds, found.seconds) == (3.0, 4.0)
+    assert found.counts.tolist() == [3.0] * 5
 
 
 def test_earliest_finish_keeps_devices_busy_together() -> None:

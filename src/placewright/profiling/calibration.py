@@ -8,8 +8,9 @@ seconds of a segment beyond those of its units are explained, by non-negative le
 
 with one set of overheads per device fingerprint and one contention factor per memory domain and
 number of devices in use. Times are ratios to the unsplit model in the same loop, so that drift
-cancels. A cut costs the segment that a tensor enters, and `layout` the one that it leaves, where a
-compute-bound unit made it; the simulator charges the sum to the reader.
+cancels, and medians over all rounds: the fastest ones are those beside which the unsplit model was
+slow, and promise too much. A cut costs the segment that a tensor enters, and `layout` the one that
+it leaves, where a compute-bound unit made it; the simulator charges the sum to the reader.
 
 Half of the placements wander, half give each unit to the device that would finish it first: devices
 that share memory slow each other down only while all of them are busy. Beside its segments, each
@@ -124,9 +125,8 @@ def calibrated(
                     scale = expected / warm_time(reference, expected)
                     warm_time(runner, expected)
                     spans.append(np.array(runner.last_spans) * scale)
-            undisturbed = _faster_half(np.array(spans))
-            rows += _rows(plain, segments, placement.device_of, undisturbed)
-            waits += _waits(plain, segments, np.median(undisturbed, axis=0))
+            rows += _rows(plain, segments, placement.device_of, np.array(spans))
+            waits += _waits(plain, segments, np.median(spans, axis=0))
     if not rows:
         return problem
     return replace(problem, cluster=_fitted(without_overheads, rows, waits))
@@ -205,7 +205,8 @@ def _rows(
 ) -> list[_Row]:
     """Rows of one placement, and one of each device's sums; spans (rounds, n_segments, 2)."""
     graph, devices = problem.graph, problem.cluster.devices
-    seconds = np.median(spans[:, :, 1] - spans[:, :, 0], axis=0)
+    durations = spans[:, :, 1] - spans[:, :, 0]
+    seconds = np.median(durations, axis=0)
     computed = _computed(problem)
     used = sorted(set(device_of.tolist()))
     domains = [_domain(devices[d]) for d in used]
@@ -222,23 +223,24 @@ def _rows(
         )
         own = float(problem.costs.seconds[units, segment.device].sum())
         rows.append(_Row(segment.device, in_domain[segment.device], own, counts, duration))
-    return rows + [_sum([row for row in rows if row.device == d]) for d in used]
+    on = np.array([segment.device for segment in segments])
+    return rows + [
+        _sum([row for row in rows if row.device == d], durations[:, on == d].sum(axis=1))
+        for d in used
+    ]
 
 
-def _sum(rows: Sequence[_Row]) -> _Row:
-    """All that one device ran in one placement."""
+def _sum(rows: Sequence[_Row], seconds: FloatArray) -> _Row:
+    """All that one device ran in one placement, and the seconds that took in each round.
+
+    What now and then delays one segment or another is in no segment's median, but in that of sums.
+    """
     return replace(
         rows[0],
         unit_seconds=sum(row.unit_seconds for row in rows),
         counts=np.sum([row.counts for row in rows], axis=0),
-        seconds=sum(row.seconds for row in rows),
+        seconds=float(np.median(seconds)),
     )
-
-
-def _faster_half(spans: Any) -> Any:
-    """The rounds with the smaller makespans: what other processes took is no cost of a cut."""
-    makespans = spans[:, :, 1].max(axis=1)
-    return spans[np.argsort(makespans, kind="stable")[: (len(spans) + 1) // 2]]
 
 
 def _computed(problem: Problem) -> BoolArray:
