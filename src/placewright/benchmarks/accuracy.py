@@ -125,7 +125,7 @@ def run_accuracy_benchmark(
         placements: in all, a third of each kind.
         seed: of every random choice.
         rounds: of each placement at most, each beside one of the reference; a model that takes
-            long gets fewer, at least 3.
+            long gets fewer, at least 5.
         results_path: rows of a file that fit are kept; rows of other models stay in it.
         on_row: called with each row as it is there.
 

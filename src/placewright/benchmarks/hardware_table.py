@@ -122,7 +122,7 @@ def compare_on_hardware(
                 rows[key] = ContenderRow(key, simulator.value(placement))
                 runners[key] = stack.enter_context(placement_runner(problem, placement, model))
         expected = max((rows[key].predicted for key in runners), default=0.0)
-        times = affordable_rounds(expected * max(1, len(runners)), rounds, seconds=30.0, least=5)
+        times = affordable_rounds(expected * max(1, len(runners)), rounds, seconds=30.0)
         samples = measure_interleaved(runners, inputs, rounds=times) if runners else {}
     for key, row in samples.items():
         rows[key] = _measured(rows[key], row, problem, found[key][0], model)

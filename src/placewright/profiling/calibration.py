@@ -89,7 +89,7 @@ def calibrated(
         rng: draws the placements.
         placements: measured, at most 20.
         rounds: runs of each placement at most, each beside one of the unsplit model; a model that
-            takes long gets fewer, at least 3.
+            takes long gets fewer, at least 5.
         progress: called before each placement.
 
     Raises:

@@ -97,7 +97,7 @@ def warm_time(runner: ConcurrentRunner, expected: float) -> float:
     return runner.time(2 if expected < LONG_SECONDS else 1)[-1]
 
 
-def affordable_rounds(expected: float, most: int, *, seconds: float = 2.5, least: int = 3) -> int:
+def affordable_rounds(expected: float, most: int, *, seconds: float = 2.5, least: int = 5) -> int:
     """How many rounds of two requests that take `expected` seconds fit into `seconds`."""
     return int(np.clip(seconds / max(2 * expected, 1e-9), min(least, most), most))
 
