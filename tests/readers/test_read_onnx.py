@@ -16,6 +16,7 @@ from placewright.errors import FileFormatError, GraphError, InputError, UnknownN
 sys.path.insert(0, str(Path(__file__).parent))
 from model_makers import BIAS, WEIGHT, write_onnx
 
+from placewright.readers import flops
 from placewright.readers.onnx_graph import read_onnx
 
 FLOAT = TensorProto.FLOAT
@@ -92,6 +93,68 @@ def test_a_branch_reads_what_it_captures(tmp_path: Path) -> None:
     choice = graph.op_index["choice"]
     names = [graph.op_names[op] for op in graph.predecessors.row(choice)]
     assert names == ["before", "condition"]
+
+
+def body(nodes: list[Any], inputs: list[Any], outputs: list[Any]) -> Any:
+    return helper.make_graph(nodes, "body", inputs, outputs)
+
+
+def test_the_more_expensive_branch_counts(tmp_path: Path) -> None:
+    """It multiplies what it captures, (2, 4), by a weight of its own, (4, 5); the other copies."""
+    out = helper.make_tensor_value_info("inner", FLOAT, None)
+    weight = helper.make_tensor("w", FLOAT, [4, 5], np.zeros(20, np.float32))
+    product = helper.make_node("MatMul", ["x", "w"], ["inner"])
+    multiply = helper.make_graph([product], "then", [], [out], [weight])
+    other = helper.make_tensor("v", FLOAT, [2, 5], np.zeros(10, np.float32))
+    copy = helper.make_graph(
+        [helper.make_node("Identity", ["v"], ["inner"])], "else", [], [out], [other]
+    )
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["s"], name="sum", keepdims=0),
+        helper.make_node("Cast", ["s"], ["c"], name="condition", to=TensorProto.BOOL),
+        helper.make_node("If", ["c"], ["y"], name="choice", then_branch=multiply, else_branch=copy),
+    ]
+    graph, _ = read_onnx(write(tmp_path / "branch.onnx", nodes))
+    assert graph.op_flops[graph.op_index["choice"]] == 2 * (2 * 5) * 4
+
+
+@pytest.mark.parametrize("trips", [3, 2**63 - 1, None])
+def test_a_loop_counts_as_often_as_it_runs(trips: int | None, tmp_path: Path) -> None:
+    """Two element-wise operations on 2 x 4 values a turn; once where only running it tells."""
+    value = helper.make_tensor_value_info
+    inside = body(
+        [
+            helper.make_node("Identity", ["again"], ["on"]),
+            helper.make_node("Exp", ["state"], ["e"]),
+            helper.make_node("Add", ["e", "x"], ["next"]),
+        ],
+        [value("turn", TensorProto.INT64, []), value("again", TensorProto.BOOL, []),
+         value("state", FLOAT, [2, 4])],
+        [value("on", TensorProto.BOOL, []), value("next", FLOAT, [2, 4])],
+    )  # fmt: skip
+    first = "" if trips is None else "trips"
+    nodes = [helper.make_node("Loop", [first, "on_at_first", "x"], ["y"], name="loop", body=inside)]
+    constants = {"on_at_first": np.array(True)}
+    constants |= {} if trips is None else {"trips": np.array(trips)}
+    graph, _ = read_onnx(write(tmp_path / "loop.onnx", nodes, constants))
+    once = flops.elementwise((2, 4)) * 2
+    assert graph.op_flops[graph.op_index["loop"]] == once * (3 if trips == 3 else 1)
+
+
+def test_a_scan_counts_each_step(tmp_path: Path) -> None:
+    """Over the four columns of x, (2, 4): two values a step."""
+    value = helper.make_tensor_value_info
+    inside = body(
+        [helper.make_node("Exp", ["column"], ["made"])],
+        [value("column", FLOAT, [2])],
+        [value("made", FLOAT, [2])],
+    )
+    nodes = [
+        helper.make_node("Scan", ["x"], ["y"], name="scan", num_scan_inputs=1, body=inside,
+                         scan_input_axes=[1], scan_output_axes=[1]),
+    ]  # fmt: skip
+    graph, _ = read_onnx(write(tmp_path / "scan.onnx", nodes))
+    assert graph.op_flops[graph.op_index["scan"]] == 4 * flops.elementwise((2,))
 
 
 def test_flops_follow_the_common_rules(tmp_path: Path) -> None:

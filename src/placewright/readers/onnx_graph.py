@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,13 @@ from placewright.errors import (
 )
 from placewright.readers.content import UniqueNames, content_hash, existing_path, one_line
 from placewright.readers.model_files import checked_files
-from placewright.readers.onnx_flops import NodeShapes, flops_of
+from placewright.readers.onnx_bodies import (
+    Values,
+    captured,
+    constant_numbers,
+    extents,
+    node_flops,
+)
 
 _LOG = logging.getLogger(__name__)
 _NO_SHAPES: Mapping[str, tuple[int, ...]] = {}
@@ -137,6 +143,7 @@ class _Reading:
         }  # value name -> bytes
         self._weights: dict[str, int] = {}
         self._tensors: dict[str, int] = {}
+        self._values = Values(self._shape, constant_numbers(onnx, graph).get)
 
     def graph(self) -> ComputationGraph:
         """Add everything; the finished graph."""
@@ -145,7 +152,7 @@ class _Reading:
                 self._tensors[value.name] = self._tensor(-1, value.name)
         n_ops = 0
         for position, node in enumerate(self.source.node):
-            read = list(dict.fromkeys([*filter(None, node.input), *_captured(node)]))
+            read = list(dict.fromkeys([*filter(None, node.input), *captured(node)]))
             if self._folds(node, read):
                 self._constants |= {name: self._size(name) for name in filter(None, node.output)}
             else:
@@ -176,19 +183,12 @@ class _Reading:
             name,
             node.op_type,
             inputs=[self._tensors[value] for value in read if value in self._tensors],
-            flops=flops_of(self._shapes(node)),
+            flops=node_flops(self.onnx, node, self._values),
             module=name.rpartition("/")[0],
             weights=weights,
         )
         for value in filter(None, node.output):
             self._tensors[value] = self._tensor(op, value)
-
-    def _shapes(self, node: Any) -> NodeShapes:
-        helper = self.onnx.helper
-        attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-        inputs = [self._shape(name) for name in node.input if name]
-        outputs = [self._shape(name) for name in node.output if name]
-        return NodeShapes(node.op_type, attributes, inputs, outputs)
 
     def _weight(self, value: str) -> int:
         if value not in self._weights:
@@ -209,26 +209,13 @@ class _Reading:
         held = self._types.get(value)
         if held is None:
             return ()
-        return tuple(d.dim_value if d.HasField("dim_value") else 1 for d in held.shape.dim)
+        return extents(held)
 
     def _size(self, value: str) -> float:
         held = self._types.get(value)
         if held is None:
             return self._constants.get(value, 0.0)
         return _bytes(self.onnx, held.elem_type, self._shape(value))
-
-
-def _captured(node: Any) -> Iterator[str]:
-    """Values of the surrounding graph that the node's subgraphs read."""
-    for attribute in node.attribute:
-        for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-            own = {value.name for value in (*graph.input, *graph.initializer)}  # membership only
-            for inner in graph.node:
-                for name in (*inner.input, *_captured(inner)):
-                    if name and name not in own:
-                        yield name
-                own.update(inner.output)
-            yield from (value.name for value in graph.output if value.name not in own)
 
 
 def _dtype(onnx: Any, number: int) -> tuple[str, float]:
