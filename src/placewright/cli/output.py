@@ -6,11 +6,13 @@ import json
 import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
 
 _STDOUT, _STDERR = 1, 2  # file descriptors
+_SECONDS_BETWEEN_LINES = 60.0
 
 
 class Report(Protocol):
@@ -68,9 +70,12 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 
 @contextmanager
 def progress(title: str, *, hidden: bool = False) -> Iterator[Report]:
-    """A progress bar on standard error with what is done and the time left."""
+    """A progress bar on standard error with what is done and the time left.
+
+    Where that is no terminal, a line now and then, so that the log of a long run is not silent.
+    """
     if hidden or not sys.stderr.isatty():
-        yield lambda fraction, what: None
+        yield (lambda fraction, what: None) if hidden else spaced_lines(title)
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -89,6 +94,24 @@ def progress(title: str, *, hidden: bool = False) -> Iterator[Report]:
             bar.update(task, completed=fraction, what=what[:60])
 
         yield report
+
+
+def spaced_lines(title: str, clock: Callable[[], float] = time.monotonic) -> Report:
+    """Reports as lines on standard error, none within a minute of the one before or the start.
+
+    Args:
+        title: what they begin with.
+        clock: seconds.
+    """
+    told = clock()
+
+    def report(fraction: float, what: str) -> None:
+        nonlocal told
+        if clock() - told >= _SECONDS_BETWEEN_LINES:
+            told = clock()
+            print_note(f"{title}: {fraction:.0%}, {what}")
+
+    return report
 
 
 def _finite(value: Any) -> Any:
