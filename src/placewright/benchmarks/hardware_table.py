@@ -18,7 +18,6 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.placers.registry import make_placer, placer_names
 from placewright.profiling.hardware import (
-    affordable_rounds,
     compare_outputs,
     measure_interleaved,
     placement_runner,
@@ -31,6 +30,7 @@ from placewright.simulation.model import Simulator
 
 CHOSEN = "chosen"
 SIMPLER = ("expert", "accelerate")
+_MEASURING_SECONDS = 30.0  # of all contenders, where that is enough for nine rounds
 
 
 @dataclass(frozen=True)
@@ -121,9 +121,10 @@ def compare_on_hardware(
                     continue
                 rows[key] = ContenderRow(key, simulator.value(placement))
                 runners[key] = stack.enter_context(placement_runner(problem, placement, model))
-        expected = max((rows[key].predicted for key in runners), default=0.0)
-        times = affordable_rounds(expected * max(1, len(runners)), rounds, seconds=30.0)
-        samples = measure_interleaved(runners, inputs, rounds=times) if runners else {}
+        samples = {}
+        if runners:
+            limit = _MEASURING_SECONDS
+            samples = measure_interleaved(runners, inputs, rounds=rounds, seconds=limit)
     for key, row in samples.items():
         rows[key] = _measured(rows[key], row, problem, found[key][0], model)
     chosen = found[CHOSEN][0]

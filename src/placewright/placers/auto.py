@@ -13,7 +13,7 @@ from placewright.core.solution import Budget, Solution
 from placewright.errors import BudgetSpent, InputError, MissingExtraError
 from placewright.placers.anytime import anytime
 from placewright.placers.registry import make_placer
-from placewright.simulation.bounds import lower_bounds, quick_bounds
+from placewright.simulation.bounds import quick_bounds, relaxed_bounds
 from placewright.simulation.evaluator import CLOSED, Evaluator
 
 # Cheapest first; the last one takes what is left of the budget.
@@ -80,7 +80,7 @@ class Auto:
             if run.ends_with(name):
                 return run.answer()
         # Without a limit in seconds the solver has none either: the answer must repeat.
-        for bound in lower_bounds(problem, 0.2 * evaluator.remaining_seconds):
+        for bound in relaxed_bounds(problem, 0.2 * evaluator.remaining_seconds):
             evaluator.offer_bound(bound.value, bound.method)
         if run.is_closed:
             return run.answer()

@@ -28,6 +28,7 @@ from placewright.simulation.model import Simulator
 from placewright.simulation.segments import segments_of
 
 LONG_SECONDS = 0.1
+_ROUNDS_SECONDS = 2.5  # of one placement, where that is enough for five rounds
 _LEAST_ROUNDS = 9  # which an interval of 95 % needs
 
 
@@ -97,9 +98,9 @@ def warm_time(runner: ConcurrentRunner, expected: float) -> float:
     return runner.time(2 if expected < LONG_SECONDS else 1)[-1]
 
 
-def affordable_rounds(expected: float, most: int, *, seconds: float = 2.5, least: int = 5) -> int:
-    """How many rounds of two requests that take `expected` seconds fit into `seconds`."""
-    return int(np.clip(seconds / max(2 * expected, 1e-9), min(least, most), most))
+def affordable_rounds(expected: float, most: int) -> int:
+    """How many rounds of two requests that take `expected` seconds to run: 5 to `most`."""
+    return int(np.clip(_ROUNDS_SECONDS / max(2 * expected, 1e-9), min(5, most), most))
 
 
 def measured_values(
@@ -148,9 +149,8 @@ def measure_interleaved(
     """
     names = list(contenders)
     took = {name: contenders[name].run(inputs).seconds for name in names}
-    if np.isfinite(seconds):
-        each = sum(took.values()) / 2  # `affordable_rounds` counts two requests
-        rounds = affordable_rounds(each, rounds, seconds=seconds, least=_LEAST_ROUNDS)
+    affordable = seconds / max(sum(took.values()), 1e-9)
+    rounds = int(np.clip(affordable, min(_LEAST_ROUNDS, rounds), rounds))
     samples: dict[str, list[float]] = {name: [] for name in names}
     for number in range(rounds):
         turn = number % len(names)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -44,23 +44,18 @@ class Values:
     number: Callable[[str], int | None]
 
 
-def node_shapes(onnx: Any, node: Any, values: Values) -> NodeShapes:
-    """What counting needs of a node."""
-    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
-    inputs = [values.shape(name) for name in node.input if name]
-    outputs = [values.shape(name) for name in node.output if name]
-    return NodeShapes(node.op_type, attributes, inputs, outputs)
-
-
 def node_flops(onnx: Any, node: Any, values: Values) -> float:
     """Operations of a node and of its bodies.
 
     Of two branches the more expensive counts; a body counts as often as it runs, once where only
     running it tells.
     """
-    own = flops_of(node_shapes(onnx, node, values))
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    inputs = [values.shape(name) for name in node.input if name]
+    outputs = [values.shape(name) for name in node.output if name]
+    own = flops_of(NodeShapes(node.op_type, attributes, inputs, outputs))
     inside = [_graph_flops(onnx, graph, values) for graph in bodies_of(node)]
-    return own + max(inside, default=0.0) * _iterations(onnx, node, values)
+    return own + max(inside, default=0.0) * _iterations(node, attributes, values)
 
 
 def _graph_flops(onnx: Any, graph: Any, outer: Values) -> float:
@@ -102,12 +97,11 @@ def constant_numbers(onnx: Any, graph: Any) -> dict[str, int]:
     return numbers
 
 
-def _iterations(onnx: Any, node: Any, values: Values) -> int:
+def _iterations(node: Any, attributes: Mapping[str, Any], values: Values) -> int:
     count = None
     if node.op_type == "Loop" and node.input and node.input[0]:
         count = values.number(node.input[0])
     elif node.op_type == "Scan":
-        attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
         n_scanned = int(attributes.get("num_scan_inputs", 0))
         shape = values.shape(node.input[-n_scanned]) if 0 < n_scanned <= len(node.input) else ()
         axis = next(iter(attributes.get("scan_input_axes", [])), 0)

@@ -38,7 +38,7 @@ def lower_bounds(problem: Problem, seconds: float = math.inf) -> tuple[Bound, ..
         seconds: wall-clock limit of the linear relaxation, which problems of up to a thousand units
             get; where it is met, there is no such bound.
     """
-    return (*quick_bounds(problem), *_relaxed(problem, seconds))
+    return (*quick_bounds(problem), *relaxed_bounds(problem, seconds))
 
 
 def quick_bounds(problem: Problem) -> tuple[Bound, ...]:
@@ -51,7 +51,8 @@ def quick_bounds(problem: Problem) -> tuple[Bound, ...]:
     return tuple(found)
 
 
-def _relaxed(problem: Problem, seconds: float) -> tuple[Bound, ...]:
+def relaxed_bounds(problem: Problem, seconds: float = math.inf) -> tuple[Bound, ...]:
+    """The linear relaxation's bound, or nothing, as `lower_bounds` says."""
     if problem.n_units > _MOST_RELAXED or seconds <= 0:
         return ()
     from placewright.simulation.relaxation import relaxation_bound  # SciPy's solver takes a while
