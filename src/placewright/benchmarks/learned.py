@@ -167,8 +167,8 @@ def hsdag_update_times(problems: Mapping[str, Problem], updates: int = 10) -> It
     """Time single updates of HSDAG `corrected` with its defaults, on one core."""
     import torch
 
-    from placewright.placers.learned.grouping import hsdag_grouping
     from placewright.placers.learned.hsdag import Hsdag
+    from placewright.placers.learned.hsdag_learner import coarsened
     from placewright.placers.learned.hsdag_training import trainee
     from placewright.placers.learned.sampling import torch_scope
 
@@ -184,5 +184,5 @@ def hsdag_update_times(problems: Mapping[str, Problem], updates: int = 10) -> It
                 loss.backward()
                 optimiser.step()
                 seconds.append(time.process_time() - start)
-        nodes = hsdag_grouping(problem).n_groups
+        nodes = coarsened(problem, Hsdag().max_nodes).n_groups
         yield UpdateTime(name, problem.n_units, nodes, float(np.median(seconds[1:])))

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -48,10 +49,8 @@ class Timeline:
         order: all units by start, a topological order that repeats this timeline.
         transfers: all hops by start.
         memory_peaks: bytes, shape (n_devices,).
-        critical_path: from time 0 to the makespan, without a hole wherever nothing idles.
-        waits: for each unit what it waited for: ``"none"``, ``"input T"`` (the tensor of op T),
-            ``"stream U"`` (U held the last free stream), or ``"order U"`` (U comes before it in the
-            given order).
+        has_order: True when the placement gave the order.
+        problem: what was placed.
     """
 
     value: float
@@ -62,8 +61,27 @@ class Timeline:
     order: IntArray
     transfers: tuple[Transfer, ...]
     memory_peaks: FloatArray
-    critical_path: tuple[Step, ...]
-    waits: tuple[str, ...]
+    has_order: bool
+    problem: Problem = field(repr=False)
+
+    # Both are looked up when they are asked for: who wants start times alone asks a thousand times.
+    @cached_property
+    def critical_path(self) -> tuple[Step, ...]:
+        """From time 0 to the makespan, without a hole wherever nothing idles."""
+        return self._reasons.critical_path(self.value)
+
+    @cached_property
+    def waits(self) -> tuple[str, ...]:
+        """For each unit what it waited for.
+
+        ``"none"``, ``"input T"`` (the tensor of op T), ``"stream U"`` (U held the last free
+        stream), or ``"order U"`` (U comes before it in the given order).
+        """
+        return tuple(self._reasons.wait(unit)[0] for unit in range(len(self.start)))
+
+    @cached_property
+    def _reasons(self) -> _Reasons:
+        return _Reasons(self)
 
 
 def timeline_of(
@@ -71,21 +89,18 @@ def timeline_of(
 ) -> Timeline:
     """Read a timeline off a recorded run of the event kernel."""
     transfers = _transfers(arrays, state)
-    order = _order(problem, placement, state)
     ends = [hop.end for hop in transfers]
-    value = max([float(state.end.max()), *ends])
-    reasons = _Reasons(problem, placement, state, transfers, order)
     return Timeline(
-        value=value,
+        value=max([float(state.end.max()), *ends]),
         device_of=placement.device_of,
         start=state.start,
         end=state.end,
         segment_of=state.segment,
-        order=order,
+        order=_order(problem, placement, state),
         transfers=transfers,
         memory_peaks=state.memory_peaks,
-        critical_path=reasons.critical_path(value),
-        waits=tuple(reasons.wait(unit)[0] for unit in range(problem.n_units)),
+        has_order=placement.order is not None,
+        problem=problem,
     )
 
 
@@ -110,37 +125,30 @@ def _order(problem: Problem, placement: Placement, state: Recording) -> IntArray
 class _Reasons:
     """Why each unit and transfer began when it did: lookups, nothing is searched twice."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        placement: Placement,
-        state: Recording,
-        transfers: tuple[Transfer, ...],
-        order: IntArray,
-    ) -> None:
-        self.graph = problem.unit_graph
-        self.device_of = placement.device_of.tolist()
-        self.start, self.end = state.start.tolist(), state.end.tolist()
-        self.transfers = transfers
+    def __init__(self, timeline: Timeline) -> None:
+        self.graph = timeline.problem.unit_graph
+        self.device_of = timeline.device_of.tolist()
+        self.start, self.end = timeline.start.tolist(), timeline.end.tolist()
+        self.transfers = timeline.transfers
         # More than one where a tensor goes to the host and also through it.
         self.arrivals: dict[tuple[int, int], list[int]] = {}
-        for index, hop in enumerate(transfers):
+        for index, hop in enumerate(self.transfers):
             self.arrivals.setdefault((hop.tensor, hop.destination), []).append(index)
-        self.has_order = placement.order is not None
-        self.streams = [device.streams for device in problem.cluster.devices]
+        self.has_order = timeline.has_order
+        self.streams = [device.streams for device in timeline.problem.cluster.devices]
         # What ended on a device, or on a channel, at an instant, having taken time.
         self.ended: dict[tuple[int, float], int] = {}
         self.sent: dict[tuple[int, float], int] = {}
         self.before: dict[int, int] = {}
         last: dict[int, int] = {}
-        for unit in order.tolist():
+        for unit in timeline.order.tolist():
             device = self.device_of[unit]
             if self.end[unit] > self.start[unit]:
                 self.ended[device, self.end[unit]] = unit
             if device in last:
                 self.before[unit] = last[device]
             last[device] = unit
-        for index, hop in enumerate(transfers):
+        for index, hop in enumerate(self.transfers):
             if hop.end > hop.start:
                 self.sent[hop.channel, hop.end] = index
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.errors import FileFormatError
 from placewright.placers.learned.baselines import MovingAverage
@@ -25,7 +26,7 @@ from placewright.placers.learned.features import (
     positional_encoding,
     widest_output_shape,
 )
-from placewright.placers.learned.grouping import ActionSpace, hsdag_grouping
+from placewright.placers.learned.grouping import ActionSpace, hsdag_grouping, neighbour_merge
 from placewright.placers.learned.hsdag_network import Copies, HsdagPolicy
 from placewright.placers.learned.monitoring import EarlyStop, scalars_to
 from placewright.placers.learned.returns import (
@@ -77,13 +78,21 @@ class HsdagGraph:
     @classmethod
     def of(cls, problem: Problem, settings: Hsdag, vocabulary: tuple[str, ...]) -> HsdagGraph:
         """Steps 1 and 2: coarsen, and compute features."""
-        space = ActionSpace(problem, hsdag_grouping(problem))
+        space = ActionSpace(problem, coarsened(problem, settings.max_nodes))
         directed, _ = group_edges(problem, space.grouping)
         undirected = np.unique(np.sort(directed, axis=0), axis=1).reshape(2, -1)
         rows = node_features(settings, space, directed, vocabulary)
         data = graph_data(rows, undirected)
         copies = 1 if settings.accumulates else settings.steps
         return cls(space, data, Copies.of(data.edge_index, space.n_groups, copies))
+
+
+def coarsened(problem: Problem, max_nodes: int) -> Grouping:
+    """The released coarsening; what it leaves beyond `max_nodes` is merged with neighbours."""
+    grouping = hsdag_grouping(problem)
+    if max_nodes == 0 or grouping.n_groups <= max_nodes:
+        return grouping
+    return neighbour_merge(problem, grouping, max_nodes)
 
 
 def node_features(
