@@ -29,6 +29,7 @@ MAY_IMPORT = {
     "workflow": (EVERYTHING | {"errors"}) - {"cli"},
     "cli": EVERYTHING | {"errors"},
     "__init__": EVERYTHING | {"errors"},
+    "__main__": {"cli"},
 }
 HEAVY = ("torch", "openvino", "onnxruntime", "onnx", "ortools", "ray", "transformers", "highspy")
 HEAVY += ("gymnasium", "accelerate", "torch_geometric", "pymetis", "mtkahypar", "matplotlib")

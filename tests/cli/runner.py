@@ -22,7 +22,7 @@ def placewright(
         cache: the user's cache folder, where another than this user's.
         largest_file: bytes; no file can grow beyond, as on a disk that is full.
     """
-    command = [sys.executable, "-c", "from placewright.cli import main; main()"]
+    command = [sys.executable, "-m", "placewright"]
     words = [str(argument) for argument in arguments]
     environment = dict(os.environ, OMP_NUM_THREADS="1")
     if cache is not None:
