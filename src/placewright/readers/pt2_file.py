@@ -139,7 +139,10 @@ def _check_model(document: dict[str, Any], name: str) -> None:
         target, size = item.get("target"), item.get("expr_str")
         is_call = "inputs" in item or str(target).startswith(("torch.", "_operator."))
         if target is not None and is_call and not _OPERATOR.fullmatch(str(target)):
-            raise FileFormatError(f"'{name}' calls {target!r}, which is no ATen operator")
+            raise FileFormatError(
+                f"'{name}' calls {target!r}, which is no ATen operator; export the model without "
+                "operators that other packages register"
+            )
         if size is not None and not (isinstance(size, str) and _SYMBOL.fullmatch(size)):
             raise FileFormatError(f"'{name}' computes sizes; export with static shapes")
 
