@@ -8,6 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
+from placewright.placers.learned.additive_attention import additive_scores
 from placewright.placers.learned.sampling import chosen, entropy, masked_log_softmax, sample
 
 
@@ -90,9 +91,9 @@ class AttentionalDecoder(nn.Module):
 
     def attend(self, states: Tensor, memory: Tensor) -> Tensor:
         """Scores of devices from decoder states (batch, steps, hidden): (batch, steps, devices)."""
-        keys = self.memory_projection(memory).unsqueeze(1)  # (batch, 1, groups, hidden)
-        queries = self.query_projection(states).unsqueeze(2)  # (batch, steps, 1, hidden)
-        weights = torch.softmax(self.score(torch.tanh(keys + queries)).squeeze(-1), dim=-1)
+        keys = self.memory_projection(memory)  # (batch, groups, hidden)
+        queries = self.query_projection(states)  # (batch, steps, hidden)
+        weights = torch.softmax(additive_scores(keys, queries, self.score.weight), dim=-1)
         context = weights @ memory  # (batch, steps, hidden)
         return self.score_devices(states, context, memory)
 
@@ -136,7 +137,7 @@ class AttentionalDecoder(nn.Module):
             state = advance(previous, state)
             out = state[0].unsqueeze(1)  # (samples, 1, hidden)
             query = self.query_projection(out)
-            weights = torch.softmax(self.score(torch.tanh(keys + query)).squeeze(-1), dim=-1)
+            weights = torch.softmax(self.score((keys + query).tanh_()).squeeze(-1), dim=-1)
             context = weights.unsqueeze(1) @ memory  # (samples, 1, hidden)
             own = memory[:, step : step + 1]
             value = logits(self.score_devices(out, context, own).squeeze(1))
