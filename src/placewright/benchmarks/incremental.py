@@ -62,10 +62,7 @@ def _row(
     full, in_part = [], []
     for attempt in range(moves + 1):
         unit, device = int(rng.integers(n_ops)), int(rng.integers(n_devices))
-        trial = held.device_of.copy()
-        trial[unit] = device
-        placement = Placement.of(trial)
-        expected, full_seconds = _timed(partial(simulator.value, placement))
+        expected, full_seconds = _timed(partial(_value_after, simulator, held, unit, device))
         value, seconds = _timed(partial(held.value_after, unit, device))
         if value != expected:
             raise MismatchError(f"incremental: {value}, full: {expected}; they must be equal")
@@ -80,6 +77,13 @@ def _row(
         statistics.median(in_part),
         statistics.median(a / b for a, b in zip(full, in_part, strict=True)),
     )
+
+
+def _value_after(simulator: Simulator, held: Incremental, unit: int, device: int) -> float:
+    """What `held.value_after` answers, by a full evaluation of the changed placement."""
+    trial = held.device_of.copy()
+    trial[unit] = device
+    return simulator.value(Placement.of(trial))
 
 
 def _timed(call: Callable[[], float]) -> tuple[float, float]:

@@ -47,10 +47,13 @@ class Incremental:
             raise InputError(
                 f"a placement needs {problem.n_units} devices from 0 to {problem.n_devices - 1}"
             )
+        seen = self.device_of.view()
+        seen.setflags(write=False)  # as kernels take placements
+        self._seen = Placement(seen)
         self._sums = None
         if problem.execution_model == "max-load":
             self._sums = _HeldSums(simulator, self.device_of)
-        self.value = simulator.value(Placement.of(self.device_of))
+        self.value = self._played()
 
     def value_after(self, units: ArrayLike, device: int) -> float:
         """Value with `units` on `device`; what is held stays.
@@ -63,14 +66,16 @@ class Incremental:
             InputError: there is no such unit or device.
         """
         moved = self._checked(units, device)
-        if self._sums is None:
-            trial = self.device_of.copy()
-            trial[moved] = device
-            return self._simulator.value(Placement.of(trial))
         before = self.device_of[moved]
-        value = self._sums.move(moved, np.full(len(moved), device))
-        self._sums.undo(moved, before)
-        return value
+        if self._sums is not None:
+            value = self._sums.move(moved, np.full(len(moved), device))
+            self._sums.undo(moved, before)
+            return value
+        self.device_of[moved] = device
+        try:
+            return self._played()
+        finally:
+            self.device_of[moved] = before
 
     def move(self, units: ArrayLike, device: int) -> float:
         """Move `units` to `device` for good; the new value.
@@ -81,16 +86,20 @@ class Incremental:
         moved = self._checked(units, device)
         if self._sums is None:
             self.device_of[moved] = device
-            self.value = self._simulator.value(Placement.of(self.device_of))
+            self.value = self._played()
         else:
             self.value = self._sums.move(moved, np.full(len(moved), device))
         return self.value
 
+    def _played(self) -> float:
+        """Value of `device_of` as it is now, of which no copy is made."""
+        return self._simulator.value(self._seen)
+
     def _checked(self, units: ArrayLike, device: int) -> IntArray:
-        moved = np.atleast_1d(np.asarray(units, dtype=np.int64))
+        moved = np.array(units, dtype=np.int64, ndmin=1)
         if not 0 <= device < self._simulator.problem.n_devices:
             raise InputError(f"there is no device {device}")
-        if len(moved) and ((moved < 0) | (moved >= len(self.device_of))).any():
+        if len(moved) and not 0 <= moved.min() <= moved.max() < len(self.device_of):
             raise InputError(f"units go from 0 to {len(self.device_of) - 1}, got {moved.tolist()}")
         return moved
 
