@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import os
+import sqlite3
 from pathlib import Path
 from typing import Any
 
 import onnx
 import pytest
-from cli.runner import InProcess
+from cli.runner import InProcess, placewright
+from platformdirs import user_cache_path
 from runtimes.test_runtime_contract import branching_model
+
+from placewright.workflow.machine_speed import slowdown, speed_note
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
@@ -32,6 +37,42 @@ def test_the_best_single_device_keeps_pins(tmp_path: Path, cli: InProcess) -> No
     bound = run(f"{first}=cpu:1")
     assert bound["best_single_device"] == "cpu:1"
     assert bound["best_single_device_is_legal"] is True
-    assert run(f"{first}=cpu:1", f"{last}=cpu:0")["best_single_device_is_legal"] is False
+    assert bound["best_single_device_predicted"] > 0
+    unbound = run(f"{first}=cpu:1", f"{last}=cpu:0")
+    assert unbound["best_single_device_is_legal"] is False
+    assert unbound["best_single_device_predicted"] is None
     text = cli("run", "plan.json", "--runs", 1, cwd=tmp_path).stdout
     assert "(breaks a limit or a pin)" in text
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_a_machine_that_has_changed_its_speed_is_told(tmp_path: Path) -> None:
+    """The samples of another hour: a tenth of what the model takes now."""
+    onnx.save(branching_model(), str(tmp_path / "m.onnx"))
+    words = ("place", "m.onnx", "--devices", "cpu:0,cpu:1", "--evaluations", 20)
+    cache = tmp_path / "cache"
+    (cache / "placewright").mkdir(parents=True)
+    kernels = user_cache_path("placewright") / "kernels"  # to compile them takes a minute
+    (cache / "placewright" / "kernels").symlink_to(kernels)
+    assert placewright(*words, "--no-check", cwd=tmp_path, cache=cache).returncode == 0
+    with sqlite3.connect(cache / "placewright" / "costs.sqlite") as store:
+        for key, text in store.execute("SELECT key, seconds FROM samples").fetchall():
+            faster = json.dumps([0.1 * seconds for seconds in json.loads(text)])
+            store.execute("UPDATE samples SET seconds = ? WHERE key = ?", (faster, key))
+    placed = placewright(*words, cwd=tmp_path, cache=cache)
+    assert placed.returncode == 0, placed.stderr
+    done = placewright("run", "plan.json", cwd=tmp_path, cache=cache)
+    for text in (placed.stdout, done.stdout):
+        assert "times as long as when its costs were measured" in text
+        assert "of what a perfect split could gain" not in text
+
+
+def test_a_speed_is_notable_beyond_what_rounds_differ_by() -> None:
+    factor = slowdown(
+        {"a": 1.0, "b": 2.0, "c": math.inf}, {"a": 1.05, "b": 2.2, "c": 3.0, "d": 9.0}
+    )
+    assert factor == pytest.approx(1.075)
+    assert speed_note(factor) == speed_note(1.0) == ""
+    assert slowdown({}, {"a": 1.0}) == 1.0
+    assert "1.50 times" in speed_note(1.5)
+    assert "0.50 times" in speed_note(0.5)

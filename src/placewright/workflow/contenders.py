@@ -27,6 +27,7 @@ from placewright.runtimes.base import LoadedModel
 from placewright.runtimes.runner import ConcurrentRunner
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
+from placewright.workflow.machine_speed import is_notable, slowdown, speed_note
 from placewright.workflow.problems import Report, no_report
 from placewright.workflow.running import ROUNDS, loaded_model
 from placewright.workflow.runtimes import runtime_named
@@ -172,17 +173,20 @@ def _table(plan: Plan, verdict: Verdict, contenders: _Contenders, comparison: Co
         )
     rows.append(["lower bound", f"{plan.lower_bound * 1e3:.2f} ms", "-", "-", "-"])
     devices = plan.problem.cluster.device_names
-    singles = [c.median for name, c in verdict.contenders.items() if name in devices]
+    alone = {name: c.median for name, c in verdict.contenders.items() if name in devices}
+    singles, factor = list(alone.values()), slowdown(contenders.predicted, alone)
     reached = ""
     is_split = len(np.unique(plan.placement.device_of)) > 1
     gained = min(singles, default=0.0) - verdict.contenders[PLAN].median
-    if is_split and gained > 0 and min(singles) > plan.lower_bound:
+    # The bound is predicted: beside seconds of a machine that has changed it says nothing.
+    if is_split and gained > 0 and min(singles) > plan.lower_bound and not is_notable(factor):
         share = gained / (min(singles) - plan.lower_bound)
         reached = f"; {share:.0%} of what a perfect split could gain over the best single device"
     text = (
         f"outputs equal to the unsplit model (relative error {comparison.error:.1g}, tolerance "
         f"{comparison.tolerance:.1g}){reached}\n{verdict.text}"
     )
+    text = "\n".join(filter(None, (text, speed_note(factor))))
     columns = ("contender", "predicted", "measured", "spread", "prediction error")
     title = "Training step" if plan.problem.objective == "training" else "Latency"
     return Table(title, columns, rows, text)

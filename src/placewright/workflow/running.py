@@ -28,6 +28,7 @@ from placewright.profiling.hardware import (
 from placewright.profiling.verdict import PLAN
 from placewright.runtimes.base import LoadedModel, MeasuresMemory
 from placewright.simulation.model import Simulator
+from placewright.workflow.machine_speed import speed_note
 from placewright.workflow.models import runnable_source
 from placewright.workflow.problems import Report, no_report
 from placewright.workflow.runtimes import default_runtime, runtime_named
@@ -60,6 +61,7 @@ class RunResult:
         predicted: seconds.
         device: the best single device that keeps limits and pins, or the fastest where none does.
         device_is_legal: False where none does.
+        device_predicted: seconds of that device by the simulator; None where it is not legal.
         memory: peaks per device; empty where the runtime cannot measure them.
     """
 
@@ -69,6 +71,7 @@ class RunResult:
     predicted: float
     device: str
     device_is_legal: bool = True
+    device_predicted: float | None = None
     memory: tuple[DeviceMemory, ...] = ()
 
     @property
@@ -96,6 +99,7 @@ class RunResult:
             "best_single_device": self.device,
             "best_single_device_is_legal": self.device_is_legal,
             "best_single_device_measured": self.device_seconds,
+            "best_single_device_predicted": self.device_predicted,
             "memory": {
                 one.device: {"predicted": one.predicted, "measured": one.measured}
                 for one in self.memory
@@ -107,12 +111,18 @@ class RunResult:
         word = "equal" if self.equal else "NOT EQUAL"
         error = self.predicted / self.plan_seconds - 1.0
         fault = "" if self.device_is_legal else " (breaks a limit or a pin)"
+        alone, note = format_duration(self.device_seconds), ""
+        if self.device_predicted is not None:
+            off = self.device_predicted / self.device_seconds - 1.0
+            alone += f", predicted {format_duration(self.device_predicted)} ({off:+.1%})"
+            note = speed_note(self.device_seconds / self.device_predicted)
         return [
             f"{self.what} {word} to the unsplit model: relative error {self.comparison.error:.2g} "
             f"(tolerance {self.comparison.tolerance:.2g}, worst at '{self.comparison.worst}')",
             f"measured {format_duration(self.plan_seconds)}, predicted "
             f"{format_duration(self.predicted)} ({error:+.1%})",
-            f"best single device '{self.device}'{fault}: {format_duration(self.device_seconds)}",
+            f"best single device '{self.device}'{fault}: {alone}",
+            *filter(None, [note]),
             *(
                 f"peak memory of '{one.device}': measured {format_bytes(one.measured)}, predicted "
                 f"{format_bytes(one.predicted)} ({one.predicted / one.measured - 1.0:+.1%})"
@@ -228,6 +238,7 @@ def execute(
         plan.value,
         best.name,
         is_legal,
+        float(alone[index]) if is_legal else None,
         _memory(plan, model),
     )
 

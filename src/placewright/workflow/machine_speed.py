@@ -1,0 +1,35 @@
+"""Whether the machine is as fast as it was when its costs were measured.
+
+Stored costs are those of the hour in which they were measured. A laptop on battery or a busy host
+changes every prediction by the same factor: what is faster stays faster, but a reader of the table
+would doubt the simulator.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping
+
+_NOTABLE = 1.15
+
+
+def slowdown(predicted: Mapping[str, float], measured: Mapping[str, float]) -> float:
+    """Median of measured over predicted seconds of whole models on single devices; 1 for none."""
+    pairs = [(measured[name], predicted[name]) for name in measured if name in predicted]
+    return statistics.median([a / b for a, b in pairs if 0 < b < math.inf and a > 0] or [1.0])
+
+
+def is_notable(factor: float) -> bool:
+    """True beyond what rounds differ by."""
+    return not 1 / _NOTABLE <= factor <= _NOTABLE
+
+
+def speed_note(factor: float) -> str:
+    """What to tell where the speed has changed; "" where it has not."""
+    if not is_notable(factor):
+        return ""
+    return (
+        f"this machine now takes {factor:.2f} times as long as when its costs were measured: "
+        "predictions are off by that factor; `place --remeasure` measures them again"
+    )
