@@ -53,6 +53,7 @@ def test_a_machine_that_has_changed_its_speed_is_told(tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     (cache / "placewright").mkdir(parents=True)
     kernels = user_cache_path("placewright") / "kernels"  # to compile them takes a minute
+    kernels.mkdir(parents=True, exist_ok=True)
     (cache / "placewright" / "kernels").symlink_to(kernels)
     assert placewright(*words, "--no-check", cwd=tmp_path, cache=cache).returncode == 0
     with sqlite3.connect(cache / "placewright" / "costs.sqlite") as store:
