@@ -68,12 +68,12 @@ def test_a_machine_that_has_changed_its_speed_is_told(tmp_path: Path) -> None:
         assert "of what a perfect split could gain" not in text
 
 
-def test_a_speed_is_notable_beyond_what_rounds_differ_by() -> None:
-    factor = slowdown(
-        {"a": 1.0, "b": 2.0, "c": math.inf}, {"a": 1.05, "b": 2.2, "c": 3.0, "d": 9.0}
-    )
-    assert factor == pytest.approx(1.075)
-    assert speed_note(factor) == speed_note(1.0) == ""
+def test_a_machine_has_changed_its_speed_where_all_devices_agree() -> None:
+    predicted = {"a": 1.0, "b": 2.0, "c": math.inf}
+    assert slowdown(predicted, {"a": 1.5, "b": 4.0, "c": 3.0, "d": 9.0}) == 1.5
+    assert slowdown(predicted, {"a": 0.5, "b": 0.5}) == 0.5
+    assert slowdown(predicted, {"a": 1.5, "b": 1.0}) == 1.0
     assert slowdown({}, {"a": 1.0}) == 1.0
+    assert speed_note(1.1) == speed_note(0.9) == ""
     assert "1.50 times" in speed_note(1.5)
     assert "0.50 times" in speed_note(0.5)
