@@ -74,6 +74,8 @@ def test_a_machine_has_changed_its_speed_where_all_devices_agree() -> None:
     assert slowdown(predicted, {"a": 0.5, "b": 0.5}) == 0.5
     assert slowdown(predicted, {"a": 1.5, "b": 1.0}) == 1.0
     assert slowdown({}, {"a": 1.0}) == 1.0
+    assert slowdown({"a": 2e-3}, {"a": 3e-3}) == 1.0
+    assert slowdown({"a": 1e-3}, {"a": 3e-3}) == pytest.approx(3.0)
     assert speed_note(1.1) == speed_note(0.9) == ""
     assert "1.50 times" in speed_note(1.5)
     assert "0.50 times" in speed_note(0.5)

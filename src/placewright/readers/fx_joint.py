@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from placewright.core.random_calls import draws_random_numbers
 from placewright.errors import InputError
 from placewright.readers.content import one_line
 from placewright.readers.fx_program import FxProgram, inference_program
@@ -217,7 +218,7 @@ def _same_layout(node: Node, source: Node) -> bool:
 
 def _refuse_randomness(graph: Graph) -> None:
     for node in graph.nodes:
-        if any("nondeterministic_seeded" in str(tag) for tag in getattr(node.target, "tags", ())):
+        if draws_random_numbers(node):
             raise InputError(
                 f"the training step draws random numbers ('{node.name}', {node.target}); switch "
                 "dropout off, so that the split step can be compared with the unsplit one"

@@ -11,6 +11,8 @@ import math
 from collections.abc import Mapping
 
 _NOTABLE = 1.15
+# Rounds of shorter models differ by more: hand-offs between threads are a part of them.
+_SHORT, _NOTABLE_WHERE_SHORT = 5e-3, 2.0
 
 
 def slowdown(predicted: Mapping[str, float], measured: Mapping[str, float]) -> float:
@@ -20,8 +22,14 @@ def slowdown(predicted: Mapping[str, float], measured: Mapping[str, float]) -> f
     machine that has changed shows it on every device, a disturbed round on one.
     """
     pairs = [(measured[name], predicted[name]) for name in measured if name in predicted]
-    factors = [a / b for a, b in pairs if 0 < b < math.inf and a > 0] or [1.0]
+    factors = [_factor(a, b) for a, b in pairs if 0 < b < math.inf and a > 0] or [1.0]
     return max(1.0, min(factors)) * min(1.0, max(factors))
+
+
+def _factor(measured: float, predicted: float) -> float:
+    factor = measured / predicted
+    is_short = measured < _SHORT and 1 / _NOTABLE_WHERE_SHORT < factor < _NOTABLE_WHERE_SHORT
+    return 1.0 if is_short else factor
 
 
 def is_notable(factor: float) -> bool:

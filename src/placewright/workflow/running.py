@@ -28,7 +28,7 @@ from placewright.profiling.hardware import (
 from placewright.profiling.verdict import PLAN
 from placewright.runtimes.base import LoadedModel, MeasuresMemory
 from placewright.simulation.model import Simulator
-from placewright.workflow.machine_speed import speed_note
+from placewright.workflow.machine_speed import slowdown, speed_note
 from placewright.workflow.models import runnable_source
 from placewright.workflow.problems import Report, no_report
 from placewright.workflow.runtimes import default_runtime, runtime_named
@@ -115,7 +115,8 @@ class RunResult:
         if self.device_predicted is not None:
             off = self.device_predicted / self.device_seconds - 1.0
             alone += f", predicted {format_duration(self.device_predicted)} ({off:+.1%})"
-            note = speed_note(self.device_seconds / self.device_predicted)
+            seconds = {self.device: self.device_seconds}
+            note = speed_note(slowdown({self.device: self.device_predicted}, seconds))
         return [
             f"{self.what} {word} to the unsplit model: relative error {self.comparison.error:.2g} "
             f"(tolerance {self.comparison.tolerance:.2g}, worst at '{self.comparison.worst}')",

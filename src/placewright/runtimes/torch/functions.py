@@ -15,8 +15,9 @@ from typing import Any, Protocol
 import torch
 from torch.fx import Node
 
+from placewright.core.random_calls import draws_random_numbers
 from placewright.errors import InputError, RuntimeFailure
-from placewright.runtimes.torch.nodes import is_item, is_random
+from placewright.runtimes.torch.nodes import is_item
 from placewright.runtimes.torch.script import NotScriptable, compiled_script, script_text
 from placewright.runtimes.torch.segments import SegmentModule
 
@@ -187,7 +188,7 @@ def _failure(error: Exception, name: str = "") -> RuntimeFailure:
 
 
 def _called(node: Node, args: Any, kwargs: Any, number: int) -> Any:
-    if is_item(node) or not is_random(node):
+    if is_item(node) or not draws_random_numbers(node):
         return node.target(*args, **kwargs)  # type: ignore[operator]
     with _RANDOM, torch.random.fork_rng(devices=_devices_of(args)):
         text = f"{torch.initial_seed()} {node.meta.get('op', node.name)} {number}"

@@ -156,11 +156,6 @@ def n_values(node: Node) -> int:
     return len(value) if isinstance(value, list | tuple) else 1
 
 
-def is_random(node: Node) -> bool:
-    """True for an operator that draws random numbers."""
-    return any("nondeterministic_seeded" in str(tag) for tag in getattr(node.target, "tags", ()))
-
-
 def may_alias(node: Node) -> list[Node]:
     """Arguments whose memory a call's result may share, by the operator's schema."""
     if is_item(node):

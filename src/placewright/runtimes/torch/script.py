@@ -15,7 +15,8 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from placewright.runtimes.torch.nodes import is_item, is_random
+from placewright.core.random_calls import draws_random_numbers
+from placewright.runtimes.torch.nodes import is_item
 
 ScriptFunction = Callable[[Any, Any], list[torch.Tensor]]
 
@@ -89,7 +90,7 @@ class _Writing:
     def _call(self, node: Node) -> None:
         target = node.target
         schema = getattr(target, "_schema", None)
-        if schema is None or is_random(node):
+        if schema is None or draws_random_numbers(node):
             raise NotScriptable(f"operator {target}")
         namespace, _, name = str(schema.name).partition("::")
         arguments = {argument.name: argument.type for argument in schema.arguments}
