@@ -15,7 +15,7 @@ from placewright.core.problem import Problem
 from placewright.profiling.profile import model_identity
 from placewright.profiling.store import CostStore
 
-_VERSION = "calibration/5"  # what a stored fit means
+_VERSION = "calibration/6"  # what a stored fit means
 _FITTED = (
     "dispatch_seconds",
     "cut_seconds",

@@ -24,7 +24,7 @@ from placewright.core.grouping import Grouping
 from placewright.profiling.store import CostStore
 from placewright.runtimes.base import LoadedModel, NativeTensor, SegmentInstance
 
-_VERSION = "in-situ/4"  # another way of measuring makes other keys
+_VERSION = "in-situ/5"  # another way of measuring makes other keys
 _SHORT_SECONDS = 0.01  # a longer run fills the caches itself before most of it is over
 
 
