@@ -35,13 +35,15 @@ class CostTable:
             unit, device = (int(index) for index in wrong[0])
             value = self.seconds[unit, device]
             raise CostError(f"cost of unit {unit} on device {device} must be >= 0 s, got {value}")
-        finite = np.where(np.isfinite(self.seconds), self.seconds, 0.0)
+        # Without a copy: the table of a large problem takes half a gibibyte.
+        longest = self.seconds.max(axis=1, initial=0.0, where=np.isfinite(self.seconds))
         with np.errstate(over="ignore"):
-            total = finite.max(axis=1, initial=0.0).sum()
+            total = longest.sum()
         if not np.isfinite(total):
-            unit, device = (int(i) for i in np.unravel_index(finite.argmax(), finite.shape))
+            unit = int(longest.argmax())
+            device = int(np.flatnonzero(self.seconds[unit] == longest[unit])[0])
             raise CostError(
-                f"costs add up to more than a number can hold; unit {unit} takes {finite.max()} s "
+                f"costs add up to more than a number can hold; unit {unit} takes {longest[unit]} s "
                 f"on device {device}; inf says that a device cannot run a unit"
             )
 
