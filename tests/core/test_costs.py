@@ -12,6 +12,7 @@ from placewright.errors import CostError
 
 
 def test_costs_whose_sum_overflows_are_refused_by_name() -> None:
+    """Two ops that together end at infinity: the second would seem never to run."""
     seconds = np.array([[1.0, np.inf], [1e308, 2.0], [np.inf, 1.7e308]])
     with pytest.raises(CostError, match=r"unit 2 takes 1\.7e\+308 s on device 1"):
         CostTable(seconds)
