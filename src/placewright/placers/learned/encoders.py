@@ -8,7 +8,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from placewright.placers.learned.additive_attention import additive_scores
+from placewright.placers.learned.additive_attention import additive_scores, tangent_
 from placewright.placers.learned.sampling import chosen, entropy, masked_log_softmax, sample
 
 
@@ -137,7 +137,7 @@ class AttentionalDecoder(nn.Module):
             state = advance(previous, state)
             out = state[0].unsqueeze(1)  # (samples, 1, hidden)
             query = self.query_projection(out)
-            weights = torch.softmax(self.score((keys + query).tanh_()).squeeze(-1), dim=-1)
+            weights = torch.softmax(self.score(tangent_(keys + query)).squeeze(-1), dim=-1)
             context = weights.unsqueeze(1) @ memory  # (samples, 1, hidden)
             own = memory[:, step : step + 1]
             value = logits(self.score_devices(out, context, own).squeeze(1))
