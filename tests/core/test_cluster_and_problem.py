@@ -61,9 +61,11 @@ def test_matrices_cover_devices_and_host() -> None:
             r"'cpu:0' stands for 2 devices.*not execution model 'event'",
         ),
         (lambda: Device("a", memory_bytes=float("nan")), "memory_bytes"),
+        (lambda: Device("a", dispatch_seconds=np.inf), "dispatch_seconds must be finite"),
         (lambda: Cluster((Device("a"), Device("a"))), "'a' is used twice"),
         (lambda: Cluster((Device("a"),), (Link("a", "b"),)), "names 'b'"),
         (lambda: Cluster((Device("a"),), contention={"ram": (0.5,)}), "factors >= 1"),
+        (lambda: Cluster((Device("a"),), contention={"ram": (1e7,)}), r"<= 1e\+06, got"),
     ],
 )
 def test_a_wrong_cluster_says_what_is_wrong(make: object, message: str) -> None:
@@ -80,6 +82,26 @@ def test_an_op_without_a_device_is_named() -> None:
 def test_a_wrong_cost_is_named(wrong: float) -> None:
     with pytest.raises(CostError, match="unit 1 on device 0"):
         CostTable(frozen_floats([[1, 1], [wrong, 1]]))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"link": Link("cpu:0", "cpu:1", bandwidth=1e-310)}, "link cpu:0 -> cpu:1: transfers over"),
+        ({"link": Link("cpu:0", "cpu:1", 1e308)}, r"with 1e\+308 s each take longer than"),
+        ({"device": Device("cpu:0", dispatch_seconds=1e308)}, "'cpu:0': dispatch and cuts take"),
+        ({"device": Device("cpu:0", cut_seconds_per_byte=1e308)}, "'cpu:0': dispatch and cuts"),
+        ({"transfer_seconds": np.full(diamond().n_tensors, 1e308)}, "bytes or seconds of tensors"),
+    ],
+)
+def test_what_takes_longer_than_a_number_can_hold_is_refused(
+    change: dict[str, object], message: str
+) -> None:
+    """The simulator would take a unit that waits for ever for one that never runs."""
+    device, link = change.pop("device", PAIR.devices[0]), change.pop("link", PAIR.links[0])
+    cluster = replace(PAIR, devices=(device, PAIR.devices[1]), links=(link, *PAIR.links[1:]))
+    with pytest.raises(CostError, match=message):
+        problem([[1, 1]] * 4, cluster=cluster, **change)
 
 
 def test_pins_and_support_limit_where_units_may_run() -> None:

@@ -27,6 +27,7 @@ _NOT_NEGATIVE = (
     "layout_seconds",
     "layout_seconds_per_byte",
 )
+_LARGEST_FACTOR = 1e6
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,8 @@ class Device:
             value = getattr(self, what)
             if not value >= 0:
                 raise ClusterError(f"device '{self.name}': {what} must be >= 0, got {value}")
+            if what != "memory_bytes" and math.isinf(value):
+                raise ClusterError(f"device '{self.name}': {what} must be finite, got {value}")
 
 
 @dataclass(frozen=True)
@@ -171,8 +174,11 @@ class Cluster:
                 raise ClusterError(f"link {link.source} -> {link.destination} is given twice")
             seen.add((link.source, link.destination))
         for domain, factors in self.contention.items():
-            if not factors or any(not (f >= 1 and math.isfinite(f)) for f in factors):
-                raise ClusterError(f"contention of '{domain}' must be factors >= 1, got {factors}")
+            if not factors or any(not 1 <= f <= _LARGEST_FACTOR for f in factors):
+                raise ClusterError(
+                    f"contention of '{domain}' must be factors >= 1 and <= {_LARGEST_FACTOR:g}, "
+                    f"got {factors}"
+                )
 
     @property
     def n_devices(self) -> int:

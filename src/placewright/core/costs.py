@@ -9,6 +9,8 @@ import numpy as np
 from placewright.core.arrays import FloatArray
 from placewright.errors import CostError
 
+LONGEST = 1e300  # seconds or bytes in all: products and sums of a few such are still finite
+
 
 @dataclass(frozen=True, eq=False)
 class CostTable:
@@ -39,7 +41,7 @@ class CostTable:
         longest = self.seconds.max(axis=1, initial=0.0, where=np.isfinite(self.seconds))
         with np.errstate(over="ignore"):
             total = longest.sum()
-        if not np.isfinite(total):
+        if not total < LONGEST:
             unit = int(longest.argmax())
             device = int(np.flatnonzero(self.seconds[unit] == longest[unit])[0])
             raise CostError(

@@ -19,7 +19,7 @@ from placewright.core.arrays import (
     frozen_ints,
 )
 from placewright.core.cluster import Cluster
-from placewright.core.costs import CostTable
+from placewright.core.costs import LONGEST, CostTable
 from placewright.core.graph import FORWARD, UPDATE, ComputationGraph
 from placewright.core.grouping import Grouping, Quotient, colocation_of_groups, quotient
 from placewright.core.source import ModelSource
@@ -91,6 +91,7 @@ class Problem:
                 raise InputError(f"pin op {op} -> device {device}: no such op or device")
         self._check_every_unit_has_a_device()
         self._check_replicas()
+        self._check_transfers_end()
 
     @classmethod
     def of_ops(cls, graph: ComputationGraph, cluster: Cluster, costs: CostTable) -> Problem:
@@ -218,6 +219,28 @@ class Problem:
             )
         if np.any(~np.isfinite(seconds) | (seconds < 0)):
             raise CostError("transfer_seconds must be finite and >= 0")
+
+    def _check_transfers_end(self) -> None:
+        """A unit that waits for a transfer without end would seem never to run."""
+        n_tensors, n_edges = self.graph.n_tensors, len(self.graph.tensor_consumers.indices)
+        with np.errstate(over="ignore"):
+            n_bytes = float(self.graph.tensor_bytes.sum())
+            own = 0.0 if self.transfer_seconds is None else float(self.transfer_seconds.sum())
+        if not max(n_bytes, own) < LONGEST:
+            raise CostError("bytes or seconds of tensors add up to more than a number can hold")
+        for link in self.cluster.links if self.transfer_seconds is None else ():
+            if not n_tensors * link.latency_seconds + n_bytes / link.bandwidth < LONGEST:
+                raise CostError(
+                    f"link {link.source} -> {link.destination}: transfers over {link.bandwidth} "
+                    f"B/s with {link.latency_seconds} s each take longer than a number can hold"
+                )
+        for one in self.cluster.devices:
+            per_tensor, per_byte = one.cut_seconds + one.layout_seconds, one.cut_seconds_per_byte
+            cuts = n_edges * (per_tensor + n_bytes * (per_byte + one.layout_seconds_per_byte))
+            if not self.n_units * one.dispatch_seconds + cuts < LONGEST:
+                raise CostError(
+                    f"device '{one.name}': dispatch and cuts take longer than a number can hold"
+                )
 
     def _check_replicas(self) -> None:
         groups = [device for device in self.cluster.devices if device.replicas > 1]
