@@ -46,6 +46,28 @@ class Decoded:
     entropy: Tensor
 
 
+@dataclass(frozen=True, eq=False)
+class Encoded:
+    """What the encoder made of groups, once for the drawing and the scoring of an update.
+
+    Attributes:
+        memory: shape (batch, groups, hidden).
+        state: the decoder's first one, shape (1, batch, hidden) each.
+    """
+
+    memory: Tensor
+    state: tuple[Tensor, ...]
+
+    def first(self, n: int) -> Encoded:
+        """Of the first `n` samples of a batch."""
+        return Encoded(self.memory[:n], tuple(s[:, :n] for s in self.state))
+
+    def expand(self, samples: int) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Memory and state for so many samples; a batch of one is the same for all."""
+        state = tuple(s.expand(-1, samples, -1).contiguous() for s in self.state)
+        return self.memory.expand(samples, -1, -1), state
+
+
 class AttentionalDecoder(nn.Module):
     """Recurrent encoder over groups, decoder with additive attention, one device per step.
 
@@ -81,13 +103,13 @@ class AttentionalDecoder(nn.Module):
         self.n_devices = n_devices
         self.bidirectional = bidirectional
 
-    def encode(self, groups: Tensor) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Memory (batch, groups, hidden) and first state, from (batch, groups, inputs)."""
+    def encode(self, groups: Tensor) -> Encoded:
+        """Memory and first state, with gradient, from (batch, groups, inputs)."""
         memory, final = self.encoder(groups)
         states = final if self.is_lstm else (final,)
         if self.bidirectional:  # (2, batch, hidden / 2) -> (1, batch, hidden)
             states = tuple(torch.cat([s[0], s[1]], dim=-1).unsqueeze(0) for s in states)
-        return memory, tuple(states)
+        return Encoded(memory, tuple(states))
 
     def attend(self, states: Tensor, memory: Tensor) -> Tensor:
         """Scores of devices from decoder states (batch, steps, hidden): (batch, steps, devices)."""
@@ -106,7 +128,7 @@ class AttentionalDecoder(nn.Module):
     @torch.no_grad()
     def draw(
         self,
-        groups: Tensor,
+        encoded: Encoded,
         allowed: Tensor,
         samples: int,
         logits: Logits,
@@ -116,7 +138,7 @@ class AttentionalDecoder(nn.Module):
         """Sample devices, shape (samples, groups), int64.
 
         Args:
-            groups: inputs, shape (1, groups, inputs) or (samples, groups, inputs).
+            encoded: of one sample's groups for all, or of each one's.
             allowed: bool, shape (groups, devices) or (samples, groups, devices).
             samples: how many.
             logits: how scores become logits.
@@ -124,16 +146,14 @@ class AttentionalDecoder(nn.Module):
             noise: added to the logits in units of their root mean square over devices, shape
                 (samples, groups, devices).
         """
-        memory, state = self.encode(groups)
-        memory = memory.expand(samples, -1, -1)
-        state = tuple(s.expand(-1, samples, -1).contiguous() for s in state)
+        memory, state = encoded.expand(samples)
         keys = self.memory_projection(memory)  # (samples, groups, hidden)
         previous = torch.full((samples,), self.n_devices)
-        actions = torch.empty((samples, groups.shape[1]), dtype=torch.int64)
+        actions = torch.empty(memory.shape[:2], dtype=torch.int64)
         mask = allowed.expand(samples, -1, -1)
         advance = _StepwiseDecoder(self)
         state = tuple(s.squeeze(0) for s in state)
-        for step in range(groups.shape[1]):
+        for step in range(memory.shape[1]):
             state = advance(previous, state)
             out = state[0].unsqueeze(1)  # (samples, 1, hidden)
             query = self.query_projection(out)
@@ -149,7 +169,7 @@ class AttentionalDecoder(nn.Module):
 
     def score_actions(
         self,
-        groups: Tensor,
+        encoded: Encoded,
         allowed: Tensor,
         actions: Tensor,
         logits: Logits,
@@ -157,9 +177,7 @@ class AttentionalDecoder(nn.Module):
     ) -> Decoded:
         """Log-probability of given actions (samples, groups), all steps at once."""
         samples = len(actions)
-        memory, state = self.encode(groups)
-        memory = memory.expand(samples, -1, -1)
-        state = tuple(s.expand(-1, samples, -1).contiguous() for s in state)
+        memory, state = encoded.expand(samples)
         go = torch.full((samples, 1), self.n_devices)
         previous = torch.cat([go, actions[:, :-1]], dim=1)  # (samples, groups)
         states, _ = self.decoder(

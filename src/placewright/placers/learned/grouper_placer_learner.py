@@ -11,7 +11,12 @@ from torch import Tensor, nn
 
 from placewright.core.arrays import IntArray
 from placewright.core.problem import Problem
-from placewright.placers.learned.encoders import AttentionalDecoder, Logits, perceptron
+from placewright.placers.learned.encoders import (
+    AttentionalDecoder,
+    Encoded,
+    Logits,
+    perceptron,
+)
 from placewright.placers.learned.group_inputs import JointSpace
 from placewright.placers.learned.monitoring import scalars_to
 from placewright.placers.learned.reinforce import Reinforce
@@ -63,7 +68,7 @@ class Batch:
     Attributes:
         log_groups: that the groupings were drawn from, with gradient, shape (nodes, groups).
         groups: shape (samples, nodes).
-        inputs: of the placer, shape (samples, groups, inputs).
+        encoded: inputs of the placer, as its encoder reads them, with gradient.
         allowed: devices of sampled groups, shape (groups, devices).
         actions: shape (samples, groups).
         placements: shape (samples, n_units).
@@ -71,7 +76,7 @@ class Batch:
 
     log_groups: Tensor
     groups: Tensor
-    inputs: Tensor
+    encoded: Encoded
     allowed: Tensor
     actions: Tensor
     placements: IntArray
@@ -109,11 +114,12 @@ def draw(
     rows = [joint.rows.for_placer(row, joint.n_groups) for row in group_of]
     inputs = torch.tensor(np.stack(rows)).float()  # (samples, groups, inputs)
     anywhere = torch.ones((joint.n_groups, policy.placer.n_devices), dtype=torch.bool)
-    actions = policy.placer.draw(inputs, anywhere, samples, PLAIN, generator)
+    encoded = policy.placer.encode(inputs)
+    actions = policy.placer.draw(encoded, anywhere, samples, PLAIN, generator)
     placements = [
         joint.expand(row, action) for row, action in zip(group_of, as_array(actions), strict=True)
     ]
-    return Batch(log_groups, groups, inputs, anywhere, actions, np.stack(placements))
+    return Batch(log_groups, groups, encoded, anywhere, actions, np.stack(placements))
 
 
 def batch_loss(
@@ -121,6 +127,8 @@ def batch_loss(
 ) -> tuple[Tensor, Tensor]:
     """One advantage (n,) teaches both sub-policies on the first n samples; loss, mean entropy."""
     n = len(advantage)
-    scored = policy.placer.score_actions(batch.inputs[:n], batch.allowed, batch.actions[:n], PLAIN)
+    scored = policy.placer.score_actions(
+        batch.encoded.first(n), batch.allowed, batch.actions[:n], PLAIN
+    )
     of_groups = chosen(batch.log_groups.expand(n, -1, -1), batch.groups[:n]).sum(dim=1)
     return -(advantage * (scored.log_probability + of_groups)).mean(), scored.entropy.mean()

@@ -11,7 +11,12 @@ from torch import Tensor, nn
 
 from placewright.core.arrays import IntArray
 from placewright.core.problem import Problem
-from placewright.placers.learned.encoders import AttentionalDecoder, Logits, perceptron
+from placewright.placers.learned.encoders import (
+    AttentionalDecoder,
+    Encoded,
+    Logits,
+    perceptron,
+)
 from placewright.placers.learned.group_inputs import JointSpace
 from placewright.placers.learned.monitoring import scalars_to
 from placewright.placers.learned.reinforce import Reinforce
@@ -64,7 +69,7 @@ class Batch:
     Attributes:
         log_groups: that the grouping was drawn from, with gradient, shape (nodes, groups).
         groups: shape (nodes,).
-        inputs: of the placer, shape (1, groups, inputs).
+        encoded: inputs of the placer, as its encoder reads them, with gradient; the same for all k.
         noise: on the placer's logits, shape (k, groups, devices), or None.
         actions: shape (k, groups).
         placements: shape (k, n_units).
@@ -72,7 +77,7 @@ class Batch:
 
     log_groups: Tensor
     groups: Tensor
-    inputs: Tensor
+    encoded: Encoded
     noise: Tensor | None
     actions: Tensor
     placements: IntArray
@@ -121,9 +126,10 @@ def draw(
     if is_noisy:
         shape = (k, joint.n_groups, n_devices)
         noise = settings.noise * torch.randn(shape, generator=generator)
-    actions = policy.placer.draw(inputs, anywhere(joint), k, logits_of(settings), generator, noise)
+    encoded = policy.placer.encode(inputs)
+    actions = policy.placer.draw(encoded, anywhere(joint), k, logits_of(settings), generator, noise)
     placements = joint.expand(group_of, as_array(actions))
-    return Batch(log_groups, groups, inputs, noise, actions, placements)
+    return Batch(log_groups, groups, encoded, noise, actions, placements)
 
 
 def batch_loss(
@@ -136,7 +142,7 @@ def batch_loss(
     """The same advantage teaches placer and grouper; the loss and the placer's mean entropy."""
     index = torch.tensor(kept)
     scored = policy.placer.score_actions(
-        batch.inputs,
+        batch.encoded,
         torch.ones((batch.actions.shape[1], policy.placer.n_devices), dtype=torch.bool),
         batch.actions[index],
         logits_of(settings),

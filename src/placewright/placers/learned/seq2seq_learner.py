@@ -93,8 +93,9 @@ def learn(
         run = Reinforce(policy, settings, problem, evaluator, scalars)
         while run.goes_on:
             logits = logits_of(settings, run.updates)
+            encoded = policy.decoder.encode(policy.groups())
             actions = policy.decoder.draw(
-                policy.groups(), allowed, settings.samples_per_update, logits, generator
+                encoded, allowed, settings.samples_per_update, logits, generator
             )
             times = run.time(space.expand(as_array(actions)))
             kept = run.teaching(times, settings.feasible_only_after)
@@ -102,7 +103,7 @@ def learn(
                 continue
             advantage = run.advantage(times[kept], baseline=not is_rnn)
             scored = policy.decoder.score_actions(
-                policy.groups(), allowed, actions[torch.tensor(kept)], logits
+                encoded, allowed, actions[torch.tensor(kept)], logits
             )
             spread = scored.entropy.mean()
             loss = -(advantage * scored.log_probability).mean()
