@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
+from scipy.sparse import coo_array
 
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.grouping import Grouping
@@ -59,19 +61,24 @@ class NodeRows:
         """Input of the grouper, shape (n_nodes, n_kinds + 25 + 2 * ADJACENCY_SLOTS)."""
         return np.concatenate([self.kinds, self.shapes, self.neighbours], axis=1)
 
+    @cached_property
+    def _sizes(self) -> FloatArray:
+        """What a group has the sum of: kind counts and shapes, (n_nodes, n_kinds + 25)."""
+        return np.concatenate([self.kinds, np.maximum(self.shapes, 0.0)], axis=1)
+
     def for_placer(self, group_of: IntArray, n_groups: int) -> FloatArray:
         """Rows of sampled groups, shape (n_groups, n_kinds + 25 + 2 * n_groups).
 
         Kind counts, summed output shapes, and edges to and from each other group; each row divided
         by its maximum + 1.
         """
-        kinds = np.zeros((n_groups, self.kinds.shape[1]))
-        shapes = np.zeros((n_groups, self.shapes.shape[1]))
-        np.add.at(kinds, group_of, self.kinds)
-        np.add.at(shapes, group_of, np.maximum(self.shapes, 0.0))
-        adjacency = np.zeros((n_groups, n_groups))
-        np.add.at(adjacency, (group_of[self.edges[0]], group_of[self.edges[1]]), 1.0)
-        rows = np.concatenate([adjacency, adjacency.T, kinds, shapes], axis=1)
+        n_nodes = len(group_of)
+        entries = (np.ones(n_nodes), (group_of, np.arange(n_nodes)))
+        members = coo_array(entries, shape=(n_groups, n_nodes))
+        pairs = group_of[self.edges[0]] * n_groups + group_of[self.edges[1]]
+        adjacency = np.bincount(pairs, minlength=n_groups**2).reshape(n_groups, n_groups)
+        sums = members @ self._sizes
+        rows = np.concatenate([adjacency, adjacency.T, sums], axis=1)
         return np.asarray(rows / (rows.max(axis=1, keepdims=True) + 1.0))
 
 
