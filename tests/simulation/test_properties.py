@@ -47,6 +47,32 @@ def test_a_timeline_keeps_its_value_its_streams_and_its_work(seed: int) -> None:
             assert others.sum() <= spec.streams
 
 
+@settings(max_examples=300)
+@given(seeds)
+def test_a_placement_fits_exactly_where_no_peak_exceeds_its_memory(seed: int) -> None:
+    """Also where peaks need not be found, because a device could keep all that was ever on it."""
+    rng = np.random.default_rng(seed)
+    problem = random_problem(rng)
+    placement = random_placement(rng, problem)
+    devices = [replace(one, memory_bytes=math.inf) for one in problem.cluster.devices]
+    unlimited = replace(problem, cluster=replace(problem.cluster, devices=tuple(devices)))
+    value, peaks = Simulator(unlimited).value_and_peaks(placement)
+    if math.isinf(value):
+        return
+    for scale in (0.5, 1.0 - 1e-6, 1.0, 1.5, 4.0):
+        limited = tuple(
+            replace(one, memory_bytes=float(scale * peak))
+            for one, peak in zip(devices, peaks, strict=True)
+        )
+        simulator = Simulator(replace(unlimited, cluster=replace(problem.cluster, devices=limited)))
+        fits = scale >= 1.0 or not peaks.any()
+        event(f"fits: {fits}")
+        assert simulator.value(placement) == (value if fits else math.inf)
+        if placement.order is None:
+            rows = placement.device_of[None, :]
+            assert simulator.values(rows)[0] == simulator.value(placement)
+
+
 @settings(max_examples=500)
 @given(seeds)
 def test_the_critical_path_adds_up_to_the_makespan(seed: int) -> None:

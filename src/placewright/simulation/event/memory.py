@@ -30,6 +30,8 @@ from placewright.simulation.records import (
     U,
 )
 
+_ROUNDED_UP = 1.0 + 1e-9  # sums in another order differ by less
+
 
 @uncounted
 def memory_peaks(tables: EventTables, state: State, makespan: float, peaks: FloatArray) -> None:
@@ -45,6 +47,32 @@ def memory_peaks(tables: EventTables, state: State, makespan: float, peaks: Floa
     for device in range(ZERO, U(n_devices)):
         first = device * (n_slices + ONE)
         peaks[device] = _peak(tables, state, first, first + n_slices + ONE, peaks[device])
+
+
+@uncounted
+def holds_everything(tables: EventTables, state: State, held: FloatArray) -> bool:
+    """True where each device could keep all that was ever on it, so that no peak is too large.
+
+    Args:
+        held: shape (n_devices,), to write into.
+    """
+    n_devices, n_tensors = U(tables.seconds.shape[1]), U(len(tables.tensors) - 1)
+    for device in range(n_devices):
+        held[device] = 0.0
+    _add_resident(tables, state, held)
+    for number in range(ZERO, n_tensors):
+        device, _ = _made(tables, state, number)
+        if device < n_devices:
+            held[device] += tables.origins[number].bytes
+    for copy in range(n_tensors, U(state.counts[N_COPIES])):
+        hop = state.hops[copy]
+        target = hop.way & LOWER_QUARTER
+        if target < n_devices and hop.way >> QUARTER != FIRST_HOP:
+            held[target] += tables.origins[hop.tensor].bytes
+    for device in range(n_devices):
+        if held[device] * _ROUNDED_UP > tables.devices[device].memory:
+            return False
+    return True
 
 
 @uncounted
@@ -79,27 +107,32 @@ def _find_ends(tables: EventTables, state: State) -> None:
 def _fill_slices(
     tables: EventTables, state: State, n_slices: int, per_second: float, makespan: float
 ) -> None:
-    n_tensors, n_units = U(len(tables.tensors) - 1), U(len(state.units))
-    n_devices, host = U(tables.seconds.shape[1]), U(tables.scalars[HOST])
+    n_tensors, n_devices = U(len(tables.tensors) - 1), U(tables.seconds.shape[1])
     slices = state.slices
     for index in range(ZERO, U(len(slices))):
         slices[index].come = 0.0
         slices[index].go = 0.0
         slices[index].head = ZERO
     for number in range(ZERO, n_tensors):
-        tensor = tables.origins[number]
-        device, start = host, 0.0
-        if tensor.producer < n_units:
-            device = U(state.units[tensor.producer].device)
-            start = state.spans[tensor.producer].start
+        device, start = _made(tables, state, number)
         if device < n_devices:
-            _add(state, number, device, n_slices, per_second, makespan, tensor.bytes, start)
+            size = tables.origins[number].bytes
+            _add(state, number, device, n_slices, per_second, makespan, size, start)
     for copy in range(n_tensors, U(state.counts[N_COPIES])):
         hop = state.hops[copy]
         target = hop.way & LOWER_QUARTER
         if target < n_devices and hop.way >> QUARTER != FIRST_HOP:
             size = tables.origins[hop.tensor].bytes
             _add(state, copy, target, n_slices, per_second, makespan, size, hop.start)
+
+
+@inlined
+def _made(tables: EventTables, state: State, number: int) -> tuple[int, float]:
+    """Endpoint on which a tensor is made, and since when it takes room there, seconds."""
+    producer = tables.origins[number].producer
+    if producer < U(len(state.units)):
+        return U(state.units[producer].device), float(state.spans[producer].start)
+    return U(tables.scalars[HOST]), 0.0
 
 
 @inlined

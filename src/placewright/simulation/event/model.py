@@ -83,11 +83,10 @@ class EventModel:
             return math.inf
         peaks = np.empty(self._n_wanted_peaks)
         device_of = np.ascontiguousarray(device_of, dtype=np.int64)
-        return float(
-            entries().evaluate(*self._tables, device_of, order, self._block(), self._places, peaks)[
-                0
-            ]
+        makespan, _, _ = entries().evaluate(
+            *self._tables, device_of, order, self._block(), self._places, peaks, False
         )
+        return float(makespan)
 
     def values(self, devices_of: IntArray) -> FloatArray:
         """Makespans of placements without order, devices_of (n_placements, n_units)."""
@@ -107,7 +106,7 @@ class EventModel:
                 return math.inf, fault, at, peaks
         device_of = np.ascontiguousarray(device_of, dtype=np.int64)
         makespan, fault, at = entries().evaluate(
-            *self._tables, device_of, order, self._block(), self._places, peaks
+            *self._tables, device_of, order, self._block(), self._places, peaks, True
         )
         if fault == NOT_ALLOWED:
             fault, at = self._check(device_of, order)

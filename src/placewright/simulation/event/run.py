@@ -13,7 +13,7 @@ from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.simulation.blocks import Bytes
 from placewright.simulation.compiled import compiled, machine_code
 from placewright.simulation.event.kernel import advance
-from placewright.simulation.event.memory import memory_peaks
+from placewright.simulation.event.memory import holds_everything, memory_peaks
 from placewright.simulation.event.prepare import prepare
 from placewright.simulation.event.state import FAULT, FAULT_AT, State, state_in
 from placewright.simulation.event.tables import (
@@ -78,11 +78,13 @@ def evaluate(
     block: Bytes,
     places: IntArray,
     peaks: FloatArray,
+    wants_peaks: bool,
 ) -> tuple[float, int, int]:
     """Like `play`, for the value and the fault alone; writes peak bytes into `peaks`.
 
-    Peaks are found, and held against the devices' memory, where `peaks` has a place for each
-    device, and not where it is empty.
+    Peaks are held against the devices' memory where `peaks` has a place for each device, and not
+    where it is empty. Without `wants_peaks` they are found only where they may be too large, and
+    `peaks` is working memory.
     """
     makespan, fault, at, tables, state = play(
         seconds,
@@ -98,6 +100,8 @@ def evaluate(
     )
     if fault != FINE or len(peaks) == 0:
         return makespan, fault, at
+    if not wants_peaks and holds_everything(tables, state, peaks):
+        return makespan, FINE, -1
     memory_peaks(tables, state, makespan, peaks)
     for device in range(len(peaks)):
         if peaks[device] > tables.devices[device].memory:
@@ -140,6 +144,7 @@ def evaluate_all(
             block,
             places,
             peaks,
+            False,
         )
     return values
 
@@ -166,6 +171,6 @@ def entries() -> Entries:
     block, places, peaks = tables[3], tables[4], types.Array(types.float64, 1, "C")
     return Entries(
         machine_code(play, (*tables, row, row, block, places, types.boolean)),
-        machine_code(evaluate, (*tables, row, row, block, places, peaks)),
+        machine_code(evaluate, (*tables, row, row, block, places, peaks, types.boolean)),
         machine_code(evaluate_all, (*tables, rows, row, block, places, peaks)),
     )
