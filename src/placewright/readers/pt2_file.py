@@ -3,7 +3,8 @@
 ``torch.export.load`` falls back to full unpickling and to an older format, loads compiled code, and
 hands the texts of symbolic sizes to an evaluator: each runs what a file brings along. So only the
 members that an exported program needs are admitted, each is checked, and PyTorch gets a new archive
-of exactly the bytes that were checked.
+of exactly the bytes that were checked. Raw weights, which are nothing but numbers, stay in the file
+until PyTorch reads them: a model takes its own size in memory, not four times as much.
 """
 
 from __future__ import annotations
@@ -11,14 +12,18 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import re
+import struct
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from placewright.errors import FileFormatError, InputError, MissingExtraError
 from placewright.readers.content import one_line
+from placewright.readers.spliced_file import SplicedFile
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -29,6 +34,8 @@ _MEMBERS = re.compile(
     r"|data/weights/(model_weights_config\.json|weight_\d+)"
     r"|data/constants/(model_constants_config\.json|tensor_\d+)"
 )
+_RAW = re.compile(r"data/weights/weight_\d+|data/constants/tensor_\d+")
+_BLOCK = 2**20  # bytes
 _OPERATOR = re.compile(
     r"torch\.ops\.(aten|prims)\.\w+\.\w+|_operator\.\w+|torch\.ops\.higher_order\."
     r"(cond|while_loop|scan|map_impl|wrap_with_set_grad_enabled|wrap_with_autocast)"
@@ -45,68 +52,107 @@ def load_program(path: Path) -> ExportedProgram:
             or computed sizes.
         MissingExtraError: torch is not installed.
     """
+    if find_spec("torch") is None:
+        raise MissingExtraError("torch", "torch", "reading a .pt2 file")
     try:
-        import torch
-    except ImportError:
-        raise MissingExtraError("torch", "torch", "reading a .pt2 file") from None
-    try:
-        content = path.read_bytes()
+        file = path.open("rb")
     except OSError as error:
         raise InputError(f"file '{path}' cannot be read: {error.strerror}") from None
+    with file:
+        return _loaded(file, path)
+
+
+def _loaded(file: BinaryIO, path: Path) -> ExportedProgram:
+    import torch
+
     try:
-        admitted = _admitted(content)
+        admitted = _admitted(file)
     except FileFormatError as error:
         raise FileFormatError(f"'{path}' is not a valid .pt2 model: {error}") from None
-    except zipfile.BadZipFile:
-        raise FileFormatError(f"'{path}' is not a valid .pt2 model: it is no archive") from None
     except Exception as error:  # zipfile answers damage with many types
+        if not zipfile.is_zipfile(file):
+            raise FileFormatError(f"'{path}' is not a valid .pt2 model: it is no archive") from None
         reason = one_line(error)
         raise FileFormatError(f"'{path}' is a damaged .pt2 archive: {reason}") from None
     log = logging.getLogger("torch.export")
     level = log.level
     log.setLevel(logging.CRITICAL)  # a failure is told in one line below, not in a traceback
     try:
-        return torch.export.load(_archive_of(admitted))
+        return torch.export.load(cast(BinaryIO, admitted))
     except Exception as error:  # the loader has no error type of its own
         raise FileFormatError(f"PyTorch cannot read '{path}': {one_line(error)}") from None
     finally:
         log.setLevel(level)
 
 
-def _admitted(content: bytes) -> dict[str, bytes]:
-    """Members below the archive's one folder, by name; all of them checked."""
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+def _admitted(file: BinaryIO) -> SplicedFile:
+    """A new archive of what an exported program needs, all of it checked."""
+    with zipfile.ZipFile(file) as archive:
         names = archive.namelist()
         roots = list(dict.fromkeys(name.partition("/")[0] for name in names))
         if not any(re.search(r"(^|/)models/[^/]+\.json$", name) for name in names):
             raise FileFormatError("it holds no exported program")
         if len(roots) != 1 or len(dict.fromkeys(names)) < len(names):
             raise FileFormatError("it has more than one folder, or a member twice")
-        members: dict[str, bytes] = {}
         for name in names:
-            inner = name.partition("/")[2]
-            if not _MEMBERS.fullmatch(inner):
+            if not _MEMBERS.fullmatch(name.partition("/")[2]):
                 raise FileFormatError(f"it holds '{name}', which no exported program needs")
-            members[inner] = archive.read(name)
-    pickled = ["data/sample_inputs/model.pt"] if "data/sample_inputs/model.pt" in members else []
+        raw = {name for name in names if _RAW.fullmatch(name.partition("/")[2])}
+        members = {name.partition("/")[2]: archive.read(name) for name in names if name not in raw}
+        pickled = _pickled_names(members)
+        for name in sorted(raw):
+            inner = name.partition("/")[2]
+            if inner in pickled:
+                members[inner] = archive.read(name)
+        for name in pickled:
+            _check_plain(members, name)
+        _check_model(_json(members, "models/model.json"), "models/model.json")
+        others = [name for name in names if name.partition("/")[2] not in members]
+        return _archive_of(members, archive, others, file)
+
+
+def _archive_of(
+    members: Mapping[str, bytes], original: zipfile.ZipFile, others: Sequence[str], file: BinaryIO
+) -> SplicedFile:
+    """A new archive with these members, those others of the original one, and nothing else."""
+    spliced = SplicedFile()
+    with zipfile.ZipFile(spliced, "w", zipfile.ZIP_STORED) as archive:
+        for name, data in members.items():
+            archive.writestr(f"model/{name}", data)
+        for name in others:
+            info, inner = original.getinfo(name), name.partition("/")[2]
+            is_stored = info.compress_type == zipfile.ZIP_STORED
+            at = _data_offset(file, info)
+            is_large = info.file_size >= zipfile.ZIP64_LIMIT // 2
+            with (
+                original.open(name) as source,  # raises at its end where the checksum is wrong
+                archive.open(f"model/{inner}", "w", force_zip64=is_large) as target,
+            ):
+                while block := source.read(_BLOCK):
+                    if is_stored:
+                        spliced.lies_at(file, at)
+                    target.write(block)
+                    at += len(block)
+    spliced.seek(0)
+    return spliced
+
+
+def _data_offset(file: BinaryIO, info: zipfile.ZipInfo) -> int:
+    """Where the bytes of a member begin: behind its own header, a name and an extra field."""
+    header = os.pread(file.fileno(), 30, info.header_offset)
+    name_length, extra_length = struct.unpack("<HH", header[26:30])
+    return info.header_offset + 30 + int(name_length) + int(extra_length)
+
+
+def _pickled_names(members: Mapping[str, bytes]) -> list[str]:
+    """Members that are pickles: the sample inputs, and weights and constants that a list names."""
+    inputs = "data/sample_inputs/model.pt"
+    found = [inputs] if inputs in members else []
     for name in members:
         if name.endswith("_config.json"):
             folder = name.rpartition("/")[0]
-            pickled += [f"{folder}/{entry}" for entry in _pickled_entries(members, name)]
-    for name in pickled:
-        _check_plain(members, name)
-    _check_model(_json(members, "models/model.json"), "models/model.json")
-    return members
-
-
-def _archive_of(members: Mapping[str, bytes]) -> io.BytesIO:
-    """A new archive with these members and nothing else."""
-    stream = io.BytesIO()
-    with zipfile.ZipFile(stream, "w", zipfile.ZIP_STORED) as archive:
-        for name, data in members.items():
-            archive.writestr(f"model/{name}", data)
-    stream.seek(0)
-    return stream
+            found += [f"{folder}/{entry}" for entry in _pickled_entries(members, name)]
+    return found
 
 
 def _pickled_entries(members: Mapping[str, bytes], name: str) -> list[str]:
