@@ -6,6 +6,15 @@ import json
 import re
 from pathlib import Path
 
+import yaml
+
+from placewright.files.cluster_file import (
+    ClusterDocument,
+    DeviceEntry,
+    LinkEntry,
+    Strict,
+    cluster_of,
+)
 from placewright.files.plan_file import PlanDocument
 from placewright.placers.registry import placer_class, placer_names
 
@@ -38,6 +47,38 @@ def test_the_published_schema_is_the_one_that_is_checked() -> None:
     written = json.loads((ROOT / "docs" / "plan.schema.json").read_text())
     made = json.loads(json.dumps(PlanDocument.model_json_schema(by_alias=True)))
     assert {**written, "title": ""} == {**made, "title": ""}
+
+
+def test_every_field_of_a_cluster_file_is_documented() -> None:
+    """With its default, in the table of what it belongs to."""
+    text = (ROOT / "docs" / "cluster-file.md").read_text()
+    parts = {"## The file": ClusterDocument, "## A device": DeviceEntry, "## A link": LinkEntry}
+    for title, entry in parts.items():
+        table = text.split(title)[1].split("\n## ")[0]
+        rows = re.findall(r"^\| (`.*?`) \| (.*?) \|", table, re.M)
+        named = {name: default for names, default in rows for name in re.findall(r"`(\w+)`", names)}
+        assert set(named) == {field.alias or name for name, field in entry.model_fields.items()}
+        for name, default in _plain_defaults(entry).items():
+            assert named[name].strip("`") == default, name
+
+
+def _plain_defaults(entry: type[Strict]) -> dict[str, str]:
+    """Of the fields whose default is a number, a word or a truth."""
+    found = {name: field.default for name, field in entry.model_fields.items()}
+    return {
+        name: f"{value:g}" if isinstance(value, float) else str(value).lower()
+        for name, value in found.items()
+        if isinstance(value, int | float | str) and value != ""
+    }
+
+
+def test_cluster_files_in_documents_are_read() -> None:
+    texts = [path.read_text() for path in DOCUMENTS]
+    blocks = [block for text in texts for block in re.findall(r"```yaml\n(.*?)```", text, re.S)]
+    clusters = [yaml.safe_load(block) for block in blocks if "placewright.cluster" in block]
+    assert len(clusters) >= 3
+    for data in clusters:
+        cluster_of(ClusterDocument.model_validate(data))
 
 
 def test_every_placer_is_documented() -> None:
