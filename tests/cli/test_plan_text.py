@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from writers.plans import plan_with
 
+from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Device
+from placewright.core.costs import CostTable
 from placewright.core.graph import ComputationGraph
 from placewright.core.problem import op_named
 from placewright.errors import GraphError
+from placewright.simulation.model import Simulator
 from placewright.workflow.describe import plan_lines
 
 
@@ -18,15 +24,30 @@ def chain(*names: str) -> ComputationGraph:
     builder = GraphBuilder()
     tensor = builder.add_input(4)
     for name in names:
-        op = builder.add_op(name, "Add", inputs=[tensor])
+        op = builder.add_op(name, "Add", inputs=[tensor], weights=[builder.add_weight(10)])
         tensor = builder.add_tensor(op, 4, is_output=name == names[-1])
     return builder.build()
 
 
 def test_one_unit_in_one_segment_is_singular() -> None:
     plan = plan_with(chain("a", "b", "c"), [Device("x"), Device("y")], lambda op: int(op > 0))
-    texts = [line.strip().partition(",")[0] for line in plan_lines(plan, "m")[2:]]
+    texts = [line.strip().partition(",")[0] for line in plan_lines(plan, "m")[2:4]]
     assert texts == ["x: 1 unit in 1 segment", "y: 2 units in 1 segment"]
+
+
+def test_a_split_is_held_against_the_best_single_device() -> None:
+    def last_line(*seconds: float, memory: float = math.inf, alone: bool = False) -> str:
+        devices = [Device("x", memory_bytes=memory), Device("y", memory_bytes=memory)]
+        plan = plan_with(chain("a", "b"), devices, lambda op: 0 if alone else op)
+        table = CostTable(frozen_floats([seconds[:2], seconds[2:]]))
+        problem = replace(plan.problem, costs=table)
+        value = Simulator(problem).value(plan.placement)
+        return plan_lines(replace(plan, problem=problem, value=value), "m")[-1]
+
+    assert last_line(1, 3, 3, 1) == "'x' alone: 4 s predicted; the plan takes 0.50 of that"
+    assert last_line(1, 1, 1, 1) == "'x' alone: 2 s predicted; the split gains less than 1%"
+    assert last_line(1, 1, 1, 1, memory=20.0) == "no single device can take all of it"
+    assert "alone" not in last_line(1, 1, 1, 1, alone=True)
 
 
 @pytest.mark.parametrize(

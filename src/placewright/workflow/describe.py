@@ -6,9 +6,14 @@ import math
 
 import numpy as np
 
+from placewright.core.placement import Placement
 from placewright.core.plan import Plan
 from placewright.core.source import ModelSource
 from placewright.files.quantities import format_bytes, format_duration
+from placewright.simulation.model import Simulator
+
+_FEW_EVENTS = 10_000_000  # of all single devices together: a second of simulation
+_WORTH_A_SPLIT = 0.01  # less is within what predictions are off by
 
 
 def value_text(value: float, unit: str) -> str:
@@ -60,4 +65,24 @@ def plan_lines(plan: Plan, model: str) -> list[str]:
                 f"  {name}: {counted(counts[device], 'unit')}{pieces}, "
                 f"peak memory {format_bytes(plan.memory[name])}{each}"
             )
-    return lines
+    return lines + single_device_lines(plan)
+
+
+def single_device_lines(plan: Plan) -> list[str]:
+    """What one device alone is predicted to take, where that was not measured beside the plan."""
+    problem, names = plan.problem, plan.problem.cluster.device_names
+    is_split = len(np.unique(plan.placement.device_of)) > 1
+    is_large = problem.n_units * problem.n_devices > _FEW_EVENTS
+    if plan.measured is not None or not is_split or is_large:
+        return []
+    simulator = Simulator(problem)
+    alone = [np.full(problem.n_units, device) for device in range(problem.n_devices)]
+    values = np.array([simulator.value(Placement.of(device_of)) for device_of in alone])
+    if not np.isfinite(values).any():
+        return ["no single device can take all of it"]
+    best = int(values.argmin())
+    share = plan.value / values[best] if values[best] > 0 else 1.0
+    text = f"'{names[best]}' alone: {value_text(float(values[best]), problem.time_unit)} predicted"
+    if share > 1.0 - _WORTH_A_SPLIT:
+        return [f"{text}; the split gains less than {_WORTH_A_SPLIT:.0%}"]
+    return [f"{text}; the plan takes {share:.2f} of that"]
