@@ -26,11 +26,11 @@ from placewright.files.text import write_text
 from placewright.placers.registry import make_placer
 from placewright.profiling.calibration import wandering_placement
 from placewright.profiling.hardware import (
-    affordable_rounds,
     placement_runner,
     warm_time,
     whole_model_runner,
 )
+from placewright.profiling.rounds import Rounds
 from placewright.runtimes.base import LoadedModel
 from placewright.runtimes.runner import ConcurrentRunner
 from placewright.simulation.evaluator import Evaluator
@@ -124,8 +124,7 @@ def run_accuracy_benchmark(
         model: as the runtime has read it.
         placements: in all, a third of each kind.
         seed: of every random choice.
-        rounds: of each placement at most, each beside one of the reference; a model that takes
-            long gets fewer, at least 5.
+        rounds: of each placement, each beside one of the reference, see `Rounds.of`.
         results_path: rows of a file that fit are kept; rows of other models stay in it.
         on_row: called with each row as it is there.
 
@@ -151,7 +150,7 @@ def run_accuracy_benchmark(
             if row is None:
                 with placement_runner(problem, placement, model) as runner:
                     runner.run(inputs)
-                    ratios = _ratios(runner, reference, affordable_rounds(base, rounds), base)
+                    ratios = _ratios(runner, reference, Rounds.of(base, rounds), base)
                 row = _row(name, kind, origin, simulator.value(placement), ratios, base, key)
                 known = [other for other in known if other.key != key] + [row]
                 if results_path is not None:
@@ -175,9 +174,12 @@ def summaries(rows: Sequence[AccuracyRow]) -> list[AccuracySummary]:
 
 
 def _ratios(
-    runner: ConcurrentRunner, reference: ConcurrentRunner, rounds: int, base: float
+    runner: ConcurrentRunner, reference: ConcurrentRunner, rounds: Rounds, base: float
 ) -> list[float]:
-    return [warm_time(runner, base) / warm_time(reference, base) for _ in range(rounds)]
+    ratios: list[float] = []
+    while rounds.want_more(ratios):
+        ratios.append(warm_time(runner, base) / warm_time(reference, base))
+    return ratios
 
 
 def _row(

@@ -34,12 +34,12 @@ from placewright.core.intensity import is_compute_bound
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.profiling.hardware import (
-    affordable_rounds,
     placement_segments,
     warm_time,
     whole_model_runner,
 )
 from placewright.profiling.measure import Progress, ProgressCallback
+from placewright.profiling.rounds import Rounds
 from placewright.runtimes.base import LoadedModel, OpSegment
 from placewright.runtimes.runner import ConcurrentRunner
 from placewright.simulation.model import Simulator
@@ -88,8 +88,7 @@ def calibrated(
         model: as the runtime has read it.
         rng: draws the placements.
         placements: measured, at most 20.
-        rounds: runs of each placement at most, each beside one of the unsplit model; a model that
-            takes long gets fewer, at least 5.
+        rounds: runs of each placement, each beside one of the unsplit model, see `Rounds.of`.
         progress: called before each placement.
 
     Raises:
@@ -110,6 +109,7 @@ def calibrated(
     with whole_model_runner(model, plain.cluster.devices[first]) as reference:
         reference.run(inputs)
         expected = float(plain.costs.seconds[:, first].sum())
+        enough = Rounds.of(expected, rounds)
         for number in range(placements):
             if progress is not None:
                 done = number / placements
@@ -120,10 +120,10 @@ def calibrated(
             segments = placement_segments(plain, placement)
             with ConcurrentRunner(model, segments, plain.cluster.devices) as runner:
                 runner.run(inputs)
-                spans = []
-                for _ in range(affordable_rounds(expected, rounds)):
+                spans, seconds = [], list[float]()
+                while enough.want_more(seconds):
                     scale = expected / warm_time(reference, expected)
-                    warm_time(runner, expected)
+                    seconds.append(warm_time(runner, expected) * scale)
                     spans.append(np.array(runner.last_spans) * scale)
             rows += _rows(plain, segments, placement.device_of, np.array(spans))
             waits += _waits(plain, segments, np.median(spans, axis=0))

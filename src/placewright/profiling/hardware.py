@@ -28,7 +28,6 @@ from placewright.simulation.model import Simulator
 from placewright.simulation.segments import segments_of
 
 LONG_SECONDS = 0.1
-_ROUNDS_SECONDS = 2.5  # of one placement, where that is enough for five rounds
 _LEAST_ROUNDS = 9  # which an interval of 95 % needs
 
 
@@ -96,11 +95,6 @@ def warm_time(runner: ConcurrentRunner, expected: float) -> float:
             before it.
     """
     return runner.time(2 if expected < LONG_SECONDS else 1)[-1]
-
-
-def affordable_rounds(expected: float, most: int) -> int:
-    """How many rounds of two requests that take `expected` seconds to run: 5 to `most`."""
-    return int(np.clip(_ROUNDS_SECONDS / max(2 * expected, 1e-9), min(5, most), most))
 
 
 def measured_values(

@@ -21,6 +21,7 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.cluster import Device
 from placewright.core.grouping import Grouping
+from placewright.profiling.rounds import median_uncertainty
 from placewright.profiling.store import CostStore
 from placewright.runtimes.base import LoadedModel, NativeTensor, SegmentInstance
 
@@ -54,7 +55,7 @@ class Effort:
         rounds: at least.
         max_rounds: at most.
         max_seconds: per device; no further round starts after it.
-        precision: stop when the 95 % interval of the median total is within this share of it.
+        precision: stop when the median total is known within this share, see `median_uncertainty`.
     """
 
     rounds: int = 10
@@ -81,8 +82,7 @@ class _Session:
             return True
         if rounds >= effort.max_rounds or self.seconds >= effort.max_seconds:
             return False
-        q1, median, q3 = np.percentile(self.totals, [25, 50, 75])
-        return bool(1.57 * (q3 - q1) / np.sqrt(rounds) > effort.precision * median)
+        return median_uncertainty(self.totals) > effort.precision
 
 
 def measure_costs(
