@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import strategies as st
@@ -119,6 +120,12 @@ def random_problem(rng: np.random.Generator, n_ops: int | None = None) -> Proble
         except GroupingError:
             return problem
     return problem
+
+
+def without_memory_limits(problem: Problem) -> Problem:
+    """The same problem with room for everything on every device."""
+    devices = tuple(replace(one, memory_bytes=math.inf) for one in problem.cluster.devices)
+    return replace(problem, cluster=replace(problem.cluster, devices=devices))
 
 
 def random_placement(rng: np.random.Generator, problem: Problem) -> Placement:

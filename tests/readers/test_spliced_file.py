@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from memory_use import peak_bytes
 
 torch = pytest.importorskip("torch")
 
@@ -77,13 +77,7 @@ def wide_file(folder: Path) -> Path:
 def test_weights_are_held_once(tmp_path: Path) -> None:
     """Python's own allocations: PyTorch reads a tensor's bytes into one object at a time."""
     path = wide_file(tmp_path)
-    tracemalloc.start()
-    try:
-        load_program(path)
-        _, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert peak < 1.5 * path.stat().st_size
+    assert peak_bytes(lambda: load_program(path)) < 1.5 * path.stat().st_size
 
 
 def test_a_compressed_archive_gives_the_same_weights(tmp_path: Path) -> None:

@@ -7,7 +7,13 @@ from dataclasses import replace
 
 import numpy as np
 from hypothesis import event, example, given, settings
-from strategies import random_order, random_placement, random_problem, seeds
+from strategies import (
+    random_order,
+    random_placement,
+    random_problem,
+    seeds,
+    without_memory_limits,
+)
 
 from placewright.core.arrays import Csr, frozen_floats
 from placewright.core.grouping import Grouping
@@ -20,9 +26,9 @@ from placewright.simulation.timeline import Timeline
 
 def _unshared(problem: Problem) -> Problem:
     """Every link its own channel, and room for everything."""
-    devices = tuple(replace(device, memory_bytes=math.inf) for device in problem.cluster.devices)
+    problem = without_memory_limits(problem)
     links = tuple(replace(link, channel=None) for link in problem.cluster.links)
-    return replace(problem, cluster=replace(problem.cluster, devices=devices, links=links))
+    return replace(problem, cluster=replace(problem.cluster, links=links))
 
 
 def _faster(problem: Problem, rng: np.random.Generator) -> tuple[str, Problem]:

@@ -9,7 +9,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import event, given, settings
-from strategies import random_order, random_placement, random_problem, seeds
+from strategies import (
+    random_order,
+    random_placement,
+    random_problem,
+    seeds,
+    without_memory_limits,
+)
 
 from placewright.core.arrays import frozen_floats, frozen_ints
 from placewright.core.placement import Placement
@@ -54,15 +60,14 @@ def test_a_placement_fits_exactly_where_no_peak_exceeds_its_memory(seed: int) ->
     rng = np.random.default_rng(seed)
     problem = random_problem(rng)
     placement = random_placement(rng, problem)
-    devices = [replace(one, memory_bytes=math.inf) for one in problem.cluster.devices]
-    unlimited = replace(problem, cluster=replace(problem.cluster, devices=tuple(devices)))
+    unlimited = without_memory_limits(problem)
     value, peaks = Simulator(unlimited).value_and_peaks(placement)
     if math.isinf(value):
         return
     for scale in (0.5, 1.0 - 1e-6, 1.0, 1.5, 4.0):
         limited = tuple(
             replace(one, memory_bytes=float(scale * peak))
-            for one, peak in zip(devices, peaks, strict=True)
+            for one, peak in zip(problem.cluster.devices, peaks, strict=True)
         )
         simulator = Simulator(replace(unlimited, cluster=replace(problem.cluster, devices=limited)))
         fits = scale >= 1.0 or not peaks.any()

@@ -137,7 +137,7 @@ def run_accuracy_benchmark(
     digest = text_sha256(problem_text(problem))
     simulator = Simulator(problem)
     reference_device = int(np.flatnonzero(np.isfinite(problem.costs.seconds).all(axis=0))[0])
-    base = simulator.value(Placement.of(np.full(problem.n_units, reference_device)))
+    base = simulator.value(Placement.on_one_device(problem.n_units, reference_device))
     inputs = model.random_inputs(np.random.default_rng(seed))
     rows: list[AccuracyRow] = []
     chosen = _placements(problem, simulator, placements, np.random.default_rng(seed))

@@ -142,7 +142,7 @@ def _contenders(
     """Name -> (placement, why there is none)."""
     for index, device in enumerate(problem.cluster.devices):
         if np.isfinite(problem.costs.seconds[:, index]).all():
-            yield device.name, (Placement.of(np.full(problem.n_units, index)), "")
+            yield device.name, (Placement.on_one_device(problem.n_units, index), "")
         else:
             yield device.name, (None, "cannot run all ops")
     for name in SIMPLER:

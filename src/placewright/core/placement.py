@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 from numpy.typing import ArrayLike
 
 from placewright.core.arrays import IntArray, frozen_ints
@@ -26,3 +27,8 @@ class Placement:
     def of(cls, device_of: ArrayLike, order: ArrayLike | None = None) -> Placement:
         """Freeze arrays or lists into a placement."""
         return cls(frozen_ints(device_of), None if order is None else frozen_ints(order))
+
+    @classmethod
+    def on_one_device(cls, n_units: int, device: int) -> Placement:
+        """All units on the device of that index."""
+        return cls.of(np.full(n_units, device))

@@ -21,7 +21,7 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.cluster import Device
 from placewright.core.grouping import Grouping
-from placewright.profiling.rounds import median_uncertainty
+from placewright.profiling.rounds import Rounds
 from placewright.profiling.store import CostStore
 from placewright.runtimes.base import LoadedModel, NativeTensor, SegmentInstance
 
@@ -77,12 +77,10 @@ class _Session:
     seconds: float = 0.0
 
     def needs_more(self, effort: Effort) -> bool:
-        rounds = len(self.totals)
-        if rounds < effort.rounds:
-            return True
-        if rounds >= effort.max_rounds or self.seconds >= effort.max_seconds:
+        if self.seconds >= effort.max_seconds and len(self.totals) >= effort.rounds:
             return False
-        return median_uncertainty(self.totals) > effort.precision
+        enough = Rounds(effort.rounds, effort.max_rounds, effort.precision)
+        return enough.want_more(self.totals)
 
 
 def measure_costs(

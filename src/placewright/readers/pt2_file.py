@@ -16,7 +16,7 @@ import os
 import re
 import struct
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
@@ -94,33 +94,35 @@ def _admitted(file: BinaryIO) -> SplicedFile:
             raise FileFormatError("it holds no exported program")
         if len(roots) != 1 or len(dict.fromkeys(names)) < len(names):
             raise FileFormatError("it has more than one folder, or a member twice")
-        for name in names:
-            if not _MEMBERS.fullmatch(name.partition("/")[2]):
+        full_name = {name.partition("/")[2]: name for name in names}
+        for inner, name in full_name.items():
+            if not _MEMBERS.fullmatch(inner):
                 raise FileFormatError(f"it holds '{name}', which no exported program needs")
-        raw = {name for name in names if _RAW.fullmatch(name.partition("/")[2])}
-        members = {name.partition("/")[2]: archive.read(name) for name in names if name not in raw}
+        members = {
+            inner: archive.read(name)
+            for inner, name in full_name.items()
+            if not _RAW.fullmatch(inner)
+        }
         pickled = _pickled_names(members)
-        for name in sorted(raw):
-            inner = name.partition("/")[2]
-            if inner in pickled:
-                members[inner] = archive.read(name)
-        for name in pickled:
-            _check_plain(members, name)
+        of_pickles = [inner for inner in pickled if inner in full_name and inner not in members]
+        members |= {inner: archive.read(full_name[inner]) for inner in of_pickles}
+        for inner in pickled:
+            _check_plain(members, inner)
         _check_model(_json(members, "models/model.json"), "models/model.json")
-        others = [name for name in names if name.partition("/")[2] not in members]
-        return _archive_of(members, archive, others, file)
+        raw = {inner: name for inner, name in full_name.items() if inner not in members}
+        return _archive_of(members, archive, raw, file)
 
 
 def _archive_of(
-    members: Mapping[str, bytes], original: zipfile.ZipFile, others: Sequence[str], file: BinaryIO
+    members: Mapping[str, bytes], original: zipfile.ZipFile, raw: Mapping[str, str], file: BinaryIO
 ) -> SplicedFile:
-    """A new archive with these members, those others of the original one, and nothing else."""
+    """A new archive with these members, those raw ones of the original one, and nothing else."""
     spliced = SplicedFile()
     with zipfile.ZipFile(spliced, "w", zipfile.ZIP_STORED) as archive:
         for name, data in members.items():
             archive.writestr(f"model/{name}", data)
-        for name in others:
-            info, inner = original.getinfo(name), name.partition("/")[2]
+        for inner, name in raw.items():
+            info = original.getinfo(name)
             is_stored = info.compress_type == zipfile.ZIP_STORED
             at = _data_offset(file, info)
             is_large = info.file_size >= zipfile.ZIP64_LIMIT // 2

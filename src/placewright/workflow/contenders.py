@@ -109,7 +109,7 @@ def _contenders(plan: Plan, model: LoadedModel, stack: ExitStack) -> _Contenders
     for device, one in enumerate(problem.cluster.devices):
         if not np.isfinite(problem.costs.seconds[:, device]).all():
             continue
-        everything = Placement.of(np.full(problem.n_units, device))
+        everything = Placement.on_one_device(problem.n_units, device)
         violation = simulator.violation(everything)
         if violation is not None:
             found.left_out[one.name] = violation.message

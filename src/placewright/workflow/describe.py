@@ -12,7 +12,7 @@ from placewright.core.source import ModelSource
 from placewright.files.quantities import format_bytes, format_duration
 from placewright.simulation.model import Simulator
 
-_FEW_EVENTS = 10_000_000  # of all single devices together: a second of simulation
+_FEW_EVENTS = 1_000_000  # of all single devices together: a tenth of a second of simulation
 _WORTH_A_SPLIT = 0.01  # less is within what predictions are off by
 
 
@@ -76,8 +76,9 @@ def single_device_lines(plan: Plan) -> list[str]:
     if plan.measured is not None or not is_split or is_large:
         return []
     simulator = Simulator(problem)
-    alone = [np.full(problem.n_units, device) for device in range(problem.n_devices)]
-    values = np.array([simulator.value(Placement.of(device_of)) for device_of in alone])
+    devices = range(problem.n_devices)
+    alone = [Placement.on_one_device(problem.n_units, device) for device in devices]
+    values = np.array([simulator.value(placement) for placement in alone])
     if not np.isfinite(values).any():
         return ["no single device can take all of it"]
     best = int(values.argmin())
