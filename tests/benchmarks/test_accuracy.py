@@ -9,12 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from placewright.benchmarks.accuracy import AccuracyRow, _read, _row, summaries
+from placewright.benchmarks.accuracy_rows import AccuracyRow, read_rows, summaries, write_rows
 from placewright.errors import FileFormatError
 
 
 def row(predicted: float, measured: float, noise: float, rounds: int = 4) -> AccuracyRow:
     return AccuracyRow("m", "random", "by hand", predicted, measured, noise, "key", rounds)
+
+
+def fresh() -> AccuracyRow:
+    return AccuracyRow("m", "random", "o", 1.0, math.nan, 0.0, "key", 0, (), 0)
 
 
 def test_standard_error_of_a_median_by_hand() -> None:
@@ -26,18 +30,26 @@ def test_standard_error_of_a_median_by_hand() -> None:
 def test_standard_error_is_what_repeating_the_measurement_varies() -> None:
     """Medians of 41 normal rounds, 3,000 times: their scatter against the mean estimate."""
     rng = np.random.default_rng(3)
-    rows = [
-        _row("m", "random", "o", 1.0, rng.normal(1.0, 0.1, 41).tolist(), 2.0, "key")
-        for _ in range(3000)
-    ]
+    rows = [fresh().visited(rng.normal(1.0, 0.1, 41).tolist(), 2.0) for _ in range(3000)]
     scatter = float(np.std([one.measured for one in rows]))
     assert rows[0].rounds == 41
     assert np.mean([one.standard_error for one in rows]) == pytest.approx(scatter, rel=0.05)
 
 
 def test_a_median_of_ratios_times_the_reference() -> None:
-    found = _row("m", "random", "o", 1.0, [1.0, 2.0, 3.0, 4.0, 5.0], 10.0, "key")
+    found = fresh().visited([1.0, 2.0, 3.0, 4.0, 5.0], 10.0)
     assert (found.measured, found.noise, found.rounds) == (30.0, 10.0, 5)
+
+
+def test_of_three_visits_the_one_in_the_middle_counts() -> None:
+    """One visit of a machine that is disturbed for a while moves nothing but the doubt."""
+    quiet = fresh().visited([1.0, 1.0, 1.0], 10.0).visited([1.1, 1.1, 1.1], 10.0)
+    disturbed = quiet.visited([2.0, 2.0, 2.0], 10.0)
+    assert quiet.measured == pytest.approx(10.5)
+    assert disturbed.measured == pytest.approx(11.0)
+    assert (disturbed.n_visits, disturbed.rounds, disturbed.noise) == (3, 9, 0.0)
+    # Visits of 10, 11 and 20 seconds: their deviation is 5.508, of which 1.2533 / sqrt(3).
+    assert disturbed.standard_error == pytest.approx(1.2533 * 5.50757 / 3**0.5, rel=1e-5)
 
 
 def test_only_pairs_further_apart_than_their_noise_count() -> None:
@@ -57,8 +69,11 @@ def test_a_results_file_keeps_rounds_and_a_foreign_one_is_refused(tmp_path: Path
     entry = {"model": "m", "kind": "random", "origin": "o", "predicted": 1.0, "measured": 2.0}
     entry |= {"noise": 0.5, "key": "k", "rounds": 7}
     path.write_text(json.dumps({"format": "placewright.accuracy/1", "rows": [entry]}))
-    (known,) = _read(path)
-    assert (known.rounds, known.error) == (7, 0.5)
+    (known,) = read_rows(path)
+    assert (known.rounds, known.error, known.n_visits) == (7, 0.5, 3)
+    begun = fresh().visited([1.0, 2.0, 3.0], 1.0)
+    write_rows(path, [begun])
+    assert read_rows(path) == [begun]
     path.write_text(json.dumps({"format": "other", "rows": []}))
     with pytest.raises(FileFormatError, match="no results file of this benchmark"):
-        _read(path)
+        read_rows(path)

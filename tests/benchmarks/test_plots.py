@@ -9,7 +9,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from placewright.benchmarks.accuracy import AccuracyRow
+from placewright.benchmarks.accuracy_rows import AccuracyRow
 from placewright.benchmarks.kernel import KernelRow
 from placewright.benchmarks.plots import draw_accuracy, draw_kernel_rates
 from placewright.errors import MissingExtraError

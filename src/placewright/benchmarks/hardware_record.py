@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from placewright import zoo
-from placewright.benchmarks.accuracy import run_accuracy_benchmark, summaries
+from placewright.benchmarks.accuracy import run_accuracy_benchmark
+from placewright.benchmarks.accuracy_rows import summaries
 from placewright.benchmarks.equality import run_equality_benchmark
 from placewright.benchmarks.hardware_report import markdown
 from placewright.benchmarks.hardware_table import compare_on_hardware

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from placewright.benchmarks.accuracy import KINDS, AccuracyRow
+from placewright.benchmarks.accuracy_rows import KINDS, AccuracyRow
 from placewright.benchmarks.kernel import KernelRow
 from placewright.errors import MissingExtraError
 from placewright.files.text import write_text

@@ -235,7 +235,8 @@ def accuracy(
     as_json: opt.Json = False,
 ) -> None:
     """Predicted against measured latency: random, heuristic and near-best placements."""
-    from placewright.benchmarks.accuracy import run_accuracy_benchmark, summaries
+    from placewright.benchmarks.accuracy import run_accuracy_benchmark
+    from placewright.benchmarks.accuracy_rows import VISITS, summaries
     from placewright.benchmarks.plots import draw_accuracy, pyplot
     from placewright.workflow.parsing import parse_names
     from placewright.workflow.problems import ProblemRequest, build_problem
@@ -261,7 +262,9 @@ def accuracy(
             placements,
             seed=seed,
             results_path=results,
-            on_row=lambda row: print_note(f"{row.model} {row.origin}: {row.error:.1%}"),
+            on_row=lambda row: print_note(
+                f"{row.model} {row.origin}: {row.error:.1%} (visit {row.n_visits} of {VISITS})"
+            ),
         )
     found = summaries(rows)
     if plot is not None:
