@@ -61,6 +61,11 @@ class KernelRow:
     times_plain_python: float
     process_bytes: int
 
+    @property
+    def inputs(self) -> int:
+        """Of an op, but for the first ones, which have fewer, and where two are the same."""
+        return round(self.edges / self.ops)
+
 
 def run_kernel_benchmark(
     sizes: Sequence[int],
@@ -204,9 +209,11 @@ def _median_seconds(
 ) -> float:
     """Median over calls with each argument in turn: three at least, then until time is up."""
     samples: list[float] = []
-    while len(samples) < 3 or (sum(samples) < total_seconds and len(samples) < 100_000):
+    spent = 0.0  # and not their sum each time, which would put the samples into the caches
+    while len(samples) < 3 or (spent < total_seconds and len(samples) < 100_000):
         argument = arguments[len(samples) % len(arguments)]
         began = time.perf_counter()
         call(argument)
         samples.append(time.perf_counter() - began)
+        spent += samples[-1]
     return statistics.median(samples)

@@ -126,10 +126,12 @@ def kernel(
     ]
     columns = ["ops", "devices", "inputs", "rate", "one evaluation", "times plain Python", "memory"]
     print_table("Event kernel, one core", columns, table)
-    for n_devices in dict.fromkeys(row.devices for row in rows):
-        exponent = growth([row for row in rows if row.devices == n_devices])
+    for kind in dict.fromkeys((row.devices, row.inputs) for row in rows):
+        exponent = growth([row for row in rows if (row.devices, row.inputs) == kind])
         if not math.isnan(exponent):
-            print_note(f"{n_devices} devices: seconds grow like (n log n)^{exponent:.2f}")
+            print_note(
+                f"{kind[0]} devices, {kind[1]} inputs: seconds grow like (n log n)^{exponent:.2f}"
+            )
 
 
 def incremental(
