@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from placewright.core.arrays import IntArray
-from placewright.simulation.compiled import compiled
+from placewright.simulation.compiled import substituted
+from placewright.simulation.instructions import records_at
 
 Bytes = NDArray[np.uint8]
 _LINE = 64  # bytes of a cache line; no two arrays share one
@@ -37,7 +39,9 @@ def packed(arrays: Sequence[NDArray[np.generic]]) -> tuple[Bytes, IntArray]:
     return block, places
 
 
-@compiled
-def part(block: Bytes, places: IntArray, index: int) -> Bytes:
-    """The bytes of one array."""
-    return block[places[index, 0] : places[index, 1]]
+@substituted
+def part(
+    block: Bytes, places: IntArray, index: int, dtype: np.dtype[Any] | type[np.generic]
+) -> NDArray[Any]:
+    """One array of the block, which must outlive it."""
+    return records_at(block, places[index, 0], places[index, 1], dtype)

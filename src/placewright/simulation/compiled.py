@@ -41,6 +41,14 @@ def inlined(function: F) -> F:
     return _cached(function, _nrt=False, forceinline=True)
 
 
+def substituted(function: F) -> F:
+    """Put into what calls it before that is compiled.
+
+    For what makes arrays: only a function with reference counts may return one.
+    """
+    return _cached(function, inline="always")
+
+
 def machine_code(function: F, argument_types: tuple[object, ...]) -> F:
     """A compiled function for arguments of these types, to be called with no others.
 

@@ -9,8 +9,10 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic as _intrinsic
+from numba.np import arrayobj
+from numpy.typing import NDArray
 
-_CGUTILS = cast(Any, cgutils)  # which has no types
+_CGUTILS, _ARRAYS = cast(Any, cgutils), cast(Any, arrayobj)  # which have no types
 
 
 def _trailing_zeros(_: Any, word: Any) -> Any:
@@ -57,6 +59,20 @@ def _prefetch(_: Any, array: Any, index: Any) -> Any:
     return types.void(array, index), generate
 
 
+def _records_at(context: Any, block: Any, first: Any, stop: Any, dtype: Any) -> Any:
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        made = context.make_array(signature.return_type)(context, builder)
+        bytes_ = context.make_array(signature.args[0])(context, builder, arguments[0])
+        word = context.get_value_type(types.intp)
+        item = word(context.get_abi_sizeof(context.get_data_type(signature.return_type.dtype)))
+        length = builder.udiv(builder.sub(arguments[2], arguments[1]), item)
+        data = builder.bitcast(builder.gep(bytes_.data, [arguments[1]]), made.data.type)
+        _ARRAYS.populate_array(made, data, [length], [item], item, None)
+        return made._getvalue()
+
+    return types.Array(dtype.dtype, 1, "C")(block, first, stop, dtype), generate
+
+
 # Number of the lowest bit of a word, 64 where there is none.
 trailing_zeros = cast(Callable[[int], int], _intrinsic(_trailing_zeros))
 # The second argument where the first is true, or else the third, both of one type; of a conditional
@@ -64,5 +80,8 @@ trailing_zeros = cast(Callable[[int], int], _intrinsic(_trailing_zeros))
 choose = cast(Callable[[bool, Any, Any], Any], _intrinsic(_choose))
 # Begin to bring an entry of an array into the cache, and wait for nothing.
 prefetch = cast(Callable[[Any, int], None], _intrinsic(_prefetch))
+# The records of a dtype in a block of bytes from one place to another. Nobody counts that they are
+# in use: the block must outlive them. Slices and views of NumPy's kind cost fifty times as much.
+records_at = cast(Callable[[Any, int, int, Any], NDArray[Any]], _intrinsic(_records_at))
 # A condition that is mostly false, so that the processor may go ahead before it knows.
 unlikely = cast(Callable[[bool], bool], _intrinsic(_unlikely))

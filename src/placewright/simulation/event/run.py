@@ -11,7 +11,7 @@ from numba import types
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.simulation.blocks import Bytes
-from placewright.simulation.compiled import compiled, machine_code
+from placewright.simulation.compiled import compiled, machine_code, uncounted
 from placewright.simulation.event.kernel import advance
 from placewright.simulation.event.memory import holds_everything, memory_peaks
 from placewright.simulation.event.prepare import prepare
@@ -52,21 +52,29 @@ def play(
     """
     tables = tables_in(seconds, allowed, factors, tables_block, tables_places)
     state = state_in(block, places)
+    makespan, fault, at = _play(tables, state, device_of, order, keeps_segments)
+    return makespan, fault, at, tables, state
+
+
+@uncounted
+def _play(
+    tables: EventTables, state: State, device_of: IntArray, order: IntArray, keeps_segments: bool
+) -> tuple[float, int, int]:
     has_order = len(order) > 0
     keeps_segments = keeps_segments or tables.scalars[HAS_OVERHEADS] > 0
     if not prepare(tables, state, device_of, order, keeps_segments):
-        return np.inf, NOT_ALLOWED, 0, tables, state
+        return np.inf, NOT_ALLOWED, 0
     # Constants, so that the loop is compiled a second time without what most problems lack.
     if tables.scalars[IS_PLAIN] and not has_order and not keeps_segments:
         makespan = advance(tables, state, False, False, True)
     else:
         makespan = advance(tables, state, has_order, keeps_segments, False)
     if state.counts[FAULT] != FINE:
-        return np.inf, CUT_OFF, state.counts[FAULT_AT], tables, state
-    return makespan, FINE, -1, tables, state
+        return np.inf, CUT_OFF, state.counts[FAULT_AT]
+    return makespan, FINE, -1
 
 
-@compiled
+@uncounted
 def evaluate(
     seconds: FloatArray,
     allowed: BoolArray,
@@ -86,18 +94,9 @@ def evaluate(
     where it is empty. Without `wants_peaks` they are found only where they may be too large, and
     `peaks` is working memory.
     """
-    makespan, fault, at, tables, state = play(
-        seconds,
-        allowed,
-        factors,
-        tables_block,
-        tables_places,
-        device_of,
-        order,
-        block,
-        places,
-        False,
-    )
+    tables = tables_in(seconds, allowed, factors, tables_block, tables_places)
+    state = state_in(block, places)
+    makespan, fault, at = _play(tables, state, device_of, order, False)
     if fault != FINE or len(peaks) == 0:
         return makespan, fault, at
     if not wants_peaks and holds_everything(tables, state, peaks):

@@ -12,7 +12,7 @@ import numpy as np
 
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.simulation.blocks import Bytes, part
-from placewright.simulation.compiled import compiled
+from placewright.simulation.compiled import compiled, substituted
 from placewright.simulation.event.queue import WINDOW
 from placewright.simulation.event.tables import n_rows
 from placewright.simulation.records import (
@@ -139,31 +139,31 @@ def slices_per_device(n_units: int, n_devices: int) -> int:
     return max(1, n_units // (per_slice * n_devices))
 
 
-@compiled
+@substituted
 def state_in(block: Bytes, places: IntArray) -> State:
     """The arrays of a state in a block of bytes; `places` (23, 2) says where each is."""
     return State(
-        part(block, places, 0).view(UNIT),
-        part(block, places, 1).view(SPAN),
-        part(block, places, 2).view(CUT),
-        part(block, places, 3).view(DEVICE),
-        part(block, places, 4).view(ENDPOINT),
-        part(block, places, 5).view(np.float64),
-        part(block, places, 6).view(np.uint64),
-        part(block, places, 7).view(np.uint32),
-        part(block, places, 8).view(np.uint32),
-        part(block, places, 9).view(QUEUE),
-        part(block, places, 10).view(ENTRY),
-        part(block, places, 11).view(ENTRY),
-        part(block, places, 12).view(SLOT),
-        part(block, places, 13).view(np.uint32),
-        part(block, places, 14).view(HOP),
-        part(block, places, 15).view(np.uint32),
-        part(block, places, 16).view(RELAY),
-        part(block, places, 17).view(np.uint32),
-        part(block, places, 18).view(np.float64),
-        part(block, places, 19).view(np.uint32),
-        part(block, places, 20).view(SLICE),
-        part(block, places, 21).view(CHANGE),
-        part(block, places, 22).view(np.int64),
+        part(block, places, 0, UNIT),
+        part(block, places, 1, SPAN),
+        part(block, places, 2, CUT),
+        part(block, places, 3, DEVICE),
+        part(block, places, 4, ENDPOINT),
+        part(block, places, 5, np.float64),
+        part(block, places, 6, np.uint64),
+        part(block, places, 7, np.uint32),
+        part(block, places, 8, np.uint32),
+        part(block, places, 9, QUEUE),
+        part(block, places, 10, ENTRY),
+        part(block, places, 11, ENTRY),
+        part(block, places, 12, SLOT),
+        part(block, places, 13, np.uint32),
+        part(block, places, 14, HOP),
+        part(block, places, 15, np.uint32),
+        part(block, places, 16, RELAY),
+        part(block, places, 17, np.uint32),
+        part(block, places, 18, np.float64),
+        part(block, places, 19, np.uint32),
+        part(block, places, 20, SLICE),
+        part(block, places, 21, CHANGE),
+        part(block, places, 22, np.int64),
     )

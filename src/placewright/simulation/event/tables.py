@@ -9,7 +9,7 @@ import numpy as np
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.simulation.blocks import Bytes, packed, part
-from placewright.simulation.compiled import compiled
+from placewright.simulation.compiled import substituted
 from placewright.simulation.event.arrays import DIRECT, LOCAL, VIA_HOST, EventArrays
 from placewright.simulation.records import (
     DEVICE_TABLE,
@@ -72,7 +72,7 @@ class PackedTables(NamedTuple):
     places: IntArray
 
 
-@compiled
+@substituted
 def tables_in(
     seconds: FloatArray, allowed: BoolArray, factors: FloatArray, block: Bytes, places: IntArray
 ) -> EventTables:
@@ -81,19 +81,19 @@ def tables_in(
         seconds,
         allowed,
         factors,
-        part(block, places, 0).view(UNIT_TABLE),
-        part(block, places, 1).view(TENSOR),
-        part(block, places, 2).view(ORIGIN),
-        part(block, places, 3).view(np.uint32),
-        part(block, places, 4).view(np.uint32),
-        part(block, places, 5).view(np.uint32),
-        part(block, places, 6).view(RANK_EDGE),
-        part(block, places, 7).view(PAIR),
-        part(block, places, 8).view(RELAY_PAIR),
-        part(block, places, 9).view(DEVICE_TABLE),
-        part(block, places, 10).view(WEIGHT),
-        part(block, places, 11).view(np.uint32),
-        part(block, places, 12).view(np.int64),
+        part(block, places, 0, UNIT_TABLE),
+        part(block, places, 1, TENSOR),
+        part(block, places, 2, ORIGIN),
+        part(block, places, 3, np.uint32),
+        part(block, places, 4, np.uint32),
+        part(block, places, 5, np.uint32),
+        part(block, places, 6, RANK_EDGE),
+        part(block, places, 7, PAIR),
+        part(block, places, 8, RELAY_PAIR),
+        part(block, places, 9, DEVICE_TABLE),
+        part(block, places, 10, WEIGHT),
+        part(block, places, 11, np.uint32),
+        part(block, places, 12, np.int64),
     )
 
 
