@@ -47,6 +47,7 @@ def test_growth_of_n_log_n_is_one() -> None:
         KernelRow(n, 4, 2 * n, 1e-8 * n * math.log2(n), 0.0, math.nan, math.nan, 0) for n in sizes
     ]
     assert growth(rows) == pytest.approx(1.0)
+    assert {row.inputs for row in rows} == {2}
     assert math.isnan(growth(rows[:1]))
 
 
