@@ -9,7 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from placewright.benchmarks.accuracy_rows import AccuracyRow, read_rows, summaries, write_rows
+from placewright.benchmarks.accuracy_rows import FORMAT, AccuracyRow, read_accuracy, summaries
+from placewright.benchmarks.row_file import write_rows
 from placewright.errors import FileFormatError
 
 
@@ -69,11 +70,11 @@ def test_a_results_file_keeps_rounds_and_a_foreign_one_is_refused(tmp_path: Path
     entry = {"model": "m", "kind": "random", "origin": "o", "predicted": 1.0, "measured": 2.0}
     entry |= {"noise": 0.5, "key": "k", "rounds": 7}
     path.write_text(json.dumps({"format": "placewright.accuracy/1", "rows": [entry]}))
-    (known,) = read_rows(path)
+    (known,) = read_accuracy(path)
     assert (known.rounds, known.error, known.n_visits) == (7, 0.5, 3)
     begun = fresh().visited([1.0, 2.0, 3.0], 1.0)
-    write_rows(path, [begun])
-    assert read_rows(path) == [begun]
+    write_rows(path, FORMAT, [begun])
+    assert read_accuracy(path) == [begun]
     path.write_text(json.dumps({"format": "other", "rows": []}))
     with pytest.raises(FileFormatError, match="no results file of this benchmark"):
-        read_rows(path)
+        read_accuracy(path)

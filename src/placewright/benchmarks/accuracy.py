@@ -16,7 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from placewright.benchmarks.accuracy_rows import VISITS, AccuracyRow, read_rows, write_rows
+from placewright.benchmarks.accuracy_rows import FORMAT, VISITS, AccuracyRow, read_accuracy
+from placewright.benchmarks.row_file import write_rows
 from placewright.core.arrays import IntArray
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
@@ -69,7 +70,7 @@ def run_accuracy_benchmark(
         RuntimeFailure: a placement cannot run.
     """
     simulator, digest = Simulator(problem), text_sha256(problem_text(problem))
-    known = {} if results_path is None else {row.key: row for row in read_rows(results_path)}
+    known = {} if results_path is None else {row.key: row for row in read_accuracy(results_path)}
     keys = []
     chosen = list(_placements(problem, simulator, placements, np.random.default_rng(seed)))
     for kind, origin, placement in chosen:
@@ -78,6 +79,8 @@ def run_accuracy_benchmark(
         if key not in known:
             value = simulator.value(placement)
             known[key] = AccuracyRow(name, kind, origin, value, math.nan, 0.0, key, 0, (), 0)
+    if all(known[key].n_visits == VISITS for key in keys):
+        return [known[key] for key in keys]
     with _Measurement(problem, model, simulator, seed) as measurement:
         for visit in range(VISITS):
             for key, (_, _, placement) in zip(keys, chosen, strict=True):
@@ -85,7 +88,8 @@ def run_accuracy_benchmark(
                     ratios = measurement.ratios(placement)
                     known[key] = known[key].visited(ratios, measurement.base)
                     if results_path is not None:
-                        write_rows(results_path, [row for row in known.values() if row.n_visits])
+                        begun = [row for row in known.values() if row.n_visits]
+                        write_rows(results_path, FORMAT, begun)
                     on_row(known[key])
     return [known[key] for key in keys]
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from placewright.errors import FileFormatError
-from placewright.files.text import write_text
+from placewright.benchmarks.row_file import read_rows
 
 FORMAT = "placewright.accuracy/1"
 KINDS = ("random", "heuristic", "near-best")
@@ -120,30 +119,13 @@ def summaries(rows: Sequence[AccuracyRow]) -> list[AccuracySummary]:
     return found
 
 
-def read_rows(path: Path) -> list[AccuracyRow]:
-    """Rows of a results file, none where there is no file.
+def read_accuracy(path: Path) -> list[AccuracyRow]:
+    """Rows of a results file, as `row_file.read_rows`."""
 
-    Raises:
-        FileFormatError: the file is not one of this benchmark.
-    """
-    if not path.exists():
-        return []
-    try:
-        document = json.loads(path.read_text())
-        if document["format"] != FORMAT:
-            raise ValueError(f"format is {document['format']!r}")
-        return [
-            AccuracyRow(**{**row, "visits": tuple(row.get("visits", ()))})
-            for row in document["rows"]
-        ]
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise FileFormatError(f"'{path}' is no results file of this benchmark: {error}") from None
+    def made(visits: Sequence[float] = (), **fields: Any) -> AccuracyRow:
+        return AccuracyRow(**fields, visits=tuple(visits))
 
-
-def write_rows(path: Path, rows: Sequence[AccuracyRow]) -> None:
-    """Write a results file in place of what is there."""
-    document = {"format": FORMAT, "rows": [asdict(row) for row in rows]}
-    write_text(path, json.dumps(document, indent=1) + "\n")
+    return read_rows(path, FORMAT, made)
 
 
 def _tau(rows: Sequence[AccuracyRow]) -> float:

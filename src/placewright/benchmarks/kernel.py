@@ -7,27 +7,26 @@ sees the same one again and again learns its branches by heart.
 
 from __future__ import annotations
 
-import json
 import math
 import resource
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from placewright.benchmarks.plain_simulator import PlainSimulator
+from placewright.benchmarks.row_file import read_rows, write_rows
 from placewright.core.arrays import Csr, frozen_bools, frozen_floats, frozen_ints
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
 from placewright.core.graph import ComputationGraph
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
-from placewright.errors import FileFormatError, MismatchError
-from placewright.files.text import write_text
+from placewright.errors import MismatchError
 from placewright.simulation.model import Simulator
 
 T = TypeVar("T")
@@ -111,10 +110,7 @@ def add_results(rows: Sequence[KernelRow], path: Path) -> list[KernelRow]:
     """
     merged = {(row.ops, row.devices, row.edges): row for row in [*read_results(path), *rows]}
     ordered = [merged[key] for key in sorted(merged)]
-    listed = [asdict(row) for row in ordered]
-    for entry in listed:
-        entry.update({key: None for key, value in entry.items() if value != value})
-    write_text(path, json.dumps({"format": FORMAT, "rows": listed}, indent=1) + "\n")
+    write_rows(path, FORMAT, ordered)
     return ordered
 
 
@@ -124,19 +120,7 @@ def read_results(path: Path) -> list[KernelRow]:
     Raises:
         FileFormatError: the file is not one of this benchmark.
     """
-    if not path.exists():
-        return []
-    try:
-        document = json.loads(path.read_text())
-        if document["format"] != FORMAT:
-            raise ValueError(f"format is {document['format']!r}")
-        rows: list[dict[str, Any]] = [
-            {key: math.nan if value is None else value for key, value in row.items()}
-            for row in document["rows"]
-        ]
-        return [KernelRow(**row) for row in rows]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise FileFormatError(f"'{path}' is no results file of this benchmark: {error}") from None
+    return read_rows(path, FORMAT, KernelRow)
 
 
 def random_layered_problem(

@@ -7,19 +7,18 @@ with the unsplit model's, and the allocators tell the peaks.
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from placewright.benchmarks.row_file import read_rows, write_rows
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
-from placewright.errors import FileFormatError, InfeasibleError, InputError
-from placewright.files.text import read_json_object, write_text
+from placewright.errors import InfeasibleError, InputError
 from placewright.placers.registry import make_placer
 from placewright.profiling.hardware import compare_outputs, placement_segments
 from placewright.runtimes.base import LoadedModel, MeasuresMemory
@@ -115,28 +114,14 @@ def run_memory_benchmark(
     )
 
 
-def read_rows(path: Path) -> list[MemoryRow]:
-    """Rows of a results file; none where there is no file.
-
-    Raises:
-        FileFormatError: it is no results file of this benchmark.
-    """
-    if not path.exists():
-        return []
-    document = read_json_object(path)
-    try:
-        if document["format"] != FORMAT:
-            raise ValueError(f"format is {document['format']!r}")
-        return [MemoryRow(**row) for row in document["rows"]]
-    except (ValueError, KeyError, TypeError) as error:
-        raise FileFormatError(f"'{path}' is no results file of this benchmark: {error}") from None
+def read_memory(path: Path) -> list[MemoryRow]:
+    """Rows of a results file, as `row_file.read_rows`."""
+    return read_rows(path, FORMAT, MemoryRow)
 
 
 def add_row(path: Path, row: MemoryRow) -> None:
     """Put a row in a results file; it takes the place of the model's earlier one."""
-    rows: Sequence[MemoryRow] = [r for r in read_rows(path) if r.model != row.model]
-    document = {"format": FORMAT, "rows": [asdict(r) for r in (*rows, row)]}
-    write_text(path, json.dumps(document, indent=1) + "\n")
+    write_rows(path, FORMAT, [*(r for r in read_memory(path) if r.model != row.model), row])
 
 
 def whole_model_bytes(problem: Problem) -> float:

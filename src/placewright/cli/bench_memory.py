@@ -36,12 +36,12 @@ def memory(
     as_json: opt.Json = False,
 ) -> None:
     """Models that fit no device: placed under a limit, run, predicted beside measured peaks."""
-    from placewright.benchmarks.memory import add_row, read_rows, run_memory_benchmark
+    from placewright.benchmarks.memory import add_row, read_memory, run_memory_benchmark
     from placewright.workflow.parsing import parse_budget, parse_names
     from placewright.workflow.problems import ProblemRequest, build_problem
     from placewright.workflow.running import loaded_model
 
-    read_rows(results)  # a file of another kind is refused before the long work
+    read_memory(results)  # a file of another kind is refused before the long work
     rows = []
     for name in parse_names(models):
         print_note(f"{name}: reading, measuring, placing, running")
