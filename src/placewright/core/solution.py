@@ -51,6 +51,8 @@ class Solution:
         status: `optimal` only against all placements and orders; `infeasible` only when proven.
         lower_bound: no placement in any order is faster; 0 where nothing better is known.
         bound_method: what proved the lower bound, empty where it has no name.
+        samples: values of what a policy drew from its own distribution, in time order, inf for
+            infeasible placements; empty for methods without one.
         evaluations: queries that were used.
         seconds: wall-clock seconds that were used.
         history: improvements of the incumbent, in time order.
@@ -66,6 +68,7 @@ class Solution:
     history: tuple[HistoryPoint, ...] = ()
     message: str = ""
     bound_method: str = ""
+    samples: tuple[float, ...] = ()
 
     @property
     def gap(self) -> float:

@@ -44,6 +44,7 @@ REGISTRY: dict[str, str] = {
     "placeto": "learned.placeto:Placeto",
     "post": "learned.post:Post",
     "random": "random_search:RandomSearch",
+    "random-grouped": "learned.random_grouped:RandomGrouped",
     "round-robin": "round_robin:RoundRobin",
     "scotch": "scotch:Scotch",
     "seq2seq": "learned.seq2seq:Seq2Seq",

@@ -57,6 +57,7 @@ class Evaluator:
         self.bounded_by: set[str] = set()  # methods that have offered a bound, the largest or not
         self.evaluations = 0
         self.history: list[HistoryPoint] = []
+        self.samples: list[float] = []  # values of a policy's own draws, in time order
         self._measure = measure
         self._clock = clock
         compile_kernels(problem.execution_model)
@@ -134,6 +135,20 @@ class Evaluator:
             self._remember(row, None, value)
         return values
 
+    def sample_many(self, devices_of: ArrayLike) -> FloatArray:
+        """`evaluate_many` of what a policy drew from its own distribution.
+
+        The values are kept in `samples`, apart from those of first placements and of intermediate
+        ones, so that a run tells whether the policy itself became better.
+        """
+        values = self.evaluate_many(devices_of)
+        self.record_samples(values)
+        return values
+
+    def record_samples(self, values: ArrayLike) -> None:
+        """Keep values that were evaluated before as a policy's own samples, shape (n,)."""
+        self.samples += np.asarray(values, dtype=np.float64).tolist()
+
     @property
     def is_closed(self) -> bool:
         """True when the incumbent is proven to be best.
@@ -162,6 +177,7 @@ class Evaluator:
             evaluations=self.evaluations,
             seconds=self.seconds,
             history=tuple(self.history),
+            samples=tuple(self.samples),
             message=message,
         )
 

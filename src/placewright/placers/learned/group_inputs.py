@@ -110,6 +110,13 @@ class JointSpace:
         """Width of the placer's rows."""
         return int(self.rows.kinds.shape[1] + self.rows.shapes.shape[1]) + 2 * self.n_groups
 
+    def uniform(self, n: int, rng: np.random.Generator) -> IntArray:
+        """Placements with a uniform group for every node and device for every group, (n, units)."""
+        n_nodes, n_devices = self.nodes.n_groups, self.space.problem.n_devices
+        groups = rng.integers(0, self.n_groups, size=(n, n_nodes))
+        devices = rng.integers(0, n_devices, size=(n, self.n_groups))
+        return np.stack([self.expand(*pair) for pair in zip(groups, devices, strict=True)])
+
     def expand(self, group_of: IntArray, devices: IntArray) -> IntArray:
         """Placements from groups of nodes (n_nodes,) and devices of groups (..., n_groups)."""
         return self.space.expand_with(group_of[self.nodes.group_of], devices)

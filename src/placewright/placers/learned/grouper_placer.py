@@ -12,6 +12,8 @@ from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime
 from placewright.placers.learned.extra import require_packages
+from placewright.placers.learned.group_inputs import JointSpace
+from placewright.placers.shared_weights import with_shared_weights_tied
 from placewright.simulation.evaluator import Evaluator
 
 VARIANTS = ("paper", "corrected")
@@ -53,6 +55,8 @@ class GrouperPlacer:
         clip_norm: largest global gradient norm.
         baseline_decay: of the moving average.
         normalised: divide advantages by their moving root mean square.
+        homogeneous_starts: evaluate the homogeneous placements first; they teach nothing.
+        updates: False only samples, from the untrained policy: the control of learning.
         patience: stop after so many evaluations without improvement; 0 never.
         tensorboard: folder for TensorBoard scalars; "" writes none.
     """
@@ -75,6 +79,8 @@ class GrouperPlacer:
     clip_norm: float = 1.0
     baseline_decay: float = 0.9
     normalised: bool = True
+    homogeneous_starts: bool = True
+    updates: bool = True
     patience: int = 0
     tensorboard: str = ""
 
@@ -93,6 +99,10 @@ class GrouperPlacer:
         """Defined for every problem."""
         del problem
         return ""
+
+    def actions(self, problem: Problem) -> JointSpace:
+        """Groups of every op and devices of every group: what the policies choose from."""
+        return JointSpace.of(with_shared_weights_tied(problem), self.groups)
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

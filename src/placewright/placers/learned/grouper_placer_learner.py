@@ -27,7 +27,6 @@ from placewright.placers.learned.sampling import (
     sample,
     torch_scope,
 )
-from placewright.placers.shared_weights import with_shared_weights_tied
 from placewright.simulation.evaluator import Evaluator
 
 if TYPE_CHECKING:
@@ -88,8 +87,8 @@ def learn(
     """Learn on one problem until the budget ends (`BudgetSpent`) or patience is lost."""
     if settings.variant == "corrected":
         settings = replace(settings, **CORRECTED)
-    problem = with_shared_weights_tied(problem)
-    joint = JointSpace.of(problem, settings.groups)
+    joint = settings.actions(problem)
+    problem = joint.space.problem
     with torch_scope(rng) as generator, scalars_to(settings.tensorboard) as scalars:
         policy = GrouperPlacerPolicy(joint, settings)
         run = Reinforce(policy, settings, problem, evaluator, scalars)

@@ -68,6 +68,11 @@ class ActionSpace:
         mask: BoolArray = np.where(nothing, some | ~some.any(axis=1, keepdims=True), common)
         return mask
 
+    def uniform(self, n: int, rng: np.random.Generator) -> IntArray:
+        """Placements with a uniform device for every group, shape (n, n_units)."""
+        draws = np.where(self.allowed, rng.random((n, *self.allowed.shape)), -1.0)
+        return self.expand(draws.argmax(axis=2))
+
     def expand(self, devices_of_groups: IntArray) -> IntArray:
         """Devices of groups -> devices of units, shape (..., n_groups) -> (..., n_units).
 
@@ -81,6 +86,11 @@ class ActionSpace:
         rows = devices_of_groups[..., group_of]  # (..., n_units)
         fits = self.allowed_of_units[np.arange(self.problem.n_units), rows]
         return np.where(fits, rows, self.home)
+
+
+def merged_space(problem: Problem, n_groups: int) -> ActionSpace:
+    """Co-location groups, neighbours merged to at most `n_groups`."""
+    return ActionSpace(problem, neighbour_merge(problem, colocation_grouping(problem), n_groups))
 
 
 class Merger:

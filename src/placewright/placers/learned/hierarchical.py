@@ -12,6 +12,8 @@ from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime
 from placewright.placers.learned.extra import require_packages
+from placewright.placers.learned.group_inputs import JointSpace
+from placewright.placers.shared_weights import with_shared_weights_tied
 from placewright.simulation.evaluator import Evaluator
 
 VARIANTS = ("paper", "corrected")
@@ -67,6 +69,8 @@ class Hierarchical:
         grouper_entropy_weight: of the grouper's mean entropy per node, in the loss.
         aligned: the decoder's logits see the encoder's state of the group that is placed.
         normalised: divide advantages by their moving root mean square.
+        homogeneous_starts: evaluate the homogeneous placements first; they teach nothing.
+        updates: False only samples, from the untrained policy: the control of learning.
         patience: stop after so many evaluations without improvement; 0 never.
         tensorboard: folder for TensorBoard scalars; "" writes none.
     """
@@ -93,6 +97,8 @@ class Hierarchical:
     noise_updates: int = 750
     feasible_only_after: int = 1_000
     normalised: bool = False
+    homogeneous_starts: bool = True
+    updates: bool = True
     patience: int = 0
     tensorboard: str = ""
 
@@ -113,6 +119,10 @@ class Hierarchical:
         """Defined for every problem."""
         del problem
         return ""
+
+    def actions(self, problem: Problem) -> JointSpace:
+        """Groups of every op and devices of every group: what the policies choose from."""
+        return JointSpace.of(with_shared_weights_tied(problem), self.groups)
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

@@ -12,6 +12,8 @@ from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime
 from placewright.placers.learned.extra import require_packages
+from placewright.placers.learned.grouping import ActionSpace, merged_space
+from placewright.placers.shared_weights import with_shared_weights_tied
 from placewright.simulation.evaluator import Evaluator
 
 INITIAL = ("random", "zero")
@@ -52,6 +54,8 @@ class Placeto:
         baseline_window: episodes that the per-step baseline remembers.
         horizon: episodes over which rates fall where the budget has no evaluation limit.
         policy: file of a trained policy to start from; "" starts from scratch.
+        homogeneous_starts: evaluate the homogeneous placements first; they teach nothing.
+        updates: False only samples, from the untrained policy: the control of learning.
         patience: stop after so many evaluations without improvement; 0 never.
         tensorboard: folder for TensorBoard scalars; "" writes none.
     """
@@ -72,6 +76,8 @@ class Placeto:
     baseline_window: int = 10
     horizon: int = 100
     policy: str = ""
+    homogeneous_starts: bool = True
+    updates: bool = True
     patience: int = 0
     tensorboard: str = ""
 
@@ -91,6 +97,10 @@ class Placeto:
         """Defined for every problem."""
         del problem
         return ""
+
+    def actions(self, problem: Problem) -> ActionSpace:
+        """Groups and their devices: what the policy chooses from."""
+        return merged_space(with_shared_weights_tied(problem), self.groups)
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

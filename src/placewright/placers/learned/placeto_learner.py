@@ -15,6 +15,7 @@ from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.errors import BudgetSpent, FileFormatError
+from placewright.placers.homogeneous import evaluate_homogeneous
 from placewright.placers.learned.baselines import PerStepAverage
 from placewright.placers.learned.checkpoint import load_checkpoint
 from placewright.placers.learned.encoders import perceptron
@@ -24,9 +25,14 @@ from placewright.placers.learned.features import (
     group_seconds,
     levels,
 )
-from placewright.placers.learned.grouping import ActionSpace, colocation_grouping, neighbour_merge
+from placewright.placers.learned.grouping import ActionSpace
 from placewright.placers.learned.monitoring import EarlyStop, scalars_to
-from placewright.placers.learned.returns import discounted, reference_value, relative_times
+from placewright.placers.learned.returns import (
+    FAILING_TIMES,
+    discounted,
+    reference_value,
+    relative_times,
+)
 from placewright.placers.learned.sampling import (
     as_array,
     chosen,
@@ -35,7 +41,6 @@ from placewright.placers.learned.sampling import (
     sample,
     torch_scope,
 )
-from placewright.placers.shared_weights import with_shared_weights_tied
 from placewright.simulation.evaluator import Evaluator
 
 if TYPE_CHECKING:
@@ -65,8 +70,8 @@ class PlacetoGraph:
     @classmethod
     def of(cls, problem: Problem, settings: Placeto, evaluator: Evaluator) -> PlacetoGraph:
         """Group a problem and look up what does not change."""
-        grouping = neighbour_merge(problem, colocation_grouping(problem), settings.groups)
-        space = ActionSpace(problem, grouping)
+        space = settings.actions(problem)
+        problem, grouping = space.problem, space.grouping
         links = (group_adjacency(problem, grouping) > 0).astype(np.float32)
         reach = np.isfinite(dijkstra(links, unweighted=True))
         np.fill_diagonal(reach, False)
@@ -201,6 +206,7 @@ def run_episode(
         actions.append(action)
         rewards.append(before - after)
         before = after
+    evaluator.record_samples(np.where(after < FAILING_TIMES, after * reference, np.inf))
     return Episode(torch.stack(kept), torch.stack(actions), np.stack(rewards))
 
 
@@ -242,11 +248,12 @@ def learn(
     settings: Placeto, problem: Problem, evaluator: Evaluator, rng: np.random.Generator
 ) -> PlacetoPolicy:
     """Learn on one problem until the budget ends (`BudgetSpent`) or patience is lost."""
-    problem = with_shared_weights_tied(problem)
     stop, baseline = EarlyStop(settings.patience), PerStepAverage(settings.baseline_window)
     with torch_scope(rng) as generator, scalars_to(settings.tensorboard) as scalars:
         policy = PlacetoPolicy(problem.n_devices, settings.rounds)
         graph = PlacetoGraph.of(problem, settings, evaluator)
+        if settings.homogeneous_starts:
+            evaluate_homogeneous(graph.space.problem, evaluator)
         if settings.policy:
             load_weights(policy, settings.policy)
             evaluator.evaluate(greedy_placement(policy, graph))
@@ -261,10 +268,11 @@ def learn(
             optimiser.param_groups[0]["lr"] = settings.learning_rate_at(progress)
             weight = settings.entropy_weight * (1.0 - progress)
             loss, spread = update(policy, graph, episode, baseline, weight)
-            optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            nn.utils.clip_grad_norm_(policy.parameters(), settings.clip_norm)
-            optimiser.step()
+            if settings.updates:
+                optimiser.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]
+                nn.utils.clip_grad_norm_(policy.parameters(), settings.clip_norm)
+                optimiser.step()
             episode_number += 1
             gain = float(episode.rewards.sum(axis=0).mean())
             scalars(

@@ -12,12 +12,9 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime
+from placewright.placers.homogeneous import evaluate_homogeneous
 from placewright.placers.learned.baselines import RunningMean
-from placewright.placers.learned.grouping import (
-    ActionSpace,
-    colocation_grouping,
-    neighbour_merge,
-)
+from placewright.placers.learned.grouping import ActionSpace, merged_space
 from placewright.placers.learned.monitoring import EarlyStop, scalars_to
 from placewright.placers.learned.returns import reference_value, relative_times
 from placewright.placers.shared_weights import with_shared_weights_tied
@@ -57,6 +54,8 @@ class Post:
         kl_target: KL divergence that beta is adapted to.
         horizon: samples over which epsilon falls where the budget has no evaluation limit.
         ablation: "", ``ce_only`` or ``ppo_only``.
+        homogeneous_starts: evaluate the homogeneous placements first; they teach nothing.
+        updates: False only samples, from the untrained policy: the control of learning.
         patience: stop after so many evaluations without improvement; 0 never.
         tensorboard: folder for TensorBoard scalars; "" writes none.
     """
@@ -77,6 +76,8 @@ class Post:
     kl_target: float = 0.03
     horizon: int = 2_400
     ablation: str = ""
+    homogeneous_starts: bool = True
+    updates: bool = True
     patience: int = 0
     tensorboard: str = ""
 
@@ -100,19 +101,24 @@ class Post:
 
     def step_after(self, n: int) -> str:
         """What Algorithm 1 does after sample n >= 1: ``ppo``, ``ce`` or nothing ("")."""
+        if not self.updates:
+            return ""
         if self.ablation != "ppo_only" and n % self.ce_every == 0:
             return "ce"
         if self.ablation == "ce_only" or n % self.ppo_every:
             return ""
         return "ppo" if self.ablation == "ppo_only" or n % self.ce_every else ""
 
+    def actions(self, problem: Problem) -> ActionSpace:
+        """Groups and their devices: what the policy chooses from."""
+        return merged_space(with_shared_weights_tied(problem), self.groups)
+
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """Run Algorithm 1 until the budget ends."""
-        problem = with_shared_weights_tied(problem)
-        space = ActionSpace(
-            problem, neighbour_merge(problem, colocation_grouping(problem), self.groups)
-        )
+        space = self.actions(problem)
+        if self.homogeneous_starts:
+            evaluate_homogeneous(space.problem, evaluator)
         Distribution.learn(self, space, evaluator, rng)
         return evaluator.solution()
 
@@ -148,7 +154,7 @@ class Distribution:
             while not stop(evaluator.best_value, evaluator.evaluations):
                 # Between two steps the distribution does not change: time those samples together.
                 batch = f.sample(until_next_step(settings, len(samples)), rng)
-                values = evaluator.evaluate_many(space.expand(batch))
+                values = evaluator.sample_many(space.expand(batch))
                 new = relative_times(values, reference)
                 samples = np.concatenate([samples, batch[: len(new)]])
                 times = np.concatenate([times, new])

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
+from placewright.placers.homogeneous import evaluate_homogeneous
 from placewright.placers.learned.baselines import MovingAverage
 from placewright.placers.learned.monitoring import EarlyStop, Scalars
 from placewright.placers.learned.returns import (
@@ -34,6 +35,10 @@ class Settings(Protocol):
     def baseline_decay(self) -> float: ...
     @property
     def patience(self) -> int: ...
+    @property
+    def homogeneous_starts(self) -> bool: ...
+    @property
+    def updates(self) -> bool: ...
 
 
 class Reinforce:
@@ -63,10 +68,13 @@ class Reinforce:
         self._optimiser = torch.optim.Adam(self._parameters, lr=settings.learning_rate)
         self._clip_norm = settings.clip_norm
         self._evaluator, self._scalars = evaluator, scalars
+        self._learns = settings.updates
         self._reference = reference_value(problem)
         self._baseline = MovingAverage(settings.baseline_decay)
         self._square = MovingAverage(settings.baseline_decay)  # of advantages, squared
         self._stop = EarlyStop(settings.patience)
+        if settings.homogeneous_starts:
+            evaluate_homogeneous(problem, evaluator)
 
     @property
     def goes_on(self) -> bool:
@@ -76,7 +84,7 @@ class Reinforce:
     def time(self, placements: IntArray) -> FloatArray:
         """Relative times of placements (n, n_units), shape (at most n,)."""
         self.updates += 1
-        return relative_times(self._evaluator.evaluate_many(placements), self._reference)
+        return relative_times(self._evaluator.sample_many(placements), self._reference)
 
     def teaching(self, times: FloatArray, feasible_only_after: int) -> IntArray:
         """Samples that teach: all, or the feasible ones after so many updates; their indices."""
@@ -104,11 +112,15 @@ class Reinforce:
         return torch.tensor(advantage, dtype=torch.float32)
 
     def descend(self, loss: Tensor, entropy: Tensor, times: FloatArray) -> None:
-        """One clipped step of Adam down `loss`; scalars of the update."""
-        self._optimiser.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
-        nn.utils.clip_grad_norm_(self._parameters, self._clip_norm)
-        self._optimiser.step()
+        """One clipped step of Adam down `loss`; scalars of the update.
+
+        With updates off the parameters stay as they are.
+        """
+        if self._learns:
+            self._optimiser.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            nn.utils.clip_grad_norm_(self._parameters, self._clip_norm)
+            self._optimiser.step()
         self._scalars(
             self._evaluator.evaluations,
             best=self._evaluator.best_value,

@@ -12,6 +12,8 @@ from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime
 from placewright.placers.learned.extra import require_packages
+from placewright.placers.learned.grouping import ActionSpace, merged_space
+from placewright.placers.shared_weights import with_shared_weights_tied
 from placewright.simulation.evaluator import Evaluator
 
 VARIANTS = ("paper", "hsdag-rnn")
@@ -57,6 +59,8 @@ class Seq2Seq:
         baseline_decay: of the moving average.
         entropy_weight: of the mean entropy of a group's device, in the loss.
         feasible_only_after: updates after which infeasible placements no longer teach.
+        homogeneous_starts: evaluate the homogeneous placements first; they teach nothing.
+        updates: False only samples, from the untrained policy: the control of learning.
         patience: stop after so many evaluations without improvement; 0 never.
         tensorboard: folder for TensorBoard scalars; "" writes none.
     """
@@ -78,6 +82,8 @@ class Seq2Seq:
     baseline_decay: float = 0.9
     entropy_weight: float = 0.03
     feasible_only_after: int = 5_000
+    homogeneous_starts: bool = True
+    updates: bool = True
     patience: int = 0
     tensorboard: str = ""
 
@@ -94,6 +100,10 @@ class Seq2Seq:
         """Defined for every problem."""
         del problem
         return ""
+
+    def actions(self, problem: Problem) -> ActionSpace:
+        """Groups and their devices: what the policy chooses from."""
+        return merged_space(with_shared_weights_tied(problem), self.groups)
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

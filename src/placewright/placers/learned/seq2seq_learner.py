@@ -17,15 +17,10 @@ from placewright.placers.learned.features import (
     kind_vocabulary,
     output_shapes,
 )
-from placewright.placers.learned.grouping import (
-    ActionSpace,
-    colocation_grouping,
-    neighbour_merge,
-)
+from placewright.placers.learned.grouping import ActionSpace
 from placewright.placers.learned.monitoring import scalars_to
 from placewright.placers.learned.reinforce import Reinforce
 from placewright.placers.learned.sampling import as_array, torch_scope
-from placewright.placers.shared_weights import with_shared_weights_tied
 from placewright.simulation.evaluator import Evaluator
 
 if TYPE_CHECKING:
@@ -84,9 +79,8 @@ def learn(
     is_rnn = settings.variant == "hsdag-rnn"
     if is_rnn:
         settings = replace(settings, **RNN_SETTINGS)
-    problem = with_shared_weights_tied(problem)
-    groups = neighbour_merge(problem, colocation_grouping(problem), settings.groups)
-    space = ActionSpace(problem, groups)
+    space = settings.actions(problem)
+    problem = space.problem
     allowed = torch.tensor(space.allowed)
     with torch_scope(rng) as generator, scalars_to(settings.tensorboard) as scalars:
         policy = Seq2SeqPolicy(space, settings)

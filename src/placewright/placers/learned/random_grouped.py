@@ -1,0 +1,89 @@
+"""Uniform draws from a learner's own action space: the control that shows what learning adds."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, runtime_checkable
+
+import numpy as np
+
+from placewright.core.arrays import IntArray
+from placewright.core.problem import Problem
+from placewright.core.solution import Solution
+from placewright.errors import InputError
+from placewright.placers.anytime import anytime
+from placewright.placers.homogeneous import evaluate_homogeneous
+from placewright.placers.registry import make_placer
+from placewright.simulation.evaluator import Evaluator
+
+
+class Actions(Protocol):
+    """What a learner's policy chooses from."""
+
+    def uniform(self, n: int, rng: np.random.Generator) -> IntArray:
+        """Uniform choices, as placements of all units, shape (n, n_units)."""
+        ...
+
+
+@runtime_checkable
+class HasActions(Protocol):
+    """A learned placer that tells its action space."""
+
+    def actions(self, problem: Problem) -> Actions:
+        """The action space on a problem."""
+        ...
+
+
+@dataclass(frozen=True)
+class RandomGrouped:
+    """Uniform over the groups and devices that a learner chooses from, without any policy.
+
+    `random` draws single units and a learner draws groups, so that beating the former shows the
+    grouping, not the learning. This one has the learner's own groups. Where the learner groups and
+    places (`grouper-placer`, `hierarchical`), each op's group and each group's device are uniform.
+
+    Attributes:
+        learner: whose action space, by registry name, with its default settings.
+        homogeneous_starts: evaluate the homogeneous placements first.
+        samples: draws where the budget has no limit of its own.
+        batch: draws per call to the evaluator.
+    """
+
+    name: ClassVar[str] = "random-grouped"
+    paper: ClassVar[str] = "baseline"
+    objectives: ClassVar[tuple[str, ...]] = ("latency", "training", "throughput")
+    needs_training: ClassVar[bool] = False
+
+    learner: str = "post"
+    homogeneous_starts: bool = True
+    samples: int = 1000
+    batch: int = 50
+
+    def __post_init__(self) -> None:
+        if self.samples < 1 or self.batch < 1:
+            raise InputError(
+                f"random-grouped: samples and batch must be >= 1, got {self.samples}, {self.batch}"
+            )
+        if not isinstance(make_placer(self.learner), HasActions):
+            raise InputError(f"random-grouped: '{self.learner}' is no learner with groups")
+
+    def supports(self, problem: Problem) -> str:
+        """Defined for every problem."""
+        del problem
+        return ""
+
+    @anytime
+    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
+        """Draw until the budget ends, or `samples` times without a budget."""
+        learner = make_placer(self.learner)
+        assert isinstance(learner, HasActions)  # checked by the constructor
+        actions = learner.actions(problem)
+        if self.homogeneous_starts:
+            evaluate_homogeneous(problem, evaluator)
+        has_limit = evaluator.budget.seconds is not None or evaluator.budget.evaluations is not None
+        drawn = 0
+        while has_limit or drawn < self.samples:
+            size = self.batch if has_limit else min(self.batch, self.samples - drawn)
+            evaluator.sample_many(actions.uniform(size, rng))
+            drawn += size
+        return evaluator.solution()
