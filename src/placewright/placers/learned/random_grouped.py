@@ -51,7 +51,7 @@ class RandomGrouped:
 
     name: ClassVar[str] = "random-grouped"
     paper: ClassVar[str] = "baseline"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "training", "throughput")
+    objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput", "training")
     needs_training: ClassVar[bool] = False
 
     learner: str = "post"
