@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from placewright.cli import options as opt
-from placewright.cli.output import print_json, print_note, print_table, progress
+from placewright.cli.output import print_json, print_note, print_table, progress, tell_warning
 
 
 def register(app: typer.Typer) -> None:
@@ -30,6 +30,7 @@ def compare(
     colocate_backward: opt.ColocateBackward = False,
     budget: opt.BudgetText = None,
     evaluations: opt.Evaluations = None,
+    samples_in_flight: opt.SamplesInFlight = None,
     memory: opt.Memory = None,
     pins: opt.Pins = None,
     shapes: opt.Shapes = None,
@@ -40,6 +41,7 @@ def compare(
 ) -> None:
     """Compare placers on MODEL: same problem, same evaluator, same budget."""
     from placewright.benchmarks import comparison
+    from placewright.workflow.describe import limit_warning
     from placewright.workflow.parsing import parse_budget, parse_names
     from placewright.workflow.problems import ProblemRequest, build_problem
     from placewright.workflow.running import measure_of
@@ -53,6 +55,7 @@ def compare(
         execution_model=execution_model,
         optimizer=optimizer,
         colocate_backward=colocate_backward,
+        samples_in_flight=samples_in_flight,
         memory=memory,
         pins=pins,
         shapes=shapes,
@@ -60,6 +63,7 @@ def compare(
     limit = parse_budget(budget, evaluations)
     with progress("compare", hidden=quiet or as_json) as report:
         problem = build_problem(request, report)
+        tell_warning(limit_warning(problem))
         table = comparison.compare(
             problem,
             parse_names(placers),

@@ -165,6 +165,7 @@ def profile(
     colocate_backward: opt.ColocateBackward = False,
     compiled: opt.Compile = False,
     remeasure: opt.Remeasure = False,
+    samples_in_flight: opt.SamplesInFlight = None,
     shapes: opt.Shapes = None,
     output: opt.Output = None,
     as_json: opt.Json = False,
@@ -185,6 +186,7 @@ def profile(
         colocate_backward=colocate_backward,
         compiled=compiled,
         remeasure=remeasure,
+        samples_in_flight=samples_in_flight,
         shapes=shapes,
     )
     with progress("profile", hidden=quiet or as_json) as report:

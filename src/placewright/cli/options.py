@@ -63,6 +63,13 @@ Seed = Annotated[int, typer.Option("--seed", help="Seed of every random choice."
 EvaluatorName = Annotated[
     str, typer.Option("--evaluator", help="simulated, or measured on the hardware.")
 ]
+SamplesInFlight = Annotated[
+    int | None,
+    typer.Option(
+        "--samples-in-flight",
+        help="Samples whose tensors a device keeps at a time (throughput); 0: weights only.",
+    ),
+]
 Memory = Annotated[
     list[str] | None, typer.Option("--memory", help="Limit DEVICE=2GiB; repeatable.")
 ]

@@ -54,6 +54,12 @@ def print_note(text: str) -> None:
     sys.stderr.write(text + "\n")
 
 
+def tell_warning(text: str | None) -> None:
+    """A warning on standard error; None says nothing."""
+    if text is not None:
+        print_note(f"warning: {text}")
+
+
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table; the first column is left-aligned, the others right."""
     from rich.console import Console

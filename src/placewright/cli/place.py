@@ -8,7 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from placewright.cli import options as opt
-from placewright.cli.output import print_json, print_line, print_note, print_table, progress
+from placewright.cli.output import (
+    print_json,
+    print_line,
+    print_note,
+    print_table,
+    progress,
+    tell_warning,
+)
 
 
 def register(app: typer.Typer) -> None:
@@ -35,6 +42,7 @@ def place(
     replicate: opt.Replicate = False,
     seed: opt.Seed = 0,
     evaluator: opt.EvaluatorName = "simulated",
+    samples_in_flight: opt.SamplesInFlight = None,
     memory: opt.Memory = None,
     pins: opt.Pins = None,
     shapes: opt.Shapes = None,
@@ -50,6 +58,7 @@ def place(
     from placewright.placers.learned.training import check_takes_policy
     from placewright.placers.registry import make_placer
     from placewright.workflow import contenders, running, search
+    from placewright.workflow.describe import limit_warning
     from placewright.workflow.parsing import parse_budget, parse_pairs, require_folder
     from placewright.workflow.problems import ProblemRequest, build_problem
 
@@ -66,6 +75,7 @@ def place(
         colocate_backward=colocate_backward,
         compiled=compiled,
         remeasure=remeasure,
+        samples_in_flight=samples_in_flight,
         memory=memory,
         pins=pins,
         shapes=shapes,
@@ -78,6 +88,7 @@ def place(
     algorithm = make_placer(placer, values)  # before any long work
     with progress("place", hidden=quiet or as_json) as report:
         problem = build_problem(request, report)
+        tell_warning(limit_warning(problem))
         report(0.0, f"searching with {placer}")
         plan = search.place(
             problem,

@@ -58,7 +58,7 @@ class Problem:
 
     Raises:
         CostError: shapes do not match, or a unit has no device (the message names an op).
-        InputError: an unknown objective, execution model or device.
+        InputError: an unknown objective, execution model or device, or samples below 0.
     """
 
     graph: ComputationGraph
@@ -77,6 +77,8 @@ class Problem:
     inner_tensors: bool = False
 
     def __post_init__(self) -> None:
+        if self.samples_in_flight < 0:
+            raise InputError(f"samples in flight must be >= 0, got {self.samples_in_flight}")
         if self.objective not in OBJECTIVES:
             raise UnknownNameError("objective", self.objective, OBJECTIVES)
         if self.execution_model not in EXECUTION_MODELS:

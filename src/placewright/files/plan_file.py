@@ -14,6 +14,7 @@ from placewright.core.arrays import IntArray
 from placewright.core.placement import Placement
 from placewright.core.plan import Measurement, PlacerRecord, Plan
 from placewright.core.problem import ExecutionModel, Objective, Problem
+from placewright.core.residency import memory_counts
 from placewright.core.solution import HistoryPoint, Status
 from placewright.errors import FileFormatError, StalePlanError
 from placewright.files.cluster_file import ClusterDocument, cluster_data, cluster_of
@@ -49,7 +50,11 @@ class SegmentEntry(Strict):
 
 
 class PredictedEntry(Strict):
-    """What the simulator and the bounds say, in the plan's unit; gap is null without a bound."""
+    """What the simulator and the bounds say, in the plan's unit; gap is null without a bound.
+
+    `memory_counts` tells what the bytes of `memory` stand for: ``"peak"``, ``"weights only"`` or
+    weights and samples in flight. Files of earlier versions leave it out.
+    """
 
     value: float
     lower_bound: float
@@ -57,6 +62,7 @@ class PredictedEntry(Strict):
     status: Status
     memory: dict[str, float]
     bound_method: str = ""
+    memory_counts: str = ""
 
 
 class MeasuredEntry(Strict):
@@ -211,6 +217,7 @@ def plan_data(plan: Plan, problem_entry: dict[str, str]) -> dict[str, Any]:
             "status": plan.status,
             "memory": dict(plan.memory),
             "bound_method": plan.bound_method,
+            "memory_counts": memory_counts(problem),
         },
         "measured": _measured_data(plan.measured),
         "placer": {

@@ -9,6 +9,7 @@ import numpy as np
 from placewright.core.arrays import FloatArray
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
+from placewright.core.residency import memory_counts
 from placewright.simulation.timeline import Timeline
 
 
@@ -49,6 +50,7 @@ def value_data(plan: Plan, loads: FloatArray | None) -> dict[str, Any]:
         "value": plan.value,
         "lower_bound": plan.lower_bound,
         "memory": dict(plan.memory),
+        "memory_counts": memory_counts(plan.problem),
     }
     if loads is not None:
         totals = loads.sum(axis=0).tolist()[: len(names)]

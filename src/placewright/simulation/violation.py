@@ -8,6 +8,7 @@ import numpy as np
 
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
+from placewright.core.residency import memory_counts
 from placewright.simulation.legality import (
     BAD_ORDER,
     CUT_OFF,
@@ -73,11 +74,13 @@ def violation_of(
     assert fault == TOO_LARGE
     device = cluster.devices[at]
     excess = float(peaks[at] - device.memory_bytes)
+    counts = memory_counts(problem)
+    counted = "" if counts == "peak" else f" ({counts})"
     return Violation(
         "memory",
         device.name,
         f"device '{device.name}' needs {peaks[at]:.0f} bytes and has {device.memory_bytes:.0f}: "
-        f"{excess:.0f} bytes short; move ops away or raise --memory",
+        f"{excess:.0f} bytes short{counted}; move ops away or raise --memory",
         excess,
     )
 

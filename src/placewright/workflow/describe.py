@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 
 from placewright.core.placement import Placement
 from placewright.core.plan import Plan
+from placewright.core.problem import Problem
+from placewright.core.residency import counts_weights_only, memory_counts
 from placewright.core.source import ModelSource
 from placewright.files.quantities import format_bytes, format_duration
 from placewright.simulation.model import Simulator
@@ -63,9 +66,46 @@ def plan_lines(plan: Plan, model: str) -> list[str]:
             each = f" on each of {replicas}" if replicas > 1 else ""
             lines.append(
                 f"  {name}: {counted(counts[device], 'unit')}{pieces}, "
-                f"peak memory {format_bytes(plan.memory[name])}{each}"
+                f"{_memory_text(plan, name)}{each}"
             )
-    return lines + single_device_lines(plan)
+    return lines + left_out_lines(plan) + single_device_lines(plan)
+
+
+def _memory_text(plan: Plan, device: str) -> str:
+    size, counts = format_bytes(plan.memory[device]), memory_counts(plan.problem)
+    return f"peak memory {size}" if counts == "peak" else f"memory {size} ({counts})"
+
+
+def limit_warning(problem: Problem) -> str | None:
+    """What memory limits leave out, where that could break one; None where it cannot."""
+    left_out = float(problem.unit_graph.tensor_bytes.sum())
+    most = float(problem.unit_graph.weight_bytes.sum()) + left_out
+    is_roomy = most <= float(problem.cluster.memory_bytes.min())
+    if not counts_weights_only(problem) or left_out == 0 or is_roomy:
+        return None
+    text = (
+        f"memory limits hold for weights only under '{problem.execution_model}': tensors, "
+        f"{format_bytes(left_out)} of one sample in the whole model, are missing"
+    )
+    if problem.execution_model == "max-load":
+        return f"{text}; --samples-in-flight 1 or more counts them"
+    return text
+
+
+def left_out_lines(plan: Plan) -> list[str]:
+    """Devices whose limit one sample in flight would break, where none is counted."""
+    problem = plan.problem
+    if problem.execution_model != "max-load" or not counts_weights_only(problem):
+        return []
+    roomy = tuple(replace(device, memory_bytes=math.inf) for device in problem.cluster.devices)
+    flying = replace(problem, samples_in_flight=1, cluster=replace(problem.cluster, devices=roomy))
+    whole = Simulator(flying).memory_peaks(plan.placement)
+    return [
+        f"warning: with one sample in flight '{device.name}' needs {format_bytes(size)} and has "
+        f"{format_bytes(device.memory_bytes)}; --samples-in-flight 1 counts it"
+        for device, size in zip(problem.cluster.devices, whole.tolist(), strict=True)
+        if size > device.memory_bytes
+    ]
 
 
 def single_device_lines(plan: Plan) -> list[str]:

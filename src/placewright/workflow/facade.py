@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,9 @@ from placewright.files.quantities import parse_seconds
 from placewright.profiling.hardware import placement_runner
 from placewright.profiling.profile import profile as profile_graph
 from placewright.workflow import devices, search
+from placewright.workflow.describe import limit_warning
 from placewright.workflow.models import Model, load_model, runnable_source
+from placewright.workflow.problems import in_flight
 from placewright.workflow.running import loaded_model
 from placewright.workflow.runtimes import runtime_named, runtime_of
 from placewright.workflow.torch_models import remember_module
@@ -63,21 +66,31 @@ def profile(
     *,
     objective: Objective = "latency",
     runtime: str | None = None,
+    samples_in_flight: int | None = None,
 ) -> Problem:
     """Measure every unit of a model on every device (once: results are kept).
 
+    Args:
+        model: from `read`.
+        cluster: of the devices.
+        objective: what will be minimised.
+        runtime: by name; None as in `read`.
+        samples_in_flight: for throughput: samples whose tensors a device keeps at a time. None
+            leaves what a stored problem says, and counts weights only otherwise.
+
     Raises:
-        InputError: the model has no source to run.
+        InputError: the model has no source to run, or samples are given and nothing counts them.
     """
     if model.problem is not None:
-        return model.problem
+        return in_flight(model.problem, samples_in_flight)
     if model.source is None:
         raise InputError("this graph has no model behind it; read the model itself")
     chosen = runtime_named(runtime or runtime_of(model.source, objective))
     loaded = chosen.load(runnable_source(model.source), model.graph)
-    return profile_graph(
+    problem = profile_graph(
         model.graph, model.source, cluster, chosen, objective=objective, model=loaded
     )
+    return in_flight(problem, samples_in_flight)
 
 
 def place(
@@ -92,8 +105,11 @@ def place(
 ) -> Plan:
     """Find a placement; `budget` is a text such as ``"30s"`` or a `Budget`.
 
-    With `replicate`, for throughput, groups of alike devices may take turns with the samples.
+    With `replicate`, for throughput, groups of alike devices may take turns with the samples. Where
+    memory limits hold for weights only, a Python warning says what they leave out.
     """
+    if text := limit_warning(problem):
+        warnings.warn(text, stacklevel=2)
     limit = budget if isinstance(budget, Budget) else Budget(seconds=parse_seconds(budget))
     return search.place(
         problem,

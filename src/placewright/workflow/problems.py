@@ -54,6 +54,8 @@ class ProblemRequest:
         memory: device name -> bytes.
         pins: op name -> device name.
         shapes: input name -> dimensions.
+        samples_in_flight: whose tensors a device keeps at a time under max-load; 0 counts weights
+            only, as None does where the problem says nothing else.
         calibrate: measure a few placements to fit overheads and contention.
         optimizer: of a training step.
         colocate_backward: every backward op shares a device with its forward op.
@@ -71,6 +73,7 @@ class ProblemRequest:
     memory: Mapping[str, float] = field(default_factory=dict)
     pins: Mapping[str, str] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    samples_in_flight: int | None = None
     calibrate: bool = True
     optimizer: str = "sgd"
     colocate_backward: bool = False
@@ -96,6 +99,9 @@ class ProblemRequest:
         """
         if execution_model is not None and execution_model not in EXECUTION_MODELS:
             raise UnknownNameError("execution model", execution_model, EXECUTION_MODELS)
+        samples = others.get("samples_in_flight")
+        if samples is not None and samples < 0:
+            raise InputError(f"--samples-in-flight expects a number >= 0, got {samples}")
         return cls(
             model=model,
             objective=checked_objective(objective),
@@ -143,6 +149,7 @@ def build_problem(request: ProblemRequest, report: Report = no_report) -> Proble
     elif catalogue := catalogue_for(request.devices, request.cluster):
         problem = _of_catalogue(model.graph, model.source, catalogue, request)
     else:
+        _model_asked(request)  # before any long work
         runtime = runtime_named(request.runtime or runtime_of(model.source, request.objective))
         report(0.02, "devices and links")
         cluster = cluster_for(request.devices, request.cluster, runtime.name)
@@ -238,12 +245,38 @@ def _as_asked(problem: Problem, request: ProblemRequest) -> Problem:
 
 
 def _with_model(problem: Problem, request: ProblemRequest) -> Problem:
-    chosen = request.execution_model
-    if chosen is None and request.objective == "throughput":
-        chosen = "max-load"
-    if chosen is None:
-        return problem
-    return replace(problem, execution_model=chosen)
+    chosen = _model_asked(request, problem.execution_model)
+    return in_flight(replace(problem, execution_model=chosen), request.samples_in_flight)
+
+
+def _model_asked(request: ProblemRequest, otherwise: ExecutionModel = "event") -> ExecutionModel:
+    """The execution model that a request means.
+
+    Raises:
+        InputError: it has no samples in flight, but the request has.
+    """
+    default: ExecutionModel = "max-load" if request.objective == "throughput" else otherwise
+    chosen = request.execution_model or default
+    _refuse_samples(chosen, request.samples_in_flight)
+    return chosen
+
+
+def _refuse_samples(model: ExecutionModel, samples: int | None) -> None:
+    if samples is not None and model != "max-load":
+        raise InputError(
+            f"--samples-in-flight {samples}: execution model '{model}' has no samples in flight; "
+            "use --objective throughput, or leave it out"
+        )
+
+
+def in_flight(problem: Problem, samples: int | None) -> Problem:
+    """The problem with so many samples in flight; None leaves what it has.
+
+    Raises:
+        InputError: samples below 0, or the problem's execution model has none in flight.
+    """
+    _refuse_samples(problem.execution_model, samples)
+    return problem if samples is None else replace(problem, samples_in_flight=samples)
 
 
 def _forwarded(report: Report, what: str, start: float, stop: float) -> Callable[[Progress], None]:

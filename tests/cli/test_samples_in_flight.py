@@ -1,0 +1,125 @@
+"""Memory under `max-load`: what is counted, what is said of the rest, --samples-in-flight."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli.runner import InProcess, the_line
+
+import placewright as pw
+from placewright.core.arrays import frozen_floats
+from placewright.core.builder import GraphBuilder
+from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.costs import CostTable
+from placewright.core.problem import Problem
+from placewright.errors import InputError
+from placewright.files.problem_file import write_problem
+from placewright.placers.registry import make_placer
+from placewright.simulation.model import Simulator
+from placewright.workflow.problems import in_flight
+from placewright.workflow.search import search
+
+STEP = ("zoo:bert_base/tiny", "--objective", "training", "--execution-model", "max-load")
+SPLIT = ("--devices", "catalogue:2gpu", "--placer", "even-split", "--memory", "gpu:1=1MB")
+COUNTS_WEIGHTS_ONLY = ("dpl", "ideal-dp", "pipedream", "maxload-ip")
+
+
+def pipeline_problem(*, near: float = 1.0) -> Problem:
+    """A chain of four ops on two machines of two devices; links within one take `near` a byte."""
+    builder = GraphBuilder()
+    tensor = None
+    for name in "abcd":
+        inputs = [] if tensor is None else [tensor]
+        op = builder.add_op(name, "Op", inputs=inputs, weights=[builder.add_weight(5.0)])
+        tensor = builder.add_tensor(op, 7.0, is_output=name == "d")
+    names = ["0.0", "0.1", "1.0", "1.1"]
+    ends = [(a, b) for a in [*names, "host"] for b in [*names, "host"] if a != b]
+    links = tuple(Link(a, b, bandwidth=1 / (near if a[0] == b[0] else 1.0)) for a, b in ends)
+    cluster = Cluster(tuple(Device(name) for name in names), links)
+    base = Problem.of_ops(builder.build(), cluster, CostTable(frozen_floats(np.ones((4, 4)))))
+    return replace(base, objective="throughput", execution_model="max-load")
+
+
+def plain_bytes(problem: Problem, device_of: list[int], samples: int) -> list[float]:
+    """Weights once per device, and each tensor once per sample wherever it is made or read."""
+    graph = problem.unit_graph
+    kept: list[dict[str, float]] = [{} for _ in range(problem.n_devices)]
+    for unit, device in enumerate(device_of):
+        for weight in graph.op_weights.row(unit).tolist():
+            kept[device][f"weight {weight}"] = float(graph.weight_bytes[weight])
+        for tensor in [*graph.op_inputs.row(unit).tolist(), *graph.op_outputs.row(unit).tolist()]:
+            kept[device][f"tensor {tensor}"] = samples * float(graph.tensor_bytes[tensor])
+    return [sum(of_device.values()) for of_device in kept]
+
+
+def test_a_plan_says_what_its_bytes_leave_out(tmp_path: Path, cli: InProcess) -> None:
+    """A training step of which weights fit a device and one sample does not."""
+    told = cli("place", *STEP, *SPLIT, cwd=tmp_path)
+    assert told.returncode == 0, told.stderr
+    assert "(weights only)" in told.stdout
+    assert "peak memory" not in told.stdout
+    assert "warning: with one sample in flight 'gpu:1' needs" in told.stdout
+    assert "warning: memory limits hold for weights only under 'max-load'" in told.stderr
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    assert plan["predicted"]["memory_counts"] == "weights only"
+    simulated = cli("simulate", tmp_path / "plan.json", "--json", cwd=tmp_path)
+    assert json.loads(simulated.stdout)["memory_counts"] == "weights only"
+
+
+def test_samples_in_flight_count_and_the_limit_holds(tmp_path: Path, cli: InProcess) -> None:
+    told = cli("place", *STEP, *SPLIT, "--samples-in-flight", 1, cwd=tmp_path)
+    assert told.returncode == 0, told.stderr
+    assert "(weights and 1 sample in flight)" in told.stdout
+    assert "warning" not in told.stdout + told.stderr
+    plan = pw.read_plan(tmp_path / "plan.json")
+    assert plan.problem.samples_in_flight == 1
+    assert plan.memory["gpu:1"] <= 1e6
+    counted = plain_bytes(plan.problem, plan.placement.device_of.tolist(), samples=1)
+    assert list(plan.memory.values()) == pytest.approx(counted)
+
+
+@pytest.mark.parametrize("near", [1.0, 0.25])
+@pytest.mark.parametrize("name", COUNTS_WEIGHTS_ONLY)
+def test_placers_that_count_weights_only_decline(name: str, near: float) -> None:
+    """Also where links have two levels, which `dpl` and `ideal-dp` take."""
+    problem = replace(pipeline_problem(near=near), samples_in_flight=2)
+    with pytest.raises(InputError, match="counts weights only, no samples in flight"):
+        search(problem, make_placer(name), pw.Budget(evaluations=5))
+
+
+def test_no_samples_where_the_execution_model_has_none(tmp_path: Path, cli: InProcess) -> None:
+    words = ("place", "zoo:moe/tiny", "--devices", "catalogue:2gpu", "--samples-in-flight")
+    assert "execution model 'event' has no samples" in the_line(cli(*words, 2, cwd=tmp_path), 2)
+    below = the_line(cli(*words, -1, "--objective", "throughput", cwd=tmp_path), 2)
+    assert "expects a number >= 0, got -1" in below
+    with pytest.raises(InputError, match="must be >= 0"):
+        replace(pipeline_problem(), samples_in_flight=-1)
+
+
+def test_a_stored_problem_keeps_its_own_and_takes_another(tmp_path: Path, cli: InProcess) -> None:
+    stored = tmp_path / "stored.problem.json"
+    write_problem(stored, replace(pipeline_problem(), samples_in_flight=3))
+    for words, expected in (((), 3), (("--samples-in-flight", 0), 0)):
+        few = ("--placer", "single", "--evaluations", 3, "-o", tmp_path / "plan.json")
+        made = cli("place", stored, *few, *words, cwd=tmp_path)
+        assert made.returncode == 0, made.stderr
+        assert pw.read_plan(tmp_path / "plan.json").problem.samples_in_flight == expected
+
+
+def test_the_facade_says_what_a_limit_leaves_out() -> None:
+    base = pipeline_problem()
+    tensors = float(base.unit_graph.tensor_bytes.sum())
+    weights = float(base.unit_graph.weight_bytes.sum())
+    devices = tuple(replace(one, memory_bytes=weights + 1) for one in base.cluster.devices)
+    problem = replace(base, cluster=replace(base.cluster, devices=devices))
+    assert tensors > 1
+    with pytest.warns(UserWarning, match="memory limits hold for weights only"):
+        pw.place(problem, placer="single", budget=pw.Budget(evaluations=5))
+    flying = in_flight(problem, 2)
+    device_of = np.zeros(problem.n_units, dtype=np.int64)
+    one = Simulator(flying).memory_peaks(pw.Placement(device_of))
+    assert one.tolist() == plain_bytes(flying, device_of.tolist(), samples=2)
