@@ -63,7 +63,6 @@ def compare(
     limit = parse_budget(budget, evaluations)
     with progress("compare", hidden=quiet or as_json) as report:
         problem = build_problem(request, report)
-        tell_warning(limit_warning(problem))
         table = comparison.compare(
             problem,
             parse_names(placers),
@@ -73,6 +72,7 @@ def compare(
             progress=report,
             results_path=output,
         )
+    tell_warning(limit_warning(problem))
     if output is not None:
         print_note(f"wrote {output}")
     if as_json:

@@ -88,7 +88,6 @@ def place(
     algorithm = make_placer(placer, values)  # before any long work
     with progress("place", hidden=quiet or as_json) as report:
         problem = build_problem(request, report)
-        tell_warning(limit_warning(problem))
         report(0.0, f"searching with {placer}")
         plan = search.place(
             problem,
@@ -102,6 +101,7 @@ def place(
         table = None
         if check and running.can_run(plan):
             plan, table = contenders.check_on_hardware(plan, report)
+    tell_warning(limit_warning(plan.problem))
     write_plan(target, plan)
     _tell(plan, model, target, table, as_json)
 
