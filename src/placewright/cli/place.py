@@ -101,8 +101,8 @@ def place(
         table = None
         if check and running.can_run(plan):
             plan, table = contenders.check_on_hardware(plan, report)
-    tell_warning(limit_warning(plan.problem))
     write_plan(target, plan)
+    tell_warning(limit_warning(plan.problem))
     _tell(plan, model, target, table, as_json)
 
 
