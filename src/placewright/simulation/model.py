@@ -19,6 +19,7 @@ from placewright.simulation.event.model import EventModel
 from placewright.simulation.legality import BAD_ORDER, FINE, NO_ORDER, TOO_LARGE, check
 from placewright.simulation.max_load import MaxLoad, memory_of
 from placewright.simulation.placeto import placeto_runtime
+from placewright.simulation.stream.play import Stream, play_stream
 from placewright.simulation.subgraph import latency, latency_arrays
 from placewright.simulation.timeline import Timeline, timeline_of
 from placewright.simulation.violation import Violation, violation_of
@@ -99,6 +100,31 @@ class Simulator:
     def loads(self, device_of: IntArray) -> FloatArray:
         """Loads under `max-load`: devices, then channels; shape (n_phases, n), seconds."""
         return self.max_load.loads(device_of)
+
+    def stream(
+        self, placement: Placement, *, samples: int = 200, in_flight: int | None = None
+    ) -> Stream:
+        """Samples that follow each other through a placement, whatever the execution model.
+
+        Args:
+            placement: its devices; a stream has an order of its own.
+            samples: >= 1.
+            in_flight: samples under way at most, >= 1; None takes as many as shorten the period
+                and fit into memory.
+
+        Raises:
+            InputError: a number is below 1, or the problem's value has no stream.
+            InfeasibleError: the placement breaks a constraint, or a sample does not fit.
+        """
+        self._check_length(placement.device_of)
+        fault, at = check(self.arrays, placement.device_of, NO_ORDER)
+        if fault != FINE:
+            nothing = np.zeros(self.problem.n_devices)
+            found = violation_of(self.problem, placement, fault, at, nothing)
+            raise InfeasibleError(found.message)
+        return play_stream(
+            self.problem, self.arrays, placement.device_of, samples=samples, in_flight=in_flight
+        )
 
     def timeline(self, placement: Placement) -> Timeline:
         """All that happens under execution model `event`.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -67,15 +68,28 @@ def segments_of(problem: Problem, placement: Placement, order: IntArray) -> tupl
         closed_at[part] = at
         if remote_out[unit]:
             del open_part[device]
+    # A segment only needs segments that were closed before it opened: opening order executes.
+    return segments_of_parts(problem, device_of, parts)
+
+
+def segments_of_parts(
+    problem: Problem, device_of: IntArray, parts: Sequence[Sequence[int]]
+) -> tuple[Segment, ...]:
+    """Segments with their boundary tensors from lists of units, each of one device.
+
+    Args:
+        problem: what is placed.
+        device_of: device of each unit, shape (n_units,).
+        parts: units of each segment, in the order of execution; every unit once.
+    """
     part_of = np.empty(problem.n_units, dtype=np.int64)
     for part, units in enumerate(parts):
-        part_of[units] = part
-    # A segment only needs segments that were closed before it opened: opening order executes.
-    return tuple(_with_boundary(problem, placement, units, part_of) for units in parts)
+        part_of[list(units)] = part
+    return tuple(_with_boundary(problem, device_of, units, part_of) for units in parts)
 
 
 def _with_boundary(
-    problem: Problem, placement: Placement, units: list[int], part_of: IntArray
+    problem: Problem, device_of: IntArray, units: Sequence[int], part_of: IntArray
 ) -> Segment:
     graph = problem.unit_graph
     part = int(part_of[units[0]])
@@ -91,7 +105,7 @@ def _with_boundary(
             if leaves or graph.tensor_is_output[tensor]:
                 outputs[tensor] = None
     return Segment(
-        int(placement.device_of[units[0]]),
+        int(device_of[units[0]]),
         tuple(units),
         tuple(sorted(inputs)),
         tuple(sorted(outputs)),

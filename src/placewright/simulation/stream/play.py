@@ -1,0 +1,157 @@
+"""Play a stream of samples through a placement: fill, steady period, drain, peaks, latencies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.problem import Problem
+from placewright.errors import InfeasibleError, InputError
+from placewright.simulation.event.arrays import EventArrays
+from placewright.simulation.max_load import memory_of
+from placewright.simulation.segments import Segment
+from placewright.simulation.stream.kernel import play
+from placewright.simulation.stream.memory import stream_peaks
+from placewright.simulation.stream.steady import Steady, steady_of
+from placewright.simulation.stream.tasks import SampleTasks, sample_tasks
+
+_GAIN = 1.005  # another sample in flight must shorten the period by this to be let in
+_LARGEST = 50_000_000  # begins of tasks that are kept, 400 MB
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """A stream that was played.
+
+    Attributes:
+        in_flight: samples that were under way at most.
+        entry, finish: when each sample entered and was done, seconds, shape (n_samples,).
+        begin: when each task of each sample began, seconds, shape (n_samples, n_tasks).
+        tasks: of one sample.
+        steady: the pattern in which samples follow each other.
+        memory_peaks: bytes, shape (n_devices,); of a group, on its fullest member.
+    """
+
+    in_flight: int
+    entry: FloatArray
+    finish: FloatArray
+    begin: FloatArray
+    tasks: SampleTasks
+    steady: Steady
+    memory_peaks: FloatArray
+
+    @property
+    def segments(self) -> tuple[Segment, ...]:
+        """What each sample executes, in an order in which it can."""
+        return self.tasks.segments
+
+    @property
+    def latencies(self) -> FloatArray:
+        """Seconds from entry to end of each sample, shape (n_samples,)."""
+        return np.asarray(self.finish - self.entry)
+
+    @property
+    def fill(self) -> float:
+        """Seconds until the first sample is done."""
+        return float(self.finish[0])
+
+    @property
+    def drain(self) -> float:
+        """Seconds from the last entry to the end."""
+        return float(self.finish.max() - self.entry[-1])
+
+    @property
+    def rate(self) -> float:
+        """Samples per second of the steady period."""
+        return 1.0 / self.steady.period if self.steady.period > 0 else float("inf")
+
+
+def play_stream(
+    problem: Problem,
+    arrays: EventArrays,
+    device_of: IntArray,
+    *,
+    samples: int = 200,
+    in_flight: int | None = None,
+) -> Stream:
+    """Play `samples` samples through a placement.
+
+    Args:
+        problem: what is placed; see `why_no_stream`.
+        arrays: the same, laid out.
+        device_of: a legal placement, shape (n_units,).
+        samples: >= 1.
+        in_flight: samples under way at most, >= 1; None takes as many as keep all devices busy and
+            fit into their memory.
+
+    Raises:
+        InputError: a number is below 1, or samples x tasks are more than memory can hold.
+        InfeasibleError: one sample does not fit into a device; the message says by how much.
+    """
+    if samples < 1:
+        raise InputError(f"samples must be >= 1, got {samples}")
+    if in_flight is not None and in_flight < 1:
+        raise InputError(f"in-flight must be >= 1, got {in_flight}")
+    tasks = sample_tasks(problem, arrays, device_of)
+    n_tasks = len(tasks.tables.seconds)
+    if samples * n_tasks > _LARGEST:
+        most = _LARGEST // n_tasks
+        raise InputError(f"{samples} samples of {n_tasks} tasks are too many; play {most} at most")
+    player = _Player(problem, arrays, device_of, tasks)
+    if in_flight is not None:
+        stream = player.play(samples, in_flight)
+        player.check(stream)
+        return stream
+    return player.play(samples, player.best_in_flight())
+
+
+@dataclass(frozen=True, eq=False)
+class _Player:
+    problem: Problem
+    arrays: EventArrays
+    device_of: IntArray
+    tasks: SampleTasks
+
+    def play(self, samples: int, in_flight: int) -> Stream:
+        begin = np.zeros((samples, len(self.tasks.tables.seconds)))
+        entry = np.zeros(samples)
+        play(self.tasks.tables, samples, in_flight, entry, begin)
+        finish = (begin + self.tasks.tables.seconds).max(axis=1)
+        peaks = stream_peaks(
+            self.problem,
+            self.tasks,
+            self.device_of,
+            memory_of(self.arrays, self.device_of),
+            entry,
+            begin,
+        )
+        steady = steady_of(begin, finish, in_flight)
+        return Stream(in_flight, entry, finish, begin, self.tasks, steady, peaks)
+
+    def check(self, stream: Stream) -> None:
+        limits = self.problem.cluster.memory_bytes
+        over = np.flatnonzero(stream.memory_peaks > limits)
+        if len(over):
+            device = int(over[0])
+            raise InfeasibleError(
+                f"a stream with {stream.in_flight} samples in flight takes "
+                f"{stream.memory_peaks[device]:.0f} bytes on "
+                f"'{self.problem.cluster.device_names[device]}', which has "
+                f"{limits[device]:.0f}; let fewer samples in or give it more memory"
+            )
+
+    def best_in_flight(self) -> int:
+        """The fewest samples after which more shorten the period by less than half a percent."""
+        best = self.play(2, 1)
+        self.check(best)
+        chosen, period = 1, best.latencies[0]
+        enough = 2 * self.tasks.tables.n_servers + 2
+        for in_flight in range(2, enough + 1):
+            stream = self.play(6 * in_flight + 8, in_flight)
+            if np.any(stream.memory_peaks > self.problem.cluster.memory_bytes):
+                break
+            if stream.steady.period * _GAIN < period:
+                chosen, period = in_flight, stream.steady.period
+        return chosen
