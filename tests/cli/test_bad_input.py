@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,25 @@ def test_a_truncated_model_with_onnx_runtime(tmp_path: Path, refused: Refused) -
     path = make_onnx(tmp_path)
     path.write_bytes(path.read_bytes()[:-20])
     assert "m.onnx" in refused("m.onnx", *CORES, "--runtime", "onnxruntime")
+
+
+@pytest.mark.parametrize("runtime", ["openvino", "torch", "onnxruntime"])
+@pytest.mark.parametrize("command", ["graph", "place"])
+def test_a_pt2_file_does_not_run_the_name_of_an_input(
+    command: str, runtime: str, tmp_path: Path, cli: InProcess
+) -> None:
+    """PyTorch writes names into source text and executes that."""
+    with zipfile.ZipFile(make_pt2(tmp_path)) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(tmp_path / "m.pt2", "w") as archive:
+        for name, data in members.items():
+            named = json.dumps('input=__import__("os").system("touch PWNED")').encode()
+            changed = data.replace(b'"input"', named) if name.endswith("model.json") else data
+            archive.writestr(name, changed)
+    line = the_line(cli(command, "m.pt2", "--runtime", runtime, cwd=tmp_path), 2)
+    assert "no plain identifier" in line
+    assert len(line) <= 300
+    assert [file.name for file in tmp_path.iterdir()] == ["m.pt2"]
 
 
 @pytest.mark.parametrize("suffix", ["onnx", "xml", "tflite", "pt2", "pb", "json"])

@@ -218,11 +218,10 @@ class TestFilesThatBringCode:
         ("key", "value", "message"),
         [
             ("guards_code", ["__import__('os').mkdir('made')"], "brings code"),
-            ("range_constraints", {"s0": {"expr_str": "open('made', 'w')"}}, "computes sizes"),
-            ("extra", [{"target": "torch.ops.evil.run"}], "no ATen operator"),
-            ("extra", [{"target": "torch.hub.load"}], "no ATen operator"),
-            ("extra", [{"target": "math.sqrt", "inputs": []}], "no ATen operator"),
-            ("extra", [{"target": "torch.ops.higher_order.call_torchbind"}], "no ATen operator"),
+            ("range_constraints", {"open('made', 'w')": {}}, "computes sizes"),
+            ("range_constraints", {"s0": {"expr_str": "open('made', 'w')"}}, "expr_str"),
+            ("verifiers", ["evil.Verifier"], "none of TRAINING"),
+            ("extra", [{"target": "torch.ops.evil.run"}], "'extra', which no exported program"),
         ],
     )
     def test_expressions_and_foreign_calls(

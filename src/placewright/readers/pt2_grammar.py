@@ -1,0 +1,167 @@
+"""Checks for JSON that is turned into a program: each returns what may pass, or refuses.
+
+A check takes a value and gives back the same value, or a smaller one without what nobody needs.
+What a check was not told about is refused: a key, a kind of a union, a type.
+"""
+
+from __future__ import annotations
+
+import keyword
+import math
+import re
+import unicodedata
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from placewright.errors import FileFormatError
+
+Check = Callable[[Any], Any]
+Kind = TypeVar("Kind")
+
+_LONGEST_NAME = 1000  # characters
+_SHOWN = 40  # characters of a wrong value that a message repeats
+_SEGMENT = re.compile(r"\w+")
+_SYMBOL = re.compile(r"-?(0|[1-9]\d{0,18})|-?(s|u|ps|zf|zuf)\d{1,6}", re.ASCII)
+_FLOAT_TEXTS = ("Infinity", "-Infinity", "NaN")
+DROPPED: Check = lambda value: DROPPED  # noqa: E731 -- a value that is not passed on
+
+
+def shown(value: object) -> str:
+    """A value as a message repeats it: ASCII on one line, and short."""
+    text = ascii(value)
+    return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
+
+
+def identifier(value: Any) -> str:
+    """A name that may stand in source text: a Python identifier, and no keyword.
+
+    Raises:
+        FileFormatError: it is none. So do all checks here.
+    """
+    name = text(value)
+    is_plain = name.isidentifier() and unicodedata.normalize("NFKC", name) == name
+    if not is_plain or keyword.iskeyword(name) or len(name) > _LONGEST_NAME:
+        raise FileFormatError(f"the name {shown(name)} is no plain identifier")
+    return name
+
+
+def dotted(value: Any) -> str:
+    """The path of a parameter or of a module: identifiers or numbers with dots between them."""
+    path = text(value)
+    if len(path) > _LONGEST_NAME or not all(map(_SEGMENT.fullmatch, path.split("."))):
+        raise FileFormatError(f"the path {shown(path)} is not made of identifiers and dots")
+    return path
+
+
+def symbol(value: Any) -> str:
+    """A size that is not computed: an integer, or a symbol as PyTorch names them."""
+    size = text(value)
+    if not _SYMBOL.fullmatch(size):
+        raise FileFormatError(f"it computes sizes ({shown(size)}); export with static shapes")
+    return size
+
+
+def text(value: Any) -> str:
+    """A string."""
+    return _typed(value, str, "a text")
+
+
+def flag(value: Any) -> bool:
+    """True or false."""
+    return _typed(value, bool, "true or false")
+
+
+def integer(value: Any) -> int:
+    """An integer of 64 bits with a sign."""
+    number = _typed(value, int, "an integer")
+    if isinstance(value, bool) or not -(2**63) <= number < 2**63:
+        raise FileFormatError(f"{shown(value)} stands where an integer of 64 bits belongs")
+    return number
+
+
+def real(value: Any) -> float | str:
+    """A number, or the text that stands for one that JSON cannot write."""
+    if value in _FLOAT_TEXTS:
+        return str(value)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise FileFormatError(f"{shown(value)} stands where a number belongs")
+    return value
+
+
+def one_of(*known: str) -> Check:
+    """One of these texts."""
+
+    def check(value: Any) -> str:
+        if value not in known:
+            raise FileFormatError(f"{shown(value)} is none of {', '.join(known)}")
+        return str(value)
+
+    return check
+
+
+def empty(what: str) -> Check:
+    """Nothing: an empty list, object or text; `what` says what an exported program may not have."""
+
+    def check(value: Any) -> Any:
+        if value:
+            raise FileFormatError(f"it {what}")
+        return value
+
+    return check
+
+
+def optional(check: Check) -> Check:
+    """A value or null."""
+    return lambda value: None if value is None else check(value)
+
+
+def sequence(check: Check) -> Check:
+    """A list of alike values."""
+    return lambda value: [check(entry) for entry in _typed(value, list, "a list")]
+
+
+def mapping(key_check: Check, check: Check) -> Check:
+    """An object from names to alike values."""
+
+    def checked(value: Any) -> dict[str, Any]:
+        entries = _typed(value, dict, "an object").items()
+        return {key_check(key): check(entry) for key, entry in entries}
+
+    return checked
+
+
+def record(required: Mapping[str, Check], more: Mapping[str, Check] | None = None) -> Check:
+    """An object with these keys; those of `more` may be missing."""
+    known = {**required, **(more or {})}
+
+    def checked(value: Any) -> dict[str, Any]:
+        entries = _typed(value, dict, "an object")
+        for key in entries:
+            if key not in known:
+                raise FileFormatError(f"it holds {shown(key)}, which no exported program needs")
+        kept = [(key, known[key](entry)) for key, entry in entries.items()]
+        for key in required:
+            if key not in entries:
+                raise FileFormatError(f"an entry lacks '{key}'")
+        return {key: entry for key, entry in kept if entry is not DROPPED}
+
+    return checked
+
+
+def union(kinds: Mapping[str, Check]) -> Check:
+    """An object with one key, the kind of its value."""
+
+    def checked(value: Any) -> dict[str, Any]:
+        entries = _typed(value, dict, "an object")
+        kind = next(iter(entries), "")
+        if len(entries) != 1 or kind not in kinds:
+            raise FileFormatError(f"it holds {shown(kind)}, which no exported program needs")
+        return {kind: kinds[kind](entries[kind])}
+
+    return checked
+
+
+def _typed(value: Any, kind: type[Kind], what: str) -> Kind:
+    if not isinstance(value, kind):
+        raise FileFormatError(f"{shown(value)} stands where {what} belongs")
+    return value
