@@ -10,6 +10,7 @@ import typer
 from typer.exceptions import TyperException
 
 from placewright.cli.output import keep_standard_output_for_results
+from placewright.cli.overwriting import protect_inputs
 from placewright.errors import AnswerError, InputError, PlacewrightError
 from placewright.runtimes.torch.allocator import share_one_arena
 
@@ -54,6 +55,7 @@ def main() -> NoReturn:
 
     for module in (inspect, place, run, export, compare, train, bench):
         module.register(app)
+    protect_inputs(app)
     sys.exit(_exit_code())
 
 

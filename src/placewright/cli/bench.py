@@ -12,10 +12,13 @@ import typer
 from placewright.cli import bench_learned, bench_memory
 from placewright.cli import options as opt
 from placewright.cli.output import print_json, print_note, print_table
+from placewright.cli.overwriting import Writes
 from placewright.errors import InputError
 
-Results = Annotated[Path, typer.Option("--results", help="Results file; runs in it are kept.")]
-Plot = Annotated[Path | None, typer.Option(help="SVG file to draw the results into.")]
+Results = Annotated[
+    Path, typer.Option("--results", help="Results file; runs in it are kept."), Writes()
+]
+Plot = Annotated[Path | None, typer.Option(help="SVG file to draw the results into."), Writes()]
 
 
 def register(app: typer.Typer) -> None:
@@ -86,7 +89,7 @@ def kernel(
     inputs: Annotated[str, typer.Option(help="Comma-separated numbers of inputs of an op.")] = "2",
     seed: opt.Seed = 0,
     results: Annotated[
-        Path | None, typer.Option(help="Results file; rows of other problems stay in it.")
+        Path | None, typer.Option(help="Results file; rows of other problems stay in it."), Writes()
     ] = None,
     plot: Plot = None,
     as_json: opt.Json = False,

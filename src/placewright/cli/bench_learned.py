@@ -10,6 +10,7 @@ import typer
 
 from placewright.cli import options as opt
 from placewright.cli.output import print_json, print_note, print_table, progress
+from placewright.cli.overwriting import Writes
 
 
 def register(group: typer.Typer) -> None:
@@ -37,7 +38,9 @@ def learned(
     evaluations: Annotated[int, typer.Option(help="Of every run; all queries count.")] = 500,
     seeds: Annotated[int, typer.Option(help="Runs per placer, seeds 0 .. N-1.")] = 5,
     results: Annotated[
-        Path, typer.Option("--results", help="Folder of results; runs in it are not repeated.")
+        Path,
+        typer.Option("--results", help="Folder of results; runs in it are not repeated."),
+        Writes(),
     ] = Path("learned-results"),
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
@@ -96,10 +99,11 @@ def zero_shot(
     retrain: Annotated[
         Path | None,
         typer.Option("--retrain", help="First train the shipped policy again, into this file."),
+        Writes(),
     ] = None,
     seeds: Annotated[int, typer.Option(help="Runs of local-search.")] = 5,
     results: Annotated[
-        Path | None, typer.Option("--results", help="JSON file to write the rows into.")
+        Path | None, typer.Option("--results", help="JSON file to write the rows into."), Writes()
     ] = None,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
@@ -144,7 +148,7 @@ def enlarged(
     runtime: opt.RuntimeName = None,
     evaluations: Annotated[int, typer.Option(help="Of every run.")] = 300,
     results: Annotated[
-        Path | None, typer.Option("--results", help="JSON file to write the rows into.")
+        Path | None, typer.Option("--results", help="JSON file to write the rows into."), Writes()
     ] = None,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,

@@ -11,6 +11,7 @@ import typer
 
 from placewright.cli import options as opt
 from placewright.cli.output import print_json, print_note, print_table
+from placewright.cli.overwriting import Writes
 
 if TYPE_CHECKING:
     from placewright.benchmarks.memory import MemoryRow
@@ -31,7 +32,7 @@ def memory(
     budget: opt.BudgetText = "20s",
     seed: opt.Seed = 0,
     results: Annotated[
-        Path, typer.Option("--results", help="Results file; other models stay in it.")
+        Path, typer.Option("--results", help="Results file; other models stay in it."), Writes()
     ] = Path("memory.json"),
     as_json: opt.Json = False,
 ) -> None:

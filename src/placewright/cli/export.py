@@ -9,12 +9,22 @@ import typer
 
 from placewright.cli import options as opt
 from placewright.cli.output import print_json, print_line
+from placewright.cli.overwriting import Writes
 from placewright.cli.run import PlanFile
 
 
 def register(app: typer.Typer) -> None:
     """Add the command of this module."""
     app.command()(export)
+
+
+def _parts(target: Path) -> list[Path]:
+    """What an export may write beside its file, or replace in its folder."""
+    from placewright.writers.onnx_segments import is_own_name
+
+    if target.is_dir():
+        return [file for file in target.iterdir() if is_own_name(file.name)]
+    return [target.with_name(f"{target.name}.data")]
 
 
 def export(
@@ -24,7 +34,9 @@ def export(
         typer.Option("--to", help="device-map, onnx-layers, onnx-segments or openvino-affinity."),
     ],
     output: Annotated[
-        Path, typer.Option("-o", "--output", help="File to write; a folder for onnx-segments.")
+        Path,
+        typer.Option("-o", "--output", help="File to write; a folder for onnx-segments."),
+        Writes(_parts),
     ],
     as_json: opt.Json = False,
 ) -> None:

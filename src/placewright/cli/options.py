@@ -7,6 +7,8 @@ from typing import Annotated
 
 import typer
 
+from placewright.cli.overwriting import Writes
+
 Model = Annotated[str, typer.Argument(metavar="MODEL", help="A model file, or zoo:NAME.")]
 Devices = Annotated[
     str | None, typer.Option("--devices", help="For example cpu:0,cpu:1, cores, catalogue:4gpu.")
@@ -77,6 +79,6 @@ Pins = Annotated[list[str] | None, typer.Option("--pin", help="Fix OP=DEVICE; re
 Shapes = Annotated[
     list[str] | None, typer.Option("--shape", help="Input NAME=1,3,224,224; repeatable.")
 ]
-Output = Annotated[Path | None, typer.Option("-o", "--output", help="File to write.")]
+Output = Annotated[Path | None, typer.Option("-o", "--output", help="File to write."), Writes()]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")]

@@ -16,11 +16,23 @@ from placewright.cli.output import (
     progress,
     tell_warning,
 )
+from placewright.cli.overwriting import Writes
 
 
 def register(app: typer.Typer) -> None:
     """Add the command of this module."""
     app.command()(place)
+
+
+def _beside(plan: Path) -> list[Path]:
+    from placewright.files.plan_file import problem_path_of
+
+    return [problem_path_of(plan)] if plan.name else []
+
+
+PlanOutput = Annotated[
+    Path | None, typer.Option("-o", "--output", help="File to write."), Writes(_beside)
+]
 
 
 def place(
@@ -49,7 +61,7 @@ def place(
     check: Annotated[
         bool, typer.Option(help="Run the placement and the baselines on the hardware.")
     ] = True,
-    output: opt.Output = Path("plan.json"),
+    output: PlanOutput = Path("plan.json"),
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from placewright.cli import options as opt
 from placewright.cli.output import print_json, print_line, print_note, print_table, progress
+from placewright.cli.overwriting import Writes
 from placewright.cli.place import print_plan
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def simulate(
         list[str] | None, typer.Option("--set", help="What if OP=DEVICE; repeatable.")
     ] = None,
     trace: Annotated[
-        Path | None, typer.Option("--trace", help="Write a Chrome trace of the timeline.")
+        Path | None, typer.Option("--trace", help="Write a Chrome trace of the timeline."), Writes()
     ] = None,
     as_json: opt.Json = False,
 ) -> None:

@@ -9,6 +9,7 @@ import typer
 
 from placewright.cli import options as opt
 from placewright.cli.output import print_json, print_line, progress
+from placewright.cli.overwriting import Writes
 
 
 def register(app: typer.Typer) -> None:
@@ -21,7 +22,7 @@ def train(
     graphs: Annotated[
         list[str], typer.Option("--graphs", help="Problem files or models; repeatable.")
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Policy file to write.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="Policy file to write."), Writes()],
     more_graphs: Annotated[
         list[str] | None, typer.Argument(metavar="[GRAPH]...", help="Further ones.")
     ] = None,

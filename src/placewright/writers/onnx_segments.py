@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +15,11 @@ MANIFEST = "segments.json"
 def file_name(index: int) -> str:
     """Of the segment at `index` in execution order."""
     return f"segment-{index:04d}.onnx"
+
+
+def is_own_name(name: str) -> bool:
+    """Whether a file in a folder of segments is one that an export writes there."""
+    return name == MANIFEST or re.fullmatch(r"segment-\d+\.onnx(\.data)?", name) is not None
 
 
 def manifest_data(
