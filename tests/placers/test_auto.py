@@ -58,8 +58,8 @@ class _Method:
     def __init__(self, name: str, methods: Methods, settings: Mapping[str, str]) -> None:
         self.name, self.methods, self.settings = name, methods, settings
 
-    def supports(self, problem: Problem) -> str:
-        return "not this one" if self.name in self.methods.refuse else ""
+    def why_not(self, problem: Problem) -> str | None:
+        return "not this one" if self.name in self.methods.refuse else None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

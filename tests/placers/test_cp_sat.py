@@ -146,10 +146,10 @@ def test_the_budget_of_evaluations_ends_the_solver() -> None:
 def test_refuses_what_it_does_not_model() -> None:
     """Other execution models, more units than it may take, settings out of range."""
     problem = fork_problem()
-    assert "500" not in CpSat().supports(problem)
-    assert "takes up to 3 units" in CpSat(max_units=3).supports(problem)
+    assert CpSat().why_not(problem) is None
+    assert "takes up to 3 units" in str(CpSat(max_units=3).why_not(problem))
     pipeline = replace(problem, objective="throughput", execution_model="max-load")
-    assert "'max-load'" in CpSat().supports(pipeline)
+    assert "'max-load'" in str(CpSat().why_not(pipeline))
     for wrong in ({"max_units": 0}, {"deterministic_seconds": 0.0}, {"workers": -1}):
         with pytest.raises(InputError, match=next(iter(wrong))):
             CpSat(**wrong)

@@ -165,7 +165,7 @@ def _heuristic(problem: Problem, rng: np.random.Generator) -> Iterator[tuple[str
     found = []
     for name in HEURISTICS:
         placer = make_placer(name)
-        if placer.supports(problem):
+        if placer.why_not(problem) is not None:
             continue
         evaluator = Evaluator(problem, Budget(evaluations=_SEARCH_EVALUATIONS))
         placement = placer.place(problem, evaluator, rng).placement

@@ -15,7 +15,7 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError
-from placewright.placers.registry import make_placer
+from placewright.placers.registry import make_placer, reason_against
 from placewright.simulation.evaluator import Evaluator
 
 Report = Callable[[float, str], None]
@@ -55,8 +55,8 @@ def compare(
         raise InputError(f"compare needs placers and seeds >= 1, got {list(placers)} and {seeds}")
     made = {name: _placer(name, (settings or {}).get(name, {})) for name in placers}
     for name, placer in made.items():
-        reason = placer.supports(problem)
-        if reason:
+        reason = reason_against(placer, problem)
+        if reason is not None:
             raise InputError(f"placer '{name}' cannot place this problem: {reason}")
     store = ResultsFile(results_path, problem, budget)
     wanted = [(name, seed) for name in made for seed in range(seeds)]

@@ -153,8 +153,8 @@ def _contenders(
 
 def _placed(problem: Problem, name: str, budget: Budget, seed: int) -> tuple[Placement | None, str]:
     placer = make_placer(name)
-    reason = placer.supports(problem)
-    if reason:
+    reason = placer.why_not(problem)
+    if reason is not None:
         return None, reason
     solution = placer.place(problem, Evaluator(problem, budget), np.random.default_rng(seed))
     return solution.placement, "" if solution.placement is not None else "found no placement"

@@ -225,7 +225,7 @@ def run_one(workload: str, path: str, method: str, seconds: float) -> BenchmarkR
     if settings is None:
         return None
     placer = make_placer(method, settings)
-    if placer.supports(problem):
+    if placer.why_not(problem) is not None:
         return None
     return _row(workload, placer, problem, seconds)
 

@@ -43,11 +43,11 @@ class Accelerate:
 
     no_split: str = ""
 
-    def supports(self, problem: Problem) -> str:
+    def why_not(self, problem: Problem) -> str | None:
         """Defined for graphs whose ops tell the module that they came from."""
         if not any(problem.graph.op_modules):
             return "no op tells the module that it came from"
-        return ""
+        return None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

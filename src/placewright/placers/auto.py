@@ -65,10 +65,10 @@ class Auto:
                 f"auto: gap must be >= 0 and descents >= 1, got {self.gap}, {self.descents}"
             )
 
-    def supports(self, problem: Problem) -> str:
+    def why_not(self, problem: Problem) -> str | None:
         """Defined for every problem."""
         del problem
-        return ""
+        return None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
@@ -114,7 +114,7 @@ class _Run:
             placer = make_placer(name, settings)
         except MissingExtraError:
             return False
-        if placer.supports(self._problem):
+        if placer.why_not(self._problem) is not None:
             return False
         whole = evaluator.budget
         evaluator.budget = _part(evaluator, share)

@@ -56,10 +56,10 @@ class Cem:
                 f"{self.elite}, {self.smoothing}, {self.floor}"
             )
 
-    def supports(self, problem: Problem) -> str:
+    def why_not(self, problem: Problem) -> str | None:
         """Defined for every problem."""
         del problem
-        return ""
+        return None
 
     def actions(self, problem: Problem) -> ActionSpace:
         """What the distribution is over: the devices of each colocation class."""

@@ -64,8 +64,8 @@ class CpSat:
             if getattr(self, what) < 0:
                 raise InputError(f"cp-sat: {what} must be >= 0, got {getattr(self, what)}")
 
-    def supports(self, problem: Problem) -> str:
-        """Empty for execution model `event` and a few hundred units."""
+    def why_not(self, problem: Problem) -> str | None:
+        """None for execution model `event` and a few hundred units."""
         if problem.execution_model != "event":
             return f"cp-sat models execution model 'event', not '{problem.execution_model}'"
         if problem.n_units > self.max_units:
@@ -73,7 +73,7 @@ class CpSat:
                 f"cp-sat takes up to {self.max_units} units and this problem has "
                 f"{problem.n_units}; raise max_units if you have the memory"
             )
-        return ""
+        return None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

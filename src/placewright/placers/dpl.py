@@ -39,14 +39,14 @@ class Dpl:
     objectives: ClassVar[tuple[str, ...]] = ("throughput",)
     needs_training: ClassVar[bool] = False
 
-    def supports(self, problem: Problem) -> str:
-        """Empty for a max-load problem whose links have one level or two."""
+    def why_not(self, problem: Problem) -> str | None:
+        """None for a max-load problem whose links have one level or two."""
         return why_not_contiguous_in_groups(problem)
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """One evaluation: the best split of the order; two where links have two levels."""
-        if why_not_separable(problem):
+        if why_not_separable(problem) is not None:
             return GroupSplitter(problem, evaluator).linear()
         evaluator.offer_bound(load_model(problem, problem.colocation).area_bound, "balanced load")
         items = items_of(problem)

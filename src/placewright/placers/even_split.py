@@ -40,10 +40,10 @@ class EvenSplit:
                 f"even-split: share must be 'work', 'speed' or 'memory', got '{self.share}'"
             )
 
-    def supports(self, problem: Problem) -> str:
+    def why_not(self, problem: Problem) -> str | None:
         """Defined for every problem."""
         del problem
-        return ""
+        return None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

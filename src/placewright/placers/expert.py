@@ -71,9 +71,9 @@ class Expert:
         if self.rule not in known:
             raise UnknownNameError("rule of the expert", self.rule, known)
 
-    def supports(self, problem: Problem) -> str:
-        """Empty always."""
-        return ""
+    def why_not(self, problem: Problem) -> str | None:
+        """None always."""
+        return None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

@@ -35,9 +35,9 @@ class Greedy:
     objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput", "training")
     needs_training: ClassVar[bool] = False
 
-    def supports(self, problem: Problem) -> str:
-        """Empty always: the rule reads only memory and support."""
-        return ""
+    def why_not(self, problem: Problem) -> str | None:
+        """None always: the rule reads only memory and support."""
+        return None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

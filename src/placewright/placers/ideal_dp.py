@@ -57,14 +57,14 @@ class IdealDp:
         if self.max_ideals < 2:
             raise InputError(f"ideal-dp: max_ideals must be >= 2, got {self.max_ideals}")
 
-    def supports(self, problem: Problem) -> str:
-        """Empty for a max-load problem whose links have one level or two."""
+    def why_not(self, problem: Problem) -> str | None:
+        """None for a max-load problem whose links have one level or two."""
         return why_not_contiguous_in_groups(problem)
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """DPL's split first, then the exact program where it still finds a better one."""
-        if why_not_separable(problem):
+        if why_not_separable(problem) is not None:
             return GroupSplitter(problem, evaluator).exact(self.max_ideals)
         evaluator.offer_bound(load_model(problem, problem.colocation).area_bound, "balanced load")
         items = items_of(problem)

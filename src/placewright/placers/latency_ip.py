@@ -79,14 +79,14 @@ class LatencyIp:
                     f"latency-ip: {what} must be >= {least}, got {getattr(self, what)}"
                 )
 
-    def supports(self, problem: Problem) -> str:
-        """Empty for the execution models `subgraph` and `subgraph-ip`."""
+    def why_not(self, problem: Problem) -> str | None:
+        """None for the execution models `subgraph` and `subgraph-ip`."""
         if problem.execution_model not in ("subgraph", "subgraph-ip"):
             return (
                 f"it minimises the latency of atomic subgraphs, not '{problem.execution_model}'; "
                 "use execution model subgraph or subgraph-ip"
             )
-        return ""
+        return None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
@@ -213,7 +213,7 @@ def _starts(problem: Problem, arrays: LatencyArrays) -> list[IntArray]:
     pipeline = replace(
         problem, objective="throughput", execution_model="max-load", samples_in_flight=0
     )
-    if not why_not_contiguous(pipeline):
+    if why_not_contiguous(pipeline) is None:
         items = items_of(pipeline)
         program = linear_program(load_model(pipeline, items.grouping), items)
         if program.found:

@@ -63,10 +63,10 @@ class LocalSearch:
                 f"temperature >= 0, got {counts}, {self.temperature}"
             )
 
-    def supports(self, problem: Problem) -> str:
+    def why_not(self, problem: Problem) -> str | None:
         """Defined for every problem."""
         del problem
-        return ""
+        return None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

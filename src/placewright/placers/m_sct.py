@@ -57,9 +57,9 @@ class MSct:
         if not 0 < self.threshold <= 0.5:
             raise InputError(f"m-sct: threshold must be in (0, 0.5], got {self.threshold}")
 
-    def supports(self, problem: Problem) -> str:
-        """Empty unless the objective is throughput."""
-        return "m-sct minimises latency" if problem.objective == "throughput" else ""
+    def why_not(self, problem: Problem) -> str | None:
+        """None unless the objective is throughput."""
+        return "m-sct minimises latency" if problem.objective == "throughput" else None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

@@ -74,8 +74,8 @@ class MaxloadIp:
                     f"maxload-ip: {what} must be >= {least}, got {getattr(self, what)}"
                 )
 
-    def supports(self, problem: Problem) -> str:
-        """Empty for a max-load problem whose transfers do not depend on the other end."""
+    def why_not(self, problem: Problem) -> str | None:
+        """None for a max-load problem whose transfers do not depend on the other end."""
         if self.contiguous and has_backward_to_forward_edge(problem):
             return "a forward op reads a backward op's output, so contiguous is not defined"
         return why_not_separable(problem)

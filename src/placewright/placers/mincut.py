@@ -40,10 +40,10 @@ class Mincut:
         if self.assignments < 1:
             raise InputError(f"mincut: assignments must be >= 1, got {self.assignments}")
 
-    def supports(self, problem: Problem) -> str:
+    def why_not(self, problem: Problem) -> str | None:
         """Defined for every problem."""
         del problem
-        return ""
+        return None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

@@ -50,10 +50,10 @@ class MtKahypar:
         if not 0 < self.imbalance <= 1:
             raise InputError(f"mt-kahypar: imbalance must be in (0, 1], got {self.imbalance}")
 
-    def supports(self, problem: Problem) -> str:
+    def why_not(self, problem: Problem) -> str | None:
         """Defined for every problem."""
         del problem
-        return ""
+        return None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

@@ -33,9 +33,9 @@ class Peft:
     objectives: ClassVar[tuple[str, ...]] = ("latency", "training")
     needs_training: ClassVar[bool] = False
 
-    def supports(self, problem: Problem) -> str:
-        """Empty unless the objective is throughput."""
-        return "peft minimises latency" if problem.objective == "throughput" else ""
+    def why_not(self, problem: Problem) -> str | None:
+        """None unless the objective is throughput."""
+        return "peft minimises latency" if problem.objective == "throughput" else None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

@@ -52,8 +52,8 @@ class Pipedream:
 
     ignored: str = ""
 
-    def supports(self, problem: Problem) -> str:
-        """Empty for a max-load problem whose transfers do not depend on the other end."""
+    def why_not(self, problem: Problem) -> str | None:
+        """None for a max-load problem whose transfers do not depend on the other end."""
         return why_not_contiguous(problem)
 
     @anytime

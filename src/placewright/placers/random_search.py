@@ -37,10 +37,10 @@ class RandomSearch:
                 f"random: samples and batch must be >= 1, got {self.samples}, {self.batch}"
             )
 
-    def supports(self, problem: Problem) -> str:
+    def why_not(self, problem: Problem) -> str | None:
         """Defined for every problem."""
         del problem
-        return ""
+        return None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

@@ -56,7 +56,7 @@ REGISTRY: dict[str, str] = {
 class Placer(Protocol):
     """An algorithm that finds placements: a frozen dataclass of hyperparameters.
 
-    Life cycle: the constructor validates hyperparameters, `supports` tells whether a problem is of
+    Life cycle: the constructor validates hyperparameters, `why_not` tells whether a problem is of
     the kind that the method is defined for, `place` asks the evaluator for values until it is done
     or the budget ends, and returns the evaluator's incumbent.
     """
@@ -66,13 +66,27 @@ class Placer(Protocol):
     objectives: ClassVar[tuple[str, ...]]
     needs_training: ClassVar[bool]
 
-    def supports(self, problem: Problem) -> str:
-        """Empty when the method is defined for `problem`, else the reason why it is not."""
+    def why_not(self, problem: Problem) -> str | None:
+        """None when the method is defined for `problem`, else the reason why it is not."""
         ...
 
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """Search within the evaluator's budget."""
         ...
+
+
+def reason_against(placer: Placer, problem: Problem) -> str | None:
+    """What `placer.why_not(problem)` says; None where the placer takes the problem.
+
+    Raises:
+        InputError: the placer has only `supports`, the method's name in earlier versions.
+    """
+    if not hasattr(placer, "why_not") and hasattr(placer, "supports"):
+        raise InputError(
+            f"placer '{placer.name}' defines `supports`, which is `why_not(problem)` now: rename "
+            "it, and return None instead of an empty text where the placer takes the problem"
+        )
+    return placer.why_not(problem)
 
 
 def placer_names() -> tuple[str, ...]:

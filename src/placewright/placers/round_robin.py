@@ -29,10 +29,10 @@ class RoundRobin:
     objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput", "training")
     needs_training: ClassVar[bool] = False
 
-    def supports(self, problem: Problem) -> str:
+    def why_not(self, problem: Problem) -> str | None:
         """Defined for every problem."""
         del problem
-        return ""
+        return None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

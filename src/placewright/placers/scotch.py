@@ -43,10 +43,10 @@ class Scotch:
         if self.assignments < 1:
             raise InputError(f"scotch: assignments must be >= 1, got {self.assignments}")
 
-    def supports(self, problem: Problem) -> str:
+    def why_not(self, problem: Problem) -> str | None:
         """Defined for every problem."""
         del problem
-        return ""
+        return None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

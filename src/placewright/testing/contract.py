@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from placewright.core.problem import ExecutionModel, Objective, Problem
 from placewright.core.solution import Budget, Solution
-from placewright.placers.registry import Placer
+from placewright.placers.registry import Placer, reason_against
 from placewright.simulation.evaluator import CLOSED, Evaluator
 from placewright.simulation.feasibility import prove_infeasible
 from placewright.simulation.model import Simulator
@@ -82,7 +82,9 @@ def _as_supported(placer: Placer, problem: Problem, index: int = 0) -> list[Prob
     if problem.objective == "latency":
         models: tuple[ExecutionModel, ...] = ("subgraph-ip", "subgraph")
         variants.append(under_subgraphs(problem, models[index % 2]))
-    return [variant for variant in variants if not placer.supports(variant)][:1]
+    reasons = [reason_against(placer, variant) for variant in variants]
+    assert "" not in reasons, "why_not gives a reason, or None where the placer applies"
+    return [one for one, reason in zip(variants, reasons, strict=True) if reason is None][:1]
 
 
 def check_declaration(placer: Placer) -> None:
@@ -138,7 +140,7 @@ def check_infeasible(placer: Placer, problem: Problem) -> None:
 
     Placers that are not defined for it are left alone.
     """
-    if placer.supports(problem):
+    if placer.why_not(problem) is not None:
         return
     solution = run(placer, problem, 20)
     assert solution.placement is None, "a placement of an infeasible problem"
@@ -153,7 +155,7 @@ def check_unproven(placer: Placer, problem: Problem) -> None:
     A solver's word is no proof that a reader can check. Placers that are not defined for the
     problem are left alone.
     """
-    if placer.supports(problem):
+    if placer.why_not(problem) is not None:
         return
     assert prove_infeasible(problem) is None, "this problem has a short proof"
     solution = run(placer, problem, 20)

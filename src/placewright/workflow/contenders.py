@@ -144,7 +144,7 @@ def _whole_processor(plan: Plan) -> Any:
 def _even_split(problem: Problem) -> Placement | None:
     evaluator = Evaluator(problem)
     placer = make_placer("even-split")
-    if placer.supports(problem):
+    if placer.why_not(problem) is not None:
         return None
     return placer.place(problem, evaluator, np.random.default_rng(0)).placement
 

@@ -17,7 +17,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
 from placewright.errors import InfeasibleError, InputError
 from placewright.placers.ideals.replication import replicated
-from placewright.placers.registry import Placer, make_placer
+from placewright.placers.registry import Placer, make_placer, reason_against
 from placewright.simulation.bounds import RELAXATION, lower_bound, quick_bounds
 from placewright.simulation.evaluator import CLOSED, Evaluator
 from placewright.simulation.model import Simulator
@@ -53,8 +53,8 @@ def search(
     Raises:
         InputError: the placer does not support the problem.
     """
-    reason = placer.supports(problem)
-    if reason:
+    reason = reason_against(placer, problem)
+    if reason is not None:
         raise InputError(f"placer '{placer.name}' cannot place this problem: {reason}")
     evaluator = Evaluator(problem, budget, measure=measure)
     for bound in quick_bounds(problem):

@@ -14,24 +14,24 @@ from placewright.placers.ideals.transfers import why_not_separable
 from placewright.simulation.evaluator import Evaluator
 
 
-def why_not_contiguous(problem: Problem) -> str:
-    """Empty when the best contiguous split is defined and computable, else the reason."""
+def why_not_contiguous(problem: Problem) -> str | None:
+    """None when the best contiguous split is defined and computable, else the reason."""
     return _why_not_in_order(problem) or why_not_separable(problem)
 
 
-def why_not_contiguous_in_groups(problem: Problem) -> str:
+def why_not_contiguous_in_groups(problem: Problem) -> str | None:
     """As `why_not_contiguous`, for programs that also take links of two levels."""
     return _why_not_in_order(problem) or why_not_levelled(problem)
 
 
-def _why_not_in_order(problem: Problem) -> str:
+def _why_not_in_order(problem: Problem) -> str | None:
     if problem.execution_model != "max-load":
         return f"it minimises max-load, not '{problem.execution_model}'; use objective throughput"
     if problem.split_phases:
         return "its value is one maximum, not max forward + max backward; use maxload-ip"
     if has_backward_to_forward_edge(problem):
         return "a forward op reads a backward op's output, so the forward graph has no ideals"
-    return ""
+    return None
 
 
 def linear_program(model: LoadModel, items: Items, pools: Pools | None = None) -> ContiguousProgram:

@@ -71,10 +71,10 @@ def link_levels(problem: Problem) -> LinkLevels | None:
     return _levels(problem, group_of, *sides)
 
 
-def why_not_levelled(problem: Problem) -> str:
-    """Empty when links have one level or two, else the reason."""
+def why_not_levelled(problem: Problem) -> str | None:
+    """None when links have one level or two, else the reason."""
     reason = why_not_separable(problem)
-    return "" if not reason or link_levels(problem) is not None else reason
+    return None if reason is None or link_levels(problem) is not None else reason
 
 
 def _hops(problem: Problem) -> tuple[list[dict[int, _Hop]], list[dict[int, _Hop]]] | None:

@@ -144,8 +144,8 @@ def _add(
     )
 
 
-def why_not_separable(problem: Problem) -> str:
-    """Empty when a device's load depends only on what it runs, else the reason."""
+def why_not_separable(problem: Problem) -> str | None:
+    """None when a device's load depends only on what it runs, else the reason."""
     if problem.execution_model != "max-load":
         return f"it minimises max-load, not '{problem.execution_model}'; use objective throughput"
     if problem.samples_in_flight > 0:
@@ -157,7 +157,7 @@ def why_not_separable(problem: Problem) -> str:
         return "some devices have no route between them"
     if problem.unit_transfer_seconds is None and _hop_costs(problem, pairs) is None:
         return "the time of a transfer depends on the device at its other end"
-    return ""
+    return None
 
 
 def peer_independent_transfers(problem: Problem) -> tuple[FloatArray, FloatArray]:

@@ -95,10 +95,10 @@ class GrouperPlacer:
         if not self.learning_rate > 0:
             raise InputError(f"grouper-placer: learning_rate must be > 0, got {self.learning_rate}")
 
-    def supports(self, problem: Problem) -> str:
+    def why_not(self, problem: Problem) -> str | None:
         """Defined for every problem."""
         del problem
-        return ""
+        return None
 
     def actions(self, problem: Problem) -> JointSpace:
         """Groups of every op and devices of every group: what the policies choose from."""

@@ -115,10 +115,10 @@ class Hierarchical:
         if self.placements_per_update < 1 or not self.learning_rate > 0:
             raise InputError("hierarchical: placements_per_update and learning_rate must be > 0")
 
-    def supports(self, problem: Problem) -> str:
+    def why_not(self, problem: Problem) -> str | None:
         """Defined for every problem."""
         del problem
-        return ""
+        return None
 
     def actions(self, problem: Problem) -> JointSpace:
         """Groups of every op and devices of every group: what the policies choose from."""

@@ -123,11 +123,11 @@ class Hsdag:
             return self.discount
         return RELEASED_DISCOUNT if self.variant == "released" else 0.0
 
-    def supports(self, problem: Problem) -> str:
+    def why_not(self, problem: Problem) -> str | None:
         """Defined for every problem; ``released`` needs two devices."""
         if self.variant == "released" and problem.n_devices < 2:
             return "variant 'released' rejects homogeneous placements and needs two devices"
-        return ""
+        return None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

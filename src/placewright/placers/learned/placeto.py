@@ -93,10 +93,10 @@ class Placeto:
         fall = self.learning_rate - self.last_learning_rate
         return self.last_learning_rate + (1.0 - progress) * fall
 
-    def supports(self, problem: Problem) -> str:
+    def why_not(self, problem: Problem) -> str | None:
         """Defined for every problem."""
         del problem
-        return ""
+        return None
 
     def actions(self, problem: Problem) -> ActionSpace:
         """Groups and their devices: what the policy chooses from."""

@@ -94,10 +94,10 @@ class Post:
             if not 0 <= getattr(self, what) <= 1:
                 raise InputError(f"post: {what} must be in [0, 1], got {getattr(self, what)}")
 
-    def supports(self, problem: Problem) -> str:
+    def why_not(self, problem: Problem) -> str | None:
         """Defined for every problem."""
         del problem
-        return ""
+        return None
 
     def step_after(self, n: int) -> str:
         """What Algorithm 1 does after sample n >= 1: ``ppo``, ``ce`` or nothing ("")."""

@@ -67,10 +67,10 @@ class RandomGrouped:
         if not isinstance(make_placer(self.learner), HasActions):
             raise InputError(f"random-grouped: '{self.learner}' is no learner with groups")
 
-    def supports(self, problem: Problem) -> str:
+    def why_not(self, problem: Problem) -> str | None:
         """Defined for every problem."""
         del problem
-        return ""
+        return None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

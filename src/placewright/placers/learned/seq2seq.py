@@ -96,10 +96,10 @@ class Seq2Seq:
         if not self.learning_rate > 0 or not self.temperature > 0:
             raise InputError("seq2seq: learning_rate and temperature must be > 0")
 
-    def supports(self, problem: Problem) -> str:
+    def why_not(self, problem: Problem) -> str | None:
         """Defined for every problem."""
         del problem
-        return ""
+        return None
 
     def actions(self, problem: Problem) -> ActionSpace:
         """Groups and their devices: what the policy chooses from."""

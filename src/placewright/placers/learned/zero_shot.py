@@ -57,11 +57,11 @@ class ZeroShot:
         if not self.temperature > 0:
             raise InputError(f"zero-shot: temperature must be > 0, got {self.temperature}")
 
-    def supports(self, problem: Problem) -> str:
+    def why_not(self, problem: Problem) -> str | None:
         """Defined for latency and training."""
         if problem.objective not in self.objectives:
             return f"it was made for latency and training, not {problem.objective}"
-        return ""
+        return None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
