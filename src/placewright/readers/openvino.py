@@ -8,7 +8,6 @@ What asks for a fixed shape is such a constant, too, and what it alone reads is 
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -27,6 +26,7 @@ from placewright.errors import (
 from placewright.readers.content import UniqueNames, content_hash, existing_path, one_line
 from placewright.readers.model_files import checked_files
 from placewright.readers.openvino_flops import bodies_of, flops_of, static_shape
+from placewright.readers.openvino_weights import kept_bytes, port_bytes
 
 _LOG = logging.getLogger(__name__)
 _READER = "openvino"
@@ -253,7 +253,7 @@ class _Reading:
 
     def _weight(self, key: tuple[int, int], value: Any) -> int:
         if key not in self._weights:
-            self._weights[key] = self.builder.add_weight(_bytes_of(value))
+            self._weights[key] = self.builder.add_weight(kept_bytes(value))
         return self._weights[key]
 
     def _weights_inside(self, node: Any) -> list[int]:
@@ -273,7 +273,7 @@ class _Reading:
                 continue  # an output that nobody reads moves nowhere
             shape = static_shape(port.get_partial_shape())
             dtype = port.get_element_type().get_type_name()
-            size = _bytes_of(port)
+            size = port_bytes(port)
             self._tensors[node.get_instance_id(), port.get_index()] = (
                 self.builder.add_input(size, shape=shape, dtype=dtype)
                 if op < 0
@@ -306,14 +306,8 @@ def _operator_names() -> frozenset[str]:
 def _constant_bytes(bodies: Sequence[Any]) -> float:
     """Bytes of all constants in bodies, and in the bodies inside them."""
     inner = [node for body in bodies for node in body.get_ordered_ops()]
-    own = sum(_bytes_of(node.output(0)) for node in inner if node.get_type_name() == "Constant")
+    own = sum(port_bytes(node.output(0)) for node in inner if node.get_type_name() == "Constant")
     return own + sum(_constant_bytes(bodies_of(node)) for node in inner)
-
-
-def _bytes_of(port: Any) -> float:
-    """Bytes of an output: packed types such as i4 count their bits."""
-    bits = port.get_element_type().bitwidth
-    return float(math.ceil(math.prod(static_shape(port.get_partial_shape())) * bits / 8))
 
 
 def _names_of(port: Any) -> list[str]:
