@@ -15,7 +15,7 @@ from placewright.files.cluster_file import (
     Strict,
     cluster_of,
 )
-from placewright.files.plan_file import PlanDocument
+from placewright.files.plan_document import PlanDocument
 from placewright.placers.registry import placer_class, placer_names
 
 ROOT = Path(__file__).parents[1]

@@ -83,5 +83,5 @@ def test_no_option_at_all(tmp_path: Path, cli: InProcess) -> None:
     assert done.returncode == 0, done.stderr
     assert "outputs equal to the unsplit model" in done.stdout
     assert "lower bound" in done.stdout
-    assert "plan (auto)" in done.stdout
+    assert "searched (auto)" in done.stdout
     assert (tmp_path / "plan.json").is_file()

@@ -8,6 +8,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+import jsonschema
 import numpy as np
 import pytest
 from core.test_cluster_and_problem import PAIR, problem
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from placewright.core.grouping import Grouping
 from placewright.core.placement import Placement
-from placewright.core.plan import Measurement, PlacerRecord, Plan
+from placewright.core.plan import Measurement, PlacerRecord, Plan, Searched
 from placewright.core.solution import HistoryPoint
 from placewright.errors import FileFormatError, InputError, StalePlanError
 from placewright.files import text
@@ -25,6 +26,8 @@ from placewright.files.graph_file import read_graph, write_graph
 from placewright.files.plan_file import problem_path_of, read_plan, write_plan
 from placewright.files.problem_file import problem_text, read_problem, write_problem
 from placewright.files.quantities import parse_bandwidth, parse_bytes, parse_seconds
+
+SCHEMA = Path(__file__).parents[2] / "docs" / "plan.schema.json"
 
 
 def plan() -> Plan:
@@ -40,7 +43,9 @@ def plan() -> Plan:
         runtime="openvino",
         memory={"cpu:0": 10.0, "cpu:1": 20.0},
         segments=((1, (0,)), (0, (1, 2))),
-        placer=PlacerRecord("heft", "1", 3, 5, 0.5, (HistoryPoint(1, 0.1, 17.0),)),
+        placer=PlacerRecord(
+            "heft", "1", 3, 5, 0.5, (HistoryPoint(1, 0.1, 17.0), HistoryPoint(4, 0.2, 16.5, 16.0))
+        ),
         measured=Measurement(18.0, 0.5, 9, {"cpu:0": 20.0}),
     )
 
@@ -147,11 +152,51 @@ def test_plan_round_trip(tmp_path: Path) -> None:
     assert found.measured == plan().measured
     assert found.placer == plan().placer
     document = json.loads(path.read_text())
-    assert document["format"] == "placewright.plan/1"
+    assert document["format"] == "placewright.plan/2"
+    assert document["searched"] is None
+    assert document["placer"]["history"] == [[1, 0.1, 17.0, None], [4, 0.2, 16.5, 16.0]]
     assert document["placement"] == {
         "split": "cpu:1", "left": "cpu:0", "right": "cpu:0", "join": "cpu:0"
     }  # fmt: skip
     assert document["predicted"]["gap"] == pytest.approx(1 / 16)
+
+
+def without_measurement(found: Plan) -> Plan:
+    return replace(found, measured=None, segments=None, lower_bound=0.0)
+
+
+def no_constant(name: str) -> float:
+    raise AssertionError(f"{name} is no JSON")
+
+
+def with_searched(found: Plan) -> Plan:
+    return replace(found, searched=Searched(Placement.of([1, 0, 1], [0, 1, 2]), 16.5))
+
+
+def test_the_searched_placement_is_kept_beside_the_recommended_one(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    write_plan(path, with_searched(plan()))
+    searched = read_plan(path).searched
+    assert searched is not None
+    assert searched.value == 16.5
+    assert searched.placement.device_of.tolist() == [1, 0, 1]
+    assert searched.placement.order is not None
+    assert searched.placement.order.tolist() == [0, 1, 2]
+    assert json.loads(path.read_text())["searched"]["placement"]["join"] == "cpu:1"
+
+
+@pytest.mark.parametrize("change", [lambda found: found, with_searched, without_measurement])
+def test_written_plans_keep_the_published_schema(change: object, tmp_path: Path) -> None:
+    """By another library than the one that reads them; the schema itself is strict JSON."""
+    path = tmp_path / "plan.json"
+    write_plan(path, change(plan()))  # type: ignore[operator]
+    document = json.loads(path.read_text())
+    schema = json.loads(SCHEMA.read_text(), parse_constant=no_constant)
+    check = jsonschema.Draft202012Validator(schema)
+    check.check_schema(schema)
+    assert [error.message for error in check.iter_errors(document)] == []
+    assert not check.is_valid({**document, "searched": {}})
+    assert not check.is_valid({**document, "format": "placewright.plan/1"})
 
 
 def test_a_plan_whose_problem_changed_is_refused(tmp_path: Path) -> None:
@@ -172,12 +217,15 @@ def test_a_plan_whose_problem_changed_is_refused(tmp_path: Path) -> None:
         (lambda d: d.update(objective="speed"), "objective"),
         (lambda d: d["cluster"]["devices"][0].update(streams=2), "other devices or links"),
         (lambda d: d.pop("predicted"), "predicted"),
-        (lambda d: d.update(format="placewright.plan/2"), "has format"),
+        (lambda d: d.update(format="placewright.plan/3"), "plan/2' and 'placewright.plan/1'"),
+        (lambda d: d.update(format="placewright.plan/1"), "searched"),
+        (lambda d: d["searched"]["placement"].pop("join"), "places no device for op 'join'"),
+        (lambda d: d["searched"]["placement"].update(left="cpu:1"), "splits a unit"),
     ],
 )
 def test_a_damaged_plan_is_refused(tmp_path: Path, change: object, message: str) -> None:
     path = tmp_path / "plan.json"
-    write_plan(path, plan())
+    write_plan(path, with_searched(plan()))
     document = json.loads(path.read_text())
     change(document)  # type: ignore[operator]
     path.write_text(json.dumps(document))

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from placewright.cli import options as opt
-from placewright.cli.output import print_json, print_line
+from placewright.cli.output import print_json, print_line, print_note
 from placewright.cli.overwriting import Writes
 from placewright.cli.run import PlanFile
 
@@ -38,6 +38,7 @@ def export(
         typer.Option("-o", "--output", help="File to write; a folder for onnx-segments."),
         Writes(_parts),
     ],
+    searched: opt.Searched = False,
     as_json: opt.Json = False,
 ) -> None:
     """Write PLAN in the format of another tool."""
@@ -45,11 +46,16 @@ def export(
     from placewright.files.plan_file import read_plan
     from placewright.workflow import export as exporting
     from placewright.workflow.parsing import require_folder
+    from placewright.workflow.recommended import recommendation_lines, searched_plan
 
     if form not in exporting.formats():
         raise UnknownNameError("export format", form, exporting.formats())
     require_folder(output / "file" if form == "onnx-segments" and output.is_dir() else output)
-    use = exporting.export(read_plan(plan_file), form, output)
+    plan = read_plan(plan_file)
+    plan = searched_plan(plan) if searched else plan
+    use = exporting.export(plan, form, output)
+    for line in recommendation_lines(plan):
+        print_note(line)
     if as_json:
         print_json({"format": form, "path": str(output), "use": use})
         return

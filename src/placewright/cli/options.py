@@ -79,6 +79,12 @@ Pins = Annotated[list[str] | None, typer.Option("--pin", help="Fix OP=DEVICE; re
 Shapes = Annotated[
     list[str] | None, typer.Option("--shape", help="Input NAME=1,3,224,224; repeatable.")
 ]
+Searched = Annotated[
+    bool,
+    typer.Option(
+        "--searched", help="Take what the search found, where the plan holds a simpler placement."
+    ),
+]
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="File to write."), Writes()]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")]

@@ -34,21 +34,26 @@ def simulate(
     trace: Annotated[
         Path | None, typer.Option("--trace", help="Write a Chrome trace of the timeline."), Writes()
     ] = None,
+    searched: opt.Searched = False,
     as_json: opt.Json = False,
 ) -> None:
     """Timeline of PLAN, or the loads of its devices; what-if with --set OP=DEVICE."""
     from placewright.files.plan_file import read_plan
     from placewright.workflow.describe import value_text
     from placewright.workflow.parsing import parse_pairs
+    from placewright.workflow.recommended import recommendation_lines, searched_plan
     from placewright.workflow.whatif import changed
 
     before = read_plan(plan_file)
+    before = searched_plan(before) if searched else before
     pairs = parse_pairs(changes or [], "--set", "OP=DEVICE")
     plan, simulator = changed(before, pairs)
     is_timed = plan.problem.execution_model == "event" or trace is not None
     timeline = simulator.timeline(plan.placement) if is_timed else None
     if not as_json:
         print_plan(plan, str(plan_file))
+        for line in recommendation_lines(plan):
+            print_line(line)
     if pairs and not as_json:
         print_line(f"before the change: {value_text(before.value, plan.problem.time_unit)}")
     if timeline is not None:
@@ -92,14 +97,17 @@ def run(
     boundaries: Annotated[
         bool, typer.Option("--boundaries", help="Compare every tensor that crosses devices too.")
     ] = False,
+    searched: opt.Searched = False,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
     """Execute PLAN for real: outputs equal to the unsplit model, measured beside predicted."""
     from placewright.files.plan_file import read_plan
+    from placewright.workflow.recommended import searched_plan
     from placewright.workflow.running import execute
 
     plan = read_plan(plan_file)
+    plan = searched_plan(plan) if searched else plan
     with progress("run", hidden=quiet or as_json) as report:
         result = execute(plan, runs=runs, boundaries=boundaries, report=report)
     if as_json:

@@ -18,8 +18,10 @@ class Measurement:
         median: of the plan's runs, seconds.
         iqr: distance between the quartiles, seconds.
         runs: number of runs.
-        baselines: name -> median seconds of what was measured interleaved with the plan.
-        recommendation: name of what the user should run: ``"plan"`` or one of the baselines.
+        baselines: name -> median seconds of what was measured interleaved with the plan;
+            ``"searched"`` is the searched placement, where the plan holds another.
+        recommendation: what the user should run: ``"plan"`` is the searched placement, any other
+            name a simpler way (a single device, ``"even split"``, ``"all cores"``).
     """
 
     median: float
@@ -42,8 +44,24 @@ class PlacerRecord:
 
 
 @dataclass(frozen=True, eq=False)
+class Searched:
+    """What the search found, where the hardware preferred another placement.
+
+    Attributes:
+        placement: of the plan's problem.
+        value: predicted, in the problem's time unit.
+    """
+
+    placement: Placement
+    value: float
+
+
+@dataclass(frozen=True, eq=False)
 class Plan:
-    """A placement of a problem, its predicted and measured value and where it came from.
+    """The recommended placement of a problem, its predicted and measured value, how it was found.
+
+    A search returns a plan of what it found. A check on the hardware may recommend a simpler
+    placement of the same problem: the plan is then about that one, and `searched` keeps the other.
 
     Attributes:
         problem: what was placed.
@@ -55,8 +73,9 @@ class Plan:
         memory: device name -> predicted peak bytes.
         segments: (device, units) in execution order; None where the model of execution has none.
         measured: None until it was run.
-        placer: how it was found.
+        placer: how the searched placement was found.
         bound_method: what proved the lower bound, empty where it has no name.
+        searched: what the search found, where that is not `placement`.
     """
 
     problem: Problem
@@ -70,6 +89,7 @@ class Plan:
     placer: PlacerRecord
     measured: Measurement | None = None
     bound_method: str = ""
+    searched: Searched | None = None
 
     @property
     def gap(self) -> float:

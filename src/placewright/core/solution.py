@@ -34,11 +34,19 @@ class Budget:
 
 @dataclass(frozen=True)
 class HistoryPoint:
-    """One improvement of the incumbent: after how many evaluations and seconds, which value."""
+    """One improvement of the incumbent: after how many evaluations and seconds, which value.
+
+    Attributes:
+        evaluations: queries so far.
+        seconds: wall-clock seconds so far.
+        value: of the new incumbent.
+        lower_bound: the largest proven by then; None where there was none.
+    """
 
     evaluations: int
     seconds: float
     value: float
+    lower_bound: float | None = None
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BeforeValidator, Field
+from pydantic import BeforeValidator, Field, JsonValue, WithJsonSchema
 
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.errors import FileFormatError
@@ -18,9 +18,12 @@ from placewright.files.text import read_text, write_text
 CLUSTER_FORMAT = "placewright.cluster/1"
 MAX_FILE_BYTES = 4 << 20
 
-Bytes = Annotated[float, BeforeValidator(parse_bytes)]
-Seconds = Annotated[float, BeforeValidator(parse_seconds)]
-Bandwidth = Annotated[float, BeforeValidator(parse_bandwidth)]
+# What JSON has no number for ("inf"), and what people write ("2GiB"), is text.
+_QUANTITY = WithJsonSchema({"type": ["number", "string"]})
+Bytes = Annotated[float, BeforeValidator(parse_bytes), _QUANTITY]
+Seconds = Annotated[float, BeforeValidator(parse_seconds), _QUANTITY]
+Bandwidth = Annotated[float, BeforeValidator(parse_bandwidth), _QUANTITY]
+_NO_LIMIT: dict[str, JsonValue] = {"default": "inf"}
 
 
 class DeviceEntry(Strict):
@@ -28,7 +31,7 @@ class DeviceEntry(Strict):
 
     name: str
     kind: str = "cpu"
-    memory: Bytes = math.inf
+    memory: Bytes = Field(math.inf, json_schema_extra=_NO_LIMIT)
     streams: int = 1
     dispatch: Seconds = 0.0
     cut: Seconds = 0.0
@@ -50,7 +53,7 @@ class LinkEntry(Strict):
     source: str = Field(alias="from")
     destination: str = Field(alias="to")
     latency: Seconds = 0.0
-    bandwidth: Bandwidth = math.inf
+    bandwidth: Bandwidth = Field(math.inf, json_schema_extra=_NO_LIMIT)
     channel: str | None = None
     queues: bool = True
     both: bool = False

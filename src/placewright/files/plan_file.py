@@ -1,108 +1,26 @@
-"""Plan files: `plan.json`, version ``placewright.plan/1``, with the problem file beside it."""
+"""Plan files: `plan.json`, with the problem file beside it; see `files.plan_document`."""
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from pydantic import Field
 
 from placewright.core.arrays import IntArray
 from placewright.core.placement import Placement
-from placewright.core.plan import Measurement, PlacerRecord, Plan
-from placewright.core.problem import ExecutionModel, Objective, Problem
+from placewright.core.plan import Measurement, PlacerRecord, Plan, Searched
+from placewright.core.problem import Problem
 from placewright.core.residency import memory_counts
-from placewright.core.solution import HistoryPoint, Status
+from placewright.core.solution import HistoryPoint
 from placewright.errors import FileFormatError, StalePlanError
-from placewright.files.cluster_file import ClusterDocument, cluster_data, cluster_of
+from placewright.files.cluster_file import cluster_data, cluster_of
+from placewright.files.plan_document import PLAN_FORMAT, PlanDocument, plan_document
 from placewright.files.problem_file import problem_text, read_problem, text_sha256
-from placewright.files.schema import Strict, validated
 from placewright.files.text import read_json_object, read_text, write_texts
-
-PLAN_FORMAT = "placewright.plan/1"
-
-
-class ModelEntry(Strict):
-    """The model, by content."""
-
-    source: str
-    sha256: str
-    shapes: dict[str, list[int]]
-    ops: int
-    edges: int
-
-
-class ProblemEntry(Strict):
-    """The problem file; a relative path starts at the plan's folder."""
-
-    path: str
-    sha256: str
-
-
-class SegmentEntry(Strict):
-    """One segment: consecutive ops of one device."""
-
-    device: str
-    ops: list[str]
-
-
-class PredictedEntry(Strict):
-    """What the simulator and the bounds say, in the plan's unit; gap is null without a bound.
-
-    `memory_counts` tells what the bytes of `memory` stand for: ``"peak"``, ``"weights only"`` or
-    weights and samples in flight. Files of earlier versions leave it out.
-    """
-
-    value: float
-    lower_bound: float
-    gap: float | None
-    status: Status
-    memory: dict[str, float]
-    bound_method: str = ""
-    memory_counts: str = ""
-
-
-class MeasuredEntry(Strict):
-    """What the hardware said, seconds."""
-
-    median: float
-    iqr: float
-    runs: int
-    baselines: dict[str, float] = Field(default_factory=dict)
-    recommendation: str = "plan"
-
-
-class PlacerEntry(Strict):
-    """How the placement was found; history rows are [evaluations, seconds, value]."""
-
-    name: str
-    version: str
-    seed: int
-    evaluations: int
-    seconds: float
-    history: list[tuple[int, float, float]]
-
-
-class PlanDocument(Strict):
-    """The whole file; `placement` and `order` name every op of the graph."""
-
-    format: Literal["placewright.plan/1"]
-    unit: str
-    model: ModelEntry
-    problem: ProblemEntry
-    objective: Objective
-    execution_model: ExecutionModel
-    runtime: str
-    cluster: ClusterDocument
-    placement: dict[str, str]
-    order: list[str] | None
-    segments: list[SegmentEntry] | None
-    predicted: PredictedEntry
-    measured: MeasuredEntry | None
-    placer: PlacerEntry
 
 
 def problem_path_of(plan_path: Path | str) -> Path:
@@ -139,7 +57,7 @@ def read_plan(path: Path | str) -> Plan:
         FileFormatError: a field is wrong, an op is missing or unknown, a unit is split.
         StalePlanError: the problem file is no longer the one that the plan was made for.
     """
-    document = validated(PlanDocument, read_json_object(path), path, PLAN_FORMAT)
+    document = plan_document(read_json_object(path), path)
     problem_file = Path(path).parent / document.problem.path
     found = text_sha256(read_text(problem_file))
     if found != document.problem.sha256:
@@ -152,12 +70,10 @@ def read_plan(path: Path | str) -> Plan:
         raise StalePlanError(
             f"plan '{path}' names other devices or links than its problem; place again"
         )
-    device_of = _devices_of_units(document, problem, path)
-    order = None if document.order is None else _order_of_units(document.order, problem, path)
-    predicted, placer = document.predicted, document.placer
+    predicted, placer, searched = document.predicted, document.placer, document.searched
     return Plan(
         problem=problem,
-        placement=Placement.of(device_of, order),
+        placement=_placement(document.placement, document.order, problem, path),
         value=predicted.value,
         lower_bound=predicted.lower_bound,
         bound_method=predicted.bound_method,
@@ -176,6 +92,11 @@ def read_plan(path: Path | str) -> Plan:
         measured=None
         if document.measured is None
         else Measurement(**document.measured.model_dump()),
+        searched=None
+        if searched is None
+        else Searched(
+            _placement(searched.placement, searched.order, problem, path), searched.value
+        ),
     )
 
 
@@ -184,7 +105,6 @@ def plan_data(plan: Plan, problem_entry: dict[str, str]) -> dict[str, Any]:
     problem = plan.problem
     graph, names = problem.graph, problem.cluster.device_names
     source = problem.source
-    devices = problem.device_of_ops(plan.placement.device_of).tolist()
     return {
         "format": PLAN_FORMAT,
         "unit": problem.time_unit,
@@ -200,10 +120,13 @@ def plan_data(plan: Plan, problem_entry: dict[str, str]) -> dict[str, Any]:
         "execution_model": problem.execution_model,
         "runtime": plan.runtime,
         "cluster": cluster_data(problem.cluster),
-        "placement": {
-            name: names[device] for name, device in zip(graph.op_names, devices, strict=True)
+        **_placement_data(plan.placement, problem),
+        "searched": None
+        if plan.searched is None
+        else {
+            **_placement_data(plan.searched.placement, problem),
+            "value": plan.searched.value,
         },
-        "order": None if plan.placement.order is None else _ops_in(plan.placement.order, problem),
         "segments": None
         if plan.segments is None
         else [
@@ -220,14 +143,29 @@ def plan_data(plan: Plan, problem_entry: dict[str, str]) -> dict[str, Any]:
             "memory_counts": memory_counts(problem),
         },
         "measured": _measured_data(plan.measured),
-        "placer": {
-            "name": plan.placer.name,
-            "version": plan.placer.version,
-            "seed": plan.placer.seed,
-            "evaluations": plan.placer.evaluations,
-            "seconds": plan.placer.seconds,
-            "history": [[p.evaluations, p.seconds, p.value] for p in plan.placer.history],
-        },
+        "placer": _placer_data(plan.placer),
+    }
+
+
+def _placer_data(placer: PlacerRecord) -> dict[str, Any]:
+    return {
+        "name": placer.name,
+        "version": placer.version,
+        "seed": placer.seed,
+        "evaluations": placer.evaluations,
+        "seconds": placer.seconds,
+        "history": [[p.evaluations, p.seconds, p.value, p.lower_bound] for p in placer.history],
+    }
+
+
+def _placement_data(placement: Placement, problem: Problem) -> dict[str, Any]:
+    """Ops by name, in the graph's order."""
+    names = problem.cluster.device_names
+    devices = problem.device_of_ops(placement.device_of).tolist()
+    ops = problem.graph.op_names
+    return {
+        "placement": {name: names[device] for name, device in zip(ops, devices, strict=True)},
+        "order": None if placement.order is None else _ops_in(placement.order, problem),
     }
 
 
@@ -261,22 +199,29 @@ def _ops_in(units: IntArray, problem: Problem) -> list[str]:
     return names
 
 
-def _devices_of_units(document: PlanDocument, problem: Problem, path: Path | str) -> IntArray:
+def _placement(
+    named: Mapping[str, str], order: list[str] | None, problem: Problem, path: Path | str
+) -> Placement:
+    device_of = _devices_of_units(named, problem, path)
+    return Placement.of(device_of, None if order is None else _order_of_units(order, problem, path))
+
+
+def _devices_of_units(placement: Mapping[str, str], problem: Problem, path: Path | str) -> IntArray:
     graph, group_of = problem.graph, problem.units.group_of
     device_of = np.full(problem.n_units, -1, dtype=np.int64)
     for op, name in enumerate(graph.op_names):
-        if name not in document.placement:
+        if name not in placement:
             raise FileFormatError(f"plan '{path}' places no device for op '{name}'")
-        device = problem.cluster.device(document.placement[name])
+        device = problem.cluster.device(placement[name])
         unit = int(group_of[op])
         if device_of[unit] not in (-1, device):
             raise FileFormatError(
-                f"plan '{path}' splits a unit: op '{name}' is on '{document.placement[name]}', "
+                f"plan '{path}' splits a unit: op '{name}' is on '{placement[name]}', "
                 f"other ops of its unit on '{problem.cluster.device_names[int(device_of[unit])]}'"
             )
         device_of[unit] = device
-    if len(document.placement) != graph.n_ops:
-        extra = next(name for name in document.placement if name not in graph.op_index)
+    if len(placement) != graph.n_ops:
+        extra = next(name for name in placement if name not in graph.op_index)
         raise FileFormatError(f"plan '{path}' places op '{extra}', which the model does not have")
     return device_of
 

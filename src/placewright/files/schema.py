@@ -18,8 +18,15 @@ class Strict(BaseModel):
 M = TypeVar("M", bound=BaseModel)
 
 
-def validated(model: type[M], data: Any, path: object, expected_format: str) -> M:
+def validated(model: type[M], data: Any, path: object, expected_format: str, *others: str) -> M:
     """Parse `data` as `model`.
+
+    Args:
+        model: the fields.
+        data: as JSON or YAML gave it.
+        path: of the file, for errors.
+        expected_format: the value of ``format`` that `model` has.
+        others: earlier formats that the caller reads too, for errors.
 
     Raises:
         FileFormatError: another format, or a field that is missing, unknown or wrong; the message
@@ -27,9 +34,8 @@ def validated(model: type[M], data: Any, path: object, expected_format: str) -> 
     """
     found = data.get("format") if isinstance(data, dict) else None
     if found != expected_format:
-        raise FileFormatError(
-            f"file '{path}' has format {found!r}, this version reads '{expected_format}'"
-        )
+        read = " and ".join(f"'{name}'" for name in (expected_format, *others))
+        raise FileFormatError(f"file '{path}' has format {found!r}, this version reads {read}")
     try:
         return model.model_validate(data)
     except ValidationError as error:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,8 +31,9 @@ class Verdict:
 
     Attributes:
         recommendation: name of a contender; the simplest of those that are as fast as the best.
-        split: True when that is the plan.
-        speedup: seconds of the best other contender / seconds of the plan, median over rounds.
+        split: True when that is the searched placement, and nothing simpler is the same.
+        speedup: seconds of the best simpler contender / seconds of the searched placement, median
+            over rounds.
         interval: 95 % interval of `speedup`.
         text: one sentence.
         contenders: name -> its samples in short.
@@ -50,19 +51,24 @@ def judge(
     samples: Mapping[str, Sequence[float]],
     simplest_first: Sequence[str],
     *,
+    searched: str = PLAN,
+    splits: Collection[str] = (),
     least_gain: float = 0.01,
 ) -> Verdict:
-    """Compare the plan with everything simpler, round by round.
+    """Compare the searched placement with everything simpler, round by round.
 
     Two contenders are compared by the ratio of their times in the same round, which cancels drift
-    of the machine. The plan wins only if the whole 95 % interval of the median ratio to every
-    simpler contender is above 1 + `least_gain`. Otherwise the simplest contender that is as fast
-    as the fastest simpler one, within the same margin, is recommended.
+    of the machine. The searched placement wins only if the whole 95 % interval of the median ratio
+    to every simpler contender is above 1 + `least_gain`. Otherwise the simplest contender that is
+    as fast as the fastest simpler one, within the same margin, is recommended.
 
     Args:
-        samples: name -> seconds of each round, equal lengths; ``"plan"`` is the placement.
-        simplest_first: names of the others, for example single devices, then the default; without
-            any the plan wins.
+        samples: name -> seconds of each round, equal lengths.
+        simplest_first: names of simpler ways, for example single devices, then the default; without
+            any the searched placement wins.
+        searched: name of the searched placement: ``"plan"``, or one of `simplest_first` where the
+            search found one of them.
+        splits: of the simpler ways, those that use several devices.
         least_gain: relative gain that is worth a split.
 
     >>> judge({"plan": [1.0] * 9, "cpu:0": [2.0] * 9}, ["cpu:0"]).split
@@ -73,10 +79,10 @@ def judge(
         text = "run the plan: nothing simpler keeps the constraints"
         return Verdict(PLAN, True, np.inf, (np.inf, np.inf), text, contenders)
     fastest = min(simplest_first, key=lambda name: contenders[name].median)
-    plan = np.asarray(samples[PLAN])
+    plan = np.asarray(samples[searched])
     intervals = {n: median_interval(np.asarray(samples[n]) / plan) for n in simplest_first}
     speedup, low, high = intervals[fastest]
-    wins = all(interval[1] > 1 + least_gain for interval in intervals.values())
+    wins = searched == PLAN and all(row[1] > 1 + least_gain for row in intervals.values())
     if wins:
         text = (
             f"run the plan: {speedup:.2f} times as fast as '{fastest}', the best without a split "
@@ -91,7 +97,10 @@ def judge(
     )
     share, _, most = median_interval(np.asarray(samples[chosen]) / plan)
     how = "is faster" if most < 1 - least_gain else "is as fast within noise"
-    text = f"do not split: '{chosen}' {how} (it takes {share:.2f} of the plan's time)"
+    advice = "use the simpler split" if chosen in splits else "do not split"
+    text = f"{advice}: '{chosen}' {how} (it takes {share:.2f} of the searched placement's time)"
+    if chosen == searched:
+        text = f"do not split: the search found '{chosen}' alone, and nothing measured is faster"
     return Verdict(chosen, False, speedup, (low, high), text, contenders)
 
 

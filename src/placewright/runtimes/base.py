@@ -153,6 +153,10 @@ class Runtime(Protocol):
         """
         ...
 
+    def unsplit_call(self, path: str, device: Device) -> str:
+        """Python that opens the model at `path` on a device without this package, one line."""
+        ...
+
 
 @runtime_checkable
 class MovesTensors(Protocol):

@@ -184,7 +184,8 @@ class Evaluator:
     def _remember(self, device_of: IntArray, order: IntArray | None, value: float) -> None:
         if value < self.best_value:
             self.best, self.best_value = Placement.of(device_of, order), value
-            self.history.append(HistoryPoint(self.evaluations, self.seconds, value))
+            bound = self.lower_bound if self.lower_bound > 0 else None
+            self.history.append(HistoryPoint(self.evaluations, self.seconds, value, bound))
 
 
 @functools.cache

@@ -68,6 +68,11 @@ def plan_lines(plan: Plan, model: str) -> list[str]:
                 f"  {name}: {counted(counts[device], 'unit')}{pieces}, "
                 f"{_memory_text(plan, name)}{each}"
             )
+    if plan.searched is not None:
+        lines.append(
+            f"the search ({plan.placer.name}) found another placement, predicted at "
+            f"{value_text(plan.searched.value, unit)}; it was not faster"
+        )
     return lines + left_out_lines(plan) + single_device_lines(plan)
 
 

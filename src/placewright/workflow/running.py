@@ -31,6 +31,7 @@ from placewright.simulation.model import Simulator
 from placewright.workflow.machine_speed import slowdown, speed_note
 from placewright.workflow.models import runnable_source
 from placewright.workflow.problems import Report, no_report
+from placewright.workflow.recommended import recommendation_lines
 from placewright.workflow.runtimes import default_runtime, runtime_named
 
 ROUNDS = 15
@@ -63,6 +64,8 @@ class RunResult:
         device_is_legal: False where none does.
         device_predicted: seconds of that device by the simulator; None where it is not legal.
         memory: peaks per device; empty where the runtime cannot measure them.
+        recommendation: what was recommended when the plan was measured; None where it never was.
+        advice: lines that say how to run that, where it is not what the search found.
     """
 
     comparison: Comparison
@@ -73,6 +76,8 @@ class RunResult:
     device_is_legal: bool = True
     device_predicted: float | None = None
     memory: tuple[DeviceMemory, ...] = ()
+    recommendation: str | None = None
+    advice: tuple[str, ...] = ()
 
     @property
     def equal(self) -> bool:
@@ -104,6 +109,8 @@ class RunResult:
                 one.device: {"predicted": one.predicted, "measured": one.measured}
                 for one in self.memory
             },
+            "recommendation": self.recommendation,
+            "advice": list(self.advice),
         }
 
     def lines(self) -> list[str]:
@@ -130,6 +137,7 @@ class RunResult:
                 for one in self.memory
                 if one.measured > 0
             ),
+            *self.advice,
         ]
 
 
@@ -241,6 +249,8 @@ def execute(
         is_legal,
         float(alone[index]) if is_legal else None,
         _memory(plan, model),
+        None if plan.measured is None else plan.measured.recommendation,
+        tuple(recommendation_lines(plan)),
     )
 
 

@@ -88,6 +88,10 @@ class OnnxRuntime:
             ]
         return tuple(self.completed(device) for device in found)
 
+    def unsplit_call(self, path: str, device: Device) -> str:
+        """One line of Python: a session of the model on a device's provider."""
+        return f"onnxruntime.InferenceSession({path!r}, providers=[{device.options['provider']!r}])"
+
     def completed(self, device: Device) -> Device:
         """Fill the options that a device leaves open, by its name, and its fingerprint.
 

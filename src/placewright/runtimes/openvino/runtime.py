@@ -64,6 +64,11 @@ class OpenVinoRuntime:
         ]
         return tuple(self.completed(device) for device in (*cpu_devices(), *found))
 
+    def unsplit_call(self, path: str, device: Device) -> str:
+        """One line of Python: the model, compiled for a device as `reference` does it."""
+        options = {k: v for k, v in sorted(device.options.items()) if k not in OWN_OPTIONS}
+        return f"openvino.Core().compile_model({path!r}, {native_device(device)!r}, {options})"
+
     def completed(self, device: Device) -> Device:
         """Fill the options that a device leaves open, by its name, and its fingerprint.
 

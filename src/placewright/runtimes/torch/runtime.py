@@ -86,6 +86,11 @@ class TorchRuntime:
         """The processor, each of its cores, and every accelerator."""
         return torch_devices.discovered()
 
+    def unsplit_call(self, path: str, device: Device) -> str:
+        """One line of Python: the exported program as a module on a device."""
+        name = str(torch_devices.native_device(device))
+        return f"torch.export.load({path!r}).module().to({name!r})"
+
     def completed(self, device: Device) -> Device:
         """Fill the options that a device leaves open, by its name, and its fingerprint.
 

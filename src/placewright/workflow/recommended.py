@@ -1,0 +1,152 @@
+"""The plan that is written: the recommended placement, with the searched one beside it."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from placewright.core.plan import Measurement, Plan, Searched
+from placewright.core.solution import Solution
+from placewright.files.quantities import format_duration
+from placewright.profiling.verdict import PLAN, Verdict
+from placewright.simulation.evaluator import CLOSED
+from placewright.simulation.model import Simulator
+from placewright.workflow.comparable import (
+    DEFAULT_NAME,
+    EVEN_NAME,
+    Ways,
+    whole_processor,
+    why_default_is_not_comparable,
+)
+from placewright.workflow.runtimes import DEFAULT_RUNTIMES, runtime_named
+from placewright.workflow.search import plan_of
+
+SEARCHED = "searched"  # of `Measurement.baselines`, where the plan holds another placement
+
+
+def recommended_plan(plan: Plan, ways: Ways, chosen: str, verdict: Verdict) -> Plan:
+    """The plan with the placement `chosen` and its measurement.
+
+    Args:
+        plan: as the search made it.
+        ways: what was measured.
+        chosen: the best of ``ways.placements``.
+        verdict: over all, the runtime's default included; it names what to run.
+    """
+    mine = verdict.contenders[chosen]
+    others = {
+        SEARCHED if name == PLAN else name: one.median
+        for name, one in verdict.contenders.items()
+        if name != chosen
+    }
+    measured = Measurement(mine.median, mine.iqr, mine.runs, others, verdict.recommendation)
+    if chosen == ways.searched:
+        return replace(plan, measured=measured)
+    placement, value = ways.placements[chosen], ways.predicted[chosen]
+    is_best = plan.status == "optimal" and value <= plan.value * (1.0 + CLOSED)
+    solution = Solution(
+        placement,
+        value,
+        "optimal" if is_best else "feasible",
+        plan.lower_bound,
+        bound_method=plan.bound_method,
+    )
+    found = plan_of(plan.problem, solution, plan.placer, plan.runtime)
+    return replace(found, measured=measured, searched=Searched(plan.placement, plan.value))
+
+
+def searched_plan(plan: Plan) -> Plan:
+    """The plan with what the search found; the same plan where it holds that already."""
+    if plan.searched is None:
+        return plan
+    found = plan.searched
+    is_closed = found.value <= plan.lower_bound * (1.0 + CLOSED)
+    solution = Solution(
+        found.placement,
+        found.value,
+        "optimal" if is_closed else "feasible",
+        plan.lower_bound,
+        bound_method=plan.bound_method,
+    )
+    return plan_of(plan.problem, solution, plan.placer, plan.runtime)
+
+
+def held_lines(plan: Plan) -> list[str]:
+    """What a plan that was just measured holds, where that is not what the search found."""
+    measured = plan.measured
+    if measured is None:
+        return []
+    name = measured.recommendation
+    lines = how_to_run_default(plan) if name == DEFAULT_NAME else []
+    if name == DEFAULT_NAME and plan.searched is None:
+        lines.append("the plan holds what the search found, the fastest of the placements")
+    if plan.searched is not None:
+        lines.append(f"the plan holds {_what(plan)}; `run --searched` runs what the search found")
+    return lines
+
+
+def recommendation_lines(plan: Plan) -> list[str]:
+    """What was recommended when the plan was measured, and how to run that; none where it is this.
+
+    A file of version 1 holds what the search found, also where something simpler was faster.
+    """
+    measured = plan.measured
+    if measured is None or measured.recommendation == PLAN:
+        return []
+    name = measured.recommendation
+    if name == DEFAULT_NAME:
+        reason = why_default_is_not_comparable(plan.problem, Simulator(plan.problem))
+        if reason is not None:  # an earlier version recommended it all the same
+            return [f"'{name}' was measured beside this plan, but is not comparable: {reason}"]
+        return [_faster(measured), *how_to_run_default(plan)]
+    if plan.searched is not None or _is_all_on(plan, name):
+        kept = "; --searched takes what the search found" if plan.searched is not None else ""
+        return [f"this plan holds {_what(plan)}, as recommended when it was measured{kept}"]
+    return [f"{_faster(measured)}; place again for a plan that holds it"]
+
+
+def how_to_run_default(plan: Plan) -> list[str]:
+    """How to run the model with the runtime's own default, which no placement can express."""
+    problem = plan.problem
+    if problem.source is None or problem.source.path.startswith("module:"):
+        return [f"to run '{DEFAULT_NAME}', call the unsplit model itself"]
+    path = problem.source.path
+    words = ["placewright", "place", shlex.quote(path), "--devices cpu"]
+    if problem.objective == "training":
+        words.append("--objective training")
+    if plan.runtime != DEFAULT_RUNTIMES[problem.objective]:
+        words.append(f"--runtime {plan.runtime}")
+    lines = [f"a plan for '{DEFAULT_NAME}': {' '.join(words)}"]
+    is_called = Path(path).exists() and problem.objective != "training"
+    whole = whole_processor(plan) if is_called else None
+    if whole is not None:
+        call = runtime_named(plan.runtime).unsplit_call(path, whole)
+        lines.append(f"'{DEFAULT_NAME}' in Python: {call}")
+    return lines
+
+
+def _faster(measured: Measurement) -> str:
+    name = measured.recommendation
+    seconds = measured.baselines.get(name)
+    if seconds is None:
+        return f"'{name}' was recommended when this plan was measured"
+    return (
+        f"'{name}' was recommended when this plan was measured: {format_duration(seconds)}, "
+        f"{seconds / measured.median:.2f} of the plan's time"
+    )
+
+
+def _what(plan: Plan) -> str:
+    """The placement of a plan that is not the searched one, in words."""
+    used = np.unique(plan.placement.device_of).tolist()
+    if len(used) > 1:
+        return f"'{EVEN_NAME}'"
+    return f"the unsplit model on '{plan.problem.cluster.device_names[used[0]]}'"
+
+
+def _is_all_on(plan: Plan, name: str) -> bool:
+    index = plan.problem.cluster.device_index.get(name)
+    return index is not None and bool((plan.placement.device_of == index).all())

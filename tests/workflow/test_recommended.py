@@ -1,0 +1,226 @@
+"""What a plan holds after a check on the hardware: the recommended placement, by made-up seconds.
+
+Devices are this machine's cores and outputs are compared for real; what each way takes is given by
+the tests, so that nothing depends on timings.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from runtimes.test_runtime_contract import branching_model
+
+import placewright as pw
+from placewright.core.arrays import frozen_floats
+from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.costs import CostTable
+from placewright.core.grouping import Grouping
+from placewright.core.plan import Plan
+from placewright.core.problem import Problem
+from placewright.core.solution import Budget
+from placewright.profiling.hardware import Comparison
+from placewright.readers.openvino import read_openvino
+from placewright.runtimes.registry import make_runtime
+from placewright.simulation.model import Simulator
+from placewright.workflow import contenders, search
+from placewright.workflow.contenders import check_on_hardware
+from placewright.workflow.recommended import recommendation_lines, searched_plan
+
+CORES = [one.name for one in make_runtime("openvino").discover() if one.name.startswith("cpu:")]
+pytestmark = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
+
+
+@pytest.fixture
+def problem(tmp_path: Path) -> Problem:
+    """The branching model on two cores; each op takes 10 ms, 20 on the second core."""
+    onnx.save(branching_model(), str(tmp_path / "m.onnx"))
+    graph, source = read_openvino(tmp_path / "m.onnx")
+    runtime = make_runtime("openvino")
+    devices = tuple(runtime.completed(Device(name)) for name in ("cpu:0", "cpu:1"))
+    links = tuple(
+        Link(a, b, 1e-4) for a in ("cpu:0", "cpu:1", "host") for b in ("cpu:0", "cpu:1", "host")
+        if a != b
+    )  # fmt: skip
+    seconds = frozen_floats(np.tile([0.01, 0.02], (graph.n_ops, 1)))
+    return Problem(
+        graph,
+        Cluster(devices, links),
+        CostTable(seconds, "measured"),
+        Grouping.identity(graph.n_ops),
+        source=source,
+    )
+
+
+def searched_for(problem: Problem, placer: str = "round-robin") -> Plan:
+    return search.place(problem, placer=placer, budget=Budget(evaluations=50), runtime="openvino")
+
+
+def checked(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, seconds: Mapping[str, float]
+) -> tuple[Plan, contenders.Table]:
+    """Check with these seconds of each way; those not named take a second."""
+
+    def measured(runners: Mapping[str, Any], *_: Any, **__: Any) -> dict[str, list[float]]:
+        return {name: [seconds.get(name, 1.0)] * 9 for name in runners}
+
+    monkeypatch.setattr(contenders, "measure_interleaved", measured)
+    return check_on_hardware(plan)
+
+
+def devices(plan: Plan) -> list[int]:
+    return sorted(set(plan.placement.device_of.tolist()))
+
+
+def test_the_best_single_device_is_written_and_the_split_kept_beside_it(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    before = searched_for(problem)
+    assert devices(before) == [0, 1]
+    found, table = checked(before, monkeypatch, {"cpu:1": 0.2, "plan": 0.5})
+    path = tmp_path / "plan.json"
+    pw.write_plan(path, found)
+    document = json.loads(path.read_text())
+    assert set(document["placement"].values()) == {"cpu:1"}
+    assert document["measured"]["recommendation"] == "cpu:1"
+    assert document["measured"]["median"] == 0.2
+    assert document["measured"]["baselines"]["searched"] == 0.5
+    alone = pw.Placement.on_one_device(problem.n_units, 1)
+    assert document["predicted"]["value"] == Simulator(problem).value(alone)
+    assert document["predicted"]["lower_bound"] <= document["predicted"]["value"]
+    assert document["predicted"]["memory"]["cpu:0"] == 0
+    assert [segment["device"] for segment in document["segments"]] == ["cpu:1"]
+    assert document["searched"]["value"] == before.value
+    assert set(document["searched"]["placement"].values()) == {"cpu:0", "cpu:1"}
+    assert "do not split: 'cpu:1' is faster" in table.verdict
+    assert "the plan holds the unsplit model on 'cpu:1'" in table.verdict
+    again = searched_plan(pw.read_plan(path))
+    assert again.placement.device_of.tolist() == before.placement.device_of.tolist()
+    assert again.value == before.value
+    assert again.segments == before.segments
+
+
+def test_a_split_that_wins_is_the_plan(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = searched_for(problem)
+    found, table = checked(before, monkeypatch, {"plan": 0.5})
+    assert found.searched is None
+    assert found.placement is before.placement
+    assert found.measured is not None
+    assert found.measured.recommendation == "plan"
+    assert table.verdict.splitlines()[1].startswith("run the plan")
+    assert recommendation_lines(found) == []
+
+
+@pytest.mark.parametrize(("faster", "held"), [("plan", [0, 1]), ("cpu:0", [0])])
+def test_the_default_is_a_name_and_the_plan_the_best_placement(
+    faster: str, held: list[int], problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, table = checked(searched_for(problem), monkeypatch, {faster: 0.5, "all cores": 0.2})
+    assert found.measured is not None
+    assert found.measured.recommendation == "all cores"
+    assert found.measured.median == 0.5
+    assert devices(found) == held
+    for text in (table.verdict, "\n".join(recommendation_lines(found))):
+        assert "--devices cpu" in text
+        assert "openvino.Core().compile_model(" in text
+    call = recommendation_lines(found)[-1].partition("in Python: ")[2]
+    assert eval(call, {"openvino": __import__("openvino")}).outputs  # what is told works
+
+
+def test_an_even_split_may_be_recommended(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found, table = checked(searched_for(problem), monkeypatch, {"even split": 0.5})
+    assert found.searched is not None
+    assert devices(found) == [0, 1]
+    assert "use the simpler split: 'even split' is faster" in table.verdict
+    assert "this plan holds 'even split'" in recommendation_lines(found)[0]
+
+
+def test_what_the_search_found_alone_is_measured_once(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The searched placement is a single device: no second row for the same thing."""
+    found, table = checked(searched_for(problem, "single"), monkeypatch, {"cpu:0": 0.5})
+    assert [row[0] for row in table.rows] == [
+        "cpu:0, searched (single)", "cpu:1", "all cores", "even split", "lower bound"
+    ]  # fmt: skip
+    assert found.searched is None
+    assert "do not split: the search found 'cpu:0' alone" in table.verdict
+    same, _ = checked(searched_for(problem, "even-split"), monkeypatch, {"plan": 0.5})
+    assert same.measured is not None
+    assert "even split" not in same.measured.baselines
+
+
+def test_a_placement_with_other_outputs_is_never_recommended(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first core computes wrongly: the second fastest way is taken."""
+    right = contenders.compare_outputs
+
+    def compare(problem: Problem, placement: Any, model: Any) -> Comparison:
+        wrong = not placement.device_of.any()
+        return Comparison(0.7, 2e-4, "gate") if wrong else right(problem, placement, model)
+
+    monkeypatch.setattr(contenders, "compare_outputs", compare)
+    seconds = {"cpu:0": 0.1, "cpu:1": 0.2, "plan": 0.5}
+    found, table = checked(searched_for(problem), monkeypatch, seconds)
+    assert devices(found) == [1]
+    assert "'cpu:0' is not comparable: its outputs differ" in table.verdict
+    assert found.measured is not None
+    assert "cpu:0" not in found.measured.baselines
+
+
+def test_a_pin_leaves_out_everything_that_breaks_it(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    op = problem.graph.op_names[0]
+    pinned = replace(problem, pins={0: 1})
+    found, table = checked(searched_for(pinned), monkeypatch, {"cpu:0": 0.1, "all cores": 0.1})
+    assert found.measured is not None
+    assert found.measured.recommendation not in ("cpu:0", "all cores")
+    assert found.placement.device_of[0] == 1
+    not_comparable = [row[0] for row in table.rows if row[2] == "not comparable"]
+    assert not_comparable == ["cpu:0", "all cores"]
+    assert f"'all cores' is not comparable: op '{op}' is pinned to 'cpu:1'" in table.verdict
+
+
+def test_a_memory_limit_leaves_out_everything_that_breaks_it(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole model does not fit on the second core, so neither in the memory of all cores."""
+    whole = pw.Placement.on_one_device(problem.n_units, 1)
+    peak = float(Simulator(problem).memory_peaks(whole)[1])
+    fast = {"cpu:1": 0.1, "all cores": 0.1, "even split": 0.3, "cpu:0": 0.4, "plan": 0.5}
+    for limit, allowed in ((peak - 1, False), (peak, True)):
+        one, other = problem.cluster.devices
+        cluster = replace(problem.cluster, devices=(one, replace(other, memory_bytes=limit)))
+        limited = replace(problem, cluster=cluster)
+        found, table = checked(searched_for(limited), monkeypatch, fast)
+        assert found.measured is not None
+        rows = {row[0]: row[2] for row in table.rows}
+        assert (rows["cpu:1"] == "not comparable") is not allowed
+        assert (rows["all cores"] == "not comparable") is not allowed
+        assert ("keeps the whole model" in table.verdict) is not allowed
+        assert (found.measured.recommendation in ("cpu:1", "all cores")) is allowed
+        assert Simulator(limited).violation(found.placement) is None
+
+
+def test_an_even_split_that_cannot_be_is_said(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every op is pinned to the first core but one: only one placement is left."""
+    pins = {op: int(op == 3) for op in range(problem.graph.n_ops)}
+    found, table = checked(searched_for(replace(problem, pins=pins)), monkeypatch, {})
+    assert [row[0] for row in table.rows if row[2] == "not comparable"] == [
+        "cpu:0", "cpu:1", "all cores"
+    ]  # fmt: skip
+    assert found.measured is not None
+    assert found.measured.recommendation == "plan"
+    assert "nothing simpler keeps the constraints" in table.verdict
