@@ -91,4 +91,5 @@ def test_torch_runtime(tmp_path: Path) -> None:
     torch.export.save(program, tmp_path / "branches.pt2")
     model = load_model(str(tmp_path / "branches.pt2"), runtime="torch")
     assert model.source is not None
-    check_runtime(runtime_named("torch"), runnable_source(model.source), model.graph)
+    source = runnable_source(model.source, model.graph)
+    check_runtime(runtime_named("torch"), source, model.graph)

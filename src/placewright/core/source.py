@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from placewright.core.signature import Signature
+
 
 @dataclass(frozen=True)
 class ModelSource:
@@ -18,6 +20,10 @@ class ModelSource:
         reader_version: version of the library that read it.
         native_names: op name -> the name that the runtime knows the op by, where they differ.
         options: reader options that change the graph, for example ``{"fold_constants": "no"}``.
+        signature: inputs and outputs in the model's own order; None where no runtime can run the
+            model, and in files of versions that did not store it.
+        state: paths of all parameters and buffers of the PyTorch module that the model was made
+            from, those that no op reads among them; empty where there is none.
     """
 
     path: str
@@ -27,6 +33,8 @@ class ModelSource:
     reader_version: str = ""
     native_names: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
+    signature: Signature | None = None
+    state: tuple[str, ...] = ()
 
     def native_name(self, op_name: str) -> str:
         """The runtime's own name of an op."""

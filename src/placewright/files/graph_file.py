@@ -7,16 +7,35 @@ import json
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 from pydantic import Field
 
 from placewright.core.arrays import Csr, frozen_bools, frozen_floats, frozen_ints
 from placewright.core.graph import PHASE_NAMES, ComputationGraph, consumers_as_read
+from placewright.core.signature import NO_TENSOR, Port, Signature
 from placewright.core.source import ModelSource
 from placewright.errors import FileFormatError
 from placewright.files.schema import Strict, validated
 from placewright.files.text import read_json_object, write_text
 
 GRAPH_FORMAT = "placewright.graph/1"
+
+
+class PortDocument(Strict):
+    """One input or output; see `core.signature.Port`."""
+
+    name: str
+    shape: list[int]
+    dtype: str
+    tensor: int
+    other_names: list[str] = Field(default_factory=list)
+
+
+class SignatureDocument(Strict):
+    """Inputs and outputs in the model's own order."""
+
+    inputs: list[PortDocument]
+    outputs: list[PortDocument]
 
 
 class SourceDocument(Strict):
@@ -29,6 +48,8 @@ class SourceDocument(Strict):
     reader_version: str = ""
     native_names: dict[str, str] = Field(default_factory=dict)
     options: dict[str, str] = Field(default_factory=dict)
+    signature: SignatureDocument | None = None
+    state: list[str] = Field(default_factory=list)
 
 
 class OpColumns(Strict):
@@ -89,7 +110,8 @@ def read_graph(path: Path | str) -> tuple[ComputationGraph, ModelSource | None]:
         GraphError: the columns make no valid graph.
     """
     document = validated(GraphDocument, read_json_object(path), path, GRAPH_FORMAT)
-    return graph_of(document.graph, path), source_of(document.source)
+    graph = graph_of(document.graph, path)
+    return graph, source_of(document.source, graph, path)
 
 
 def graph_data(graph: ComputationGraph) -> dict[str, Any]:
@@ -153,7 +175,7 @@ def source_data(source: ModelSource | None) -> dict[str, Any] | None:
     """The model source as plain data."""
     if source is None:
         return None
-    return {
+    data: dict[str, Any] = {
         "path": source.path,
         "sha256": source.sha256,
         "format": source.format,
@@ -162,10 +184,34 @@ def source_data(source: ModelSource | None) -> dict[str, Any] | None:
         "native_names": dict(source.native_names),
         "options": dict(source.options),
     }
+    if source.signature is not None:
+        data["signature"] = {
+            "inputs": [_port_data(port) for port in source.signature.inputs],
+            "outputs": [_port_data(port) for port in source.signature.outputs],
+        }
+    if source.state:
+        data["state"] = list(source.state)
+    return data
 
 
-def source_of(document: SourceDocument | None) -> ModelSource | None:
-    """The model source that a document describes."""
+def _port_data(port: Port) -> dict[str, Any]:
+    return {
+        "name": port.name,
+        "shape": list(port.shape),
+        "dtype": port.dtype,
+        "tensor": port.tensor,
+        "other_names": list(port.other_names),
+    }
+
+
+def source_of(
+    document: SourceDocument | None, graph: ComputationGraph, path: object
+) -> ModelSource | None:
+    """The model source that a document describes.
+
+    Raises:
+        FileFormatError: its inputs or outputs are not those of the graph.
+    """
     if document is None:
         return None
     return ModelSource(
@@ -176,6 +222,35 @@ def source_of(document: SourceDocument | None) -> ModelSource | None:
         reader_version=document.reader_version,
         native_names=document.native_names,
         options=document.options,
+        signature=_signature_of(document.signature, graph, path),
+        state=tuple(document.state),
+    )
+
+
+def _signature_of(
+    document: SignatureDocument | None, graph: ComputationGraph, path: object
+) -> Signature | None:
+    if document is None:
+        return None
+    inputs = tuple(_port_of(port) for port in document.inputs)
+    outputs = tuple(_port_of(port) for port in document.outputs)
+    entering = np.flatnonzero(graph.tensor_producers < 0).tolist()
+    leaving = np.flatnonzero(graph.tensor_is_output).tolist()
+    told = sorted({port.tensor for port in outputs} - {NO_TENSOR})
+    if sorted(port.tensor for port in inputs) != entering or told != leaving:
+        raise FileFormatError(
+            f"file '{path}': the signature names other inputs or outputs than the graph has"
+        )
+    return Signature(inputs, outputs)
+
+
+def _port_of(document: PortDocument) -> Port:
+    return Port(
+        document.name,
+        tuple(document.shape),
+        document.dtype,
+        document.tensor,
+        tuple(document.other_names),
     )
 
 

@@ -141,5 +141,5 @@ def read_problem(path: Path | str) -> Problem:
         subgraphs_per_accelerator=document.subgraphs_per_accelerator,
         split_phases=document.split_phases,
         inner_tensors=document.inner_tensors,
-        source=source_of(document.source),
+        source=source_of(document.source, graph, path),
     )

@@ -11,19 +11,22 @@ from dataclasses import dataclass
 import numpy as np
 
 from placewright.core.cluster import Device
+from placewright.core.graph import ComputationGraph
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
+from placewright.core.signature import NO_TENSOR
 from placewright.errors import MismatchError
 from placewright.runtimes.base import (
     HostArray,
     LoadedModel,
     OpSegment,
+    PlainCall,
     SharesState,
-    graph_inputs,
     graph_outputs,
     segments_of_units,
+    whole_segment,
 )
-from placewright.runtimes.runner import ConcurrentRunner
+from placewright.runtimes.runner import ConcurrentRunner, Execution
 from placewright.simulation.model import Simulator
 from placewright.simulation.segments import segments_of
 
@@ -79,11 +82,8 @@ def placement_runner(
 
 def whole_model_runner(model: LoadedModel, device: Device) -> ConcurrentRunner:
     """A runner of the unsplit model on one device: a baseline, and the reference for outputs."""
-    graph = model.graph
-    order = tuple(graph.topological_order.tolist())
-    whole = OpSegment(0, order, graph_inputs(graph), graph_outputs(graph))
     compiled = [model.reference(device)]
-    return ConcurrentRunner(model, [whole], [device], compiled=compiled)
+    return ConcurrentRunner(model, [whole_segment(model.graph)], [device], compiled=compiled)
 
 
 def warm_time(runner: ConcurrentRunner, expected: float) -> float:
@@ -135,7 +135,7 @@ def measure_interleaved(
 
     Args:
         contenders: name -> runner; made within `taking_turns`, they have one copy of state.
-        inputs: values of all graph inputs.
+        inputs: values of all inputs, in the model's own order.
         rounds: samples of each contender.
         seconds: what all rounds together may take; where they are that long, there are fewer, but
             9 at least.
@@ -163,31 +163,42 @@ def compare_outputs(
     *,
     inputs: Sequence[HostArray] | None = None,
     boundaries: bool = False,
+    plain: PlainCall | None = None,
 ) -> Comparison:
-    """Run a placement once beside the unsplit model and compare outputs.
+    """Run a placement once, and the unsplit model as its own library runs it, and compare outputs.
 
-    Of a training step the updates of parameters and of the optimizer's state are compared, too.
+    The library reads the model's file and takes and returns values in the model's own order: a
+    fault in how we read the graph, or in which order we keep its tensors, shows here. What only the
+    graph has is compared with the unsplit graph: of a training step the updates of parameters and
+    of the optimizer's state.
 
     Args:
         problem: that the placement belongs to.
         placement: complete.
         model: as the runtime has read it.
-        inputs: values of all graph inputs; None takes random ones.
-        boundaries: compare every tensor that leaves a segment, too.
+        inputs: values of all inputs, in the model's own order; None takes random ones.
+        boundaries: compare every tensor that leaves a segment, too, with the unsplit graph's.
+        plain: the model as its own library runs it; None asks for it.
+
+    Raises:
+        RuntimeFailure: a segment, or the library with the whole model, fails.
     """
     values = model.random_inputs(np.random.default_rng(0)) if inputs is None else inputs
     segments = placement_segments(problem, placement)
     devices = problem.cluster.devices
-    found, before, state = _split_values(model, segments, devices, values)
-    graph = problem.graph
-    wanted = graph_outputs(graph)
-    if boundaries:
-        inner = {tensor: None for segment in segments for tensor in segment.outputs}
-        wanted = tuple(sorted({**inner, **dict.fromkeys(wanted)}))
-    expected, expected_state = reference_values(model, devices[0], values, wanted)
-    makers = [int(graph.tensor_producers[tensor]) for tensor in wanted]
-    names = [graph.op_names[op] if op >= 0 else "an input" for op in makers]
-    errors = [relative_error(found[t], expected[t]) for t in wanted]
+    execution, before, state = _split_values(model, segments, devices, values)
+    ports = model.signature.outputs
+    expected_outputs = (model.plain(devices[0]) if plain is None else plain)(values)
+    names = [_maker(problem.graph, port.tensor) for port in ports]
+    pairs = zip(execution.outputs, expected_outputs, strict=True)
+    errors = [relative_error(found, expected) for found, expected in pairs]
+    inner = sorted({t: None for s in segments for t in s.outputs}) if boundaries else []
+    expected_state: dict[str, HostArray] = {}
+    if inner or before:
+        wanted = inner or graph_outputs(problem.graph)
+        expected, expected_state = reference_values(model, devices[0], values, wanted)
+        names += [_maker(problem.graph, tensor) for tensor in inner]
+        errors += [relative_error(execution.tensors[t], expected[t]) for t in inner]
     names += list(expected_state)
     errors += [
         update_error(before[name], state[name], value) if name in state else float("inf")
@@ -198,17 +209,24 @@ def compare_outputs(
     return Comparison(errors[worst], tolerance, names[worst], len(expected_state))
 
 
+def _maker(graph: ComputationGraph, tensor: int) -> str:
+    """Name of the op that makes a tensor."""
+    if tensor == NO_TENSOR:
+        return "a constant"
+    op = int(graph.tensor_producers[tensor])
+    return graph.op_names[op] if op >= 0 else "an input"
+
+
 def _split_values(
     model: LoadedModel,
     segments: Sequence[OpSegment],
     devices: Sequence[Device],
     inputs: Sequence[HostArray],
-) -> tuple[dict[int, HostArray], dict[str, HostArray], dict[str, HostArray]]:
-    """Tensors that leave segments, state before one run, state after it; the runner is gone."""
+) -> tuple[Execution, dict[str, HostArray], dict[str, HostArray]]:
+    """One run with all its tensors, state before it, state after it; the runner is gone."""
     with ConcurrentRunner(model, segments, devices) as runner:
         before = runner.state_values()
-        found = dict(runner.run(inputs, keep_tensors=True).tensors)
-        return found, before, runner.state_values()
+        return runner.run(inputs, keep_tensors=True), before, runner.state_values()
 
 
 def taking_turns(model: LoadedModel) -> AbstractContextManager[None]:
@@ -240,9 +258,7 @@ def reference_values(
     model: LoadedModel, device: Device, inputs: Sequence[HostArray], tensors: Sequence[int]
 ) -> tuple[dict[int, HostArray], dict[str, HostArray]]:
     """Tensors as `reference_tensors`, and the state that one run of the unsplit model leaves."""
-    graph = model.graph
-    order = tuple(graph.topological_order.tolist())
-    whole = OpSegment(0, order, graph_inputs(graph), tuple(tensors))
+    whole = whole_segment(model.graph, tensors)
     with ConcurrentRunner(model, [whole], [device]) as runner:
         found = dict(runner.run(inputs, keep_tensors=True).tensors)
         return found, runner.state_values()

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from placewright.core.builder import GraphBuilder
 from placewright.core.graph import FORWARD
+from placewright.core.signature import NO_TENSOR, Port, Signature, distinct
 from placewright.readers.fx_flops import flops_of
 
 if TYPE_CHECKING:
@@ -80,6 +81,24 @@ def add_fx_graph(builder: GraphBuilder, graph: Graph, rules: FxRules) -> FxOps:
     for node in graph.nodes:
         adding.add(node)
     return FxOps(adding.op_of, adding.tensors)
+
+
+def signature_of(
+    graph: Graph,
+    ops: FxOps,
+    inputs: Sequence[tuple[str, str]],
+    outputs: Sequence[tuple[str, str]],
+) -> Signature:
+    """Inputs and outputs, each a pair (name, node) in the model's own order."""
+    values = {node.name: node.meta.get("val") for node in graph.nodes}
+
+    def port(name: str, node: str) -> Port:
+        tensors, value = ops.tensors_of.get(node, []), values[node]
+        return Port(name, shape_of(value), dtype_of(value), tensors[0] if tensors else NO_TENSOR)
+
+    return Signature(
+        distinct(port(*pair) for pair in inputs), distinct(port(*pair) for pair in outputs)
+    )
 
 
 def tensor_values(value: Any) -> list[Any]:

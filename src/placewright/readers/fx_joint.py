@@ -13,7 +13,6 @@ from placewright.readers.content import one_line
 from placewright.readers.fx_program import FxProgram, inference_program
 
 if TYPE_CHECKING:
-    import torch
     from torch.export import ExportedProgram
     from torch.fx import Graph, Node
 
@@ -40,7 +39,7 @@ class JointGraph:
 
 def joint_graph(
     exported: ExportedProgram,
-    examples: Sequence[torch.Tensor] = (),
+    examples: Any = (),
     input_names: Sequence[str] = (),
 ) -> JointGraph:
     """Trace forward and backward of a program whose first output is a scalar loss.
@@ -152,6 +151,7 @@ def _joint(
         (loss.name,),
         {name: node.name for name, node in of_buffers.items()},
         {renamed[name]: read.example_inputs[name] for name in kept if name not in read.state},
+        lambda values: read.plain(values)[:1],
     )
     calls = [n for n in graph.nodes if n.op == "call_function" and n.target is not operator.getitem]
     backward = tuple(node.name for node in calls if _is_backward(node))

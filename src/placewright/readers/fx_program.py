@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from placewright.core.graph import ComputationGraph
 from placewright.core.source import ModelSource
-from placewright.readers.fx_graph import tensor_values
+from placewright.errors import InputError
+from placewright.readers.fx_interface import FxInterface, plain_call, tensors_in
 
 if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
 
 _SEED = 20170612  # of example values where a program carries none
+
+
+def no_plain_call(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """Of a program that was made without a model behind it."""
+    raise InputError("this program has no model behind it that could be run unsplit")
 
 
 @dataclass(frozen=True)
@@ -29,6 +35,8 @@ class FxProgram:
         outputs: nodes that hold the graph outputs; of a training step the loss alone.
         updates: state placeholder -> node that holds its value after the step; empty for inference.
         example_inputs: graph input placeholder -> a valid value.
+        plain: runs the model as PyTorch does, without our graph: values of all inputs in their
+            order -> all outputs in theirs; state stays as it is.
     """
 
     module: torch.fx.GraphModule
@@ -37,6 +45,7 @@ class FxProgram:
     outputs: tuple[str, ...]
     updates: Mapping[str, str] = field(default_factory=dict)
     example_inputs: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    plain: Callable[[Sequence[torch.Tensor]], list[torch.Tensor]] = no_plain_call
 
 
 @dataclass(frozen=True)
@@ -54,30 +63,33 @@ class ReadProgram:
     program: FxProgram
 
 
-def inference_program(program: ExportedProgram, examples: Iterable[torch.Tensor] = ()) -> FxProgram:
+def inference_program(
+    program: ExportedProgram, examples: Any = (), original: ExportedProgram | None = None
+) -> FxProgram:
     """A functional exported program as it stands.
 
     Args:
         program: from `readers.torch_export.functional_program`.
-        examples: one value per input; none takes those that the program carries, else made-up ones.
+        examples: arguments that hold one tensor per input; none takes those that the program
+            carries, else made-up ones.
+        original: the program before it was made functional.
     """
     import torch
 
-    state = state_of(program)
-    placeholders = [node for node in program.graph.nodes if node.op == "placeholder"]
-    inputs = [
-        node for node in placeholders if node.name not in state and _is_tensor(node.meta.get("val"))
-    ]
-    given = list(examples) or _carried(program)
+    interface = FxInterface.of(program)
+    nodes = {node.name: node for node in program.graph.nodes}
+    inputs = [nodes[name] for name in interface.inputs]
+    given = tensors_in(examples) or _carried(program)
     if len(given) != len(inputs):
         given = [example_of(node.meta["val"]) for node in inputs]
     return FxProgram(
         torch.fx.GraphModule(program.graph_module, program.graph),
-        state,
-        tuple(node.name for node in inputs),
-        tuple(str(name) for name in program.graph_signature.user_outputs if isinstance(name, str)),
+        state_of(program),
+        interface.inputs,
+        interface.outputs,
         {},
         {node.name: value for node, value in zip(inputs, given, strict=True)},
+        plain_call(program if original is None else original),
     )
 
 
@@ -118,13 +130,4 @@ def _memory_of(value: torch.Tensor) -> tuple[object, ...]:
 
 
 def _carried(program: ExportedProgram) -> list[torch.Tensor]:
-    import torch
-
-    if program.example_inputs is None:
-        return []
-    leaves = torch.utils._pytree.tree_leaves(program.example_inputs)
-    return [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-
-
-def _is_tensor(value: Any) -> bool:
-    return tensor_values(value) != [None]
+    return [] if program.example_inputs is None else tensors_in(program.example_inputs)

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 from placewright.errors import InputError, MissingExtraError
 from placewright.readers.content import UniqueNames, content_hash, existing_path, one_line
 from placewright.readers.converted_files import converted_file
+from placewright.readers.interface import Interface, keep_in_onnx
 from placewright.readers.pt2_file import load_program
 
 if TYPE_CHECKING:
     import torch
 
 _EXPORT = 1  # goes up when the same model would be exported to another file
+_INTERFACE = "interface 1"  # another when a .pt2 file's would be written in another way
 _LARGEST_MESSAGE = 1 << 30  # bytes; a protocol buffer ends at 2 GiB
 _SCOPES = "pkg.torch.onnx.name_scopes"
 
@@ -68,9 +70,14 @@ def onnx_file_of_pt2(path: Path | str, *, folder: Path | None = None) -> Path:
     """
     file = existing_path(path)
     digest = content_hash(file.parent, [file])
-    return _kept(
-        file.stem, [digest], lambda: _exported(load_program(file), None, None, str(path)), folder
-    )
+
+    def export() -> Any:
+        program = load_program(file)
+        model = _exported(program, None, None, str(path))
+        keep_in_onnx(model, Interface.of_program(program))
+        return model
+
+    return _kept(file.stem, [digest, _INTERFACE], export, folder)
 
 
 def _exported(model: Any, inputs: Any, input_names: list[str] | None, what: str) -> Any:

@@ -10,6 +10,7 @@ from typing import Any
 
 from placewright.core.builder import GraphBuilder
 from placewright.core.graph import ComputationGraph
+from placewright.core.signature import NO_TENSOR, Port, Signature, distinct
 from placewright.core.source import ModelSource
 from placewright.errors import (
     FileFormatError,
@@ -19,6 +20,7 @@ from placewright.errors import (
     UnknownNameError,
 )
 from placewright.readers.content import UniqueNames, content_hash, existing_path, one_line
+from placewright.readers.interface import interface_of_onnx
 from placewright.readers.model_files import checked_files
 from placewright.readers.onnx_bodies import (
     Values,
@@ -89,8 +91,10 @@ def read_onnx(
         reader_version=f"onnx {onnx.__version__}",
         native_names=reading.native_names,
         options={} if fold_constants else {"fold_constants": "no"},
+        signature=reading.signature(),
     )
-    return graph, source
+    interface = interface_of_onnx(model)
+    return graph, source if interface is None else interface.applied_to(source)
 
 
 def _fix_shapes(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
@@ -164,6 +168,19 @@ class _Reading:
             if value.name in self._tensors:
                 self.builder.mark_output(self._tensors[value.name])
         return self.builder.build()
+
+    def signature(self) -> Signature:
+        """Inputs and outputs as the file lists them."""
+        inputs = [value for value in self.source.input if value.name in self._tensors]
+        return Signature(
+            distinct(self._port(value.name) for value in inputs),
+            distinct(self._port(value.name) for value in self.source.output),
+        )
+
+    def _port(self, value: str) -> Port:
+        held = self._types.get(value)
+        dtype = "" if held is None else _dtype(self.onnx, held.elem_type)[0]
+        return Port(value, self._shape(value), dtype, self._tensors.get(value, NO_TENSOR))
 
     def _folds(self, node: Any, read: list[str]) -> bool:
         if not self.fold or node.op_type.startswith(_NEVER_CONSTANT):

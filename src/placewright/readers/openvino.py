@@ -15,6 +15,7 @@ from typing import Any
 
 from placewright.core.builder import GraphBuilder
 from placewright.core.graph import ComputationGraph
+from placewright.core.signature import NO_TENSOR, Port, Signature, distinct
 from placewright.core.source import ModelSource
 from placewright.errors import (
     FileFormatError,
@@ -24,6 +25,7 @@ from placewright.errors import (
     UnknownNameError,
 )
 from placewright.readers.content import UniqueNames, content_hash, existing_path, one_line
+from placewright.readers.interface import interface_of_openvino
 from placewright.readers.model_files import checked_files
 from placewright.readers.openvino_flops import bodies_of, flops_of, static_shape
 from placewright.readers.openvino_weights import kept_bytes, port_bytes
@@ -65,11 +67,9 @@ def read_openvino(
     try:
         model = openvino.Core().read_model(str(file))
         fix_shapes(model, shapes)
-        graph, native_names = graph_of_openvino_model(
-            model,
-            fold_constants=fold_constants,
-            names_are_stored=file.suffix.lower() == ".xml",
-        )
+        is_stored = file.suffix.lower() == ".xml"
+        reading = _read(model, fold_constants=fold_constants, names_are_stored=is_stored)
+        graph = reading.builder.build()
     except RuntimeError as error:
         reason = _reason(error)
         if file.suffix.lower() == ".onnx" and reason.startswith(_UNKNOWN_OPERATORS):
@@ -86,10 +86,12 @@ def read_openvino(
         format=_READER,
         shapes=input_shapes(model),
         reader_version=f"openvino {openvino.__version__}",
-        native_names=native_names,
+        native_names=reading.native_names,
         options={} if fold_constants else {"fold_constants": "no"},
+        signature=reading.signature(model) if fold_constants else None,
     )
-    return graph, source
+    interface = interface_of_openvino(model)
+    return graph, source if interface is None else interface.applied_to(source)
 
 
 def graph_of_openvino_model(
@@ -112,13 +114,18 @@ def graph_of_openvino_model(
     Raises:
         GraphError: every output of the model is constant.
     """
+    reading = _read(model, fold_constants=fold_constants, names_are_stored=names_are_stored)
+    return reading.builder.build(), reading.native_names
+
+
+def _read(model: Any, *, fold_constants: bool, names_are_stored: bool) -> _Reading:
     folded = folded_nodes(model.get_ordered_ops()) if fold_constants else frozenset()
     reading = _Reading(model, folded, fold_constants, names_are_stored)
     for position, node in enumerate(reading.nodes):
         reading.add(position, node)
     if not reading.op_of:
         raise GraphError("the model has no operator that depends on an input")
-    return reading.builder.build(), reading.native_names
+    return reading
 
 
 def fix_shapes(model: Any, shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES) -> None:
@@ -227,6 +234,24 @@ class _Reading:
             self.op_of[identity] = self._add_op(position, node, kind)
             self._add_tensors(node, self.op_of[identity])
 
+    def signature(self, model: Any) -> Signature:
+        """Inputs and outputs as the model lists them."""
+        return Signature(
+            distinct(self._port(port, port) for port in model.inputs),
+            distinct(self._port(port, port.get_node().input_value(0)) for port in model.outputs),
+        )
+
+    def _port(self, port: Any, value: Any) -> Port:
+        name, *others = _names_of(port)
+        key = (value.get_node().get_instance_id(), value.get_index())
+        return Port(
+            name,
+            static_shape(port.get_partial_shape()),
+            port.get_element_type().get_type_name(),
+            self._tensors.get(key, NO_TENSOR),
+            tuple(others),
+        )
+
     def _add_op(self, position: int, node: Any, kind: str) -> int:
         friendly = node.get_friendly_name()
         made_up = _looks_made_up(friendly, kind) and not self.names_are_stored
@@ -311,7 +336,8 @@ def _constant_bytes(bodies: Sequence[Any]) -> float:
 
 
 def _names_of(port: Any) -> list[str]:
-    """Names of an input, first the one that users see: its shortest tensor name, or the node's."""
+    """Names of an input or output, first the one that users see: its shortest tensor name, or the
+    node's."""
     tensor_names = sorted(port.get_names(), key=lambda name: (len(name), name))
     friendly = port.get_node().get_friendly_name()
     return list(dict.fromkeys([*tensor_names, friendly]))

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from placewright.errors import InputError, MissingExtraError
 from placewright.readers.content import content_hash, existing_path, one_line
 from placewright.readers.converted_files import converted_file
+from placewright.readers.fx_interface import FxInterface
+from placewright.readers.interface import Interface, keep_in_openvino
 from placewright.readers.ir_names import name_by_module
 from placewright.readers.pt2_file import load_program
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
 
 _CONVERSION = 2  # goes up when the same model would be converted to another file
+_INTERFACE = "interface 1"  # another when a .pt2 file's would be written in another way
 
 
 def openvino_model_of(
@@ -97,7 +100,15 @@ def openvino_file_of_pt2(path: Path | str, *, folder: Path | None = None) -> Pat
     """
     file = existing_path(path)
     digest = content_hash(file.parent, [file])
-    return _kept(file.stem, [digest], lambda: _converted(load_program(file), str(path)), folder)
+
+    def convert() -> Any:
+        program = load_program(file)
+        interface = Interface.of_program(program)
+        model = _converted(program, str(path), interface.inputs)
+        keep_in_openvino(model, interface)
+        return model
+
+    return _kept(file.stem, [digest, _INTERFACE], convert, folder)
 
 
 def _converted(program: ExportedProgram, what: str, input_names: Sequence[str] = ()) -> Any:
@@ -107,7 +118,7 @@ def _converted(program: ExportedProgram, what: str, input_names: Sequence[str] =
     from openvino.passes import ConstantFolding, Manager
 
     values = {node.name: node.meta.get("val") for node in program.graph.nodes}
-    examples = [values[str(name)] for name in program.graph_signature.user_inputs]
+    examples = [values[name] for name in FxInterface.of(program).inputs]
     try:
         with _without_warnings():
             decoder = TorchFXPythonDecoder.from_exported_program(program, dynamic_shapes=False)

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from placewright.core.builder import GraphBuilder
 from placewright.core.graph import ComputationGraph
+from placewright.core.signature import Signature
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, MissingExtraError
 from placewright.readers.content import content_hash, existing_path, one_line
-from placewright.readers.fx_graph import FxRules, add_fx_graph, shape_of
+from placewright.readers.fx_graph import FxRules, add_fx_graph, shape_of, signature_of
+from placewright.readers.fx_interface import FxInterface
 from placewright.readers.fx_program import ReadProgram, inference_program
 from placewright.readers.pt2_file import load_program
 
@@ -58,8 +60,9 @@ def read_inference(
 ) -> ReadProgram:
     """As `read_torch`, with the program that the PyTorch runtime executes."""
     torch = _torch()
-    program = functional_program(model, example_inputs)
-    graph = graph_of_program(program, fold_constants=fold_constants)
+    original = _exported(model, example_inputs)
+    program = _functional(original)
+    graph, signature = _read(program, fold_constants, FxInterface.of(original))
     if isinstance(model, Path | str):
         file = existing_path(model)
         path, digest = str(model), content_hash(file.parent, [file])
@@ -72,8 +75,10 @@ def read_inference(
         shapes=_input_shapes(program),
         reader_version=f"torch {torch.__version__}",
         options={} if fold_constants else {"fold_constants": "no"},
+        signature=signature,
+        state=FxInterface.of(original).state,
     )
-    return ReadProgram(graph, source, inference_program(program, example_inputs))
+    return ReadProgram(graph, source, inference_program(program, example_inputs, original))
 
 
 def functional_program(
@@ -85,12 +90,19 @@ def functional_program(
         InputError: the module cannot be exported.
         FileFormatError: the file is damaged, or holds more than data.
     """
+    return _functional(_exported(model, example_inputs))
+
+
+def _exported(
+    model: torch.nn.Module | Path | str, example_inputs: Sequence[torch.Tensor]
+) -> ExportedProgram:
     torch = _torch()
     if isinstance(model, Path | str):
-        return _functional(load_program(existing_path(model)))
+        return load_program(existing_path(model))
     try:
         with torch.no_grad():
-            return _functional(torch.export.export(model, tuple(example_inputs)))
+            found: ExportedProgram = torch.export.export(model, tuple(example_inputs))
+            return found
     except Exception as error:  # tracing runs the module's own code
         raise InputError(
             f"module {type(model).__name__} cannot be exported: {one_line(error)}"
@@ -106,14 +118,28 @@ def _functional(program: ExportedProgram) -> ExportedProgram:
 
 def graph_of_program(program: ExportedProgram, *, fold_constants: bool = True) -> ComputationGraph:
     """The graph of a functional exported program."""
+    return _read(program, fold_constants, FxInterface.of(program))[0]
+
+
+def _read(
+    program: ExportedProgram, fold_constants: bool, named: FxInterface
+) -> tuple[ComputationGraph, Signature]:
+    """The graph, and the signature by the names that the caller of `named` sees."""
     builder = GraphBuilder()
     weights = program_weights(builder, program)
     rules = FxRules(weights=weights, fold_constants=fold_constants)
     ops = add_fx_graph(builder, program.graph, rules)
-    for output in program.graph_signature.user_outputs:
-        for tensor in ops.tensors_of.get(str(output), ()):
+    own = FxInterface.of(program)
+    for output in own.outputs:
+        for tensor in ops.tensors_of.get(output, ()):
             builder.mark_output(tensor)
-    return builder.build()
+    signature = signature_of(
+        program.graph,
+        ops,
+        list(zip(named.input_names, own.inputs, strict=True)),
+        list(zip(named.output_names, own.outputs, strict=True)),
+    )
+    return builder.build(), signature
 
 
 def program_weights(builder: GraphBuilder, program: ExportedProgram) -> dict[str, int]:

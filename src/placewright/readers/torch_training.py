@@ -15,11 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from placewright.core.builder import GraphBuilder
 from placewright.core.graph import BACKWARD, FORWARD, UPDATE, ComputationGraph
+from placewright.core.signature import Signature
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, MissingExtraError
 from placewright.readers.content import content_hash, existing_path, one_line
 from placewright.readers.fx_colocation import colocation_classes, state_views
-from placewright.readers.fx_graph import FxRules, add_fx_graph, shape_of
+from placewright.readers.fx_graph import FxRules, add_fx_graph, shape_of, signature_of
+from placewright.readers.fx_interface import FxInterface, called, tensors_in
 from placewright.readers.fx_joint import JointGraph, joint_graph
 from placewright.readers.fx_program import FxProgram, ReadProgram, inference_program
 from placewright.readers.fx_update import Updates, add_updates
@@ -70,7 +72,9 @@ def read_training(
     given = _exported(model, example_inputs)
     exported = _with_scalar_loss(given)
     digest = program_hash(exported)
-    joint = joint_graph(exported, [e.detach() for e in example_inputs], input_names)
+    examples = [example.detach() for example in tensors_in(tuple(example_inputs))]
+    names = input_names or FxInterface.of(given).input_names
+    joint = joint_graph(exported, examples, names)
     updated = add_updates(joint, rule)
     program = replace(joint.program, state=updated.state, updates=updated.updates)
     options = {"optimizer": optimizer} | ({"colocate_backward": "yes"} if colocate_backward else {})
@@ -87,14 +91,15 @@ def read_training(
         shapes={key: shape_of(value) for key, value in program.example_inputs.items()},
         reader_version=f"torch {torch.__version__}",
         options=options,
+        state=FxInterface.of(given).state,
     )
-    graph = _graph(program, joint, updated, colocate_backward)
-    return ReadProgram(graph, source, program)
+    graph, signature = _graph(program, joint, updated, colocate_backward)
+    return ReadProgram(graph, replace(source, signature=signature), program)
 
 
 def _graph(
     program: FxProgram, joint: JointGraph, updated: Updates, colocate_backward: bool
-) -> ComputationGraph:
+) -> tuple[ComputationGraph, Signature]:
     phases = dict.fromkeys(joint.backward, BACKWARD)
     phases |= {name: UPDATE for ops in updated.ops.values() for name in ops}
     builder = GraphBuilder()
@@ -119,7 +124,9 @@ def _graph(
     for output in program.outputs:
         for tensor in ops.tensors_of.get(output, ()):
             builder.mark_output(tensor)
-    return builder.build()
+    inputs = [(name, name) for name in program.inputs]
+    outputs = [("loss", node) for node in program.outputs]
+    return builder.build(), signature_of(program.module.graph, ops, inputs, outputs)
 
 
 def _exported(
@@ -161,7 +168,7 @@ def _with_scalar_loss(exported: ExportedProgram) -> ExportedProgram:
             self.model = inner
 
         def forward(self, *inputs: Any) -> Any:
-            found = torch.utils._pytree.tree_leaves(self.model(*inputs))
+            found = called(exported, self.model, inputs)
             floating = [value for value in found if value.dtype.is_floating_point]
             return sum(value.mean() for value in floating)
 

@@ -20,11 +20,13 @@ from placewright.core.cluster import Device
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
+from placewright.core.signature import Signature
 from placewright.core.source import ModelSource
-from placewright.errors import GraphError
+from placewright.errors import GraphError, InputError
 
 NativeTensor = Any
 HostArray = NDArray[Any]
+PlainCall = Callable[[Sequence[HostArray]], list[HostArray]]
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,12 @@ class LoadedModel(Protocol):
     """A model that a runtime has read, with the graph that plans speak of.
 
     Life cycle: `Runtime.load` makes it; it may be asked for any number of compiled segments, which
-    it caches by content.
+    it caches by content. Values of all inputs or outputs are always in the order of `signature`,
+    the model's own; tensors of a segment are ascending.
     """
 
     graph: ComputationGraph
+    signature: Signature
 
     def compile(
         self, segments: Sequence[OpSegment], devices: Sequence[Device]
@@ -83,7 +87,8 @@ class LoadedModel(Protocol):
         ...
 
     def reference(self, device: Device) -> CompiledSegment:
-        """The whole unsplit model: all graph inputs in, all graph outputs out, both ascending."""
+        """The whole unsplit graph: its inputs in, all tensors that ops make for the host out, both
+        in ascending order of tensors."""
         ...
 
     def fused_groups(self, device: Device) -> Grouping:
@@ -102,8 +107,23 @@ class LoadedModel(Protocol):
         """For each unit a text that is equal for units that compute the same on the same shapes."""
         ...
 
+    def plain(self, device: Device) -> PlainCall:
+        """The model as its own library runs it, without the graph: the reference for outputs.
+
+        The model is read again from its file and called as its users call it. It holds its own
+        memory until the function is dropped.
+
+        Raises:
+            RuntimeFailure: the library refuses the model.
+        """
+        ...
+
+    def input_dtypes(self) -> list[np.dtype[Any]]:
+        """NumPy types of the values of all inputs."""
+        ...
+
     def random_inputs(self, rng: np.random.Generator) -> list[HostArray]:
-        """Valid values for all graph inputs, ascending."""
+        """Valid values for all inputs."""
         ...
 
     def from_host(self, array: HostArray) -> NativeTensor:
@@ -239,10 +259,32 @@ def graph_outputs(graph: ComputationGraph) -> tuple[int, ...]:
     return tuple(np.flatnonzero(graph.tensor_is_output).tolist())
 
 
-def whole_segment(graph: ComputationGraph) -> OpSegment:
-    """All ops of a graph on the first device."""
+def whole_segment(graph: ComputationGraph, outputs: Sequence[int] | None = None) -> OpSegment:
+    """All ops of a graph on the first device.
+
+    Args:
+        graph: the ops.
+        outputs: tensors that leave it, ascending; None is all graph outputs. Those that are graph
+            inputs need no segment.
+    """
     order = tuple(graph.topological_order.tolist())
-    return OpSegment(0, order, graph_inputs(graph), graph_outputs(graph))
+    wanted = graph_outputs(graph) if outputs is None else outputs
+    made = tuple(tensor for tensor in wanted if graph.tensor_producers[tensor] >= 0)
+    return OpSegment(0, order, graph_inputs(graph), made)
+
+
+def require_signature(source: ModelSource) -> Signature:
+    """The inputs and outputs that a source tells.
+
+    Raises:
+        InputError: it tells none.
+    """
+    if source.signature is None:
+        raise InputError(
+            f"the source of model '{source.path}' does not tell the order of its inputs and "
+            "outputs; read the model again"
+        )
+    return source.signature
 
 
 def unit_labels(

@@ -13,10 +13,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from queue import SimpleQueue
 
+import numpy as np
+
 from placewright.core.cluster import Device
+from placewright.core.signature import NO_TENSOR
 from placewright.errors import InputError, RuntimeFailure
 from placewright.runtimes.base import (
     ChangesState,
@@ -27,13 +30,11 @@ from placewright.runtimes.base import (
     NativeTensor,
     OpSegment,
     RunsAsynchronously,
-    SegmentInstance,
     graph_inputs,
     graph_outputs,
 )
+from placewright.runtimes.requests import Request, Slot
 from placewright.runtimes.routes import dependencies, routes_of, turns_of
-
-_Place = tuple[int, int]  # tensor, memory
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Execution:
     """One finished request.
 
     Attributes:
-        outputs: all graph outputs, ascending.
+        outputs: all outputs, in the model's own order.
         tensors: tensor -> value of every tensor that left a segment, where asked for.
         seconds: from the first segment's permission to start to the last segment's end.
         spans: (start, end) of each segment in seconds since the request started.
@@ -51,44 +52,6 @@ class Execution:
     tensors: Mapping[int, HostArray]
     seconds: float
     spans: tuple[tuple[float, float], ...]
-
-
-@dataclass(eq=False)
-class _Slot:
-    """Buffers of one request in flight; requests follow each other in it.
-
-    Attributes:
-        instances: of each segment.
-        inputs: values of all graph inputs in the host's memory; None before the first request.
-        tensors: (tensor, memory) -> value.
-        kept: tensor -> value, of all that left a segment; None where nobody asked for it.
-    """
-
-    instances: list[SegmentInstance]
-    inputs: list[NativeTensor] | None = None
-    tensors: dict[_Place, NativeTensor] = field(default_factory=dict)
-    kept: dict[int, NativeTensor] | None = None
-
-
-@dataclass(eq=False)
-class _Request:
-    """Progress of one request."""
-
-    slot: _Slot
-    number: int
-    waiting: list[int]  # segments that each segment still waits for
-    turns: list[int]  # next turn of each device; written by its worker alone
-    spans: list[tuple[float, float]]
-    left: int
-    start: float = field(default_factory=time.perf_counter)
-    arrival: float = 0.0  # of the outputs at the host, where that is later than the last segment
-    error: RuntimeFailure | None = None
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    @property
-    def seconds(self) -> float:
-        """From the start to the last segment's end, and until outputs are at the host."""
-        return max(self.arrival, max(end for _, end in self.spans))
 
 
 class ConcurrentRunner:
@@ -127,11 +90,12 @@ class ConcurrentRunner:
         self._routes = routes_of(
             model.graph, self.segments, len(self.devices), shared=self._mover is None
         )
-        self._slots = [_Slot([one.instance() for one in made]) for _ in range(in_flight)]
-        self._finished: SimpleQueue[_Request] = SimpleQueue()
-        self._mail: list[SimpleQueue[_Request | None]] = [SimpleQueue() for _ in self.devices]
+        self._slots = [Slot([one.instance() for one in made]) for _ in range(in_flight)]
+        self._finished: SimpleQueue[Request] = SimpleQueue()
+        self._mail: list[SimpleQueue[Request | None]] = [SimpleQueue() for _ in self.devices]
         self._started = 0
         self._last_spans: tuple[tuple[float, float], ...] = ()
+        self._plain_outputs: list[HostArray] | None = None
         self._workers = [self._worker(d) for d, row in enumerate(self._turns) if row]
 
     def __enter__(self) -> ConcurrentRunner:
@@ -152,7 +116,7 @@ class ConcurrentRunner:
         """Execute one request.
 
         Args:
-            inputs: values of all graph inputs, ascending.
+            inputs: values of all inputs, in the model's own order.
             keep_tensors: return every tensor that left a segment, too.
 
         Raises:
@@ -226,7 +190,7 @@ class ConcurrentRunner:
         device = self.devices[segment.device].name
         return f"segment {index} on '{device}' [{shown}{more}]"
 
-    def _next_finished(self) -> _Request:
+    def _next_finished(self) -> Request:
         done = self._finished.get()
         if done.error is not None:
             self.close()
@@ -235,7 +199,7 @@ class ConcurrentRunner:
             self._settle(done, self._mover)
         return done
 
-    def _settle(self, done: _Request, mover: MovesTensors) -> None:
+    def _settle(self, done: Request, mover: MovesTensors) -> None:
         """Wait for what is queued on devices; its real spans take the place of the queueing's."""
         queued = False
         for index, instance in enumerate(done.slot.instances):
@@ -250,17 +214,19 @@ class ConcurrentRunner:
                     mover.arrived(value)
             done.arrival = time.perf_counter() - done.start
 
-    def _start(self, slot: _Slot, inputs: Sequence[HostArray]) -> _Request:
+    def _start(self, slot: Slot, inputs: Sequence[HostArray]) -> Request:
         if len(inputs) != len(self._inputs):
             raise InputError(
                 f"the model has {len(self._inputs)} inputs, got values for {len(inputs)}"
             )
-        slot.inputs = [self.model.from_host(value) for value in inputs]
+        slot.inputs = [
+            self.model.from_host(value) for value in self.model.signature.ascending(inputs)
+        ]
         return self._launch(slot)
 
-    def _launch(self, slot: _Slot) -> _Request:
+    def _launch(self, slot: Slot) -> Request:
         n_segments = len(self.segments)
-        request = _Request(
+        request = Request(
             slot,
             self._started,
             list(self._needs),
@@ -275,7 +241,7 @@ class ConcurrentRunner:
                 self._mail[device].put(request)
         return request
 
-    def _send_inputs(self, slot: _Slot) -> None:
+    def _send_inputs(self, slot: Slot) -> None:
         slot.tensors.clear()
         for tensor, value, memories in zip(
             self._inputs, slot.inputs or (), self._routes.inputs, strict=True
@@ -293,11 +259,23 @@ class ConcurrentRunner:
         goal = None if memory == self._routes.host else self.devices[memory]
         return self._mover.move(value, origin, goal)
 
-    def _execution(self, done: _Request) -> Execution:
+    def _execution(self, done: Request) -> Execution:
         to_host, tensors = self.model.to_host, done.slot.tensors
         kept = {tensor: to_host(value) for tensor, value in (done.slot.kept or {}).items()}
-        outputs = tuple(to_host(tensors[tensor, self._routes.host]) for tensor in self._outputs)
+        outputs = tuple(
+            self._constant(at)
+            if port.tensor == NO_TENSOR
+            else to_host(tensors[port.tensor, self._routes.host])
+            for at, port in enumerate(self.model.signature.outputs)
+        )
         return Execution(outputs, kept, done.seconds, tuple(done.spans))
+
+    def _constant(self, at: int) -> HostArray:
+        """The value of an output that no input changes and no op makes."""
+        if self._plain_outputs is None:
+            inputs = self.model.random_inputs(np.random.default_rng(0))
+            self._plain_outputs = self.model.plain(self.devices[0])(inputs)
+        return self._plain_outputs[at].copy()
 
     def _worker(self, device: int) -> threading.Thread:
         name = f"placewright {self.devices[device].name}"
@@ -315,7 +293,7 @@ class ConcurrentRunner:
             name = self.devices[device].name
             failure = RuntimeFailure(f"the worker of '{name}' cannot start: {error}")
         mail, turns = self._mail[device], self._turns[device]
-        active: dict[int, _Request] = {}
+        active: dict[int, Request] = {}
         while True:
             runnable = next((n for n in sorted(active) if self._is_ready(active[n], device)), None)
             if runnable is None or not mail.empty():
@@ -335,10 +313,10 @@ class ConcurrentRunner:
             if not succeeded or request.turns[device] == len(turns):
                 del active[runnable]
 
-    def _is_ready(self, request: _Request, device: int) -> bool:
+    def _is_ready(self, request: Request, device: int) -> bool:
         return request.waiting[self._turns[device][request.turns[device]]] == 0
 
-    def _execute(self, request: _Request, index: int) -> bool:
+    def _execute(self, request: Request, index: int) -> bool:
         """Run one segment and tell whoever waits for it; False when it failed."""
         segment = self.segments[index]
         begin = time.perf_counter()
@@ -365,7 +343,7 @@ class ConcurrentRunner:
             self._finished.put(request)
         return True
 
-    def _run_segment(self, slot: _Slot, index: int) -> None:
+    def _run_segment(self, slot: Slot, index: int) -> None:
         """Run one segment and send its outputs on; what nobody reads any more is dropped."""
         segment, route, held = self.segments[index], self._routes.segments[index], slot.tensors
         memory = route.memory

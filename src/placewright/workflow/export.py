@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from placewright.core.plan import Plan
+from placewright.core.signature import NO_TENSOR
+from placewright.core.source import ModelSource
 from placewright.errors import InexpressibleError, InputError, UnknownNameError
 from placewright.files.text import write_text
 from placewright.workflow.models import runnable_source
@@ -69,7 +71,7 @@ def _onnx_layers(plan: Plan, path: Path) -> str:
 
 
 def _onnx_segments(plan: Plan, path: Path) -> str:
-    from placewright.runtimes.base import graph_inputs, graph_outputs, segments_of_units
+    from placewright.runtimes.base import require_signature, segments_of_units
     from placewright.runtimes.onnxruntime.segments import OnnxParts
     from placewright.writers.onnx_segments import MANIFEST, file_name, manifest_data
 
@@ -79,7 +81,15 @@ def _onnx_segments(plan: Plan, path: Path) -> str:
             "this plan has no segments of .onnx nodes; place an .onnx file for latency with "
             "--runtime onnxruntime"
         )
-    parts = OnnxParts(_model_file(plan), problem.graph, problem.source)
+    source = _source(plan)
+    parts = OnnxParts(Path(source.path), problem.graph, source)
+    signature = require_signature(source)
+    constant = [port.name for port in signature.outputs if port.tensor == NO_TENSOR]
+    if constant:
+        raise InexpressibleError(
+            f"output '{constant[0]}' depends on no input, so that no segment makes it; take it "
+            "from the model itself, or export the plan as onnx-layers"
+        )
     segments = segments_of_units(problem, plan.segments)
     ports = []
     try:
@@ -91,19 +101,20 @@ def _onnx_segments(plan: Plan, path: Path) -> str:
         ports.append(([v.name for v in made.graph.input], [v.name for v in made.graph.output]))
         _save_onnx(made, path / file_name(index), path)
     values = parts.value_of_tensor
-    data = manifest_data(
-        plan,
-        ports,
-        [values[tensor] for tensor in graph_inputs(problem.graph)],
-        [values[tensor] for tensor in graph_outputs(problem.graph)],
-    )
+    entering = [(port.name, values[port.tensor]) for port in signature.inputs]
+    leaving = [(port.name, values[port.tensor]) for port in signature.outputs]
+    data = manifest_data(plan, ports, entering, leaving)
     write_text(path / MANIFEST, json.dumps(data, indent=1) + "\n")
     return f"run the {len(segments)} files in the order of {path / MANIFEST}"
 
 
-def _model_file(plan: Plan) -> Path:
+def _source(plan: Plan) -> ModelSource:
     assert plan.problem.source is not None, "writers have checked it"
-    return Path(runnable_source(plan.problem.source).path)
+    return runnable_source(plan.problem.source, plan.problem.graph)
+
+
+def _model_file(plan: Plan) -> Path:
+    return Path(_source(plan).path)
 
 
 def _save_onnx(model: Any, path: Path, data_folder: Path) -> None:

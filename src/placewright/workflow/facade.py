@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, overload
 
 from placewright.core.cluster import Cluster
 from placewright.core.plan import Plan
@@ -86,7 +86,7 @@ def profile(
     if model.source is None:
         raise InputError("this graph has no model behind it; read the model itself")
     chosen = runtime_named(runtime or runtime_of(model.source, objective))
-    loaded = chosen.load(runnable_source(model.source), model.graph)
+    loaded = chosen.load(runnable_source(model.source, model.graph), model.graph)
     problem = profile_graph(
         model.graph, model.source, cluster, chosen, objective=objective, model=loaded
     )
@@ -122,16 +122,41 @@ def place(
     )
 
 
-def run(plan: Plan, inputs: Sequence[Any] | None = None) -> list[Any]:
-    """Execute a plan once; the graph outputs as NumPy arrays.
+@overload
+def run(plan: Plan, inputs: Sequence[Any] | None = None) -> list[Any]: ...
+
+
+@overload
+def run(plan: Plan, inputs: Mapping[str, Any]) -> dict[str, Any]: ...
+
+
+def run(
+    plan: Plan, inputs: Sequence[Any] | Mapping[str, Any] | None = None
+) -> list[Any] | dict[str, Any]:
+    """Execute a plan once; the model's outputs as NumPy arrays.
+
+    Inputs and outputs have the model's own order and names: those of ``compile_model(path)``, of
+    ``InferenceSession(path)``, or of the PyTorch module's arguments and result, nested ones
+    flattened (``plan.problem.source.signature`` lists them).
 
     Args:
         plan: from `place` or `read_plan`.
-        inputs: one array per graph input, in the graph's order; None takes random ones.
+        inputs: one array per input in the model's order, or name -> array; None takes random ones.
+
+    Returns:
+        All outputs in the model's order; name -> output where the inputs came by name.
+
+    Raises:
+        InputError: an input is missing or unknown, or has another shape or type; the message names
+            it and says what is expected.
     """
     import numpy as np
 
+    from placewright.runtimes.inputs import checked_inputs, named_outputs
+
     model = loaded_model(plan.problem, plan.runtime)
-    values = model.random_inputs(np.random.default_rng(0)) if inputs is None else list(inputs)
+    given = model.random_inputs(np.random.default_rng(0)) if inputs is None else inputs
+    values = checked_inputs(model, given)
     with placement_runner(plan.problem, plan.placement, model) as runner:
-        return list(runner.run(values).outputs)
+        outputs = runner.run(values).outputs
+    return named_outputs(model.signature, outputs) if isinstance(inputs, Mapping) else list(outputs)

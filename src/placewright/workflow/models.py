@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
+
 from placewright.core.graph import ComputationGraph
 from placewright.core.problem import Objective, Problem
 from placewright.core.source import ModelSource
-from placewright.errors import FileFormatError, InputError, StalePlanError, UnknownNameError
+from placewright.errors import FileFormatError, InputError, StalePlanError
 from placewright.files.graph_file import GRAPH_FORMAT, read_graph
 from placewright.files.problem_file import PROBLEM_FORMAT, read_problem
 from placewright.files.text import read_json_object
@@ -20,6 +22,7 @@ from placewright.workflow.runtimes import (
 )
 from placewright.workflow.torch_models import FORMATS as TORCH_FORMATS
 from placewright.workflow.torch_models import ZOO_PREFIX, TorchOptions, read_torch_model
+from placewright.workflow.zoo_source import ZooSource
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -98,25 +101,50 @@ def load_model(
     return _from_file(path, fixed, fold_constants, runtime)
 
 
-def runnable_source(source: ModelSource) -> ModelSource:
+def runnable_source(source: ModelSource, graph: ComputationGraph) -> ModelSource:
     """The source with a path that a runtime can open: a zoo model becomes its converted file.
+
+    A source that was stored without the order of inputs and outputs gets it from the model.
 
     Raises:
         StalePlanError: the file is no longer the one that the source was made from.
         InputError: it is missing or cannot be read.
     """
+    if source.format not in TORCH_FORMATS:  # else the runtime's reader takes it, and checks it
+        if source.path.startswith(ZOO_PREFIX):
+            zoo = ZooSource.named(source.path.removeprefix(ZOO_PREFIX))
+            source = replace(source, path=str(zoo.file(source.format)))
+        found = source_hash(source.path)
+        if found != source.sha256:
+            raise StalePlanError(
+                f"model '{source.path}' has changed: its sha256 is {found[:12]}, expected "
+                f"{source.sha256[:12]}; place it again"
+            )
+    return source if source.signature is not None else _with_signature(source, graph)
+
+
+def _with_signature(source: ModelSource, graph: ComputationGraph) -> ModelSource:
+    """Read the model of an earlier version's file again, for the order of its inputs and outputs.
+
+    Raises:
+        StalePlanError: it is read as another graph now.
+    """
     if source.format in TORCH_FORMATS:
-        return source  # the runtime's reader takes it as it is, and checks the hash
-    if source.path.startswith(ZOO_PREFIX):
-        file = _zoo_file(source.path.removeprefix(ZOO_PREFIX), source.format)
-        source = replace(source, path=str(file))
-    found = source_hash(source.path)
-    if found != source.sha256:
+        again = read_torch_model(source.path, TorchOptions.of_source(source))
+        found, read = again.graph, again.source
+    else:
+        from placewright.readers.onnx_graph import read_onnx
+        from placewright.readers.openvino import read_openvino
+
+        read_file = read_onnx if source.format == "onnx" else read_openvino
+        fold = source.options.get("fold_constants") != "no"
+        found, read = read_file(source.path, shapes=source.shapes, fold_constants=fold)
+    same_tensors = np.array_equal(found.tensor_producers, graph.tensor_producers)
+    if found.op_names != graph.op_names or not same_tensors:
         raise StalePlanError(
-            f"model '{source.path}' has changed: its sha256 is {found[:12]}, expected "
-            f"{source.sha256[:12]}; place it again"
+            f"model '{source.path}' is read as another graph by this version; place it again"
         )
-    return source
+    return replace(source, signature=read.signature, state=read.state)
 
 
 def source_hash(path: Path | str) -> str:
@@ -141,33 +169,18 @@ def _from_torch(name: str, options: TorchOptions, shapes: Shapes) -> Model:
 
 
 def _from_zoo(name: str, shapes: Shapes, fold_constants: bool, runtime: str | None) -> Model:
+    zoo = ZooSource.named(name)
     if runtime == "onnxruntime":
         from placewright.readers.onnx_graph import read_onnx
 
-        file = _zoo_file(name, "onnx")
+        file = zoo.file("onnx")
         graph, source = read_onnx(file, shapes=shapes, fold_constants=fold_constants)
     else:
         from placewright.readers.openvino import read_openvino
 
-        file = _zoo_file(name, "openvino")
+        file = zoo.file("openvino")
         graph, source = read_openvino(file, shapes=shapes, fold_constants=fold_constants)
-    return Model(graph, replace(source, path=f"{ZOO_PREFIX}{name}"))
-
-
-def _zoo_file(name: str, source_format: str) -> Path:
-    from placewright import zoo
-    from placewright.readers.onnx_export import onnx_file_of
-    from placewright.readers.openvino_export import openvino_file_of
-
-    known, _, variant = name.partition("/")
-    variant = variant or "default"
-    if variant not in zoo.variants(known):
-        raise UnknownNameError(f"variant of zoo:{known}", variant, zoo.variants(known))
-
-    built = zoo.build(known, variant=variant)
-    version = str(zoo.ZOO_VERSION)
-    file_of = onnx_file_of if source_format == "onnx" else openvino_file_of
-    return file_of(name, built.module, built.example_inputs, built.input_names, version=version)
+    return Model(graph, replace(zoo.named_ports(source), path=f"{ZOO_PREFIX}{name}"))
 
 
 def _from_json(path: Path, objective: Objective) -> Model:

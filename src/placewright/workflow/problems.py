@@ -156,7 +156,7 @@ def build_problem(request: ProblemRequest, report: Report = no_report) -> Proble
         cluster.require_single_devices("a measurement (--replicate forms groups after it)")
         if request.compiled:
             cluster = _compiling(cluster, runtime)
-        loaded = runtime.load(runnable_source(model.source), model.graph)
+        loaded = runtime.load(runnable_source(model.source, model.graph), model.graph)
         store = CostStore(is_fresh=request.remeasure)
         problem = profile(
             model.graph,

@@ -174,7 +174,7 @@ def loaded_model(problem: Problem, runtime: str | None) -> LoadedModel:
     if problem.source is None:
         raise InputError("this plan has no model to run; place a model file to get one that has")
     chosen = runtime_named(runtime or default_runtime(problem))
-    return chosen.load(runnable_source(problem.source), problem.graph)
+    return chosen.load(runnable_source(problem.source, problem.graph), problem.graph)
 
 
 def check_devices(problem: Problem, runtime: str | None) -> None:

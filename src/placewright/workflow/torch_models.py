@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placewright.core.source import ModelSource
-from placewright.errors import InputError, StalePlanError, UnknownNameError
+from placewright.errors import InputError, StalePlanError
 from placewright.runtimes.torch.allocator import share_one_arena
+from placewright.workflow.zoo_source import ZooSource
 
 if TYPE_CHECKING:
     from placewright.readers.fx_program import FxProgram, ReadProgram
@@ -134,15 +135,11 @@ def _read(name: str, options: TorchOptions) -> ReadProgram:
 
 
 def _from_zoo(name: str, options: TorchOptions) -> ReadProgram:
-    from placewright import zoo
-
-    known, _, variant = name.removeprefix(ZOO_PREFIX).partition("/")
-    variant = variant or "default"
-    if variant not in zoo.variants(known):
-        raise UnknownNameError(f"variant of zoo:{known}", variant, zoo.variants(known))
-    built = zoo.build(known, variant=variant)
+    zoo = ZooSource.named(name.removeprefix(ZOO_PREFIX))
+    built = zoo.built
     if not options.training:
-        return _of_module(built.module, built.example_inputs, name, options)
+        found = _of_module(built.module, built.example_inputs, name, options)
+        return replace(found, source=zoo.named_ports(found.source))
     from placewright.zoo.training import training_of
 
     step = training_of(built)

@@ -25,18 +25,21 @@ def is_own_name(name: str) -> bool:
 def manifest_data(
     plan: Plan,
     ports: Sequence[tuple[Sequence[str], Sequence[str]]],
-    inputs: Sequence[str],
-    outputs: Sequence[str],
+    inputs: Sequence[tuple[str, str]],
+    outputs: Sequence[tuple[str, str]],
 ) -> dict[str, Any]:
     """The list of segments as plain data.
 
     Args:
         plan: with segments.
         ports: names of the values that enter and leave each segment, in the plan's order.
-        inputs: of the whole model.
-        outputs: of the whole model.
+        inputs: of the whole model in its own order, each (name, value).
+        outputs: of the whole model in its own order, each (name, value).
 
     Returns:
+        ``inputs`` and ``outputs`` are values in the model's own order, ``input_names`` and
+        ``output_names`` what the model's users call them (the same, where the model is the
+        ``.onnx`` file itself);
         ``segments`` in an order in which they can run, each with its ``file``, ``device``,
         ``inputs`` and ``outputs``: run one after the other, or each device's own part at once.
     """
@@ -45,8 +48,10 @@ def manifest_data(
     return {
         "format": FORMAT,
         "model": {"source": source.path, "sha256": source.sha256} if source else None,
-        "inputs": list(inputs),
-        "outputs": list(outputs),
+        "inputs": [value for _, value in inputs],
+        "outputs": [value for _, value in outputs],
+        "input_names": [name for name, _ in inputs],
+        "output_names": [name for name, _ in outputs],
         "segments": [
             {
                 "file": file_name(index),

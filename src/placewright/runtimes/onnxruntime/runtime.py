@@ -24,6 +24,7 @@ from placewright.core.arrays import FloatArray
 from placewright.core.cluster import Device
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
+from placewright.core.signature import Signature
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, RuntimeFailure, UnknownNameError
 from placewright.runtimes.base import (
@@ -31,8 +32,9 @@ from placewright.runtimes.base import (
     HostArray,
     NativeTensor,
     OpSegment,
-    graph_inputs,
+    PlainCall,
     random_values,
+    require_signature,
     unit_labels,
     whole_segment,
 )
@@ -138,7 +140,8 @@ class OnnxRuntime:
                 f"ONNX Runtime runs .onnx models; '{source.path}' was read as "
                 f"'{source.format}'; give an .onnx file, or --runtime openvino"
             )
-        return OnnxModel(graph, OnnxParts(Path(source.path), graph, source))
+        parts = OnnxParts(Path(source.path), graph, source)
+        return OnnxModel(graph, parts, source, require_signature(source))
 
 
 @dataclass
@@ -147,6 +150,8 @@ class OnnxModel:
 
     graph: ComputationGraph
     parts: OnnxParts
+    source: ModelSource
+    signature: Signature
     _kernels: dict[tuple[object, ...], KernelMap] = field(default_factory=dict)
     _shared: dict[str, Any] = field(default_factory=dict)
     _kept: SegmentCache[OnnxSegment] = field(init=False)
@@ -189,7 +194,8 @@ class OnnxModel:
         kernels = self._kernel_map(device)
         whole = whole_segment(self.graph)
         part = self.parts.cut(whole)
-        inputs = [self.from_host(a) for a in self.random_inputs(np.random.default_rng(0))]
+        given = self.signature.ascending(self.random_inputs(np.random.default_rng(0)))
+        inputs = [self.from_host(array) for array in given]
         plain = self.reference(device).instance()
 
         def run() -> FloatArray:
@@ -219,14 +225,38 @@ class OnnxModel:
 
     def random_inputs(self, rng: np.random.Generator) -> list[HostArray]:
         """See `random_values`."""
-        to_dtype = self.parts.onnx.helper.tensor_dtype_to_np_dtype
         values: list[HostArray] = []
-        for tensor in graph_inputs(self.graph):
-            dtype = np.dtype(to_dtype(self.parts.element_type(tensor)))
-            shape = self.parts.static_shape(tensor)
+        for port, dtype in zip(self.signature.inputs, self.input_dtypes(), strict=True):
+            shape = self.parts.static_shape(port.tensor)
             assert shape is not None, "readers fix the shapes of all inputs"
             values.append(random_values(rng, shape, dtype))
         return values
+
+    def input_dtypes(self) -> list[np.dtype[Any]]:
+        """NumPy types of the values of all inputs."""
+        to_dtype = self.parts.onnx.helper.tensor_dtype_to_np_dtype
+        kinds = [self.parts.element_type(port.tensor) for port in self.signature.inputs]
+        return [np.dtype(to_dtype(kind)) for kind in kinds]
+
+    def plain(self, device: Device) -> PlainCall:
+        """An ``onnxruntime.InferenceSession`` of the file, fed by the names of its inputs."""
+        try:
+            session = onnxruntime_library().InferenceSession(
+                self.source.path, session_options(device), providers=providers(device)
+            )
+        except Exception as error:  # ONNX Runtime has a class of its own for each status
+            raise RuntimeFailure(
+                f"ONNX Runtime cannot make a session of '{self.source.path}' for "
+                f"'{device.name}': {_last_line(error)}"
+            ) from error
+        inputs = [one.name for one in session.get_inputs()]
+        outputs = [one.name for one in session.get_outputs()]
+
+        def run(values: Sequence[HostArray]) -> list[HostArray]:
+            feeds = dict(zip(inputs, map(self.from_host, values), strict=True))
+            return [self.to_host(v) for v in session.run_with_ort_values(outputs, feeds)]
+
+        return run
 
     def from_host(self, array: HostArray) -> NativeTensor:
         """A value that shares the array's memory."""

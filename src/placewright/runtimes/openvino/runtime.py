@@ -20,6 +20,7 @@ from placewright.core.arrays import FloatArray
 from placewright.core.cluster import Device
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
+from placewright.core.signature import Signature
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, MissingExtraError, RuntimeFailure, UnknownNameError
 from placewright.runtimes.base import (
@@ -27,7 +28,9 @@ from placewright.runtimes.base import (
     HostArray,
     NativeTensor,
     OpSegment,
+    PlainCall,
     random_values,
+    require_signature,
     unit_labels,
     whole_segment,
 )
@@ -114,26 +117,14 @@ class OpenVinoRuntime:
             StalePlanError: it is no longer the model that the graph was read from.
             InputError: it cannot be read.
         """
-        openvino = _openvino()
         if source.format != "openvino":
             raise InputError(
                 f"the ops of '{source.path}' were read as '{source.format}', which OpenVINO does "
                 "not know by these names; place the model again with --runtime openvino"
             )
-        core = _core()
-        try:
-            model = core.read_model(source.path)
-            shapes = {
-                port: openvino.PartialShape(list(shape))
-                for port in model.inputs
-                for name, shape in source.shapes.items()
-                if name in port.get_names() or name == port.get_node().get_friendly_name()
-            }
-            if any(list(p.get_partial_shape()) != list(s) for p, s in shapes.items()):
-                model.reshape(shapes)
-        except RuntimeError as error:
-            raise InputError(f"OpenVINO cannot read '{source.path}': {_last_line(error)}") from None
-        return OpenVinoModel(core, model, graph, NodeMap(model, graph, source))
+        model = _model_of(source)
+        nodes = NodeMap(model, graph, source)
+        return OpenVinoModel(_core(), model, graph, nodes, source, require_signature(source))
 
 
 @dataclass
@@ -144,6 +135,8 @@ class OpenVinoModel:
     model: Any
     graph: ComputationGraph
     nodes: NodeMap
+    source: ModelSource
+    signature: Signature
     _kept: SegmentCache[OpenVinoSegment] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -182,7 +175,8 @@ class OpenVinoModel:
         profiled = self._profiled(device)
         kernels = KernelMap(self.graph, profiled.compiled)
         instance = profiled.instance()
-        inputs = [self.from_host(a) for a in self.random_inputs(np.random.default_rng(0))]
+        given = self.signature.ascending(self.random_inputs(np.random.default_rng(0)))
+        inputs = [self.from_host(array) for array in given]
 
         def run() -> FloatArray:
             instance.run(inputs)
@@ -198,12 +192,27 @@ class OpenVinoModel:
 
     def random_inputs(self, rng: np.random.Generator) -> list[HostArray]:
         """See `random_values`."""
-        ordered = self.model.get_ordered_ops()
-        ports = [ordered[at].output(0) for at in self.nodes.parameters]
         return [
             random_values(rng, tuple(port.get_shape()), port.get_element_type().to_dtype())
-            for port in ports
+            for port in self.model.inputs
         ]
+
+    def input_dtypes(self) -> list[np.dtype[Any]]:
+        """NumPy types of the values of all inputs."""
+        return [np.dtype(port.get_element_type().to_dtype()) for port in self.model.inputs]
+
+    def plain(self, device: Device) -> PlainCall:
+        """``openvino.compile_model`` of the file, called with a list of inputs."""
+        model = _model_of(self.source)
+        options = {k: v for k, v in device.options.items() if k not in OWN_OPTIONS}
+        try:
+            compiled = self.core.compile_model(model, native_device(device), options)
+        except RuntimeError as error:
+            raise RuntimeFailure(
+                f"OpenVINO cannot compile '{self.source.path}' for '{device.name}': "
+                f"{_last_line(error)}"
+            ) from error
+        return lambda inputs: [np.array(value) for value in compiled(list(inputs)).to_tuple()]
 
     def from_host(self, array: HostArray) -> NativeTensor:
         """A tensor that shares the array's memory."""
@@ -277,6 +286,27 @@ class OpenVinoInstance:
 
     def _fetch(self) -> list[NativeTensor]:
         return [self.request.get_output_tensor(index) for index in range(self._n_outputs)]
+
+
+def _model_of(source: ModelSource) -> Any:
+    """The ``openvino.Model`` of a source with its shapes.
+
+    Raises:
+        InputError: it cannot be read.
+    """
+    try:
+        model = _core().read_model(source.path)
+        shapes = {
+            port: _openvino().PartialShape(list(shape))
+            for port in model.inputs
+            for name, shape in source.shapes.items()
+            if name in port.get_names() or name == port.get_node().get_friendly_name()
+        }
+        if any(list(p.get_partial_shape()) != list(s) for p, s in shapes.items()):
+            model.reshape(shapes)
+    except RuntimeError as error:
+        raise InputError(f"OpenVINO cannot read '{source.path}': {_last_line(error)}") from None
+    return model
 
 
 def cpu_devices() -> tuple[Device, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class TorchProgram(Protocol):
 
     @property
     def inputs(self) -> tuple[str, ...]:
-        """Placeholders of the graph inputs, in the order of the graph's input tensors."""
+        """Placeholders of the inputs, in the model's own order and in that of their tensors."""
         ...
 
     @property
@@ -45,4 +45,10 @@ class TorchProgram(Protocol):
     @property
     def example_inputs(self) -> Mapping[str, torch.Tensor]:
         """Graph input placeholder -> a valid value."""
+        ...
+
+    @property
+    def plain(self) -> Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]:
+        """Runs the model as PyTorch does, without this graph: values of all inputs -> all outputs,
+        in the order of `inputs` and of the model's own result; state stays as it is."""
         ...

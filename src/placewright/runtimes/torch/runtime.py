@@ -18,6 +18,7 @@ from placewright.core.arrays import FloatArray
 from placewright.core.cluster import Device
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
+from placewright.core.signature import Signature
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, MissingExtraError
 from placewright.runtimes.base import (
@@ -25,6 +26,8 @@ from placewright.runtimes.base import (
     HostArray,
     NativeTensor,
     OpSegment,
+    PlainCall,
+    require_signature,
     unit_labels,
     whole_segment,
 )
@@ -112,7 +115,8 @@ class TorchRuntime:
         """
         keep_freed_memory()
         program = self.load_program(source)
-        return TorchModel(program, graph, NodeMap(program, graph, source))
+        nodes = NodeMap(program, graph, source)
+        return TorchModel(program, graph, nodes, require_signature(source))
 
 
 @dataclass
@@ -122,6 +126,7 @@ class TorchModel:
     program: TorchProgram
     graph: ComputationGraph
     nodes: NodeMap
+    signature: Signature
     _functions: dict[tuple[object, ...], SegmentFunction] = field(default_factory=dict)
     _lanes: dict[torch.device, Lane] = field(default_factory=dict)
     _on_device: dict[tuple[str, torch.device], torch.Tensor] = field(default_factory=dict)
@@ -205,7 +210,8 @@ class TorchModel:
         What a call costs beside its kernel is measured with a call that does nothing, and
         subtracted. State stays as it is.
         """
-        inputs = [self.from_host(a) for a in self.random_inputs(np.random.default_rng(0))]
+        given = self.signature.ascending(self.random_inputs(np.random.default_rng(0)))
+        inputs = [self.from_host(array) for array in given]
         native = native_device(device)
         timer = OpTimer(self.nodes, native, self.lane_of(device), torch_devices.n_threads(device))
         state = self._state(native, ())
@@ -220,8 +226,7 @@ class TorchModel:
         """Standard normal values; integers, and what holds two values at most, drawn from the
         example's own, which are valid."""
         values = []
-        for name in self.program.inputs:
-            example = _host_array(self.program.example_inputs[name])
+        for example in self._examples():
             flat = example.reshape(-1)
             few = flat.size > _RANDOM_CHOICES and len(np.unique(flat)) <= _RANDOM_CHOICES
             if np.issubdtype(example.dtype, np.floating) and not few and np.isfinite(flat).all():
@@ -229,6 +234,25 @@ class TorchModel:
             else:
                 values.append(rng.choice(flat, example.shape).astype(example.dtype))
         return values
+
+    def input_dtypes(self) -> list[np.dtype[Any]]:
+        """NumPy types of the values of all inputs; float32 for bfloat16, which NumPy lacks."""
+        return [example.dtype for example in self._examples()]
+
+    def plain(self, device: Device) -> PlainCall:
+        """The exported program's own module, on the processor, called with its own arguments."""
+        kinds = [self.program.example_inputs[name].dtype for name in self.program.inputs]
+
+        def run(values: Sequence[HostArray]) -> list[HostArray]:
+            pairs = zip(values, kinds, strict=True)
+            given = [self.from_host(value).to(kind) for value, kind in pairs]
+            return [np.array(_host_array(value)) for value in self.program.plain(given)]
+
+        return run
+
+    def _examples(self) -> list[HostArray]:
+        """Example values of all inputs; a program's inputs are in the model's own order."""
+        return [_host_array(self.program.example_inputs[name]) for name in self.program.inputs]
 
     def from_host(self, array: HostArray) -> NativeTensor:
         """A tensor that shares the array's memory."""
@@ -276,7 +300,8 @@ class TorchModel:
         See `runtimes.torch.memory` for what is counted.
         """
         compiled = [one for one in self.compile(segments, devices) if isinstance(one, TorchSegment)]
-        inputs = [self.from_host(a) for a in self.random_inputs(np.random.default_rng(0))]
+        given = self.signature.ascending(self.random_inputs(np.random.default_rng(0)))
+        inputs = [self.from_host(array) for array in given]
         return memory_peaks(self.graph, segments, devices, compiled, inputs)
 
     def tolerance(self, devices: Sequence[Device]) -> float:

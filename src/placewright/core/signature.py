@@ -1,0 +1,73 @@
+"""Inputs and outputs of a model in the order and by the names that the model itself gives them.
+
+A graph keeps tensors in a topological order, which is nobody's order: users, and the library that a
+model was made for, speak of the first input and of the output ``"scores"``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TypeVar
+
+NO_TENSOR = -1
+Value = TypeVar("Value")
+
+
+@dataclass(frozen=True)
+class Port:
+    """One input or output.
+
+    Attributes:
+        name: unique among the inputs, and among the outputs that are different tensors.
+        shape: dimensions; one that is known only at run time counts as 1.
+        dtype: as in `ComputationGraph.tensor_dtypes`; "" where unknown.
+        tensor: of the graph; `NO_TENSOR` for an output that depends on no input.
+        other_names: by which the model's library knows it, too.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    tensor: int
+    other_names: tuple[str, ...] = ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All its names, its own first."""
+        return (self.name, *self.other_names)
+
+
+@dataclass(frozen=True)
+class Signature:
+    """All inputs and all outputs of a model, each in the model's own order.
+
+    An output may stand there twice, may be an input, and may depend on no input.
+    """
+
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
+
+    @cached_property
+    def by_tensor(self) -> tuple[int, ...]:
+        """Positions of the inputs in ascending order of their tensors."""
+        return tuple(sorted(range(len(self.inputs)), key=lambda at: self.inputs[at].tensor))
+
+    def ascending(self, values: Sequence[Value]) -> list[Value]:
+        """Values of all inputs in the model's order -> in ascending order of their tensors."""
+        return [values[at] for at in self.by_tensor]
+
+
+def distinct(ports: Iterable[Port]) -> tuple[Port, ...]:
+    """Ports with a number behind a name that a port of another tensor has already."""
+    taken: dict[str, int] = {}
+    found = []
+    for port in ports:
+        name, number = port.name, 1
+        while name in taken and (taken[name] != port.tensor or port.tensor == NO_TENSOR):
+            number += 1
+            name = f"{port.name}#{number}"
+        taken[name] = port.tensor
+        found.append(replace(port, name=name))
+    return tuple(found)
