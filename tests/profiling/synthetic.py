@@ -7,11 +7,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+from signatures import ascending_signature
 
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Device
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
+from placewright.core.signature import Signature
 from placewright.core.source import ModelSource
 
 SOURCE = ModelSource("chain", "0" * 64, "synthetic")
@@ -43,6 +45,10 @@ class SyntheticModel:
     seconds: dict[str, Sequence[float]]  # fingerprint -> seconds of each op
     profiled: list[str] = field(default_factory=list)
     fail_after: int | None = None
+
+    @property
+    def signature(self) -> Signature:
+        return ascending_signature(self.graph)
 
     def fused_groups(self, device: Device) -> Grouping:
         return Grouping.identity(self.graph.n_ops)

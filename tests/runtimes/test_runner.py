@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from signatures import ascending_signature
 
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Device
 from placewright.core.graph import ComputationGraph
+from placewright.core.signature import Signature
 from placewright.errors import GraphError, InputError, RuntimeFailure
 from placewright.runtimes.base import OpSegment, graph_outputs, segments_of_ops
 from placewright.runtimes.runner import ConcurrentRunner
@@ -34,6 +36,10 @@ class Adding:
     graph: ComputationGraph
     hook: Hook = nothing
     threads: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def signature(self) -> Signature:
+        return ascending_signature(self.graph)
 
     def compile(self, segments: Sequence[OpSegment], devices: Sequence[Device]) -> list[Any]:
         return [AddingSegment(self, segment) for segment in segments]

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+from signatures import ascending_signature
 from torch import nn
 
 from placewright.core.builder import GraphBuilder
 from placewright.core.graph import ComputationGraph
 from placewright.core.source import ModelSource
 from placewright.readers.fx_graph import FxRules, add_fx_graph
-from placewright.readers.torch_export import functional_program, graph_of_program
+from placewright.readers.fx_interface import plain_call
+from placewright.readers.torch_export import functional_program, read_torch
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,7 @@ class Program:
     outputs: tuple[str, ...]
     updates: Mapping[str, str] = field(default_factory=dict)
     example_inputs: Mapping[str, torch.Tensor] = field(default_factory=dict)
+    plain: Callable[[Sequence[torch.Tensor]], list[torch.Tensor]] = list
 
 
 def inference_program(
@@ -48,8 +51,10 @@ def inference_program(
         tuple(str(name) for name in signature.user_outputs),
         {},
         dict(zip(inputs, examples, strict=True)),
+        plain_call(exported),
     )
-    return program, graph_of_program(exported), ModelSource("module", "", "torch")
+    graph, source = read_torch(module, examples)
+    return program, graph, source
 
 
 def step_program() -> tuple[Program, ComputationGraph, ModelSource]:
@@ -102,7 +107,8 @@ def step_program() -> tuple[Program, ComputationGraph, ModelSource]:
         updates,
         dict(zip(inputs, examples.values(), strict=True)),
     )
-    return program, builder.build(), ModelSource("step", "", "torch")
+    graph = builder.build()
+    return program, graph, ModelSource("step", "", "torch", signature=ascending_signature(graph))
 
 
 class Branches(nn.Module):

@@ -243,13 +243,15 @@ class _Reading:
 
     def _port(self, port: Any, value: Any) -> Port:
         name, *others = _names_of(port)
+        # TensorFlow's tensors are called after their operation and a number; users leave out 0.
+        others += [known.removesuffix(":0") for known in (name, *others) if known.endswith(":0")]
         key = (value.get_node().get_instance_id(), value.get_index())
         return Port(
             name,
             static_shape(port.get_partial_shape()),
             port.get_element_type().get_type_name(),
             self._tensors.get(key, NO_TENSOR),
-            tuple(others),
+            tuple(dict.fromkeys(others)),
         )
 
     def _add_op(self, position: int, node: Any, kind: str) -> int:
