@@ -102,7 +102,7 @@ class FakeAccelerators(TorchModel):
 def loaded(made: tuple) -> FakeAccelerators:
     program, graph, source = made
     model = TorchRuntime(lambda _: program).load(source, graph)
-    return FakeAccelerators(model.program, model.graph, model.nodes)
+    return FakeAccelerators(model.program, model.graph, model.nodes, model.signature)
 
 
 DEVICES = [

@@ -242,7 +242,9 @@ class _Reading:
         )
 
     def _port(self, port: Any, value: Any) -> Port:
-        name, *others = _names_of(port)
+        names, result = _names_of(port), port.get_node().get_friendly_name()
+        # TensorFlow calls one tensor by every operation that hands it on; a result says which.
+        name, *others = [result, *names] if result in port.get_names() else names
         # TensorFlow's tensors are called after their operation and a number; users leave out 0.
         others += [known.removesuffix(":0") for known in (name, *others) if known.endswith(":0")]
         key = (value.get_node().get_instance_id(), value.get_index())
@@ -251,7 +253,7 @@ class _Reading:
             static_shape(port.get_partial_shape()),
             port.get_element_type().get_type_name(),
             self._tensors.get(key, NO_TENSOR),
-            tuple(dict.fromkeys(others)),
+            tuple(other for other in dict.fromkeys(others) if other != name),
         )
 
     def _add_op(self, position: int, node: Any, kind: str) -> int:
