@@ -26,13 +26,17 @@ from placewright.placers.legal import repaired
 from placewright.placers.neighbourhood.moves import Moves
 from placewright.placers.neighbourhood.orders import order_by_priority, shifted
 from placewright.placers.random_search import random_placements
+from placewright.placers.registry import make_placer
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.ranks import upward_ranks
+
+_LISTS = ("m-etf", "heft", "peft")  # cheapest first
+_LISTS_SHARE = 0.1  # of the seconds left: a list schedule that took more is the last one
 
 
 @dataclass(frozen=True)
 class LocalSearch:
-    """Starts from the best of the baselines, or from what the evaluator already holds.
+    """Starts from the best list schedule or baseline, or from what the evaluator already holds.
 
     Attributes:
         batch: neighbours per call to the evaluator.
@@ -73,7 +77,7 @@ class LocalSearch:
         """Search until the budget ends, the gap is closed, or `descents` without a budget."""
         moves = Moves(problem)
         if evaluator.best is None:
-            evaluator.evaluate_many(_starts(problem, rng))
+            _evaluate_starts(problem, evaluator, rng)
         has_limit = evaluator.budget.seconds is not None or evaluator.budget.evaluations is not None
         current, value = _incumbent(problem, evaluator, rng)
         stale = done = 0
@@ -140,8 +144,28 @@ class LocalSearch:
                 order, best = candidate, reached
 
 
-def _starts(problem: Problem, rng: np.random.Generator) -> IntArray:
-    """Baselines and a few random placements, shape (n, n_units)."""
+def _evaluate_starts(problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> None:
+    """Baselines, then list schedules where they are defined; each one counts as an evaluation.
+
+    Where evaluations are few, list schedules come first: most baselines are worse. Where seconds
+    are, a list schedule of a large graph may take longer than they last, and comes second.
+    """
+    lists = [make_placer(name) for name in _LISTS]
+    lists = [placer for placer in lists if not placer.supports(problem)]
+    if evaluator.budget.seconds is None:
+        for placer in lists:
+            placer.place(problem, evaluator, rng)
+        lists = []
+    evaluator.evaluate_many(_baselines(problem, rng))
+    for placer in lists:
+        began = evaluator.seconds
+        placer.place(problem, evaluator, rng)
+        if evaluator.seconds - began > _LISTS_SHARE * evaluator.remaining_seconds:
+            return
+
+
+def _baselines(problem: Problem, rng: np.random.Generator) -> IntArray:
+    """One device, contiguous splits and a few random placements, shape (n, n_units)."""
     wishes = [np.full(problem.n_units, device) for device in range(problem.n_devices)]
     wishes += [contiguous_split(problem, share) for share in ("speed", "work", "memory")]
     rows = [repaired(problem, np.asarray(wish, dtype=np.int64)) for wish in wishes]
@@ -153,5 +177,8 @@ def _incumbent(
     problem: Problem, evaluator: Evaluator, rng: np.random.Generator
 ) -> tuple[IntArray, float]:
     if evaluator.best is not None:
-        return np.array(evaluator.best.device_of), evaluator.best_value
+        device_of = np.array(evaluator.best.device_of)
+        if evaluator.best.order is None:
+            return device_of, evaluator.best_value
+        return device_of, evaluator.evaluate(device_of)
     return repaired(problem, random_placements(problem, rng, 1)[0]), math.inf
