@@ -6,6 +6,7 @@ import json
 import re
 from pathlib import Path
 
+import pytest
 import yaml
 
 from placewright.files.cluster_file import (
@@ -17,6 +18,7 @@ from placewright.files.cluster_file import (
 )
 from placewright.files.plan_document import PlanDocument
 from placewright.placers.registry import placer_class, placer_names
+from placewright.workflow import devices
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -90,3 +92,23 @@ def test_every_placer_is_documented() -> None:
     for name, paper, objectives in rows:
         assert paper == placer_class(name).paper
         assert objectives == ", ".join(placer_class(name).objectives)
+
+
+def test_default_devices_are_what_the_documents_say(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = " ".join((ROOT / "docs" / "profiling.md").read_text().split())
+    machines = {
+        ("cpu", "cpu:0", "cpu:1", "GPU.0", "NPU"): "cpu,GPU.0,NPU",
+        ("cpu", "cpu:0", "cpu:1"): "cores",
+        ("cpu", "cpu:0"): "cpu",
+    }
+    for names, expected in machines.items():
+        monkeypatch.setattr(devices, "candidates", lambda runtime, names=names: names)
+        assert devices.default_names(None) == expected
+    assert "with a GPU or an NPU gives the whole processor as one device, `cpu`" in text
+    assert "with nothing but a processor gives `cores` where it has several" in text
+
+
+def test_local_search_starts_as_the_documents_say() -> None:
+    rows = (ROOT / "docs" / "placers.md").read_text().splitlines()
+    row = next(row for row in rows if row.startswith("| `local-search` |"))
+    assert "from the best list schedule or baseline" in row

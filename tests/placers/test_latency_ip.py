@@ -183,4 +183,4 @@ def test_a_cpu_whose_memory_the_program_leaves_out() -> None:
     problem = under_subgraphs(packing_problem(), "subgraph-ip")
     solution = QUICK.place(problem, Evaluator(problem), np.random.default_rng(0))
     assert solution.status == "unknown"
-    assert "'b' needs 9 bytes and has 5: 4 bytes short" in solution.message
+    assert "'b' needs 9 B and has 5 B: 4 B short" in solution.message

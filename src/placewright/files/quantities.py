@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import re
 
+from placewright.core.quantities import format_bytes, format_duration
 from placewright.errors import InputError
+
+__all__ = ["format_bytes", "format_duration", "parse_bandwidth", "parse_bytes", "parse_seconds"]
 
 _NUMBER = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?|inf)\s*([A-Za-zµ/]*)\s*")
 _BYTES = {
@@ -54,26 +56,6 @@ def parse_bandwidth(text: str | float) -> float:
     """
     units = {f"{unit}/s": factor for unit, factor in _BYTES.items() if unit} | {"": 1.0}
     return _parse(text, units, "a bandwidth such as 24GB/s")
-
-
-def format_bytes(value: float) -> str:
-    """Bytes with a binary unit and three digits: ``"1.50 GiB"``."""
-    if not math.isfinite(value):
-        return "no limit"
-    for unit, size in (("TiB", 2.0**40), ("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10)):
-        if value >= size:
-            return f"{value / size:.2f} {unit}"
-    return f"{value:.0f} B"
-
-
-def format_duration(seconds: float) -> str:
-    """Seconds with a fitting unit and three digits: ``"12.3 ms"``."""
-    if not math.isfinite(seconds):
-        return "-"
-    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
-        if seconds >= size:
-            return f"{seconds / size:.3g} {unit}"
-    return f"{seconds / 1e-9:.3g} ns"
 
 
 def _parse(text: str | float, units: dict[str, float], expected: str) -> float:

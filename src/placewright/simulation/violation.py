@@ -8,6 +8,7 @@ import numpy as np
 
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
+from placewright.core.quantities import format_bytes
 from placewright.core.residency import memory_counts
 from placewright.simulation.legality import (
     BAD_ORDER,
@@ -79,8 +80,9 @@ def violation_of(
     return Violation(
         "memory",
         device.name,
-        f"device '{device.name}' needs {peaks[at]:.0f} bytes and has {device.memory_bytes:.0f}: "
-        f"{excess:.0f} bytes short{counted}; move ops away or raise --memory",
+        f"device '{device.name}' needs {format_bytes(peaks[at])} and has "
+        f"{format_bytes(device.memory_bytes)}: {format_bytes(excess)} short{counted}; "
+        "move ops away or raise --memory",
         excess,
     )
 

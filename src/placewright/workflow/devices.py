@@ -32,7 +32,7 @@ def discover(names: str | None = None, *, runtime: str | None = None) -> Cluster
     chosen = runtime_named(runtime or DEFAULT_RUNTIME)
     if names is not None and not names.strip(", "):
         raise InputError(f"--devices names no device, got '{names}'")
-    return discover_devices(names or _default_names(runtime), chosen)
+    return discover_devices(names or default_names(runtime), chosen)
 
 
 def candidates(runtime: str | None = None) -> tuple[str, ...]:
@@ -98,7 +98,12 @@ def catalogue_for(names: str | None, file: Path | None) -> Cluster | None:
     return catalogue_cluster(listed)
 
 
-def _default_names(runtime: str | None) -> str:
+def default_names(runtime: str | None) -> str:
+    """What is placed on where nobody says it: all that there is, or cores if it is one processor.
+
+    Args:
+        runtime: whose devices; None is OpenVINO's.
+    """
     names = candidates(runtime)
     others = [name for name in names if not name.startswith("cpu")]
     cores = [name for name in names if name.startswith("cpu:")]

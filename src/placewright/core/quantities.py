@@ -1,0 +1,25 @@
+"""Numbers with units, as people read them; `files.quantities` parses what they write."""
+
+from __future__ import annotations
+
+import math
+
+
+def format_bytes(value: float) -> str:
+    """Bytes with a binary unit and three digits: ``"1.50 GiB"``."""
+    if not math.isfinite(value):
+        return "no limit"
+    for unit, size in (("TiB", 2.0**40), ("GiB", 2.0**30), ("MiB", 2.0**20), ("KiB", 2.0**10)):
+        if value >= size:
+            return f"{value / size:.2f} {unit}"
+    return f"{value:.0f} B"
+
+
+def format_duration(seconds: float) -> str:
+    """Seconds with a fitting unit and three digits: ``"12.3 ms"``."""
+    if not math.isfinite(seconds):
+        return "-"
+    for unit, size in (("s", 1.0), ("ms", 1e-3), ("us", 1e-6)):
+        if seconds >= size:
+            return f"{seconds / size:.3g} {unit}"
+    return f"{seconds / 1e-9:.3g} ns"
