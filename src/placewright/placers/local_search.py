@@ -151,7 +151,7 @@ def _evaluate_starts(problem: Problem, evaluator: Evaluator, rng: np.random.Gene
     are, a list schedule of a large graph may take longer than they last, and comes second.
     """
     lists = [make_placer(name) for name in _LISTS]
-    lists = [placer for placer in lists if not placer.supports(problem)]
+    lists = [placer for placer in lists if placer.why_not(problem) is None]
     if evaluator.budget.seconds is None:
         for placer in lists:
             placer.place(problem, evaluator, rng)
