@@ -106,6 +106,12 @@ def test_a_truncated_model_with_onnx_runtime(tmp_path: Path, refused: Refused) -
     assert "m.onnx" in refused("m.onnx", *CORES, "--runtime", "onnxruntime")
 
 
+def test_a_resident_input_that_the_model_lacks(tmp_path: Path, refused: Refused) -> None:
+    make_onnx(tmp_path)
+    line = refused("m.onnx", *CORES, "--resident", "cash")
+    assert "unknown model input 'cash'; available: " in line
+
+
 @pytest.mark.parametrize("runtime", ["openvino", "torch", "onnxruntime"])
 @pytest.mark.parametrize("command", ["graph", "place"])
 def test_a_pt2_file_does_not_run_the_name_of_an_input(

@@ -167,6 +167,7 @@ def profile(
     remeasure: opt.Remeasure = False,
     samples_in_flight: opt.SamplesInFlight = None,
     shapes: opt.Shapes = None,
+    resident: opt.Resident = None,
     output: opt.Output = None,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
@@ -188,6 +189,7 @@ def profile(
         remeasure=remeasure,
         samples_in_flight=samples_in_flight,
         shapes=shapes,
+        resident=resident,
     )
     with progress("profile", hidden=quiet or as_json) as report:
         problem = build_problem(request, report)

@@ -76,6 +76,10 @@ Memory = Annotated[
     list[str] | None, typer.Option("--memory", help="Limit DEVICE=2GiB; repeatable.")
 ]
 Pins = Annotated[list[str] | None, typer.Option("--pin", help="Fix OP=DEVICE; repeatable.")]
+Resident = Annotated[
+    list[str] | None,
+    typer.Option("--resident", help="Input NAME that stays where it is used; repeatable."),
+]
 Shapes = Annotated[
     list[str] | None, typer.Option("--shape", help="Input NAME=1,3,224,224; repeatable.")
 ]

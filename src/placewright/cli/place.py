@@ -58,6 +58,7 @@ def place(
     memory: opt.Memory = None,
     pins: opt.Pins = None,
     shapes: opt.Shapes = None,
+    resident: opt.Resident = None,
     check: Annotated[
         bool, typer.Option(help="Run the placement and the baselines on the hardware.")
     ] = True,
@@ -74,8 +75,7 @@ def place(
     from placewright.workflow.parsing import parse_budget, parse_pairs, require_folder
     from placewright.workflow.problems import ProblemRequest, build_problem
 
-    target = output or Path("plan.json")
-    require_folder(target)
+    require_folder(target := output or Path("plan.json"))
     request = ProblemRequest.of_texts(
         model,
         devices=device_names,
@@ -91,6 +91,7 @@ def place(
         memory=memory,
         pins=pins,
         shapes=shapes,
+        resident=resident,
     )
     limit = parse_budget(budget, evaluations)
     values = parse_pairs(settings or [], "--set-placer", "KEY=VALUE")

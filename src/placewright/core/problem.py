@@ -22,6 +22,7 @@ from placewright.core.cluster import Cluster
 from placewright.core.costs import LONGEST, CostTable
 from placewright.core.graph import FORWARD, UPDATE, ComputationGraph
 from placewright.core.grouping import Grouping, Quotient, colocation_of_groups, quotient
+from placewright.core.resident_inputs import check_resident, with_resident_inputs
 from placewright.core.source import ModelSource
 from placewright.core.working_memory import working_bytes
 from placewright.errors import CostError, GraphError, InputError, UnknownNameError
@@ -55,6 +56,8 @@ class Problem:
         source: the model behind the graph, None for a graph made in memory.
         inner_tensors: tensors inside a unit take memory while it runs, because the runtime executes
             its ops one by one; False where a unit is one kernel.
+        resident_inputs: graph inputs, tensors of `graph` in ascending order, that lie where they
+            are used before a run begins: they are weights of `unit_graph`, no tensors.
 
     Raises:
         CostError: shapes do not match, or a unit has no device (the message names an op).
@@ -75,6 +78,7 @@ class Problem:
     split_phases: bool = False
     source: ModelSource | None = None
     inner_tensors: bool = False
+    resident_inputs: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.samples_in_flight < 0:
@@ -91,6 +95,7 @@ class Problem:
         for op, device in self.pins.items():
             if not (0 <= op < self.graph.n_ops and 0 <= device < self.cluster.n_devices):
                 raise InputError(f"pin op {op} -> device {device}: no such op or device")
+        check_resident(self.graph, self.resident_inputs)
         self._check_every_unit_has_a_device()
         self._check_replicas()
         self._check_transfers_end()
@@ -113,10 +118,13 @@ class Problem:
     @cached_property
     def unit_quotient(self) -> Quotient:
         """The graph of units, with the tensor of `graph` behind each of its tensors."""
+        ops = with_resident_inputs(self.graph, self.resident_inputs)
         if self.units.is_identity:
-            return Quotient(self.graph, frozen_ints(np.arange(self.graph.n_tensors)))
-        working = working_bytes(self.graph, self.units) if self.inner_tensors else None
-        return quotient(self.graph, self.units, working)
+            return ops
+        working = working_bytes(ops.graph, self.units) if self.inner_tensors else None
+        found = quotient(ops.graph, self.units, working)
+        behind = np.where(found.tensor_of >= 0, ops.tensor_of[found.tensor_of], -1)
+        return Quotient(found.graph, frozen_ints(behind))
 
     @property
     def unit_graph(self) -> ComputationGraph:

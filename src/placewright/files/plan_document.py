@@ -101,6 +101,7 @@ class PlanDocument(Strict):
     cluster: ClusterDocument
     placement: dict[str, str]
     order: list[str] | None
+    resident_inputs: list[str] = Field(default_factory=list)
     searched: SearchedEntry | None
     segments: list[SegmentEntry] | None
     predicted: PredictedEntry

@@ -15,6 +15,7 @@ from placewright.core.placement import Placement
 from placewright.core.plan import Measurement, PlacerRecord, Plan, Searched
 from placewright.core.problem import Problem
 from placewright.core.residency import memory_counts
+from placewright.core.resident_inputs import input_names
 from placewright.core.solution import HistoryPoint
 from placewright.errors import FileFormatError, StalePlanError
 from placewright.files.cluster_file import cluster_data, cluster_of
@@ -144,6 +145,7 @@ def plan_data(plan: Plan, problem_entry: dict[str, str]) -> dict[str, Any]:
         },
         "measured": _measured_data(plan.measured),
         "placer": _placer_data(plan.placer),
+        **_resident(problem),
     }
 
 
@@ -167,6 +169,11 @@ def _placement_data(placement: Placement, problem: Problem) -> dict[str, Any]:
         "placement": {name: names[device] for name, device in zip(ops, devices, strict=True)},
         "order": None if placement.order is None else _ops_in(placement.order, problem),
     }
+
+
+def _resident(problem: Problem) -> dict[str, list[str]]:
+    names = input_names(problem.resident_inputs, problem.graph, problem.source)
+    return {"resident_inputs": names} if names else {}
 
 
 def _measured_data(measured: Measurement | None) -> dict[str, Any] | None:

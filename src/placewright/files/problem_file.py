@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+from pydantic import Field
 
 from placewright.core.arrays import frozen_floats, frozen_ints
 from placewright.core.costs import CostTable
 from placewright.core.grouping import Grouping
 from placewright.core.problem import ExecutionModel, Objective, Problem
+from placewright.core.resident_inputs import input_names, inputs_named
 from placewright.errors import FileFormatError
 from placewright.files.cluster_file import ClusterDocument, cluster_data, cluster_of
 from placewright.files.graph_file import (
@@ -55,6 +57,7 @@ class ProblemDocument(Strict):
     subgraphs_per_accelerator: int
     split_phases: bool
     inner_tensors: bool = False
+    resident_inputs: list[str] = Field(default_factory=list)
 
 
 def problem_text(problem: Problem) -> str:
@@ -87,6 +90,8 @@ def problem_text(problem: Problem) -> str:
     }
     if problem.inner_tensors:
         data["inner_tensors"] = True
+    if problem.resident_inputs:
+        data["resident_inputs"] = input_names(problem.resident_inputs, graph, problem.source)
     return json.dumps(data)
 
 
@@ -127,6 +132,7 @@ def read_problem(path: Path | str) -> Problem:
         if name not in graph.op_index:
             raise FileFormatError(f"file '{path}': pins name the unknown op '{name}'")
     transfers = document.transfer_seconds
+    source = source_of(document.source, graph, path)
     return Problem(
         graph=graph,
         cluster=cluster,
@@ -141,5 +147,6 @@ def read_problem(path: Path | str) -> Problem:
         subgraphs_per_accelerator=document.subgraphs_per_accelerator,
         split_phases=document.split_phases,
         inner_tensors=document.inner_tensors,
-        source=source_of(document.source, graph, path),
+        resident_inputs=inputs_named(document.resident_inputs, graph, source),
+        source=source,
     )

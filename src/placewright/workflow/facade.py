@@ -19,6 +19,7 @@ from placewright.workflow import devices, search
 from placewright.workflow.describe import limit_warning
 from placewright.workflow.models import Model, load_model, runnable_source
 from placewright.workflow.problems import in_flight
+from placewright.workflow.problems import resident as with_resident
 from placewright.workflow.running import loaded_model
 from placewright.workflow.runtimes import runtime_named, runtime_of
 from placewright.workflow.torch_models import remember_module
@@ -67,6 +68,7 @@ def profile(
     objective: Objective = "latency",
     runtime: str | None = None,
     samples_in_flight: int | None = None,
+    resident: Sequence[str] = (),
 ) -> Problem:
     """Measure every unit of a model on every device (once: results are kept).
 
@@ -77,12 +79,14 @@ def profile(
         runtime: by name; None as in `read`.
         samples_in_flight: for throughput: samples whose tensors a device keeps at a time. None
             leaves what a stored problem says, and counts weights only otherwise.
+        resident: names of inputs that lie where they are used before a run begins.
 
     Raises:
+        UnknownNameError: the model has no such input.
         InputError: the model has no source to run, or samples are given and nothing counts them.
     """
     if model.problem is not None:
-        return in_flight(model.problem, samples_in_flight)
+        return with_resident(in_flight(model.problem, samples_in_flight), resident)
     if model.source is None:
         raise InputError("this graph has no model behind it; read the model itself")
     chosen = runtime_named(runtime or runtime_of(model.source, objective))
@@ -90,7 +94,7 @@ def profile(
     problem = profile_graph(
         model.graph, model.source, cluster, chosen, objective=objective, model=loaded
     )
-    return in_flight(problem, samples_in_flight)
+    return with_resident(in_flight(problem, samples_in_flight), resident)
 
 
 def place(

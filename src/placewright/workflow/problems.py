@@ -19,6 +19,7 @@ from placewright.core.problem import (
     Problem,
     op_named,
 )
+from placewright.core.resident_inputs import inputs_named
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, UnknownNameError
 from placewright.profiling.calibration import calibrated, has_overheads
@@ -56,6 +57,7 @@ class ProblemRequest:
         shapes: input name -> dimensions.
         samples_in_flight: whose tensors a device keeps at a time under max-load; 0 counts weights
             only, as None does where the problem says nothing else.
+        resident: names of inputs that lie where they are used before a run begins.
         calibrate: measure a few placements to fit overheads and contention.
         optimizer: of a training step.
         colocate_backward: every backward op shares a device with its forward op.
@@ -74,6 +76,7 @@ class ProblemRequest:
     pins: Mapping[str, str] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     samples_in_flight: int | None = None
+    resident: tuple[str, ...] = ()
     calibrate: bool = True
     optimizer: str = "sgd"
     colocate_backward: bool = False
@@ -90,6 +93,7 @@ class ProblemRequest:
         memory: Iterable[str] | None = None,
         pins: Iterable[str] | None = None,
         shapes: Iterable[str] | None = None,
+        resident: Iterable[str] | None = None,
         **others: Any,
     ) -> ProblemRequest:
         """From the texts of command-line options; what can be checked without work is.
@@ -109,6 +113,7 @@ class ProblemRequest:
             memory=parse_memory(memory or ()),
             pins=parse_pairs(pins or (), "--pin", "OP=DEVICE"),
             shapes=parse_shapes(shapes or ()),
+            resident=tuple(resident or ()),
             **others,
         )
 
@@ -140,6 +145,7 @@ def build_problem(request: ProblemRequest, report: Report = no_report) -> Proble
         optimizer=request.optimizer,
         colocate_backward=request.colocate_backward,
     )
+    inputs_named(request.resident, model.graph, model.source)  # before any long work
     if model.problem is not None:
         problem = _as_asked(model.problem, request)
     elif model.source is None:
@@ -171,7 +177,19 @@ def build_problem(request: ProblemRequest, report: Report = no_report) -> Proble
         if request.calibrate and not request.compiled:
             problem = _calibrated(problem, loaded, store, runtime.version, report)
         problem = _with_model(problem, request)
-    return constrained(problem, request.memory, request.pins)
+    return constrained(resident(problem, request.resident), request.memory, request.pins)
+
+
+def resident(problem: Problem, names: Iterable[str]) -> Problem:
+    """The problem with further inputs that lie where they are used.
+
+    Raises:
+        UnknownNameError: the model has no such input.
+        InputError: one is an output, too.
+    """
+    added = inputs_named(list(names), problem.graph, problem.source)
+    kept = tuple(sorted({*problem.resident_inputs, *added}))
+    return replace(problem, resident_inputs=kept) if added else problem
 
 
 def constrained(problem: Problem, memory: Mapping[str, float], pins: Mapping[str, str]) -> Problem:
