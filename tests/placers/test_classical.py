@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from placewright.placers.list_scheduling.schedule import ListSchedule
 from published_graphs import topcuoglu
 
 from placewright.core.arrays import frozen_floats
@@ -13,7 +14,6 @@ from placewright.core.costs import CostTable
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.placers.heft import by_rank
-from placewright.placers.list_scheduling.schedule import ListSchedule
 from placewright.placers.m_sct import favourite_children
 from placewright.placers.registry import make_placer
 from placewright.simulation.evaluator import Evaluator

@@ -23,7 +23,8 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import MissingExtraError
 from placewright.placers.anytime import anytime
-from placewright.placers.legal import evaluate_within_memory, repaired
+from placewright.placers.legal import evaluate_within_memory
+from placewright.placers.repair import repaired
 from placewright.simulation.evaluator import Evaluator
 
 

@@ -15,14 +15,19 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.arrays import IntArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.placers.anytime import anytime
-from placewright.placers.legal import Proposal, evaluate_within_memory
-from placewright.placers.list_scheduling.schedule import ListSchedule, ReadyUnits
+from placewright.placers.legal import evaluate_within_memory
+from placewright.placers.list_scheduling.in_order import Preferences, propose_in_order
+from placewright.placers.list_scheduling.ranks import (
+    critical_path,
+    mean_downward_ranks,
+    mean_upward_ranks,
+    ready_by_rank,
+)
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.ranks import mean_costs, mean_transfer_seconds, mean_upward_ranks
 
 
 @dataclass(frozen=True)
@@ -44,39 +49,13 @@ class Cpop:
         del rng
         priority = mean_upward_ranks(problem) + mean_downward_ranks(problem)
         path = critical_path(problem, priority)
-        device = critical_device(problem, path)
+        wanted = np.full(problem.n_units, -1, dtype=np.int64)
+        wanted[path] = critical_device(problem, path)
+        order = ready_by_rank(problem, priority)
         evaluate_within_memory(
-            evaluator, lambda limits: _scheduled(problem, priority, (path, device), limits)
+            evaluator, propose_in_order(evaluator, order, Preferences(wanted=wanted))
         )
         return evaluator.solution()
-
-
-def mean_downward_ranks(problem: Problem) -> FloatArray:
-    """Longest path from a source to each unit, itself excluded (equation 9), shape (n_units,)."""
-    graph = problem.unit_graph
-    costs, transfers = mean_costs(problem), mean_transfer_seconds(problem)
-    rank = np.zeros(problem.n_units)
-    for unit in graph.topological_order.tolist():
-        for tensor in graph.op_outputs.row(unit).tolist():
-            for consumer in graph.tensor_consumers.row(tensor).tolist():
-                path = rank[unit] + costs[unit] + transfers[tensor]
-                rank[consumer] = max(rank[consumer], path)
-    return rank
-
-
-def critical_path(problem: Problem, priority: FloatArray) -> IntArray:
-    """Units of one longest path: from the source of highest priority, each time the next highest.
-
-    Returns:
-        Ascending along the path, shape (length,).
-    """
-    graph = problem.unit_graph
-    sources = np.flatnonzero(np.diff(graph.predecessors.indptr) == 0)
-    path = [int(sources[np.argmax(priority[sources])])]
-    while len(graph.successors.row(path[-1])):
-        after = graph.successors.row(path[-1])
-        path.append(int(after[np.argmax(priority[after])]))
-    return np.array(path, dtype=np.int64)
 
 
 def critical_device(problem: Problem, path: IntArray) -> int:
@@ -85,25 +64,3 @@ def critical_device(problem: Problem, path: IntArray) -> int:
     missing = (~allowed).sum(axis=0)
     seconds = np.where(allowed, problem.costs.seconds[path], 0.0).sum(axis=0)
     return int(np.lexsort((np.arange(problem.n_devices), seconds, missing))[0])
-
-
-def _scheduled(
-    problem: Problem, priority: FloatArray, critical: tuple[IntArray, int], limits: FloatArray
-) -> Proposal:
-    path, device_of_path = critical
-    is_critical = np.zeros(problem.n_units, dtype=np.bool_)
-    is_critical[path] = True
-    schedule, ready = ListSchedule(problem, limits), ReadyUnits(problem)
-    while ready.units:
-        unit = min(ready.units, key=lambda u: (-priority[u], u))
-        devices = schedule.candidates(unit)
-        if is_critical[unit] and device_of_path in devices:
-            devices = [device_of_path]
-        finish = {
-            device: schedule.earliest_start(unit, device, insertion=True)
-            + schedule.seconds(unit, device)
-            for device in devices
-        }
-        schedule.place(unit, min(finish, key=lambda d: (finish[d], d)), insertion=True)
-        ready.done(unit)
-    return schedule.device_of, schedule.order()

@@ -15,14 +15,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.placers.anytime import anytime
-from placewright.placers.legal import Proposal, evaluate_within_memory
-from placewright.placers.list_scheduling.schedule import ListSchedule
+from placewright.placers.legal import evaluate_within_memory
+from placewright.placers.list_scheduling.in_order import propose_in_order
+from placewright.placers.list_scheduling.ranks import by_rank, mean_upward_ranks
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.ranks import mean_upward_ranks
 
 
 @dataclass(frozen=True)
@@ -42,27 +41,6 @@ class Heft:
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """One evaluation (more where memory binds)."""
         del rng
-        priority = by_rank(problem, mean_upward_ranks(problem))
-        evaluate_within_memory(evaluator, lambda limits: _scheduled(problem, priority, limits))
+        order = by_rank(problem, mean_upward_ranks(problem))
+        evaluate_within_memory(evaluator, propose_in_order(evaluator, order))
         return evaluator.solution()
-
-
-def by_rank(problem: Problem, rank: FloatArray) -> IntArray:
-    """Units by decreasing rank; equal ones in topological order."""
-    position = np.empty(problem.n_units, dtype=np.int64)
-    position[problem.unit_graph.topological_order] = np.arange(problem.n_units)
-    # Sums in another order differ in the last digit; that must not decide between equal ranks.
-    steps = np.round(rank / max(float(rank.max()), 1e-300) * 1e12)
-    return np.asarray(np.lexsort((position, -steps)), dtype=np.int64)
-
-
-def _scheduled(problem: Problem, priority: IntArray, limits: FloatArray) -> Proposal:
-    schedule = ListSchedule(problem, limits)
-    for unit in priority.tolist():
-        finish = {
-            device: schedule.earliest_start(unit, device, insertion=True)
-            + schedule.seconds(unit, device)
-            for device in schedule.candidates(unit)
-        }
-        schedule.place(unit, min(finish, key=lambda d: (finish[d], d)), insertion=True)
-    return schedule.device_of, schedule.order()

@@ -22,11 +22,11 @@ from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime
 from placewright.placers.even_split import contiguous_split
-from placewright.placers.legal import repaired
 from placewright.placers.neighbourhood.moves import Moves
 from placewright.placers.neighbourhood.orders import order_by_priority, shifted
 from placewright.placers.random_search import random_placements
 from placewright.placers.registry import make_placer
+from placewright.placers.repair import repaired
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.ranks import upward_ranks
 

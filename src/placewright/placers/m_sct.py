@@ -33,7 +33,7 @@ from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime
 from placewright.placers.legal import evaluate_within_memory
-from placewright.placers.list_scheduling.earliest_first import schedule_earliest_first
+from placewright.placers.list_scheduling.earliest_first import propose_earliest_first
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.ranks import mean_costs, mean_transfer_seconds
 
@@ -66,9 +66,9 @@ class MSct:
         """One evaluation (more where memory binds)."""
         del rng
         favourite = favourite_children(problem, self.threshold)
-        evaluate_within_memory(
-            evaluator, lambda limits: schedule_earliest_first(problem, limits, favourite)
-        )
+        children = np.full(problem.n_units, -1, dtype=np.int64)
+        children[list(favourite)] = list(favourite.values())
+        evaluate_within_memory(evaluator, propose_earliest_first(evaluator, children))
         return evaluator.solution()
 
 

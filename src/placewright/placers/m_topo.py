@@ -16,16 +16,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.core.arrays import FloatArray
+from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.placers.anytime import anytime
-from placewright.placers.legal import (
-    Proposal,
-    ResidentMemory,
-    classes_in_order,
-    evaluate_within_memory,
-)
+from placewright.placers.legal import Proposal, classes_in_order, evaluate_within_memory
+from placewright.placers.list_scheduling.room import Room, fits, new_room, take
+from placewright.simulation.compiled import compiled
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.ranks import mean_costs
 
@@ -62,21 +59,62 @@ def unit_bytes(problem: Problem) -> FloatArray:
 
 
 def _filled(problem: Problem, limits: FloatArray) -> Proposal:
-    classes, allowed = problem.colocation, problem.allowed_by_class
+    classes = problem.colocation
     sizes = np.bincount(classes.group_of, unit_bytes(problem), minlength=classes.n_groups)
     kinds = [device.kind for device in problem.cluster.devices]
     filling = [d for d, kind in enumerate(kinds) if kind != "cpu"] or list(range(len(kinds)))
     others = [d for d in range(len(kinds)) if d not in filling]
     turns = [[*filling[at:], *filling[:at], *others] for at in range(len(filling))]
-    share = sizes.sum() / len(filling) + sizes.max()
-    filled = np.zeros(problem.n_devices)
-    memory = ResidentMemory(problem, limits)
-    device_of_class = np.full(classes.n_groups, -1, dtype=np.int64)
-    current = 0
-    for group in classes_in_order(problem).tolist():
-        while current < len(filling) - 1 and filled[filling[current]] + sizes[group] > share:
-            current += 1
-        device = memory.add_first(group, turns[current], allowed[group])
-        filled[device] += sizes[group]
-        device_of_class[group] = device
+    device_of_class = fill(
+        classes_in_order(problem),
+        problem.allowed_by_class,
+        sizes,
+        float(sizes.sum() / len(filling) + sizes.max()),
+        np.array(turns, dtype=np.int64),
+        len(filling),
+        new_room(problem, limits),
+    )
     return classes.expand(device_of_class), None
+
+
+@compiled
+def fill(
+    order: IntArray,
+    allowed: BoolArray,
+    sizes: FloatArray,
+    share: float,
+    turns: IntArray,
+    n_filling: int,
+    room: Room,
+) -> IntArray:
+    """Give classes in order to one device after the other.
+
+    Args:
+        order: of the classes, (n_classes,).
+        allowed: (n_classes, n_devices).
+        sizes: bytes of each class, (n_classes,).
+        share: bytes after which the next device's turn comes.
+        turns: devices in the order in which they are asked at each turn, (n_filling, n_devices).
+        n_filling: devices that get a share.
+        room: resident memory; nothing is placed.
+
+    Returns:
+        Device of each class, (n_classes,).
+    """
+    filled = np.zeros(turns.shape[1])
+    current = 0
+    for group in order:
+        while current < n_filling - 1 and filled[turns[current, 0]] + sizes[group] > share:
+            current += 1
+        chosen = -1
+        for device in turns[current]:
+            if not allowed[group, device]:
+                continue
+            if chosen < 0:
+                chosen = device  # takes it where none has room
+            if not room.is_limited or fits(room, group, device):
+                chosen = device
+                break
+        take(room, group, chosen)
+        filled[chosen] += sizes[group]
+    return room.device_of_class

@@ -20,7 +20,8 @@ from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.placers.even_split import device_speeds
-from placewright.placers.legal import evaluate_within_memory, repaired
+from placewright.placers.legal import evaluate_within_memory
+from placewright.placers.repair import repaired
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.ranks import mean_costs, mean_transfer_seconds
 

@@ -14,14 +14,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.core.arrays import FloatArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.placers.anytime import anytime
-from placewright.placers.legal import Proposal, evaluate_within_memory
-from placewright.placers.list_scheduling.schedule import ListSchedule, ReadyUnits
+from placewright.placers.legal import evaluate_within_memory
+from placewright.placers.list_scheduling.in_order import Preferences, propose_in_order
+from placewright.placers.list_scheduling.ranks import optimistic_costs, ready_by_rank
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.ranks import mean_transfer_seconds
 
 
 @dataclass(frozen=True)
@@ -41,43 +40,10 @@ class Peft:
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """One evaluation (more where memory binds)."""
         del rng
-        table = optimistic_costs(problem)
-        evaluate_within_memory(evaluator, lambda limits: _scheduled(problem, table, limits))
+        table, allowed = optimistic_costs(problem), problem.allowed
+        total = np.where(allowed, table, 0.0).sum(axis=1)
+        order = ready_by_rank(problem, total / np.maximum(1, allowed.sum(axis=1)))
+        evaluate_within_memory(
+            evaluator, propose_in_order(evaluator, order, Preferences(after=table))
+        )
         return evaluator.solution()
-
-
-def optimistic_costs(problem: Problem) -> FloatArray:
-    """OCT: seconds from a unit's end to the end of the program, each successor at its best device.
-
-    Returns:
-        Shape (n_units, n_devices).
-    """
-    graph, n_devices = problem.unit_graph, problem.n_devices
-    transfers = mean_transfer_seconds(problem)
-    seconds = np.where(problem.allowed, problem.costs.seconds, np.inf)
-    elsewhere = 1.0 - np.eye(n_devices)  # (here, there)
-    table = np.zeros((problem.n_units, n_devices))
-    for unit in graph.topological_order[::-1].tolist():
-        for tensor in graph.op_outputs.row(unit).tolist():
-            for successor in graph.tensor_consumers.row(tensor).tolist():
-                onward = (table[successor] + seconds[successor])[None, :]
-                best = (onward + transfers[tensor] * elsewhere).min(axis=1)
-                np.maximum(table[unit], best, out=table[unit])
-    return table
-
-
-def _scheduled(problem: Problem, table: FloatArray, limits: FloatArray) -> Proposal:
-    allowed = problem.allowed
-    rank = np.where(allowed, table, 0.0).sum(axis=1) / np.maximum(1, allowed.sum(axis=1))
-    schedule, ready = ListSchedule(problem, limits), ReadyUnits(problem)
-    while ready.units:
-        unit = min(ready.units, key=lambda u: (-rank[u], u))
-        score = {
-            device: schedule.earliest_start(unit, device, insertion=True)
-            + schedule.seconds(unit, device)
-            + float(table[unit, device])
-            for device in schedule.candidates(unit)
-        }
-        schedule.place(unit, min(score, key=lambda d: (score[d], d)), insertion=True)
-        ready.done(unit)
-    return schedule.device_of, schedule.order()

@@ -2,7 +2,8 @@
 
 Numba looks at the file of a kernel to see whether its cache is stale, and not at the files of what
 the kernel calls or at the records it reads. So the cache has a folder for each state of this room's
-sources; another version of any of them compiles anew.
+sources; another version of any of them compiles anew. Kernels of another room also depend on the
+files of that room that hold kernels.
 
 A kernel is compiled again for every combination of types that it is called with, and a read-only
 array is of another type than a writable one. So what a kernel only reads is read-only, always.
@@ -75,16 +76,32 @@ def _read_only_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def _cached(function: F, **options: object) -> F:
     """Numba chooses the cache's folder while it decorates; other packages keep theirs."""
     before = _SETTINGS.CACHE_DIR
-    _SETTINGS.CACHE_DIR = str(_cache_folder())
+    _SETTINGS.CACHE_DIR = str(_cache_folder(_room_of(Path(function.__code__.co_filename))))
     try:
         return cast(F, _COMPILE(cache=True, nogil=True, **options)(function))
     finally:
         _SETTINGS.CACHE_DIR = before
 
 
+def _room_of(file: Path) -> Path | None:
+    """The room of another room's file; None for files of this room and for other packages."""
+    package = Path(__file__).parents[1]
+    if not file.is_relative_to(package):
+        return None
+    room = package / file.relative_to(package).parts[0]
+    return None if room == Path(__file__).parent else room
+
+
 @cache
-def _cache_folder() -> Path:
+def _cache_folder(room: Path | None) -> Path:
+    files = sorted(Path(__file__).parent.rglob("*.py"))
+    if room is not None:
+        files += [file for file in sorted(room.rglob("*.py")) if _holds_kernels(file)]
     digest = hashlib.sha256()
-    for file in sorted(Path(__file__).parent.rglob("*.py")):
+    for file in files:
         digest.update(file.read_bytes())
     return user_cache_path("placewright") / "kernels" / digest.hexdigest()[:16]
+
+
+def _holds_kernels(file: Path) -> bool:
+    return b"simulation.compiled import" in file.read_bytes()

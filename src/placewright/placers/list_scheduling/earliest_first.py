@@ -1,22 +1,63 @@
-"""Earliest task first, with or without favourite children: the engine of m-ETF and m-SCT."""
+"""Earliest task first, with or without favourite children: the engine of m-ETF and m-SCT.
+
+Each ready unit has a device, where it would end first, and the unit that would start first is
+planned next. What is planned makes one device busier, so that only units of that device can change
+theirs. A unit whose device may change is looked at again only once it could be the next one: its
+earliest start on any device never falls. With favourites a device that waits may be free sooner
+than it was said to be, so that all ready units are looked at every time.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
-from placewright.core.arrays import FloatArray
+from placewright.core.arrays import BoolArray, FloatArray, IntArray, frozen_floats, frozen_ints
 from placewright.core.problem import Problem
 from placewright.placers.legal import Proposal
-from placewright.placers.list_scheduling.schedule import ListSchedule, ReadyUnits
-from placewright.simulation.ranks import mean_upward_ranks
+from placewright.placers.list_scheduling.in_order import Planned, new_plan, proposal_of
+from placewright.placers.list_scheduling.ranks import mean_upward_ranks, missing_inputs
+from placewright.placers.list_scheduling.room import Room, candidates, new_room, take
+from placewright.placers.list_scheduling.slices import in_slices
+from placewright.placers.list_scheduling.tables import (
+    ScheduleTables,
+    note_arrivals,
+    schedule_tables,
+    way_seconds,
+)
+from placewright.simulation.compiled import compiled, inlined
+from placewright.simulation.evaluator import Evaluator
 
 
-def schedule_earliest_first(
-    problem: Problem, limits: FloatArray, favourite: Mapping[int, int] | None = None
-) -> Proposal:
-    """Place the ready unit that can start earliest until all units are placed.
+class _Ready(NamedTuple):
+    """Units all of whose producers are planned; each has a row until it is planned itself."""
+
+    missing: IntArray  # (n_units,): inputs that are not made yet
+    n_rows: IntArray  # (1,): ready units
+    unit: IntArray  # (n_rows,)
+    arrival: FloatArray  # (n_rows, n_devices): when all inputs would be there
+    device: IntArray  # (n_rows,): where it would end first, -1 where that has to be found again
+    start: FloatArray  # (n_rows,): there; the least of all devices where it has to be found again
+    second: FloatArray  # (n_rows,): when it would end at the next best device
+
+
+class _Devices(NamedTuple):
+    """What devices are doing."""
+
+    stream_end: FloatArray  # (n_streams,): when each stream has nothing more to do
+    free: FloatArray  # (n_devices,): when the device's first stream is free
+    last: IntArray  # (n_devices,): the unit that each has run last, -1 for none
+
+
+def planned_earliest_first(
+    problem: Problem,
+    limits: FloatArray | None = None,
+    favourite: IntArray | None = None,
+    is_over: Callable[[], bool] = lambda: False,
+) -> Planned:
+    """Plan the ready unit that can start earliest until all units are planned.
 
     A unit's device is the one where it finishes first, which on equal devices is where it starts
     first. With favourites a device that has just run a unit is *awake* until the unit's favourite
@@ -25,73 +66,343 @@ def schedule_earliest_first(
 
     Args:
         problem: what is placed.
-        limits: resident bytes of each device, shape (n_devices,).
-        favourite: unit -> its favourite child.
+        limits: resident bytes of each device, shape (n_devices,); default its memory.
+        favourite: favourite child of each unit, -1 for none, shape (n_units,); default none.
+        is_over: asked now and then; True ends the work.
+
+    Raises:
+        BudgetSpent: it was over before all units were planned.
     """
-    return _EarliestFirst(problem, limits, favourite or {}).run()
+    tables = schedule_tables(problem)
+    plan, room = new_plan(problem.n_units), new_room(problem, limits)
+    rank = frozen_floats(mean_upward_ranks(problem))
+    children = frozen_ints([] if favourite is None else favourite)
+    devices = _Devices(
+        np.zeros(int(tables.stream_ptr[-1])),
+        np.zeros(problem.n_devices),
+        np.full(problem.n_devices, -1, dtype=np.int64),
+    )
+    missing = missing_inputs(tables)
+    n_sources = int(np.count_nonzero(missing == 0))
+    state = [_rows(missing, problem, n_sources + 64)]
+    _begin(tables, problem.allowed, plan, state[0])
+
+    def advance(first: int, stop: int) -> int:
+        reached = plan_some_earliest(
+            tables, problem.allowed, room, devices, plan, state[0], rank, children, first, stop
+        )
+        if reached < stop:
+            state[0] = _with_more_rows(state[0], problem)
+        return int(reached)
+
+    in_slices(advance, problem.n_units, is_over)
+    return plan
 
 
-class _EarliestFirst:
-    def __init__(self, problem: Problem, limits: FloatArray, favourite: Mapping[int, int]) -> None:
-        self.problem = problem
-        self.schedule = ListSchedule(problem, limits)
-        self.ready = ReadyUnits(problem)
-        self.rank = mean_upward_ranks(problem)
-        self.favourite = favourite
-        self.last = np.full(problem.n_devices, -1, dtype=np.int64)
-        self.arrival = np.full((problem.n_units, problem.n_devices), np.inf)
-        for unit in self.ready.units:
-            self._note_arrivals(unit)
+def propose_earliest_first(
+    evaluator: Evaluator, favourite: IntArray | None = None
+) -> Callable[[FloatArray], Proposal]:
+    """For `evaluate_within_memory`: plans with limits; `favourite` as above."""
+    problem = evaluator.problem
 
-    def run(self) -> Proposal:
-        while self.ready.units:
-            unit, device = self._next_pair()
-            self.schedule.place(unit, device, insertion=False)
-            self.last[device] = unit
-            for fresh in self.ready.done(unit):
-                self._note_arrivals(fresh)
-        return self.schedule.device_of, self.schedule.order()
+    def propose(limits: FloatArray) -> Proposal:
+        plan = planned_earliest_first(problem, limits, favourite, lambda: evaluator.is_spent)
+        return proposal_of(problem, plan)
 
-    def _note_arrivals(self, unit: int) -> None:
-        for device in range(self.problem.n_devices):
-            if self.problem.allowed[unit, device]:
-                self.arrival[unit, device] = self.schedule.arrival(unit, device)
+    return propose
 
-    def _next_pair(self) -> tuple[int, int]:
-        free = [self.schedule.free_at(device) for device in range(self.problem.n_devices)]
-        best: tuple[tuple[float, float, int], int] | None = None
-        for unit in self.ready.units:
-            starts = {
-                device: self._start(unit, device, free[device])
-                for device in self.schedule.candidates(unit)
-            }
-            device = min(starts, key=lambda d: (starts[d] + self.schedule.seconds(unit, d), d))
-            key = (starts[device], -float(self.rank[unit]), unit)
-            if best is None or key < best[0]:
-                best = (key, device)
-        assert best is not None
-        return best[0][2], best[1]
 
-    def _start(self, unit: int, device: int, free: float) -> float:
-        """Earliest start; later where the device waits for the favourite child of its last unit."""
-        start = max(free, float(self.arrival[unit, device]))
-        last = int(self.last[device])
-        child = self.favourite.get(last, -1)
-        if child < 0 or child == unit or self.schedule.device_of[child] >= 0:
-            return start
-        allowed = np.flatnonzero(self.problem.allowed[unit])
-        if self.arrival[unit, allowed].max() <= start:
-            return start  # urgent
-        return max(start, self._awake_until(last, child, device))
+def _rows(missing: IntArray, problem: Problem, n_rows: int) -> _Ready:
+    return _Ready(
+        missing=missing,
+        n_rows=np.zeros(1, dtype=np.int64),
+        unit=np.zeros(n_rows, dtype=np.int64),
+        arrival=np.zeros((n_rows, problem.n_devices)),
+        device=np.zeros(n_rows, dtype=np.int64),
+        start=np.zeros(n_rows),
+        second=np.zeros(n_rows),
+    )
 
-    def _awake_until(self, last: int, child: int, device: int) -> float:
-        graph = self.problem.unit_graph
-        shared = [
-            tensor
-            for tensor in graph.op_outputs.row(last).tolist()
-            if child in graph.tensor_consumers.row(tensor)
-        ]
-        others = [d for d in range(self.problem.n_devices) if d != device]
-        seconds = [self.schedule.transfer(t, device, other) for t in shared for other in others]
-        finite = [value for value in seconds if np.isfinite(value)]
-        return float(self.schedule.end[last]) + max(finite, default=0.0)
+
+def _with_more_rows(ready: _Ready, problem: Problem) -> _Ready:
+    widest = int(np.diff(problem.unit_graph.successors.indptr).max())
+    larger = _rows(ready.missing, problem, 2 * len(ready.unit) + widest)
+    for old, new in zip(ready[1:], larger[1:], strict=True):
+        new[: len(old)] = old
+    return larger
+
+
+@compiled
+def _begin(tables: ScheduleTables, allowed: BoolArray, plan: Planned, ready: _Ready) -> None:
+    for unit in range(len(ready.missing)):
+        if ready.missing[unit] == 0:
+            _make_ready(tables, allowed, plan, ready, unit)
+
+
+@compiled
+def plan_some_earliest(
+    tables: ScheduleTables,
+    allowed: BoolArray,
+    room: Room,
+    devices: _Devices,
+    plan: Planned,
+    ready: _Ready,
+    rank: FloatArray,
+    favourite: IntArray,
+    first: int,
+    stop: int,
+) -> int:
+    """Plan units number `first` to before `stop`; stops earlier where more rows may be needed.
+
+    Args:
+        tables, allowed: the problem; allowed by unit, (n_units, n_devices).
+        room, devices, plan, ready: the state.
+        rank: decides between units that start at the same time, (n_units,).
+        favourite: child of each unit, or empty.
+        first, stop: numbers of units as they are planned.
+
+    Returns:
+        The number of units that are planned.
+    """
+    usable = np.empty(len(devices.free), np.bool_)
+    has_favourites = len(favourite) > 0
+    for step in range(first, stop):
+        if has_favourites:
+            for row in range(ready.n_rows[0]):
+                ready.device[row] = -1
+                ready.start[row] = -np.inf
+        row = _next_row(tables, allowed, room, devices, plan, ready, rank, favourite, usable)
+        unit, device = ready.unit[row], ready.device[row]
+        if not _has_rows_for(tables, ready, unit):
+            return step
+        is_first_of_class = room.device_of_class[tables.group_of[unit]] < 0
+        take(room, tables.group_of[unit], device)
+        _plan(tables, devices, plan, unit, device, ready.arrival[row, device])
+        _drop(ready, row)
+        has_class = is_first_of_class and len(room.device_of_class) < len(rank)
+        _look_again(tables, room, devices, ready, unit, device, has_class)
+        for index in range(tables.output_ptr[unit], tables.output_ptr[unit + 1]):
+            tensor = tables.outputs[index]
+            for edge in range(tables.consumer_ptr[tensor], tables.consumer_ptr[tensor + 1]):
+                consumer = tables.consumers[edge]
+                ready.missing[consumer] -= 1
+                if ready.missing[consumer] == 0:
+                    _make_ready(tables, allowed, plan, ready, consumer)
+    return stop
+
+
+@inlined
+def _has_rows_for(tables: ScheduleTables, ready: _Ready, unit: int) -> bool:
+    n_fresh = 0
+    for index in range(tables.output_ptr[unit], tables.output_ptr[unit + 1]):
+        tensor = tables.outputs[index]
+        n_fresh += tables.consumer_ptr[tensor + 1] - tables.consumer_ptr[tensor]
+    return bool(ready.n_rows[0] + n_fresh <= len(ready.unit))
+
+
+@inlined
+def _make_ready(
+    tables: ScheduleTables, allowed: BoolArray, plan: Planned, ready: _Ready, unit: int
+) -> None:
+    row = ready.n_rows[0]
+    ready.n_rows[0] = row + 1
+    ready.unit[row] = unit
+    ready.device[row] = -1
+    ready.start[row] = -np.inf
+    note_arrivals(tables, plan.device_of, plan.end, unit, ready.arrival[row])
+    for device in range(allowed.shape[1]):
+        if not allowed[unit, device]:
+            ready.arrival[row, device] = np.inf
+
+
+@inlined
+def _drop(ready: _Ready, row: int) -> None:
+    """The last row takes the place of this one."""
+    last = ready.n_rows[0] - 1
+    ready.n_rows[0] = last
+    if row == last:
+        return
+    ready.unit[row] = ready.unit[last]
+    ready.device[row] = ready.device[last]
+    ready.start[row] = ready.start[last]
+    ready.second[row] = ready.second[last]
+    for device in range(ready.arrival.shape[1]):
+        ready.arrival[row, device] = ready.arrival[last, device]
+
+
+@compiled
+def _next_row(
+    tables: ScheduleTables,
+    allowed: BoolArray,
+    room: Room,
+    devices: _Devices,
+    plan: Planned,
+    ready: _Ready,
+    rank: FloatArray,
+    favourite: IntArray,
+    usable: BoolArray,
+) -> int:
+    """The row of the unit that starts first; then of highest rank; then the first unit."""
+    best, first_free = -1, devices.free.min()
+    for row in range(ready.n_rows[0]):
+        if ready.device[row] >= 0 and _precedes(ready, rank, row, best):
+            best = row
+    for row in range(ready.n_rows[0]):
+        if ready.device[row] >= 0:
+            continue
+        ready.start[row] = max(ready.start[row], first_free)
+        if _precedes(ready, rank, row, best):
+            _choose(tables, allowed, room, devices, plan, ready, favourite, row, usable)
+            if _precedes(ready, rank, row, best):
+                best = row
+    return best
+
+
+@inlined
+def _precedes(ready: _Ready, rank: FloatArray, row: int, best: int) -> bool:
+    if best < 0:
+        return True
+    if ready.start[row] != ready.start[best]:
+        return bool(ready.start[row] < ready.start[best])
+    unit, other = ready.unit[row], ready.unit[best]
+    if rank[unit] != rank[other]:
+        return bool(rank[unit] > rank[other])
+    return bool(unit < other)
+
+
+@compiled
+def _choose(
+    tables: ScheduleTables,
+    allowed: BoolArray,
+    room: Room,
+    devices: _Devices,
+    plan: Planned,
+    ready: _Ready,
+    favourite: IntArray,
+    row: int,
+    usable: BoolArray,
+) -> None:
+    """Find where a ready unit would end first, and when it would end at the next best device."""
+    unit = ready.unit[row]
+    candidates(tables.allowed, room, tables.group_of[unit], usable)
+    chosen, start, least, second = -1, np.inf, np.inf, np.inf
+    for device in range(len(usable)):
+        if not usable[device]:
+            continue
+        begin = max(devices.free[device], ready.arrival[row, device])
+        if len(favourite):
+            begin = _after_favourite(
+                tables, allowed, devices, plan, ready, favourite, row, device, begin
+            )
+        end = begin + tables.seconds[unit, device]
+        if chosen < 0 or end < least:
+            second = least
+            chosen, start, least = device, begin, end
+        elif end < second:
+            second = end
+    ready.device[row] = chosen
+    ready.start[row] = start
+    ready.second[row] = second
+
+
+@inlined
+def _after_favourite(
+    tables: ScheduleTables,
+    allowed: BoolArray,
+    devices: _Devices,
+    plan: Planned,
+    ready: _Ready,
+    favourite: IntArray,
+    row: int,
+    device: int,
+    start: float,
+) -> float:
+    """Start of a ready unit; later where the device waits for the favourite of its last unit."""
+    unit, last = ready.unit[row], devices.last[device]
+    child = favourite[last] if last >= 0 else -1
+    if child < 0 or child == unit or plan.device_of[child] >= 0:
+        return start
+    is_urgent = True
+    for other in range(len(devices.free)):
+        if allowed[unit, other] and ready.arrival[row, other] > start:
+            is_urgent = False
+    if is_urgent:
+        return start
+    return float(max(start, plan.end[last] + _longest_way(tables, last, child, device)))
+
+
+@inlined
+def _longest_way(tables: ScheduleTables, unit: int, child: int, device: int) -> float:
+    """Seconds until what a unit makes for a child would be on the farthest other device."""
+    longest = 0.0
+    for index in range(tables.output_ptr[unit], tables.output_ptr[unit + 1]):
+        tensor = tables.outputs[index]
+        for edge in range(tables.consumer_ptr[tensor], tables.consumer_ptr[tensor + 1]):
+            if tables.consumers[edge] == child:
+                for other in range(tables.latency.shape[1]):
+                    way = way_seconds(tables, tables.load[tensor], device, other)
+                    if other != device and np.isfinite(way):
+                        longest = max(longest, way)
+    return longest
+
+
+@inlined
+def _plan(
+    tables: ScheduleTables,
+    devices: _Devices,
+    plan: Planned,
+    unit: int,
+    device: int,
+    ready_at: float,
+) -> None:
+    """Put a unit on the first stream of its device that can start it earliest."""
+    first, stop = tables.stream_ptr[device], tables.stream_ptr[device + 1]
+    chosen, start = -1, np.inf
+    for stream in range(first, stop):
+        begin = max(ready_at, devices.stream_end[stream])
+        if chosen < 0 or begin < start:
+            chosen, start = stream, begin
+    end = start + tables.seconds[unit, device]
+    devices.stream_end[chosen] = end
+    free = devices.stream_end[first]
+    for stream in range(first + 1, stop):
+        free = min(free, devices.stream_end[stream])
+    devices.free[device], devices.last[device] = free, unit
+    plan.device_of[unit], plan.start[unit], plan.end[unit] = device, start, end
+
+
+@inlined
+def _look_again(
+    tables: ScheduleTables,
+    room: Room,
+    devices: _Devices,
+    ready: _Ready,
+    planned: int,
+    device: int,
+    has_class: bool,
+) -> None:
+    """Say again when units of the device that got busier would start, or that it is not known."""
+    free = devices.free[device]
+    for row in range(ready.n_rows[0]):
+        unit = ready.unit[row]
+        if has_class and tables.group_of[unit] == tables.group_of[planned]:
+            ready.device[row], ready.start[row] = -1, -np.inf
+        elif ready.device[row] == device:
+            if room.is_limited:
+                ready.device[row], ready.start[row] = -1, -np.inf
+            elif ready.start[row] < free:
+                if free + tables.seconds[unit, device] < ready.second[row]:
+                    ready.start[row] = free
+                else:
+                    ready.start[row] = _earliest(devices, ready, row)
+                    ready.device[row] = -1
+
+
+@inlined
+def _earliest(devices: _Devices, ready: _Ready, row: int) -> float:
+    """The least start of a ready unit on any device, now and later."""
+    least = np.inf
+    for device in range(len(devices.free)):
+        start = max(devices.free[device], ready.arrival[row, device])
+        least = start if start < least else least
+    return float(least)

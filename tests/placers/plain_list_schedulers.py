@@ -1,4 +1,7 @@
-"""A schedule that grows unit by unit: when could this unit start there, and is it legal?"""
+"""List schedulers in plain Python: the independent side that the kernels are held against.
+
+Their schedule grows unit by unit: when could this unit start there, and is it legal?
+"""
 
 from __future__ import annotations
 

@@ -1,0 +1,129 @@
+"""A problem as the kernels of list schedulers take it: links never wait for each other."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.core.problem import Problem
+from placewright.simulation.compiled import inlined, read_only
+from placewright.simulation.event.arrays import DIRECT, LOCAL, VIA_HOST, event_arrays
+
+
+class ScheduleTables(NamedTuple):
+    """What list schedulers read; an endpoint is a device or, as the last one, the host.
+
+    A tensor takes ``latency + load x per_load`` seconds from one endpoint to a device, and the same
+    again with `relay_latency` and `relay_per_load` where it goes through the host. Ways that end
+    where they begin cost nothing; where there is no way, the latency is infinite.
+    """
+
+    seconds: FloatArray  # (n_units, n_devices)
+    allowed: BoolArray  # (n_classes, n_devices)
+    group_of: IntArray  # (n_units,): colocation class
+    topological: IntArray  # (n_units,)
+    input_ptr: IntArray  # (n_units + 1,)
+    inputs: IntArray  # tensors that each unit reads
+    output_ptr: IntArray  # (n_units + 1,)
+    outputs: IntArray  # tensors that each unit makes
+    consumer_ptr: IntArray  # (n_tensors + 1,)
+    consumers: IntArray  # units that read each tensor
+    producer: IntArray  # (n_tensors,): -1 for a graph input
+    load: FloatArray  # (n_tensors,): bytes, or the tensor's own seconds
+    host: int
+    latency: FloatArray  # (n_endpoints, n_devices)
+    per_load: FloatArray  # (n_endpoints, n_devices)
+    relay_latency: FloatArray  # (n_endpoints, n_devices)
+    relay_per_load: FloatArray  # (n_endpoints, n_devices)
+    has_relays: bool
+    stream_ptr: IntArray  # (n_devices + 1,): streams of each device, all of them in a row
+
+
+_known: WeakKeyDictionary[Problem, ScheduleTables] = WeakKeyDictionary()
+
+
+def schedule_tables(problem: Problem) -> ScheduleTables:
+    """Lay a problem out for the kernels, once for all methods."""
+    if problem not in _known:
+        _known[problem] = _laid_out(problem)
+    return _known[problem]
+
+
+def _laid_out(problem: Problem) -> ScheduleTables:
+    arrays = event_arrays(problem)
+    own = len(arrays.own_transfer) > 0
+    latency = np.zeros_like(arrays.latency) if own else arrays.latency
+    per_load = np.ones_like(arrays.seconds_per_byte) if own else arrays.seconds_per_byte
+    route, host, n = arrays.route, arrays.host, problem.n_devices
+    cases = [route == LOCAL, route == DIRECT, route == VIA_HOST]
+    to_host = np.broadcast_to(latency[:, [host]], route.shape)
+    per_to_host = np.broadcast_to(per_load[:, [host]], route.shape)
+    through = route == VIA_HOST
+    streams = np.minimum(arrays.streams, problem.n_units)
+    return read_only(
+        ScheduleTables(
+            seconds=arrays.seconds,
+            allowed=problem.allowed_by_class,
+            group_of=problem.colocation.group_of,
+            topological=arrays.topological,
+            input_ptr=arrays.input_ptr,
+            inputs=arrays.inputs,
+            output_ptr=arrays.output_ptr,
+            outputs=arrays.outputs,
+            consumer_ptr=arrays.consumer_ptr,
+            consumers=arrays.consumers,
+            producer=arrays.producer,
+            load=arrays.own_transfer if own else arrays.tensor_bytes,
+            host=host,
+            latency=np.select(cases, [0.0, latency, to_host], np.inf)[:, :n],
+            per_load=np.select(cases, [0.0, per_load, per_to_host], 0.0)[:, :n],
+            relay_latency=np.where(through, latency[[host], :], 0.0)[:, :n],
+            relay_per_load=np.where(through, per_load[[host], :], 0.0)[:, :n],
+            has_relays=bool(through.any()),
+            stream_ptr=np.concatenate([[0], np.cumsum(streams)]).astype(np.int64),
+        )
+    )
+
+
+@inlined
+def note_arrivals(
+    tables: ScheduleTables, device_of: IntArray, end: FloatArray, unit: int, arrival: FloatArray
+) -> None:
+    """When all inputs of a unit would be on each device; its producers are placed.
+
+    Args:
+        tables: the problem.
+        device_of: device of each placed unit, (n_units,).
+        end: seconds at which each placed unit ends, (n_units,).
+        unit: whose inputs.
+        arrival: (n_devices,) to write into.
+    """
+    for device in range(len(arrival)):
+        arrival[device] = 0.0
+    for at in range(tables.input_ptr[unit], tables.input_ptr[unit + 1]):
+        tensor = tables.inputs[at]
+        producer = tables.producer[tensor]
+        source, made = tables.host, 0.0
+        if producer >= 0:
+            source, made = device_of[producer], end[producer]
+        load = tables.load[tensor]
+        if tables.has_relays:
+            for device in range(len(arrival)):
+                there = made + way_seconds(tables, load, source, device)
+                arrival[device] = there if there > arrival[device] else arrival[device]
+        else:
+            for device in range(len(arrival)):
+                way = tables.latency[source, device] + load * tables.per_load[source, device]
+                there = made + way
+                arrival[device] = there if there > arrival[device] else arrival[device]
+
+
+@inlined
+def way_seconds(tables: ScheduleTables, load: float, source: int, device: int) -> float:
+    """Seconds of a tensor from an endpoint to a device; inf without a way."""
+    first = tables.latency[source, device] + load * tables.per_load[source, device]
+    second = tables.relay_latency[source, device] + load * tables.relay_per_load[source, device]
+    return float(first + second)

@@ -1,0 +1,176 @@
+"""The nearest legal placement that a greedy pass finds, for methods that only wish."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from placewright.core.arrays import BoolArray, FloatArray, IntArray, frozen_ints
+from placewright.core.problem import Problem
+from placewright.placers.resident import (
+    ClassWeights,
+    class_bytes,
+    keep,
+    needed_bytes,
+    new_holdings,
+    release,
+    weights_of,
+)
+from placewright.simulation.compiled import compiled, read_only
+
+_ROWS = 1 << 16  # units whose costs are looked at together, so that no copy of all is made
+_LEAST = 1e-290  # seconds of a wish above which costs no longer decide
+
+
+class RepairTables(NamedTuple):
+    """What repair reads of a problem."""
+
+    group_of: IntArray  # (n_units,): colocation class
+    allowed: BoolArray  # (n_classes, n_devices)
+    seconds: FloatArray  # (n_classes, n_devices): of the units that may run there
+    weight: FloatArray  # (n_units,): what the wish of a unit counts
+    total: float  # of `seconds`
+
+
+_known: WeakKeyDictionary[Problem, RepairTables] = WeakKeyDictionary()
+
+
+def repaired(problem: Problem, device_of: IntArray, limits: FloatArray | None = None) -> IntArray:
+    """The nearest legal placement that a greedy pass finds.
+
+    Each colocation class goes to the allowed device where most of its seconds were, then classes
+    leave devices whose resident bytes exceed `limits`: the one with most bytes per second first, to
+    the fastest device where it fits.
+
+    Args:
+        problem: what is placed.
+        device_of: device of each unit, shape (n_units,); -1 where a method has no wish.
+        limits: resident bytes of each device, shape (n_devices,); default the devices' memory.
+
+    Returns:
+        Shape (n_units,). Pins, support and colocation hold; memory where the pass succeeded.
+    """
+    tables = repair_tables(problem)
+    device_of_class = _wished(tables, frozen_ints(device_of))
+    free = np.array(problem.cluster.memory_bytes if limits is None else limits, dtype=np.float64)
+    if np.isfinite(free).any():
+        weights = weights_of(problem)
+        held = new_holdings(weights, problem.n_devices)
+        _fill(weights, held, free, device_of_class)
+        for device in np.flatnonzero(free < 0).tolist():
+            _unload(tables, weights, held, free, device_of_class, device)
+    return np.asarray(device_of_class[problem.colocation.group_of], dtype=np.int64)
+
+
+def repair_tables(problem: Problem) -> RepairTables:
+    """Lay a problem out for the kernels, once."""
+    if problem not in _known:
+        _known[problem] = _laid_out(problem)
+    return _known[problem]
+
+
+def _laid_out(problem: Problem) -> RepairTables:
+    classes, allowed, seconds = problem.colocation, problem.allowed, problem.costs.seconds
+    weight = np.empty(problem.n_units)
+    for first in range(0, problem.n_units, _ROWS):
+        rows = slice(first, first + _ROWS)
+        weight[rows] = np.where(allowed[rows], seconds[rows], 0.0).max(axis=1) + 1e-300
+    of_class = seconds
+    if not (classes.is_identity and allowed.all()):
+        of_class = np.zeros((classes.n_groups, problem.n_devices))
+        np.add.at(of_class, classes.group_of, np.where(allowed, seconds, 0.0))
+    return read_only(
+        RepairTables(
+            group_of=classes.group_of,
+            allowed=problem.allowed_by_class,
+            seconds=of_class,
+            weight=weight,
+            total=float(of_class.sum()),
+        )
+    )
+
+
+@compiled
+def _wished(tables: RepairTables, device_of: IntArray) -> IntArray:
+    """The device of each class where most of its seconds were, shape (n_classes,).
+
+    Where nobody wishes anything, the fastest one.
+    """
+    n_classes, n_devices = tables.allowed.shape
+    wish = np.zeros(n_devices)
+    first, following = _members(tables.group_of, n_classes)
+    device_of_class = np.empty(n_classes, np.int64)
+    for group in range(n_classes):
+        unit = first[group]
+        wanted = device_of[unit]
+        is_simple = following[unit] < 0 and wanted >= 0 and tables.weight[unit] > _LEAST
+        if is_simple and tables.allowed[group, wanted]:
+            device_of_class[group] = wanted
+            continue
+        wish[:] = 0.0
+        while unit >= 0:
+            if device_of[unit] >= 0:
+                wish[device_of[unit]] += tables.weight[unit]
+            unit = following[unit]
+        best, most = 0, -np.inf
+        for device in range(n_devices):
+            if tables.allowed[group, device]:
+                cost = tables.seconds[group, device] / (1.0 + tables.total) * 1e-300
+                if wish[device] - cost > most:
+                    best, most = device, wish[device] - cost
+        device_of_class[group] = best
+    return device_of_class
+
+
+@compiled
+def _members(group_of: IntArray, n_classes: int) -> tuple[IntArray, IntArray]:
+    """The first unit of each class, and the next unit of each unit's class (-1 after the last)."""
+    first, following = np.full(n_classes, -1, np.int64), np.full(len(group_of), -1, np.int64)
+    for unit in range(len(group_of) - 1, -1, -1):
+        following[unit] = first[group_of[unit]]
+        first[group_of[unit]] = unit
+    return first, following
+
+
+@compiled
+def _fill(
+    weights: ClassWeights, held: IntArray, free: FloatArray, device_of_class: IntArray
+) -> None:
+    for group in range(len(device_of_class)):
+        keep(weights, held, free, group, device_of_class[group])
+
+
+@compiled
+def _unload(
+    tables: RepairTables,
+    weights: ClassWeights,
+    held: IntArray,
+    free: FloatArray,
+    device_of_class: IntArray,
+    device: int,
+) -> None:
+    """Move classes off one device until what it keeps fits."""
+    if free[device] >= 0:
+        return
+    n_devices = len(free)
+    members = np.flatnonzero(device_of_class == device)
+    density = class_bytes(weights)[members]
+    for at in range(len(members)):
+        density[at] = -(density[at] / (1e-12 + tables.seconds[members[at], device]))
+    seconds = np.empty(n_devices)
+    for at in np.argsort(density, kind="mergesort"):
+        if free[device] >= 0:
+            return
+        group = members[at]
+        for target in range(n_devices):
+            is_allowed = tables.allowed[group, target]
+            seconds[target] = tables.seconds[group, target] if is_allowed else np.inf
+        for target in np.argsort(seconds, kind="mergesort"):
+            usable = target != device and np.isfinite(seconds[target])
+            if usable and needed_bytes(weights, held, group, target) <= free[target]:
+                release(weights, held, free, group, device)
+                keep(weights, held, free, group, target)
+                device_of_class[group] = target
+                break

@@ -1,0 +1,99 @@
+"""Weights of colocation classes as kernels take them, and which of them a device already keeps."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.problem import Problem
+from placewright.simulation.compiled import compiled, inlined, read_only
+
+
+class ClassWeights(NamedTuple):
+    """Resident bytes of colocation classes.
+
+    A weight of one class alone is only a part of that class' bytes; one that several classes read
+    has a number of its own, since a device keeps it once.
+    """
+
+    own_bytes: FloatArray  # (n_classes,): of weights that no other class reads
+    shared_ptr: IntArray  # (n_classes + 1,)
+    shared: IntArray  # numbers of the shared weights that each class reads
+    shared_bytes: FloatArray  # (n_shared,)
+
+
+_known: WeakKeyDictionary[Problem, ClassWeights] = WeakKeyDictionary()
+
+
+def weights_of(problem: Problem) -> ClassWeights:
+    """Weights of each colocation class of the problem, found once."""
+    if problem not in _known:
+        _known[problem] = _weights_of(problem)
+    return _known[problem]
+
+
+def _weights_of(problem: Problem) -> ClassWeights:
+    graph, classes = problem.unit_graph, problem.colocation
+    n_weights = max(1, len(graph.weight_bytes))
+    readers = classes.group_of[graph.op_weights.row_of_each()]
+    pairs = np.unique(readers * n_weights + graph.op_weights.indices)
+    group, weight = pairs // n_weights, pairs % n_weights
+    n_readers = np.bincount(weight, minlength=n_weights)
+    alone = n_readers[weight] == 1
+    own = np.bincount(
+        group[alone], graph.weight_bytes[weight[alone]], minlength=classes.n_groups
+    ).astype(np.float64)
+    shared = np.flatnonzero(n_readers > 1)
+    number = np.full(n_weights, -1, dtype=np.int64)
+    number[shared] = np.arange(len(shared))
+    pointer = np.zeros(classes.n_groups + 1, dtype=np.int64)
+    np.cumsum(np.bincount(group[~alone], minlength=classes.n_groups), out=pointer[1:])
+    sizes = graph.weight_bytes[shared] if len(shared) else np.zeros(0)
+    return read_only(ClassWeights(own, pointer, number[weight[~alone]], sizes))
+
+
+def new_holdings(weights: ClassWeights, n_devices: int) -> IntArray:
+    """How many classes of each device read each shared weight: none, (n_shared, n_devices)."""
+    return np.zeros((len(weights.shared_bytes), n_devices), dtype=np.int64)
+
+
+@inlined
+def needed_bytes(weights: ClassWeights, held: IntArray, group: int, device: int) -> float:
+    """Bytes that a class would add to a device."""
+    total = weights.own_bytes[group]
+    for at in range(weights.shared_ptr[group], weights.shared_ptr[group + 1]):
+        weight = weights.shared[at]
+        if held[weight, device] == 0:
+            total += weights.shared_bytes[weight]
+    return float(total)
+
+
+@inlined
+def keep(weights: ClassWeights, held: IntArray, free: FloatArray, group: int, device: int) -> None:
+    """Keep a class' weights on a device."""
+    free[device] -= needed_bytes(weights, held, group, device)
+    for at in range(weights.shared_ptr[group], weights.shared_ptr[group + 1]):
+        held[weights.shared[at], device] += 1
+
+
+@inlined
+def release(
+    weights: ClassWeights, held: IntArray, free: FloatArray, group: int, device: int
+) -> None:
+    """Take a class' weights off a device."""
+    for at in range(weights.shared_ptr[group], weights.shared_ptr[group + 1]):
+        held[weights.shared[at], device] -= 1
+    free[device] += needed_bytes(weights, held, group, device)
+
+
+@compiled
+def class_bytes(weights: ClassWeights) -> FloatArray:
+    """Bytes of all weights of each class, shape (n_classes,)."""
+    total = weights.own_bytes.copy()
+    for group in range(len(total)):
+        for at in range(weights.shared_ptr[group], weights.shared_ptr[group + 1]):
+            total[group] += weights.shared_bytes[weights.shared[at]]
+    return total
