@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from placewright.placers.list_scheduling.schedule import ListSchedule
 from published_graphs import topcuoglu
 
 from placewright.core.arrays import frozen_floats
@@ -14,26 +13,15 @@ from placewright.core.costs import CostTable
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.placers.heft import by_rank
+from placewright.placers.list_scheduling.in_order import planned_in_order
+from placewright.placers.list_scheduling.ranks import by_rank, mean_upward_ranks
 from placewright.placers.m_sct import favourite_children
 from placewright.placers.registry import make_placer
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.feasibility import prove_infeasible
-from placewright.simulation.ranks import mean_upward_ranks
 from placewright.simulation.relaxation import relaxation_bound
 from placewright.testing.brute_force import brute_force
 from placewright.testing.problems import impossible_problem, random_problem
-
-
-def heft_schedule(problem: Problem) -> ListSchedule:
-    """The schedule that HEFT itself plans, before any simulation."""
-    schedule = ListSchedule(problem)
-    for unit in by_rank(problem, mean_upward_ranks(problem)).tolist():
-        finish = [
-            schedule.earliest_start(unit, device, insertion=True) + schedule.seconds(unit, device)
-            for device in schedule.candidates(unit)
-        ]
-        schedule.place(unit, schedule.candidates(unit)[int(np.argmin(finish))], insertion=True)
-    return schedule
 
 
 def test_heft_published_example() -> None:
@@ -42,7 +30,7 @@ def test_heft_published_example() -> None:
     rank = mean_upward_ranks(problem)
     assert rank[0] == pytest.approx(108.0)
     assert by_rank(problem, rank).tolist() == [0, 2, 3, 1, 4, 5, 8, 6, 7, 9]
-    assert heft_schedule(problem).end.max() == 80.0
+    assert planned_in_order(problem, by_rank(problem, rank)).end.max() == 80.0
     evaluator = Evaluator(problem, Budget(evaluations=10))
     solution = make_placer("heft").place(problem, evaluator, np.random.default_rng(0))
     assert solution.value == 80.0

@@ -60,7 +60,8 @@ def unit_bytes(problem: Problem) -> FloatArray:
 
 def _filled(problem: Problem, limits: FloatArray) -> Proposal:
     classes = problem.colocation
-    sizes = np.bincount(classes.group_of, unit_bytes(problem), minlength=classes.n_groups)
+    counted = np.bincount(classes.group_of, unit_bytes(problem), minlength=classes.n_groups)
+    sizes = np.asarray(counted, dtype=np.float64)
     kinds = [device.kind for device in problem.cluster.devices]
     filling = [d for d, kind in enumerate(kinds) if kind != "cpu"] or list(range(len(kinds)))
     others = [d for d in range(len(kinds)) if d not in filling]

@@ -77,7 +77,7 @@ def first_start(intervals: Intervals, stream: int, ready: float, seconds: float)
     """First time >= ready at which the stream is idle for so many seconds, or after the last."""
     last = last_end(intervals, stream)
     if last <= ready:
-        return ready
+        return float(ready)
     at = _first_block(intervals, stream, ready)
     before = 0.0
     if at > 0:
@@ -88,7 +88,7 @@ def first_start(intervals: Intervals, stream: int, ready: float, seconds: float)
         n = intervals.length[block]
         begin = max(ready, before)
         if begin + seconds <= intervals.starts[block, 0]:
-            return begin
+            return float(begin)
         late = intervals.ends[block, n - 1]
         # Also the part of the first block that ends before `ready` is passed over here.
         if not intervals.gap[block] + _ROUNDING * late < seconds:
@@ -96,7 +96,7 @@ def first_start(intervals: Intervals, stream: int, ready: float, seconds: float)
                 start = intervals.starts[block, inner]
                 begin = max(ready, intervals.ends[block, inner - 1])
                 if begin + seconds <= start:
-                    return begin
+                    return float(begin)
         before = late
     return float(max(ready, last))
 
