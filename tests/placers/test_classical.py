@@ -12,7 +12,6 @@ from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
-from placewright.placers.heft import by_rank
 from placewright.placers.list_scheduling.in_order import planned_in_order
 from placewright.placers.list_scheduling.ranks import by_rank, mean_upward_ranks
 from placewright.placers.m_sct import favourite_children

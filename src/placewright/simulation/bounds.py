@@ -9,11 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from placewright.core.arrays import FloatArray
+from placewright.core.arrays import BoolArray, FloatArray
 from placewright.core.problem import Problem
+from placewright.simulation.compiled import compiled
+from placewright.simulation.event.arrays import EventArrays, event_arrays
 
 RELAXATION = "linear relaxation"
 _MOST_RELAXED = 1000  # units up to which the linear relaxation is solved
+_MOST_ENTRIES = 1e9  # of costs that the steps of balanced load look at, all together
 
 
 @dataclass(frozen=True)
@@ -69,14 +72,21 @@ def _timed(method: str, problem: Problem, bound: Callable[[Problem], float]) -> 
 
 def critical_path_bound(problem: Problem) -> float:
     """The longest path with every unit on its fastest device and no transfers, in seconds."""
-    graph = problem.unit_graph
-    best = best_seconds(problem)
-    finish = np.zeros(problem.n_units)
-    for unit in graph.topological_order.tolist():
-        before = graph.predecessors.row(unit)
-        ready = finish[before].max() if len(before) else 0.0
+    return float(_longest_path(event_arrays(problem), best_seconds(problem)))
+
+
+@compiled
+def _longest_path(arrays: EventArrays, best: FloatArray) -> float:
+    finish, longest = np.zeros(len(best)), 0.0
+    for unit in arrays.topological:
+        ready = 0.0
+        for at in range(arrays.input_ptr[unit], arrays.input_ptr[unit + 1]):
+            producer = arrays.producer[arrays.inputs[at]]
+            if producer >= 0:
+                ready = max(ready, finish[producer])
         finish[unit] = ready + best[unit]
-    return float(finish.max())
+        longest = max(longest, finish[unit])
+    return longest
 
 
 def balanced_load_bound(problem: Problem) -> float:
@@ -84,18 +94,19 @@ def balanced_load_bound(problem: Problem) -> float:
 
     For any weights y >= 0 of the devices with sum 1, the largest load is at least
     sum over units of min over devices of y[device] x seconds / concurrency (weak duality of the
-    assignment program); y rises by projected steps towards the best weights.
+    assignment program); y rises by projected steps towards the best weights. Large problems get
+    fewer steps.
     """
-    seconds = np.where(problem.allowed, problem.costs.seconds, np.inf)
-    seconds = seconds / problem.cluster.concurrency[None, :]
-    usable = np.isfinite(seconds).any(axis=0)
-    rates = seconds[:, usable]
-    if not np.isfinite(rates.min(axis=1)).all():
+    allowed, seconds = problem.allowed, problem.costs.seconds
+    concurrency = np.array(problem.cluster.concurrency)
+    usable = np.flatnonzero(allowed.any(axis=0))
+    if not allowed.any(axis=1).all():
         return 0.0
-    weights = np.full(rates.shape[1], 1.0 / rates.shape[1])
+    weights = np.zeros(problem.n_devices)
+    weights[usable] = 1.0 / len(usable)
     best = 0.0
-    for step in range(300):
-        value, loads = _dual_value(rates, weights)
+    for step in range(int(np.clip(_MOST_ENTRIES / seconds.size, 10, 300))):
+        value, loads = _dual_value(seconds, allowed, concurrency, weights)
         best = max(best, value)
         if value <= 0.0 or loads.max() <= 0.0:
             break
@@ -106,13 +117,42 @@ def balanced_load_bound(problem: Problem) -> float:
 
 def best_seconds(problem: Problem) -> FloatArray:
     """Seconds of each unit on its fastest allowed device, shape (n_units,)."""
-    best = np.where(problem.allowed, problem.costs.seconds, np.inf).min(axis=1)
-    return np.asarray(np.where(np.isfinite(best), best, 0.0))
+    return np.asarray(_fastest(problem.costs.seconds, problem.allowed))
 
 
-def _dual_value(rates: FloatArray, weights: FloatArray) -> tuple[float, FloatArray]:
-    priced = np.where(np.isfinite(rates), rates * weights[None, :], np.inf)
-    chosen = priced.argmin(axis=1)
-    rows = np.arange(len(rates))
-    loads = np.bincount(chosen, weights=rates[rows, chosen], minlength=rates.shape[1])
-    return float(priced[rows, chosen].sum()), np.asarray(loads)
+@compiled
+def _fastest(seconds: FloatArray, allowed: BoolArray) -> FloatArray:
+    best = np.empty(len(seconds))
+    for unit in range(len(seconds)):
+        least = np.inf
+        for device in range(seconds.shape[1]):
+            if allowed[unit, device]:
+                least = min(least, seconds[unit, device])
+        best[unit] = least if np.isfinite(least) else 0.0
+    return best
+
+
+@compiled
+def _dual_value(
+    seconds: FloatArray, allowed: BoolArray, concurrency: FloatArray, weights: FloatArray
+) -> tuple[float, FloatArray]:
+    """The bound of these weights, and the load of each device when each unit takes its cheapest.
+
+    Sums go by blocks, so that rounding stays far below what the caller takes off.
+    """
+    n_units, n_devices = seconds.shape
+    total, loads = 0.0, np.zeros(n_devices)
+    for first in range(0, n_units, 1024):
+        part, part_loads = 0.0, np.zeros(n_devices)
+        for unit in range(first, min(n_units, first + 1024)):
+            chosen, least = -1, np.inf
+            for device in range(n_devices):
+                if allowed[unit, device]:
+                    priced = seconds[unit, device] / concurrency[device] * weights[device]
+                    if priced < least:
+                        chosen, least = device, priced
+            part += least
+            part_loads[chosen] += seconds[unit, chosen] / concurrency[chosen]
+        total += part
+        loads += part_loads
+    return total, loads

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from placewright.core.problem import Problem
 from placewright.simulation.event.arrays import NO_ROUTE, routes
 from placewright.simulation.resident import resident_bytes
 
+_known: WeakKeyDictionary[Problem, str | None] = WeakKeyDictionary()  # every placer asks again
 _MOST_SETS_OF_DEVICES = 64  # that are tried; those of few devices first
 
 
@@ -33,6 +35,14 @@ def prove_infeasible(problem: Problem) -> str | None:
     Returns:
         One line that names the op, the device and how many bytes are missing.
     """
+    if problem not in _known:
+        _known[problem] = _proof(problem)
+    return _known[problem]
+
+
+def _proof(problem: Problem) -> str | None:
+    if _all_fits_everywhere(problem):
+        return None
     allowed = problem.allowed_by_class
     nowhere = np.flatnonzero(~allowed.any(axis=1))
     if len(nowhere):
@@ -47,6 +57,24 @@ def prove_infeasible(problem: Problem) -> str | None:
     if len(too_large):
         return _class_too_large(problem, needed, too_large)
     return _no_route(problem, fits) or _set_of_devices_too_small(problem, fits)
+
+
+def _all_fits_everywhere(problem: Problem) -> bool:
+    """True where every device may run every op beside all weights, and all devices are linked.
+
+    Then nothing below can hold, and large problems are not looked at op by op and device by device.
+    """
+    if not problem.allowed_by_class.all() or (routes(problem) == NO_ROUTE).any():
+        return False
+    graph = problem.unit_graph
+    own = np.zeros(problem.n_units)
+    for rows in (graph.op_inputs, graph.op_outputs):
+        own += np.bincount(
+            rows.row_of_each(), graph.tensor_bytes[rows.indices], minlength=problem.n_units
+        )
+    copies = max(1.0, float(problem.samples_in_flight))
+    needed = float(graph.weight_bytes.sum()) + copies * float(own.max(initial=0.0))
+    return needed <= float(problem.cluster.memory_bytes.min())
 
 
 def _working_sets(problem: Problem) -> FloatArray:

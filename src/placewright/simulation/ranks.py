@@ -9,6 +9,8 @@ from placewright.core.problem import Problem
 from placewright.simulation.compiled import compiled, inlined, uncounted
 from placewright.simulation.event.arrays import DIRECT, VIA_HOST, EventArrays, event_arrays
 
+_ROWS = 1 << 16  # units whose costs are looked at together, so that no copy of all is made
+
 
 @inlined
 def transfer_seconds(arrays: EventArrays, tensor: int, source: int, target: int) -> float:
@@ -76,9 +78,13 @@ def upward_ranks(problem: Problem, device_of: IntArray) -> FloatArray:
 
 def mean_costs(problem: Problem) -> FloatArray:
     """Mean seconds of each unit over the devices that may run it, shape (n_units,)."""
-    allowed = problem.allowed
-    total = np.where(allowed, problem.costs.seconds, 0.0).sum(axis=1)
-    return np.asarray(total / np.maximum(1, allowed.sum(axis=1)))
+    allowed, seconds = problem.allowed, problem.costs.seconds
+    mean = np.empty(problem.n_units)
+    for first in range(0, problem.n_units, _ROWS):
+        rows = slice(first, first + _ROWS)
+        total = np.where(allowed[rows], seconds[rows], 0.0).sum(axis=1)
+        mean[rows] = total / np.maximum(1, allowed[rows].sum(axis=1))
+    return mean
 
 
 def mean_transfer_seconds(problem: Problem) -> FloatArray:
@@ -86,42 +92,23 @@ def mean_transfer_seconds(problem: Problem) -> FloatArray:
 
     Pairs without a route are left out; shape (unit_graph.n_tensors,).
     """
-    arrays = event_arrays(problem)
-    n_devices = problem.n_devices
-    total = np.zeros(problem.unit_graph.n_tensors)
-    pairs = 0
-    for source in range(n_devices):
-        for target in range(n_devices):
-            if source != target and arrays.route[source, target] > 0:
-                total += _way_seconds(arrays, source, target)
-                pairs += 1
-    return total / max(1, pairs)
+    arrays, n_devices = event_arrays(problem), problem.n_devices
+    route = arrays.route[:n_devices, :n_devices]
+    pairs = np.argwhere((route > 0) & ~np.eye(n_devices, dtype=np.bool_))
+    if len(pairs) == 0:
+        return np.zeros(problem.unit_graph.n_tensors)
+    own = arrays.own_transfer
+    _, first, place = np.unique(
+        own if len(own) else arrays.tensor_bytes, return_index=True, return_inverse=True
+    )
+    return np.asarray(_summed_ways(arrays, pairs, first)[place.ravel()] / len(pairs))
 
 
-def _way_seconds(arrays: EventArrays, source: int, target: int) -> FloatArray:
-    """Seconds of every tensor between two different endpoints that have a route."""
-    if arrays.route[source, target] == VIA_HOST:
-        first = _link_seconds(arrays, source, arrays.host)
-        return first + _link_seconds(arrays, arrays.host, target)
-    return _link_seconds(arrays, source, target)
-
-
-def _link_seconds(arrays: EventArrays, source: int, target: int) -> FloatArray:
-    if len(arrays.own_transfer):
-        return arrays.own_transfer
-    per_byte = arrays.seconds_per_byte[source, target]
-    return np.asarray(arrays.latency[source, target] + arrays.tensor_bytes * per_byte)
-
-
-def mean_upward_ranks(problem: Problem) -> FloatArray:
-    """Upward ranks with mean costs and mean transfers, as HEFT uses them, shape (n_units,)."""
-    graph = problem.unit_graph
-    costs, transfers = mean_costs(problem), mean_transfer_seconds(problem)
-    rank = np.zeros(problem.n_units)
-    for unit in graph.topological_order[::-1].tolist():
-        longest = 0.0
-        for tensor in graph.op_outputs.row(unit).tolist():
-            for consumer in graph.tensor_consumers.row(tensor).tolist():
-                longest = max(longest, float(transfers[tensor] + rank[consumer]))
-        rank[unit] = costs[unit] + longest
-    return rank
+@compiled
+def _summed_ways(arrays: EventArrays, pairs: IntArray, tensors: IntArray) -> FloatArray:
+    """Seconds of some tensors over all pairs of endpoints, summed, (len(tensors),)."""
+    total = np.zeros(len(tensors))
+    for at in range(len(pairs)):
+        for index in range(len(tensors)):
+            total[index] += transfer_seconds(arrays, tensors[index], pairs[at, 0], pairs[at, 1])
+    return total

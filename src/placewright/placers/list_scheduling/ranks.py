@@ -10,50 +10,7 @@ from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.placers.list_scheduling.tables import ScheduleTables, schedule_tables
 from placewright.simulation.compiled import compiled
-from placewright.simulation.event.arrays import event_arrays
-
-_ROWS = 1 << 16  # units whose costs are looked at together, so that no copy of all is made
-
-
-def mean_costs(problem: Problem) -> FloatArray:
-    """Mean seconds of each unit over the devices that may run it, shape (n_units,)."""
-    allowed, seconds = problem.allowed, problem.costs.seconds
-    mean = np.empty(problem.n_units)
-    for first in range(0, problem.n_units, _ROWS):
-        rows = slice(first, first + _ROWS)
-        total = np.where(allowed[rows], seconds[rows], 0.0).sum(axis=1)
-        mean[rows] = total / np.maximum(1, allowed[rows].sum(axis=1))
-    return mean
-
-
-def mean_transfer_seconds(problem: Problem) -> FloatArray:
-    """Mean seconds of each unit tensor over all ordered pairs of distinct devices.
-
-    Pairs without a route are left out; shape (unit_graph.n_tensors,).
-    """
-    tables, n_devices = schedule_tables(problem), problem.n_devices
-    route = event_arrays(problem).route[:n_devices, :n_devices]
-    pairs = np.argwhere((route > 0) & ~np.eye(n_devices, dtype=np.bool_))
-    if len(pairs) == 0:
-        return np.zeros(problem.unit_graph.n_tensors)
-    loads, place = np.unique(tables.load, return_inverse=True)
-    total = _summed_ways(tables, pairs, loads)
-    return np.asarray(total[place.ravel()] / len(pairs))
-
-
-@compiled
-def _summed_ways(tables: ScheduleTables, pairs: IntArray, loads: FloatArray) -> FloatArray:
-    """Seconds of each load over all pairs of endpoints, (n_loads,)."""
-    total = np.zeros(len(loads))
-    for at in range(len(pairs)):
-        source, target = pairs[at, 0], pairs[at, 1]
-        latency, per_load = tables.latency[source, target], tables.per_load[source, target]
-        relay = tables.relay_latency[source, target]
-        per_relay = tables.relay_per_load[source, target]
-        for index in range(len(loads)):
-            first = latency + loads[index] * per_load
-            total[index] += first + (relay + loads[index] * per_relay)
-    return total
+from placewright.simulation.ranks import mean_costs, mean_transfer_seconds
 
 
 def mean_upward_ranks(problem: Problem) -> FloatArray:
