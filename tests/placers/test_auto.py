@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
+from placewright.core.placement import Placement
 from placewright.core.problem import Objective, Problem
 from placewright.core.solution import Budget, Solution
 from placewright.errors import MissingExtraError
@@ -19,6 +20,7 @@ from placewright.placers.registry import make_placer, placer_class
 from placewright.simulation import relaxation
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.feasibility import prove_infeasible
+from placewright.simulation.model import Simulator
 from placewright.testing.problems import packing_problem, random_problem
 from placewright.workflow.search import search
 
@@ -109,14 +111,22 @@ def run(
     return Auto().place(problem, evaluator, np.random.default_rng(0)), evaluator
 
 
+def exact_and_searches(objective: Objective) -> list[str]:
+    """Names after the quick ones where nobody asks anything: each search has one turn."""
+    names: list[str] = []
+    for name in auto._EXACT[objective]:
+        names += auto._SEARCHES[objective] if name == auto._TURNS else (name,)
+    return names
+
+
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_quick_methods_come_before_exact_ones_and_search_takes_the_rest(
+def test_quick_methods_come_before_exact_ones_and_searches(
     objective: Objective, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     methods = Methods()
     run(monkeypatch, methods, open_problem(objective), Budget(evaluations=100))
-    quick, exact = list(auto._QUICK[objective]), list(auto._EXACT[objective])
-    assert methods.names == [*quick, *exact, "local-search"]
+    quick = list(auto._QUICK[objective])
+    assert methods.names == [*quick, *exact_and_searches(objective)]
     assert quick[0] == "single"
     assert not {"local-search", "latency-ip", "cp-sat", "ideal-dp", "maxload-ip"} & set(quick)
     for name in methods.names:
@@ -128,41 +138,45 @@ def test_what_a_method_does_not_support_or_is_too_large_for_it_is_left_out(
     objective: Objective, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Six units are one more than the first exact method may have here."""
-    first = next(iter(auto._EXACT[objective]))
+    first = next(name for name in auto._EXACT[objective] if name != auto._TURNS)
     limits = {**auto._EXACT, objective: {**auto._EXACT[objective], first: (0.5, 5)}}
     monkeypatch.setattr(auto, "_EXACT", limits)
     methods = Methods(refuse=("expert",))
     run(monkeypatch, methods, open_problem(objective))
     assert "expert" not in methods.names
     assert first not in methods.names
-    rest = [name for name in auto._EXACT[objective] if name != first]
+    rest = [name for name in exact_and_searches(objective) if name != first]
     assert methods.names[-len(rest) :] == rest
 
 
-def test_without_any_limit_search_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It ends by its number of descents, which `auto` gives it."""
+def test_without_any_limit_each_search_runs_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends by its own number of rounds, which `auto` gives it."""
     methods = Methods()
     run(monkeypatch, methods, open_problem())
-    calls = [call for call in methods.calls if call.name == "local-search"]
-    assert [call.settings for call in calls] == [{"descents": "50"}]
+    calls = [call for call in methods.calls if call.name in auto._SEARCHES["latency"]]
+    assert [call.settings for call in calls] == [{"rounds": "50"}, {"descents": "50"}]
 
 
 def test_shares_of_evaluations(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 1000: `single` takes 1; greedy a tenth of 999; search 0.4 of the rest, then what is left.
+    """Of 1000: `single` takes 1; greedy a tenth of 999; turns 0.4 of the rest, then what is left.
 
     100 of 999, then 360 of 899, then (two exact methods that ask nothing) 539.
     """
     acts = {"single": evaluate_once, "greedy": spend, "local-search": spend}
     methods = Methods(acts)
     found, evaluator = run(monkeypatch, methods, open_problem(), Budget(evaluations=1000))
-    used = [(c.name, c.evaluations_used) for c in methods.calls if c.evaluations_used]
-    assert used == [("single", 1), ("greedy", 100), ("local-search", 360), ("local-search", 539)]
+    at = methods.names.index("latency-ip")
+    early = [call.evaluations_used for call in methods.calls[:at] if call.name == "local-search"]
+    late = [call.evaluations_used for call in methods.calls[at:] if call.name == "local-search"]
+    assert methods.calls[methods.names.index("greedy")].evaluations_used == 100
+    assert (sum(early), sum(late)) == (360, 539)
+    assert max(early + late) == 48
     assert found.evaluations == 1000
     assert evaluator.budget == Budget(evaluations=1000)
 
 
 def test_shares_of_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of 100 s: greedy 10, search 0.4 of 90, latency-ip half of 54, cp-sat half of 27, search 13.5.
+    """Of 100 s: greedy 10, turns 0.4 of 90, latency-ip half of 54, cp-sat half of 27, turns 13.5.
 
     Each method uses up the seconds that it is given."""
     now = [0.0]
@@ -171,16 +185,61 @@ def test_shares_of_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
         now[0] += evaluator.remaining_seconds
         evaluate_once(evaluator)
 
-    exact = ("greedy", "local-search", "latency-ip", "cp-sat")
-    acts = {"single": evaluate_once, **dict.fromkeys(exact, until_the_end)}
-    methods = Methods(acts)
+    exact = ("greedy", "latency-ip", "cp-sat")
+    names = (*exact, "local-search")
+    methods = Methods({"single": evaluate_once, **dict.fromkeys(names, until_the_end)})
     found, _ = run(
         monkeypatch, methods, open_problem(), Budget(seconds=100.0), clock=lambda: now[0]
     )
-    given = [call.seconds_left for call in methods.calls if call.name in exact]
-    assert given == pytest.approx([10.0, 36.0, 27.0, 13.5, 13.5])
+    given = {call.name: call.seconds_left for call in methods.calls if call.name in exact}
+    assert [given[name] for name in exact] == pytest.approx([10.0, 27.0, 13.5])
+    at = methods.names.index("latency-ip")
+    turns = [call.seconds_left for call in methods.calls[:at] if call.name == "local-search"]
+    assert sum(turns) == pytest.approx(36.0)
     assert found.placement is not None
     assert now[0] == pytest.approx(100.0)
+
+
+@pytest.mark.parametrize("greedy_one", ["single", "heft", "m-etf", "expert"])
+def test_a_quick_method_that_never_ends_leaves_time_for_the_others(
+    greedy_one: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+
+    def hang(evaluator: Evaluator) -> None:
+        while True:
+            now[0] += 0.01
+            evaluate_once(evaluator)
+
+    methods = Methods({greedy_one: hang})
+    run(monkeypatch, methods, open_problem(), Budget(seconds=100.0), clock=lambda: now[0])
+    used = now[0]
+    assert used <= 31.0
+    assert "cp-sat" in methods.names
+
+
+def test_the_search_that_gains_gets_the_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One search improves a little whenever it is asked, the other never: most turns are its own.
+
+    The other one still has its turn now and then.
+    """
+    value = [100.0]
+
+    def gain(evaluator: Evaluator) -> None:
+        value[0] *= 0.99
+        spend(evaluator)
+
+    def simulated(self: Simulator, placement: Placement) -> float:
+        return value[0]
+
+    monkeypatch.setattr(Simulator, "value", simulated)
+    monkeypatch.setattr(auto, "quick_bounds", lambda problem: [])
+    monkeypatch.setattr(auto, "relaxed_bounds", lambda problem, seconds: [])
+    methods = Methods({"single": evaluate_once, "local-search": gain, "problem-space": spend})
+    run(monkeypatch, methods, open_problem(), Budget(evaluations=3000))
+    turns = methods.names.count("local-search"), methods.names.count("problem-space")
+    assert turns[0] > 2 * turns[1]
+    assert turns[1] > 5
 
 
 def test_incumbent_and_bound_are_shared(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -259,7 +318,7 @@ def test_a_missing_extra_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
 
     found, evaluator = run(monkeypatch, make, open_problem(), Budget(evaluations=50))
     assert "metis" not in methods.names
-    assert methods.names[-2:] == ["cp-sat", "local-search"]
+    assert methods.names[-1] == "cp-sat"
     assert found.placement is not None
     assert evaluator.budget == Budget(evaluations=50)
 

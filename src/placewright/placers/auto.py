@@ -1,4 +1,11 @@
-"""The default: whichever methods apply, cheapest first, one incumbent, one bound, one budget."""
+"""The default: quick methods first, then methods that take turns; one incumbent, one bound.
+
+Quick methods run once each, those that pay at any size first, and none may use up the seconds that
+others need. Methods with a proof get shares of the rest. What is left goes to searches in turns: a
+turn is a share of the budget, each search begins it from the incumbent of all, and the search that
+has gained most lately gets the next one (every search now and then all the same). With a budget of
+evaluations turns are counted in evaluations and gains in values, so that one seed gives one answer.
+"""
 
 from __future__ import annotations
 
@@ -16,30 +23,53 @@ from placewright.placers.registry import make_placer
 from placewright.simulation.bounds import quick_bounds, relaxed_bounds
 from placewright.simulation.evaluator import CLOSED, Evaluator
 
-# Cheapest first; the last one takes what is left of the budget.
-_LISTS = ("heft", "peft", "cpop", "m-topo", "m-etf", "m-sct")
-_CONTIGUOUS = ("m-topo", "dpl", "pipedream")
-_CUTS = ("metis", "scotch", "mincut", "mt-kahypar")
-_QUICK = {
-    "latency": ("single", "even-split", "expert", *_LISTS, "metis", "scotch"),
-    "training": ("single", "even-split", "expert", *_LISTS, "metis", "scotch"),
-    "throughput": ("single", "even-split", "expert", *_CONTIGUOUS, *_CUTS),
+_ANY = 10**9
+# Name -> share of the remaining seconds at most, most units that it is tried on.
+_LISTS = {
+    "heft": (0.3, _ANY),
+    "m-etf": (0.3, _ANY),
+    "peft": (0.2, 300_000),
+    "cpop": (0.1, 300_000),
+    "m-topo": (0.1, _ANY),
+    "m-sct": (0.2, 2000),  # its linear program cannot be interrupted
 }
+_BASELINES = {"single": (0.1, _ANY), "even-split": (0.1, _ANY), "expert": (0.1, 50_000)}
+_QUICK = {
+    "latency": {**_BASELINES, **_LISTS, "metis": (0.1, 50_000), "scotch": (0.1, 50_000)},
+    "training": {**_BASELINES, **_LISTS, "metis": (0.1, 50_000), "scotch": (0.1, 50_000)},
+    "throughput": {
+        **_BASELINES,
+        "m-topo": (0.1, _ANY),
+        "dpl": (0.3, 50_000),
+        "pipedream": (0.3, 50_000),
+        "metis": (0.1, 50_000),
+        "scotch": (0.1, 50_000),
+        "mincut": (0.1, 50_000),
+        "mt-kahypar": (0.1, 50_000),
+    },
+}
+_TURNS = ""  # where searches take turns between exact methods
 # Name -> share of the remaining budget, most units that it is tried on.
 _EXACT = {
     "latency": {
         "greedy": (0.1, 5000),
-        "local-search": (0.4, 10**7),
+        _TURNS: (0.4, _ANY),
         "latency-ip": (0.5, 300),
         "cp-sat": (0.5, 250),
     },
-    "training": {"local-search": (0.5, 10**7), "cp-sat": (0.5, 250)},
-    "throughput": {
-        "ideal-dp": (0.3, 2000),
-        "local-search": (0.3, 10**7),
-        "maxload-ip": (0.7, 2000),
-    },
+    "training": {_TURNS: (0.5, _ANY), "cp-sat": (0.5, 250)},
+    "throughput": {"ideal-dp": (0.3, 2000), _TURNS: (0.3, _ANY), "maxload-ip": (0.7, 2000)},
 }
+_SEARCHES = {
+    "latency": ("problem-space", "local-search"),
+    "training": ("problem-space", "local-search"),
+    "throughput": ("local-search",),
+}
+_TURN_SHARE = 0.05  # of what is left
+_TURN_SECONDS = 0.25  # and at least so long
+_TURN_EVALUATIONS = 48  # and at least so many
+_FORGETS = 0.6  # of what a search gained before its last turn
+_EVERY = 4  # turns after which a search gets one whatever it gained
 
 
 @dataclass(frozen=True)
@@ -48,7 +78,7 @@ class Auto:
 
     Attributes:
         gap: stop when value / bound - 1 is at most this, >= 0.
-        descents: descents of the local search where the budget has no limit of its own.
+        descents: rounds of each search where the budget has no limit of its own.
     """
 
     name: ClassVar[str] = "auto"
@@ -74,10 +104,10 @@ class Auto:
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """Bounds, quick heuristics, exact methods and search in shares, then search to the end."""
         run = _Run(self, problem, evaluator, rng)
-        for bound in quick_bounds(problem):
+        for bound in () if evaluator.bounded_by else quick_bounds(problem):
             evaluator.offer_bound(bound.value, bound.method)
-        for name in _QUICK[problem.objective]:
-            if run.ends_with(name):
+        for name, (share, most_units) in _QUICK[problem.objective].items():
+            if problem.n_units <= most_units and run.ends_with(name, share, quick=True):
                 return run.answer()
         # Without a limit in seconds the solver has none either: the answer must repeat.
         for bound in relaxed_bounds(problem, 0.2 * evaluator.remaining_seconds):
@@ -85,11 +115,13 @@ class Auto:
         if run.is_closed:
             return run.answer()
         for name, (share, most_units) in _EXACT[problem.objective].items():
-            if problem.n_units <= most_units and run.ends_with(name, share):
+            if problem.n_units > most_units:
+                continue
+            if run.ends_with_turns(share) if name == _TURNS else run.ends_with(name, share):
                 return run.answer()
         has_limit = evaluator.budget.seconds is not None or evaluator.budget.evaluations is not None
         if has_limit:
-            run.ends_with("local-search")
+            run.ends_with_turns()
         return run.answer()
 
 
@@ -104,20 +136,71 @@ class _Run:
         self, auto: Auto, problem: Problem, evaluator: Evaluator, rng: np.random.Generator
     ) -> None:
         self._auto, self._problem, self._evaluator, self._rng = auto, problem, evaluator, rng
+        self._gains = dict.fromkeys(_SEARCHES[problem.objective], math.inf)
+        self._waited = dict.fromkeys(self._gains, 0)
+        self._lengths = dict.fromkeys(self._gains, 1.0)
         self.message = ""
 
-    def ends_with(self, name: str, share: float = 1.0) -> bool:
-        """Run one method within its share of what is left; True when nothing is left to gain."""
+    def ends_with_turns(self, share: float = 1.0) -> bool:
+        """Searches in turns within a share of what is left; True when nothing is left to gain."""
+        evaluator = self._evaluator
+        whole = evaluator.budget
+        if whole.seconds is None and whole.evaluations is None:
+            return any([self.ends_with(name) for name in self._gains])
+        evaluator.budget = _part(evaluator, share)
+        try:
+            while self._gains and not evaluator.is_spent:
+                if self._turn():
+                    return True
+        finally:
+            evaluator.budget = whole
+        return self.is_closed
+
+    def _turn(self) -> bool:
+        """One turn of the search that gained most lately, or that has waited for long."""
+        evaluator, whole = self._evaluator, self._evaluator.budget
+        name = max(self._gains, key=lambda one: (self._waited[one] >= _EVERY, self._gains[one]))
+        before, asked = evaluator.best_value, evaluator.evaluations
+        evaluator.budget = _turn_of(evaluator, self._lengths[name])
+        try:
+            ended = self.ends_with(name, stops=False)
+            is_over = evaluator.is_spent
+        finally:
+            evaluator.budget = whole
+        for other in self._gains:
+            self._waited[other] = 0 if other == name else self._waited[other] + 1
+        gain = 1.0 if math.isinf(before) else before / max(evaluator.best_value, 1e-300) - 1.0
+        known = self._gains[name]
+        self._gains[name] = gain + (0.0 if math.isinf(known) else _FORGETS * known)
+        if evaluator.evaluations == asked and is_over:
+            self._lengths[name] *= 2.0  # it did not come to its first question
+        elif evaluator.evaluations == asked:
+            del self._gains[name]  # it has nothing to ask
+        return ended
+
+    def ends_with(
+        self, name: str, share: float = 1.0, *, quick: bool = False, stops: bool = True
+    ) -> bool:
+        """Run one method within its share of what is left; True when nothing is left to gain.
+
+        Args:
+            name: of the method.
+            share: of what is left, at most.
+            quick: only the seconds are shared.
+            stops: raise `BudgetSpent` where nothing is left.
+        """
         evaluator = self._evaluator
         try:
             settings = {"descents": str(self._auto.descents)} if name == "local-search" else {}
+            settings = {"rounds": str(self._auto.descents)} if name == "problem-space" else settings
             placer = make_placer(name, settings)
         except MissingExtraError:
             return False
         if placer.why_not(self._problem) is not None:
             return False
         whole = evaluator.budget
-        evaluator.budget = _part(evaluator, share)
+        part = _part(evaluator, share)
+        evaluator.budget = replace(part, evaluations=whole.evaluations) if quick else part
         try:
             found = placer.place(self._problem, evaluator, self._rng)
         except MissingExtraError:
@@ -126,7 +209,7 @@ class _Run:
             evaluator.budget = whole
         if found.message == "interrupted":
             raise KeyboardInterrupt
-        if evaluator.is_spent:
+        if stops and evaluator.is_spent:
             raise BudgetSpent
         self.message = found.message or self.message
         return self.is_closed
@@ -159,3 +242,16 @@ def _part(evaluator: Evaluator, share: float) -> Budget:
         left_seconds = max(0.0, share * evaluator.remaining_seconds)
         part = replace(part, seconds=min(whole.seconds, evaluator.seconds + left_seconds))
     return part
+
+
+def _turn_of(evaluator: Evaluator, length: float) -> Budget:
+    """The budget that ends with the next turn, which is `length` times as long as usual."""
+    whole = evaluator.budget
+    turn = whole
+    if whole.evaluations is not None:
+        most = max(_TURN_EVALUATIONS, math.ceil(_TURN_SHARE * evaluator.remaining_evaluations))
+        turn = replace(turn, evaluations=min(whole.evaluations, evaluator.evaluations + most))
+    if whole.seconds is not None:
+        longest = length * max(_TURN_SECONDS, _TURN_SHARE * evaluator.remaining_seconds)
+        turn = replace(turn, seconds=min(whole.seconds, evaluator.seconds + longest))
+    return turn

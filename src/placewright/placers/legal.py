@@ -95,12 +95,23 @@ def evaluate_within_memory(
         value = evaluator.evaluate(device_of, order)
         if math.isfinite(value):
             return value
-        violation = evaluator.simulator.violation(Placement.of(device_of, order))
-        if violation is None or violation.constraint != "memory":
+        if not tighten(evaluator, (device_of, order), limits):
             return value
-        device = cluster.device(violation.where)
-        limits[device] = max(0.0, limits[device] - max(1.0, violation.excess))
     return math.inf
+
+
+def tighten(evaluator: Evaluator, proposal: Proposal, limits: FloatArray) -> bool:
+    """Take the bytes that a proposal exceeds a device's memory by off the device's limit.
+
+    Returns:
+        False where memory is not what makes the proposal infeasible.
+    """
+    violation = evaluator.simulator.violation(Placement.of(*proposal))
+    if violation is None or violation.constraint != "memory":
+        return False
+    device = evaluator.problem.cluster.device(violation.where)
+    limits[device] = max(0.0, limits[device] - max(1.0, violation.excess))
+    return True
 
 
 def failure(evaluator: Evaluator, device_of: IntArray, order: IntArray | None = None) -> str:

@@ -22,7 +22,7 @@ from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime
 from placewright.placers.even_split import contiguous_split
-from placewright.placers.neighbourhood.moves import Moves
+from placewright.placers.neighbourhood.moves import Moves, moves_of
 from placewright.placers.neighbourhood.orders import order_by_priority, shifted
 from placewright.placers.random_search import random_placements
 from placewright.placers.registry import make_placer
@@ -75,7 +75,7 @@ class LocalSearch:
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """Search until the budget ends, the gap is closed, or `descents` without a budget."""
-        moves = Moves(problem)
+        moves = moves_of(problem)
         if evaluator.best is None:
             _evaluate_starts(problem, evaluator, rng)
         has_limit = evaluator.budget.seconds is not None or evaluator.budget.evaluations is not None

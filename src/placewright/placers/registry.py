@@ -43,6 +43,7 @@ REGISTRY: dict[str, str] = {
     "pipedream": "pipedream:Pipedream",
     "placeto": "learned.placeto:Placeto",
     "post": "learned.post:Post",
+    "problem-space": "problem_space:ProblemSpace",
     "random": "random_search:RandomSearch",
     "random-grouped": "learned.random_grouped:RandomGrouped",
     "round-robin": "round_robin:RoundRobin",

@@ -56,6 +56,8 @@ def planned_earliest_first(
     limits: FloatArray | None = None,
     favourite: IntArray | None = None,
     is_over: Callable[[], bool] = lambda: False,
+    tables: ScheduleTables | None = None,
+    rank: FloatArray | None = None,
 ) -> Planned:
     """Plan the ready unit that can start earliest until all units are planned.
 
@@ -69,13 +71,15 @@ def planned_earliest_first(
         limits: resident bytes of each device, shape (n_devices,); default its memory.
         favourite: favourite child of each unit, -1 for none, shape (n_units,); default none.
         is_over: asked now and then; True ends the work.
+        tables: the problem with other times than it has, default with its own.
+        rank: decides between units that start together, (n_units,), default the upward rank.
 
     Raises:
         BudgetSpent: it was over before all units were planned.
     """
-    tables = schedule_tables(problem)
+    tables = tables or schedule_tables(problem)
     plan, room = new_plan(problem.n_units), new_room(problem, limits)
-    rank = frozen_floats(mean_upward_ranks(problem))
+    rank = frozen_floats(mean_upward_ranks(problem) if rank is None else rank)
     children = frozen_ints([] if favourite is None else favourite)
     devices = _Devices(
         np.zeros(int(tables.stream_ptr[-1])),

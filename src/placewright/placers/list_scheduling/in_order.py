@@ -69,6 +69,7 @@ def planned_in_order(
     limits: FloatArray | None = None,
     preferences: Preferences | None = None,
     is_over: Callable[[], bool] = lambda: False,
+    tables: ScheduleTables | None = None,
 ) -> Planned:
     """Plan all units in a topological order.
 
@@ -78,11 +79,12 @@ def planned_in_order(
         limits: resident bytes of each device, shape (n_devices,); default its memory.
         preferences: of devices.
         is_over: asked now and then; True ends the work.
+        tables: the problem with other times than it has, default with its own.
 
     Raises:
         BudgetSpent: it was over before all units were planned.
     """
-    tables, preferences = schedule_tables(problem), preferences or Preferences()
+    tables, preferences = tables or schedule_tables(problem), preferences or Preferences()
     plan, room = new_plan(problem.n_units), new_room(problem, limits)
     state = [new_intervals(int(tables.stream_ptr[-1]), problem.n_units)]
     order, after, wanted = (

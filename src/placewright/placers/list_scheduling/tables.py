@@ -52,6 +52,18 @@ def schedule_tables(problem: Problem) -> ScheduleTables:
     return _known[problem]
 
 
+def scaled_transfers(tables: ScheduleTables, factor: float) -> ScheduleTables:
+    """The same problem with transfers that take `factor` times as long."""
+    return read_only(
+        tables._replace(
+            latency=tables.latency * factor,
+            per_load=tables.per_load * factor,
+            relay_latency=tables.relay_latency * factor,
+            relay_per_load=tables.relay_per_load * factor,
+        )
+    )
+
+
 def _laid_out(problem: Problem) -> ScheduleTables:
     arrays = event_arrays(problem)
     own = len(arrays.own_transfer) > 0

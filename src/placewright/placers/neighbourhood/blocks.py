@@ -12,22 +12,35 @@ import numpy as np
 
 from placewright.core.arrays import Csr, IntArray
 from placewright.core.problem import Problem
+from placewright.simulation.compiled import compiled
 
 
 def depth_first_order(problem: Problem) -> IntArray:
     """A topological order that finishes a branch before it begins the next, shape (n_units,)."""
     graph = problem.unit_graph
-    missing = np.diff(graph.predecessors.indptr).copy()
-    stack = np.flatnonzero(missing == 0)[::-1].tolist()
-    order = []
-    while stack:
-        unit = stack.pop()
-        order.append(unit)
-        for successor in graph.successors.row(unit)[::-1].tolist():
-            missing[successor] -= 1
-            if missing[successor] == 0:
-                stack.append(successor)
-    return np.array(order, dtype=np.int64)
+    missing = np.diff(graph.predecessors.indptr)
+    return np.asarray(_depth_first(graph.successors.indptr, graph.successors.indices, missing))
+
+
+@compiled
+def _depth_first(indptr: IntArray, successors: IntArray, missing: IntArray) -> IntArray:
+    n_units, done, height = len(missing), 0, 0
+    order, stack = np.empty(n_units, np.int64), np.empty(n_units, np.int64)
+    for unit in range(n_units - 1, -1, -1):
+        if missing[unit] == 0:
+            stack[height] = unit
+            height += 1
+    while height > 0:
+        height -= 1
+        unit = stack[height]
+        order[done] = unit
+        done += 1
+        for at in range(indptr[unit + 1] - 1, indptr[unit] - 1, -1):
+            missing[successors[at]] -= 1
+            if missing[successors[at]] == 0:
+                stack[height] = successors[at]
+                height += 1
+    return order
 
 
 def branches(problem: Problem) -> list[IntArray]:

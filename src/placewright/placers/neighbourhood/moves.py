@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
 
 from placewright.core.arrays import IntArray
@@ -9,6 +11,12 @@ from placewright.core.problem import Problem
 from placewright.placers.neighbourhood.blocks import branches, depth_first_order
 
 _LARGE_GRAPH = 5000  # dominator subtrees take quadratic memory in a chain; runs cover those
+
+
+@lru_cache(maxsize=1)
+def moves_of(problem: Problem) -> Moves:
+    """The moves of a problem, kept for the next turn on the same one."""
+    return Moves(problem)
 
 
 class Moves:

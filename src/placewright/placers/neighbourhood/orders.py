@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import heapq
-
 import numpy as np
 
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
+from placewright.placers.list_scheduling.ranks import ready_by_rank
 
 
 def order_by_priority(problem: Problem, priority: FloatArray) -> IntArray:
@@ -17,19 +16,7 @@ def order_by_priority(problem: Problem, priority: FloatArray) -> IntArray:
         problem: what is placed.
         priority: shape (n_units,).
     """
-    graph = problem.unit_graph
-    missing = np.diff(graph.predecessors.indptr).copy()
-    ready = [(-float(priority[unit]), unit) for unit in np.flatnonzero(missing == 0).tolist()]
-    heapq.heapify(ready)
-    order = []
-    while ready:
-        _, unit = heapq.heappop(ready)
-        order.append(unit)
-        for successor in graph.successors.row(unit).tolist():
-            missing[successor] -= 1
-            if missing[successor] == 0:
-                heapq.heappush(ready, (-float(priority[successor]), successor))
-    return np.array(order, dtype=np.int64)
+    return ready_by_rank(problem, np.asarray(priority, dtype=np.float64))
 
 
 def shifted(problem: Problem, order: IntArray, rng: np.random.Generator) -> IntArray:
