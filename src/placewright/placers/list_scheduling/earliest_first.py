@@ -23,9 +23,9 @@ from placewright.placers.list_scheduling.room import Room, candidates, new_room,
 from placewright.placers.list_scheduling.slices import in_slices
 from placewright.placers.list_scheduling.tables import (
     ScheduleTables,
+    longest_way,
     note_arrivals,
     schedule_tables,
-    way_seconds,
 )
 from placewright.simulation.compiled import compiled, inlined
 from placewright.simulation.evaluator import Evaluator
@@ -332,22 +332,7 @@ def _after_favourite(
             is_urgent = False
     if is_urgent:
         return start
-    return float(max(start, plan.end[last] + _longest_way(tables, last, child, device)))
-
-
-@inlined
-def _longest_way(tables: ScheduleTables, unit: int, child: int, device: int) -> float:
-    """Seconds until what a unit makes for a child would be on the farthest other device."""
-    longest = 0.0
-    for index in range(tables.output_ptr[unit], tables.output_ptr[unit + 1]):
-        tensor = tables.outputs[index]
-        for edge in range(tables.consumer_ptr[tensor], tables.consumer_ptr[tensor + 1]):
-            if tables.consumers[edge] == child:
-                for other in range(tables.latency.shape[1]):
-                    way = way_seconds(tables, tables.load[tensor], device, other)
-                    if other != device and np.isfinite(way):
-                        longest = max(longest, way)
-    return longest
+    return float(max(start, plan.end[last] + longest_way(tables, last, child, device)))
 
 
 @inlined

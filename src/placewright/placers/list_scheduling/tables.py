@@ -139,3 +139,18 @@ def way_seconds(tables: ScheduleTables, load: float, source: int, device: int) -
     first = tables.latency[source, device] + load * tables.per_load[source, device]
     second = tables.relay_latency[source, device] + load * tables.relay_per_load[source, device]
     return float(first + second)
+
+
+@inlined
+def longest_way(tables: ScheduleTables, unit: int, child: int, device: int) -> float:
+    """Seconds until what a unit makes for a child would be on the farthest other device."""
+    longest = 0.0
+    for index in range(tables.output_ptr[unit], tables.output_ptr[unit + 1]):
+        tensor = tables.outputs[index]
+        for edge in range(tables.consumer_ptr[tensor], tables.consumer_ptr[tensor + 1]):
+            if tables.consumers[edge] == child:
+                for other in range(tables.latency.shape[1]):
+                    way = way_seconds(tables, tables.load[tensor], device, other)
+                    if other != device and np.isfinite(way):
+                        longest = max(longest, way)
+    return longest
