@@ -1,0 +1,1 @@
+"""Parts between units that every other unit is an ancestor or a descendant of."""
