@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,15 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from own_order.models import write_onnx
 
 from placewright.core.graph import ComputationGraph
 from placewright.core.source import ModelSource
 from placewright.readers.onnx_graph import read_onnx
 from placewright.readers.openvino import read_openvino
+from placewright.runtimes.base import whole_segment
 from placewright.runtimes.registry import make_runtime
-from placewright.testing.runtime_contract import check_runtime
+from placewright.testing.runtime_contract import check_runtime, check_split
 
 
 def branching_model() -> Any:
@@ -93,3 +96,22 @@ def test_torch_runtime(tmp_path: Path) -> None:
     assert model.source is not None
     source = runnable_source(model.source, model.graph)
     check_runtime(runtime_named("torch"), source, model.graph)
+
+
+@pytest.mark.parametrize("side", ["inputs", "outputs"])
+@pytest.mark.parametrize("name", ["openvino", "onnxruntime"])
+def test_an_order_that_is_not_the_model_s_breaks_the_contract(
+    name: str, side: str, tmp_path: Path
+) -> None:
+    """Shapes are equal, so that only the values of the library's own call tell."""
+    write_onnx(tmp_path / "m.onnx")
+    graph, source = read_for(name, tmp_path / "m.onnx")
+    assert source.signature is not None
+    ports = getattr(source.signature, side)
+    exchanged = replace(source.signature, **{side: (ports[1], ports[0], *ports[2:])})
+    runtime = make_runtime(name)
+    devices = [one for one in runtime.discover() if one.name.startswith("cpu:")][:2]
+    whole = [whole_segment(graph)]
+    check_split(runtime.load(source, graph), devices, whole)
+    with pytest.raises(AssertionError, match=r"output '.*' in 1 segments: error"):
+        check_split(runtime.load(replace(source, signature=exchanged), graph), devices, whole)

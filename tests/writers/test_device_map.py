@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +16,8 @@ from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Device
 from placewright.core.graph import ComputationGraph
 from placewright.errors import InexpressibleError
+from placewright.workflow.export import export
+from placewright.workflow.models import load_model
 from placewright.writers.device_map import device_map
 
 CUDA = [Device("cuda:0", "gpu"), Device("cuda:1", "gpu"), Device("cpu")]
@@ -118,6 +123,70 @@ def test_accelerate_runs_a_split_bert(tmp_path: Path) -> None:
         outputs = split(*built.example_inputs)
     for mine, other in zip(_listed(outputs), _listed(expected), strict=True):
         np.testing.assert_allclose(mine.numpy(), other.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def bert_without_pooler() -> tuple[Any, tuple[Any, ...]]:
+    """A BertModel that returns its hidden states alone: its pooler, and ``spare``, go unread."""
+    import torch
+    from transformers import BertConfig, BertModel
+
+    class Hidden(BertModel):  # type: ignore[misc]
+        def forward(self, ids: Any) -> Any:
+            return super().forward(input_ids=ids).last_hidden_state
+
+    torch.manual_seed(3)
+    config = BertConfig(
+        vocab_size=50, hidden_size=32, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=64, max_position_embeddings=16, attn_implementation="sdpa",
+    )  # fmt: skip
+    module = Hidden(config).eval()
+    module.encoder.spare = torch.nn.Parameter(torch.ones(2))
+    return module, (torch.arange(8)[None] * 5 % 50,)
+
+
+@pytest.mark.filterwarnings("ignore:The following device_map keys do not match any submodules")
+@pytest.mark.parametrize("stored", ["now", "by an earlier version"])
+def test_accelerate_takes_the_map_of_a_model_with_unread_modules(
+    stored: str, tmp_path: Path
+) -> None:
+    """Its last layer lies on the disk, which to Accelerate is a device like another."""
+    import accelerate
+    import torch
+    from accelerate.utils.modeling import check_device_map
+
+    module, inputs = bert_without_pooler()
+    path = tmp_path / "bert.pt2"
+    torch.export.save(torch.export.export(module, inputs), path)
+    model = load_model(str(path), runtime="torch")
+    graph, source = model.graph, model.source
+    assert source is not None
+    assert "pooler.dense.weight" in source.state
+    assert not any("pooler" in name for name in graph.op_modules)
+
+    def last(op: int) -> int:
+        return int("encoder.layer.1" in graph.op_modules[op])
+
+    if stored != "now":
+        source = replace(source, signature=None, state=())
+    export(plan_with(graph, CUDA, last, source, "torch"), "device-map", tmp_path / "map.json")
+    found = json.loads((tmp_path / "map.json").read_text())
+    names = [*module.state_dict(), *(name for name, _ in module.named_buffers())]
+    for name in names:  # every one is covered by exactly one entry
+        assert sum(f"{name}.".startswith(f"{entry}.") for entry in found) == 1, name
+    assert found["pooler"] == found["encoder.layer.1"] == "cuda:1"
+    assert found["encoder.spare"] == found["encoder.layer.0"] == "cuda:0"
+    check_device_map(module, found)
+    with pytest.raises(ValueError, match="pooler"):  # the control: what it says without
+        check_device_map(module, {k: v for k, v in found.items() if k != "pooler"})
+    places = {"cuda:0": "cpu", "cuda:1": "disk"}
+    there = {path: places[device] for path, device in found.items()}
+    with torch.no_grad():
+        expected = module(*inputs).numpy()
+        split = accelerate.dispatch_model(
+            module, there, main_device="cpu", offload_dir=str(tmp_path / "o"), force_hooks=True
+        )
+        outputs = split(*inputs).numpy()
+    np.testing.assert_allclose(outputs, expected, rtol=1e-5, atol=1e-6)
 
 
 def _listed(outputs: object) -> list[object]:

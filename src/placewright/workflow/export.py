@@ -6,6 +6,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,11 @@ def formats() -> tuple[str, ...]:
 def _device_map(plan: Plan, path: Path) -> str:
     from placewright.writers.device_map import device_map
 
-    write_text(path, json.dumps(device_map(plan), indent=1) + "\n")
+    data, source = device_map(plan), plan.problem.source
+    if "" not in data and source is not None and source.signature is None:
+        # An earlier version's file does not tell the parameters that no op reads.
+        data = device_map(replace(plan, problem=replace(plan.problem, source=_source(plan))))
+    write_text(path, json.dumps(data, indent=1) + "\n")
     return f"accelerate.dispatch_model(model, device_map=json.load(open('{path}')))"
 
 

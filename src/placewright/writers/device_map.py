@@ -4,11 +4,15 @@ Accelerate moves what enters a mapped module to the module's device and leaves i
 What a module computes between its children runs wherever its inputs lie. So a module may be spread
 over devices only if it has no parameters of its own and everything that it computes itself finds
 all its inputs on the device that the plan gives it.
+
+Accelerate refuses a map that leaves a parameter or a buffer out, those that no op reads among them.
 """
 
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,6 +27,9 @@ _SCALAR_BYTES = 8  # a tensor without dimensions may lie on the CPU beside any o
 
 def device_map(plan: Plan) -> dict[str, str]:
     """Module path -> PyTorch device; a whole model on one device is ``{"": device}``.
+
+    The map covers all of ``plan.problem.source.state``. A module that no op comes from lies where
+    the parameter or buffer lies that is nearest to it by module path, then by order.
 
     Args:
         plan: of a model whose ops know the module that they came from.
@@ -44,7 +51,8 @@ def device_map(plan: Plan) -> dict[str, str]:
             "this plan's ops do not know the modules that they came from, and a device_map speaks "
             "of modules; place a .pt2 file or a zoo model"
         )
-    return _Writing(plan, devices).written()
+    source = problem.source
+    return _Writing(plan, devices).written(() if source is None else source.state)
 
 
 @dataclass
@@ -69,10 +77,35 @@ class _Writing:
         self.map: dict[str, str] = {}
         self.loose: list[int] = []  # ops that modules spread over devices compute themselves
 
-    def written(self) -> dict[str, str]:
+    def written(self, state: Sequence[str]) -> dict[str, str]:
         self._write(self.modules[""])
         self._check_loose_ops()
+        self._add_unread(state)
         return self.map
+
+    def _add_unread(self, state: Sequence[str]) -> None:
+        """Map what holds parameters or buffers and has no ops: beside its nearest neighbour."""
+        below: dict[str, list[int]] = {}  # module path -> positions of the mapped names below it
+        for at, name in enumerate(state):
+            if self._device_of(name) is not None:
+                for path in ("", *_paths(name)):
+                    below.setdefault(path, []).append(at)
+        for at, name in enumerate(state):
+            if self._device_of(name) is not None:
+                continue
+            paths = _paths(name)
+            entry = next((path for path in paths if path not in self.modules), name)
+            around = next((below[p] for p in (*reversed(paths), "") if p in below), [])
+            behind = bisect_left(around, at)
+            nearest = min(around[max(0, behind - 1) : behind + 1], key=lambda to: abs(to - at),
+                          default=None)  # fmt: skip
+            found = None if nearest is None else self._device_of(state[nearest])
+            self.map[entry] = next(iter(self.map.values())) if found is None else found
+
+    def _device_of(self, name: str) -> str | None:
+        """Of a parameter or buffer, by its longest mapped path."""
+        found = (self.map[path] for path in reversed(_paths(name)) if path in self.map)
+        return next(found, None)
 
     def _add(self, op: int, path: str) -> None:
         parts = path.split(".") if path else []
@@ -125,6 +158,12 @@ class _Writing:
             f"reads from {_listed(found)}; a device_map runs it where its inputs lie, so the "
             "module must stay on one device"
         )
+
+
+def _paths(name: str) -> list[str]:
+    """``a.b.c`` -> ``a``, ``a.b``, ``a.b.c``."""
+    parts = name.split(".")
+    return [".".join(parts[:end]) for end in range(1, len(parts) + 1)]
 
 
 def _torch_names(devices: list[Device]) -> list[str]:

@@ -1,0 +1,46 @@
+"""The commands ``place`` and ``run`` on every format under every runtime, and the plan they write.
+
+The reference is NumPy by hand (`own_order.models.by_hand`).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cli.runner import InProcess
+from own_order.models import CASES, INPUTS, OUTPUTS, WRITERS, by_hand, values
+from own_order.test_formats import own_order
+
+import placewright as pw
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+@pytest.mark.parametrize(("file", "runtime"), CASES)
+def test_place_run_and_the_plan(file: str, runtime: str, tmp_path: Path, cli: InProcess) -> None:
+    path = tmp_path / file
+    WRITERS[file](path)
+    words = ("--devices", "cpu:0,cpu:1", "--runtime", runtime, "--no-check")
+    placed = cli("place", path, *words, "--placer", "round-robin", cwd=tmp_path)
+    assert placed.returncode == 0, placed.stderr
+    done = cli("run", "plan.json", "--runs", 1, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    assert told["equal"] is True
+    assert told["relative_error"] < 1e-5
+    plan = pw.read_plan(tmp_path / "plan.json")
+    assert len(np.unique(plan.placement.device_of)) == 2, "the plan is split"
+    given, right = values(), by_hand(**values())
+    inputs, outputs = own_order(path, runtime)
+    in_a_row: list[Any] = pw.run(plan, [given[name] for name in inputs])
+    for name, found in zip(outputs, in_a_row, strict=True):
+        np.testing.assert_allclose(found, right[name], rtol=1e-5, atol=1e-5)
+    named = pw.run(plan, {name: given[name] for name in reversed(INPUTS)})
+    bare = {name.partition(":")[0]: found for name, found in named.items()}
+    assert sorted(bare) == sorted(OUTPUTS)
+    for name, found in bare.items():
+        np.testing.assert_allclose(found, right[name], rtol=1e-5, atol=1e-5)
