@@ -20,10 +20,10 @@ INPUTS, OUTPUTS = ("a", "b", "c"), ("deep", "shallow")
 Array = np.ndarray[Any, Any]
 
 
-def values(seed: int = 7) -> dict[str, Array]:
+def values(seed: int = 7, shape: tuple[int, ...] = SHAPE) -> dict[str, Array]:
     """Values of the inputs."""
     rng = np.random.default_rng(seed)
-    return {name: rng.standard_normal(SHAPE).astype(np.float32) for name in INPUTS}
+    return {name: rng.standard_normal(shape).astype(np.float32) for name in INPUTS}
 
 
 def by_hand(a: Array, b: Array, c: Array) -> dict[str, Array]:

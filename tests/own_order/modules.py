@@ -46,6 +46,22 @@ class InModules(nn.Module):
         return {"deep": self.second(shallow, a, b, c), "shallow": shallow}
 
 
+class InProducts(nn.Module):
+    """The function of `own_order.models` on square matrices: each factor k is a product with k I.
+
+    PyTorch's units are products with the light ops around them.
+    """
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        for name, factor in (("two", 2.0), ("three", 3.0), ("five", 5.0)):
+            self.register_buffer(name, factor * torch.eye(size))
+
+    def forward(self, a: Any, b: Any, *, c: Any) -> dict[str, Any]:
+        shallow = a - b @ self.two + c @ self.five
+        return {"deep": (shallow * a - c) * b + a @ self.three, "shallow": shallow}
+
+
 class Nested(nn.Module):
     """A dictionary, a pair and named arguments in; a dictionary that holds a list out."""
 

@@ -122,7 +122,12 @@ def _converted(program: ExportedProgram, what: str, input_names: Sequence[str] =
     try:
         with _without_warnings():
             decoder = TorchFXPythonDecoder.from_exported_program(program, dynamic_shapes=False)
+            positions = _each_once(decoder)
             model = openvino.convert_model(decoder)
+        if len(model.outputs) < len(positions):
+            made = [port.get_node().input_value(0) for port in model.outputs]
+            results = [openvino.opset13.result(made[at]) for at in positions]
+            model = openvino.Model(results, model.get_parameters(), model.get_friendly_name())
         for number, (port, example) in enumerate(zip(model.inputs, examples, strict=True)):
             if input_names:
                 port.get_tensor().set_names({input_names[number]})
@@ -136,6 +141,18 @@ def _converted(program: ExportedProgram, what: str, input_names: Sequence[str] =
     manager.run_passes(model)
     name_by_module(model, decoder.pt_module.graph)
     return model
+
+
+def _each_once(decoder: Any) -> list[int]:
+    """Leave each output of a decoder once, since the converter takes no value twice.
+
+    Returns:
+        For each output its position among those that are left.
+    """
+    nodes = [node for _, node in decoder._outputs]
+    first = list(dict.fromkeys(nodes))
+    decoder._outputs = [decoder._outputs[nodes.index(node)] for node in first]
+    return [first.index(node) for node in nodes]
 
 
 def _kept(name: str, key: Sequence[object], make: Callable[[], Any], folder: Path | None) -> Path:
