@@ -69,7 +69,7 @@ def test_a_device_that_cannot_hold_the_step_is_no_alternative(
     plan = json.loads((tmp_path / "plan.json").read_text())
     assert sorted(dict.fromkeys(plan["placement"].values())) == ["cpu:0", "cpu:1"]
     assert "cpu:0" not in plan["measured"]["baselines"]
-    assert "has 250000" in " ".join(placed.stdout.split())
+    assert "has 244.14 KiB" in " ".join(placed.stdout.split())
     done = cli("run", "plan.json", "--runs", 1, "--json", cwd=tmp_path)
     for peaks in json.loads(done.stdout)["memory"].values():
         assert peaks["measured"] == pytest.approx(peaks["predicted"], rel=0.1)

@@ -15,6 +15,7 @@ from writers.plans import plan_with
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Device
 from placewright.core.graph import ComputationGraph
+from placewright.core.source import ModelSource
 from placewright.errors import InexpressibleError
 from placewright.workflow.export import export
 from placewright.workflow.models import load_model
@@ -51,6 +52,38 @@ def mapped(devices: list[int], *, own_weight: bool = False) -> dict[str, str]:
 
 def test_whole_modules() -> None:
     assert mapped([0, 1, 1, 1, 2]) == {"first": "cuda:0", "block": "cuda:1", "last": "cpu"}
+
+
+def test_what_no_op_reads_lies_beside_its_nearest_neighbour() -> None:
+    """By module path first (`block.extra` beside its siblings), then by order."""
+    graph = residual_network()
+    state = (
+        "first.weight", "tail.weight", "block.left.weight", "block.extra.inner.weight",
+        "block.right.weight", "block.scale", "head.weight", "head.bias",
+    )  # fmt: skip
+    source = ModelSource("m.pt2", "0", "torch", state=state)
+    devices = [0, 1, 1, 1, 2]
+    whole = device_map(plan_with(graph, CUDA, lambda op: devices[op], source))
+    assert whole == {
+        "first": "cuda:0", "block": "cuda:1", "last": "cpu", "tail": "cuda:0", "head": "cuda:1",
+    }  # fmt: skip
+    devices = [0, 0, 0, 0, 2]
+    assert device_map(plan_with(graph, CUDA, lambda op: devices[op], source))["head"] == "cuda:0"
+
+
+def test_unread_parts_of_a_spread_module_are_mapped_by_themselves() -> None:
+    builder = GraphBuilder()
+    value = builder.add_input(400)
+    for name in ("block.left", "block.right"):
+        weights = [builder.add_weight(40)]
+        op = builder.add_op(name, "MatMul", inputs=[value], module=name, weights=weights)
+        value = builder.add_tensor(op, 400, is_output=True)
+    state = ("block.left.w", "block.spare.w", "block.right.w", "block.scale", "other.w")
+    source = ModelSource("m.pt2", "0", "torch", state=state)
+    assert device_map(plan_with(builder.build(), CUDA, lambda op: op, source)) == {
+        "block.left": "cuda:0", "block.right": "cuda:1", "block.spare": "cuda:0",
+        "block.scale": "cuda:1", "other": "cuda:1",
+    }  # fmt: skip
 
 
 def test_one_device_is_the_whole_model() -> None:
