@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from runtimes.test_runtime_contract import branching_model
 
 from placewright.profiling.hardware import measure_interleaved
 from placewright.workflow import contenders, running
-from placewright.workflow.machine_speed import slowdown, speed_note
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
@@ -62,18 +60,6 @@ def test_a_machine_that_has_changed_its_speed_is_told(
     assert placed.returncode == 0, placed.stderr
     done = cli("run", "plan.json", cwd=tmp_path)
     for text in (placed.stdout, done.stdout):
-        assert "times as long as when its costs were measured" in text
+        assert " times as long as when " in text
+        assert "now slower or faster: 'cpu:" in text
         assert "of what a perfect split could gain" not in text
-
-
-def test_a_machine_has_changed_its_speed_where_all_devices_agree() -> None:
-    predicted = {"a": 1.0, "b": 2.0, "c": math.inf}
-    assert slowdown(predicted, {"a": 1.5, "b": 4.0, "c": 3.0, "d": 9.0}) == 1.5
-    assert slowdown(predicted, {"a": 0.5, "b": 0.5}) == 0.5
-    assert slowdown(predicted, {"a": 1.5, "b": 1.0}) == 1.0
-    assert slowdown({}, {"a": 1.0}) == 1.0
-    assert slowdown({"a": 2e-3}, {"a": 3e-3}) == 1.0
-    assert slowdown({"a": 1e-3}, {"a": 3e-3}) == pytest.approx(3.0)
-    assert speed_note(1.1) == speed_note(0.9) == ""
-    assert "1.50 times" in speed_note(1.5)
-    assert "0.50 times" in speed_note(0.5)

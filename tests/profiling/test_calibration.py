@@ -71,6 +71,19 @@ def test_a_few_disturbed_segments_decide_nothing() -> None:
     assert cluster.devices[0].dispatch_seconds == pytest.approx(30e-6, rel=0.05)
 
 
+def test_the_scatter_of_each_device_is_that_of_its_rounds() -> None:
+    """Rounds of one device are within 2 % of the fit, those of the other within 20 %."""
+    rng = np.random.default_rng(4)
+    rows = segments(rng, 80, 5e-3, 1.1)
+    for row in segments(rng, 40, 5e-3, 1.1):
+        width = (0.02, 0.2)[row.device]
+        rounds = row.seconds * np.exp(np.linspace(-width, width, 41))
+        rows.append(_sum([row], rounds))
+    one, other = _fitted(CLUSTER, rows, []).devices
+    assert one.speed_scatter == pytest.approx(np.expm1(0.019), rel=0.1)
+    assert other.speed_scatter == pytest.approx(np.expm1(0.19), rel=0.1)
+
+
 def test_costs_are_never_negative() -> None:
     """Segments that were faster than the sum of their units."""
     rng = np.random.default_rng(3)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
@@ -27,7 +29,9 @@ def problem_on(cluster: Cluster, n_ops: int = 3) -> Problem:
 
 
 def calibrated_problem() -> Problem:
-    devices = tuple(replace(d, dispatch_seconds=3e-5, layout_seconds=1e-5) for d in DEVICES)
+    devices = tuple(
+        replace(d, dispatch_seconds=3e-5, layout_seconds=1e-5, speed_scatter=0.04) for d in DEVICES
+    )
     links = tuple(replace(link, latency_seconds=2e-5) for link in LINKS)
     return problem_on(Cluster(devices, links, contention={"cpu": (1.0, 1.2)}))
 
@@ -42,6 +46,21 @@ def test_the_fit_comes_back(tmp_path: Path) -> None:
     assert found.cluster.devices == before.cluster.devices
     assert found.cluster.links == before.cluster.links
     assert found.cluster.contention == before.cluster.contention
+
+
+def test_a_fit_of_an_earlier_version_has_no_scatter(tmp_path: Path) -> None:
+    store = CostStore(tmp_path / "store")
+    keep_calibration(calibrated_problem(), store, "1")
+    kept = {}
+    with sqlite3.connect(store.path) as connection:
+        for key, value in connection.execute("SELECT key, value FROM facts").fetchall():
+            kept = {k: v for k, v in json.loads(value).items() if k != "scatter"}
+            connection.execute("UPDATE facts SET value = ? WHERE key = ?", (json.dumps(kept), key))
+    assert set(kept) == {"devices", "latencies", "contention"}
+    found = known_calibration(problem_on(Cluster(DEVICES, LINKS)), store, "1")
+    assert found is not None
+    assert [device.speed_scatter for device in found.cluster.devices] == [None, None]
+    assert found.cluster.devices[0].dispatch_seconds == 3e-5
 
 
 def test_what_a_file_says_of_memory_and_bandwidth_stays(tmp_path: Path) -> None:

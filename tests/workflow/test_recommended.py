@@ -212,6 +212,22 @@ def test_a_memory_limit_leaves_out_everything_that_breaks_it(
         assert Simulator(limited).violation(found.placement) is None
 
 
+def test_devices_that_drifted_apart_are_named(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One core takes twice as long as predicted, the other half as long."""
+    devices = [replace(d, speed_scatter=0.05) for d in problem.cluster.devices]
+    known = replace(problem, cluster=replace(problem.cluster, devices=tuple(devices)))
+    plan = searched_for(known)
+    simulator = Simulator(known)
+    alone = [pw.Placement.on_one_device(known.n_units, device) for device in (0, 1)]
+    first, second = (simulator.value(placement) for placement in alone)
+    _, table = checked(plan, monkeypatch, {"cpu:0": 2 * first, "cpu:1": second / 2})
+    assert "now slower or faster: 'cpu:0' 2.00 times, 'cpu:1' 0.50 times as long" in table.verdict
+    _, table = checked(plan, monkeypatch, {"cpu:0": 1.1 * first, "cpu:1": 1.04 * second})
+    assert "now slower or faster: 'cpu:0' 1.10 times as long" in table.verdict
+
+
 def test_an_even_split_that_cannot_be_is_said(
     problem: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:

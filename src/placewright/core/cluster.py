@@ -54,6 +54,8 @@ class Device:
             where it is unknown, so that the group can not train.
         options: what the runtime is told, for example ``{"INFERENCE_PRECISION_HINT": "f32"}``.
         fingerprint: identifies the hardware, driver and options that costs were measured on.
+        speed_scatter: how far its rounds were from what calibration fitted, as a share, nineteen
+            times in twenty; None where that is not known.
     """
 
     name: str
@@ -72,6 +74,7 @@ class Device:
     replica_bandwidth: float | None = None
     options: Mapping[str, str] = field(default_factory=dict)
     fingerprint: str = ""
+    speed_scatter: float | None = None
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -84,6 +87,10 @@ class Device:
         if bandwidth is not None and not bandwidth > 0:
             raise ClusterError(
                 f"device '{self.name}': replica_bandwidth must be > 0 B/s, got {bandwidth}"
+            )
+        if self.speed_scatter is not None and not 0 <= self.speed_scatter < math.inf:
+            raise ClusterError(
+                f"device '{self.name}': speed_scatter must be >= 0, got {self.speed_scatter}"
             )
         for what in _NOT_NEGATIVE:
             value = getattr(self, what)

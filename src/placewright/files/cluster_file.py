@@ -45,6 +45,7 @@ class DeviceEntry(Strict):
     replica_bandwidth: Bandwidth | None = None
     options: dict[str, str] = Field(default_factory=dict)
     fingerprint: str = ""
+    speed_scatter: float | None = None
 
 
 class LinkEntry(Strict):
@@ -127,6 +128,7 @@ def cluster_of(document: ClusterDocument) -> Cluster:
             replica_bandwidth=entry.replica_bandwidth,
             options=entry.options,
             fingerprint=entry.fingerprint,
+            speed_scatter=entry.speed_scatter,
         )
         for entry in document.devices
     )
@@ -153,6 +155,7 @@ def cluster_data(cluster: Cluster) -> dict[str, Any]:
             **_replica_data(device),
             "options": dict(device.options),
             "fingerprint": device.fingerprint,
+            **_scatter_data(device),
         }
         for device in cluster.devices
     ]
@@ -186,6 +189,11 @@ def _replica_data(device: Device) -> dict[str, Any]:
         "replicas": device.replicas,
         "replica_bandwidth": None if bandwidth is None else _number(bandwidth),
     }
+
+
+def _scatter_data(device: Device) -> dict[str, Any]:
+    """Nothing where it is not known, so that files of earlier versions keep their hashes."""
+    return {} if device.speed_scatter is None else {"speed_scatter": device.speed_scatter}
 
 
 def _number(value: float) -> float | str:

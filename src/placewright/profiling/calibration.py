@@ -49,18 +49,24 @@ _REWEIGHTINGS = 20
 _STICKINESS = (0.97, 0.9, 0.8, 0.6)
 _DEVIATIONS = (0.0, 0.1, 0.2, 0.4)
 _SMALLEST_RESIDUAL = 2e-6  # seconds; timers resolve no less
+_LEAST_SCATTER = 0.01  # as far as a median of enough rounds is known, see `Rounds`
 _OVERHEADS = 5  # dispatch, tensors in, bytes in, computed tensors out, their bytes
 
 
 @dataclass(frozen=True)
 class _Row:
-    """One segment of one measured placement, or all that a device ran."""
+    """One segment of one measured placement, or all that a device ran.
+
+    Attributes:
+        rounds: seconds of each round, shape (rounds,), of all that a device ran; None of a segment.
+    """
 
     device: int
     devices_in_use: int  # of its memory domain
     unit_seconds: float
     counts: FloatArray  # segments, tensors in, bytes in, computed tensors out, their bytes
     seconds: float
+    rounds: FloatArray | None = None
 
 
 @dataclass(frozen=True)
@@ -240,6 +246,7 @@ def _sum(rows: Sequence[_Row], seconds: FloatArray) -> _Row:
         unit_seconds=sum(row.unit_seconds for row in rows),
         counts=np.sum([row.counts for row in rows], axis=0),
         seconds=float(np.median(seconds)),
+        rounds=seconds,
     )
 
 
@@ -288,8 +295,10 @@ def _fitted(cluster: Cluster, rows: list[_Row], waits: list[_Wait]) -> Cluster:
             matrix[at, column] = row.unit_seconds
         target[at] = row.seconds - row.unit_seconds
     weights = _non_negative(matrix, target)
+    own = np.array([row.unit_seconds for row in rows])
+    scatter = _scatter(rows, own + matrix @ weights)
     devices = []
-    for device in cluster.devices:
+    for index, device in enumerate(cluster.devices):
         start = _OVERHEADS * kinds.index(device.fingerprint)
         dispatch, count_in, bytes_in, count_out, bytes_out = weights[start : start + _OVERHEADS]
         devices.append(
@@ -300,6 +309,7 @@ def _fitted(cluster: Cluster, rows: list[_Row], waits: list[_Wait]) -> Cluster:
                 cut_seconds_per_byte=float(bytes_in),
                 layout_seconds=float(count_out),
                 layout_seconds_per_byte=float(bytes_out),
+                speed_scatter=scatter.get(index),
             )
         )
     factors = {level: 1.0 + weights[_OVERHEADS * len(kinds) + i] for i, level in enumerate(levels)}
@@ -309,6 +319,22 @@ def _fitted(cluster: Cluster, rows: list[_Row], waits: list[_Wait]) -> Cluster:
         links=tuple(_with_wait(link, cluster, waits) for link in cluster.links),
         contention=_contention(cluster, factors),
     )
+
+
+def _scatter(rows: Sequence[_Row], fitted: FloatArray) -> dict[int, float]:
+    """How far single rounds of all that a device ran were from the fit: device -> share.
+
+    Nineteen rounds in twenty were closer. A later run that is farther off has found a device that
+    is no longer as fast as it was.
+    """
+    found: dict[int, list[FloatArray]] = {}
+    for row, expected in zip(rows, fitted.tolist(), strict=True):
+        if row.rounds is not None and expected > 0 and (row.rounds > 0).all():
+            found.setdefault(row.device, []).append(np.abs(np.log(row.rounds / expected)))
+    return {
+        device: max(_LEAST_SCATTER, float(np.expm1(np.quantile(np.concatenate(parts), 0.95))))
+        for device, parts in found.items()
+    }
 
 
 def _non_negative(matrix: FloatArray, target: FloatArray) -> FloatArray:
@@ -359,6 +385,7 @@ def _plain(cluster: Cluster) -> Cluster:
             cut_seconds_per_byte=0.0,
             layout_seconds=0.0,
             layout_seconds_per_byte=0.0,
+            speed_scatter=None,
         )
         for device in cluster.devices
     )

@@ -45,6 +45,7 @@ def keep_calibration(problem: Problem, store: CostStore, version: str) -> None:
     fit = {
         "devices": {d.name: [getattr(d, name) for name in _FITTED] for d in cluster.devices},
         "latencies": [[x.source, x.destination, x.latency_seconds] for x in cluster.links],
+        "scatter": {d.name: d.speed_scatter for d in cluster.devices},
         "contention": {domain: list(row) for domain, row in cluster.contention.items()},
     }
     store.put_fact(_key(problem, version), json.dumps(fit))
@@ -59,11 +60,16 @@ def _key(problem: Problem, version: str) -> str:
 
 
 def _with_fit(cluster: Cluster, fit: dict[str, Any]) -> Cluster:
+    scatter = fit.get("scatter", {})  # earlier versions did not keep it
     latency = {(source, destination): value for source, destination, value in fit["latencies"]}
     return replace(
         cluster,
         devices=tuple(
-            replace(device, **dict(zip(_FITTED, fit["devices"][device.name], strict=True)))
+            replace(
+                device,
+                speed_scatter=scatter.get(device.name),
+                **dict(zip(_FITTED, fit["devices"][device.name], strict=True)),
+            )
             for device in cluster.devices
         ),
         links=tuple(

@@ -23,7 +23,7 @@ from placewright.profiling.verdict import PLAN, Verdict, judge
 from placewright.runtimes.base import LoadedModel
 from placewright.runtimes.runner import ConcurrentRunner
 from placewright.workflow.comparable import DEFAULT_NAME, EVEN_NAME, Ways, ways_to_run
-from placewright.workflow.machine_speed import is_notable, slowdown, speed_note
+from placewright.workflow.machine_speed import drifted, speed_note
 from placewright.workflow.problems import Report, no_report
 from placewright.workflow.recommended import held_lines, recommended_plan
 from placewright.workflow.running import ROUNDS, loaded_model
@@ -140,12 +140,13 @@ def _table(plan: Plan, found: Plan, ways: Ways, verdict: Verdict, comparison: Co
     rows.append(["lower bound", f"{plan.lower_bound * 1e3:.2f} ms", "-", "-", "-"])
     devices = plan.problem.cluster.device_names
     alone = {name: c.median for name, c in verdict.contenders.items() if name in devices}
-    singles, factor = list(alone.values()), slowdown(ways.predicted, alone)
+    scatter = {device.name: device.speed_scatter for device in plan.problem.cluster.devices}
+    singles, changed = list(alone.values()), drifted(ways.predicted, alone, scatter)
     reached = ""
     is_split = len(np.unique(plan.placement.device_of)) > 1
     gained = min(singles, default=0.0) - verdict.contenders[ways.searched].median
     # The bound is predicted: beside seconds of a machine that has changed it says nothing.
-    if is_split and gained > 0 and min(singles) > plan.lower_bound and not is_notable(factor):
+    if is_split and gained > 0 and min(singles) > plan.lower_bound and not changed:
         share = gained / (min(singles) - plan.lower_bound)
         reached = f"; {share:.0%} of what a perfect split could gain over the best single device"
     lines = [
@@ -154,7 +155,7 @@ def _table(plan: Plan, found: Plan, ways: Ways, verdict: Verdict, comparison: Co
         f"{comparison.tolerance:.1g}){reached}",
         verdict.text,
         *held_lines(found),
-        *filter(None, [speed_note(factor)]),
+        *filter(None, [speed_note(changed)]),
     ]
     columns = ("contender", "predicted", "measured", "spread", "prediction error")
     title = "Training step" if plan.problem.objective == "training" else "Latency"

@@ -1,8 +1,8 @@
-"""Whether the machine is as fast as it was when its costs were measured.
+"""Which devices are no longer as fast as they were when their costs were measured.
 
-Stored costs are those of the hour in which they were measured. A laptop on battery or a busy host
-changes every prediction by the same factor: what is faster stays faster, but a reader of the table
-would doubt the simulator.
+Stored costs are those of the hour in which they were measured. A laptop on battery, a busy host or
+another load on one core changes predictions, and a reader of the table would doubt the simulator.
+Devices drift apart: each is judged on its own, by the scatter that its own calibration saw.
 """
 
 from __future__ import annotations
@@ -10,38 +10,47 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-_NOTABLE = 1.15
-# Rounds of shorter models differ by more: hand-offs between threads are a part of them.
-_SHORT, _NOTABLE_WHERE_SHORT = 5e-3, 2.0
+# Seconds of a request that are no device's: threads hand it over and are woken.
+_HAND_OFF = 1e-4
+# Where an earlier version calibrated and kept no scatter. Rounds of short models differ by more.
+_NOTABLE, _SHORT, _NOTABLE_WHERE_SHORT = 1.15, 5e-3, 2.0
 
 
-def slowdown(predicted: Mapping[str, float], measured: Mapping[str, float]) -> float:
-    """Measured over predicted seconds of whole models on single devices: what all agree on.
+def drifted(
+    predicted: Mapping[str, float],
+    measured: Mapping[str, float],
+    scatter: Mapping[str, float | None],
+) -> dict[str, float]:
+    """Devices whose speed has changed -> measured over predicted seconds, in the measured order.
 
-    The factor that is closest to 1, and 1 where some are above and some below, or there are none: a
-    machine that has changed shows it on every device, a disturbed round on one.
+    Args:
+        predicted: device name -> seconds of the whole model by the simulator; inf where it cannot.
+        measured: device name -> median seconds.
+        scatter: device name -> `core.cluster.Device.speed_scatter`.
     """
-    pairs = [(measured[name], predicted[name]) for name in measured if name in predicted]
-    factors = [_factor(a, b) for a, b in pairs if 0 < b < math.inf and a > 0] or [1.0]
-    return max(1.0, min(factors)) * min(1.0, max(factors))
+    return {
+        name: seconds / predicted[name]
+        for name, seconds in measured.items()
+        if 0 < predicted.get(name, 0.0) < math.inf
+        and seconds > 0
+        and _is_off(seconds, predicted[name], scatter.get(name))
+    }
 
 
-def _factor(measured: float, predicted: float) -> float:
-    factor = measured / predicted
-    is_short = measured < _SHORT and 1 / _NOTABLE_WHERE_SHORT < factor < _NOTABLE_WHERE_SHORT
-    return 1.0 if is_short else factor
+def _is_off(measured: float, predicted: float, scatter: float | None) -> bool:
+    distance = abs(math.log(measured / predicted))
+    if scatter is not None:
+        return distance > math.log1p(scatter) and abs(measured - predicted) > _HAND_OFF
+    return distance > math.log(_NOTABLE_WHERE_SHORT if measured < _SHORT else _NOTABLE)
 
 
-def is_notable(factor: float) -> bool:
-    """True beyond what rounds differ by."""
-    return not 1 / _NOTABLE <= factor <= _NOTABLE
-
-
-def speed_note(factor: float) -> str:
-    """What to tell where the speed has changed; "" where it has not."""
-    if not is_notable(factor):
+def speed_note(factors: Mapping[str, float]) -> str:
+    """One line that names each device with its own factor; "" where none has changed."""
+    if not factors:
         return ""
+    told = [f"'{name}' {factor:.2f} times" for name, factor in factors.items()]
+    whose = "its costs were" if len(told) == 1 else "their costs were"
     return (
-        f"this machine now takes {factor:.2f} times as long as when its costs were measured: "
-        "predictions are off by that factor; `place --remeasure` measures them again"
+        f"now slower or faster: {', '.join(told)} as long as when {whose} measured; predictions "
+        "are off by as much; `place --remeasure` measures again"
     )

@@ -28,7 +28,7 @@ from placewright.profiling.hardware import (
 from placewright.profiling.verdict import PLAN
 from placewright.runtimes.base import LoadedModel, MeasuresMemory
 from placewright.simulation.model import Simulator
-from placewright.workflow.machine_speed import slowdown, speed_note
+from placewright.workflow.machine_speed import drifted, speed_note
 from placewright.workflow.models import runnable_source
 from placewright.workflow.problems import Report, no_report
 from placewright.workflow.recommended import recommendation_lines
@@ -64,6 +64,7 @@ class RunResult:
         device_is_legal: False where none does.
         device_predicted: seconds of that device by the simulator; None where it is not legal.
         memory: peaks per device; empty where the runtime cannot measure them.
+        device_scatter: of that device's calibration, see `core.cluster.Device.speed_scatter`.
         recommendation: what was recommended when the plan was measured; None where it never was.
         advice: lines that say how to run that, where it is not what the search found.
     """
@@ -78,11 +79,22 @@ class RunResult:
     memory: tuple[DeviceMemory, ...] = ()
     recommendation: str | None = None
     advice: tuple[str, ...] = ()
+    device_scatter: float | None = None
 
     @property
     def equal(self) -> bool:
         """True when outputs are equal within the precision's tolerance."""
         return self.comparison.equal
+
+    @property
+    def changed_devices(self) -> dict[str, float]:
+        """Devices that are no longer as fast as predicted -> measured over predicted seconds."""
+        if self.device_predicted is None:
+            return {}
+        name = self.device
+        return drifted(
+            {name: self.device_predicted}, {name: self.device_seconds}, {name: self.device_scatter}
+        )
 
     @property
     def what(self) -> str:
@@ -109,6 +121,7 @@ class RunResult:
                 one.device: {"predicted": one.predicted, "measured": one.measured}
                 for one in self.memory
             },
+            "changed_devices": self.changed_devices,
             "recommendation": self.recommendation,
             "advice": list(self.advice),
         }
@@ -122,8 +135,7 @@ class RunResult:
         if self.device_predicted is not None:
             off = self.device_predicted / self.device_seconds - 1.0
             alone += f", predicted {format_duration(self.device_predicted)} ({off:+.1%})"
-            seconds = {self.device: self.device_seconds}
-            note = speed_note(slowdown({self.device: self.device_predicted}, seconds))
+            note = speed_note(self.changed_devices)
         return [
             f"{self.what} {word} to the unsplit model: relative error {self.comparison.error:.2g} "
             f"(tolerance {self.comparison.tolerance:.2g}, worst at '{self.comparison.worst}')",
@@ -251,6 +263,7 @@ def execute(
         _memory(plan, model),
         None if plan.measured is None else plan.measured.recommendation,
         tuple(recommendation_lines(plan)),
+        best.speed_scatter,
     )
 
 
