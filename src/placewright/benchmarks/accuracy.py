@@ -24,7 +24,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.files.problem_file import problem_text, text_sha256
 from placewright.placers.registry import make_placer
-from placewright.profiling.calibration import wandering_placement
+from placewright.profiling.drawn_placements import wandering_placement
 from placewright.profiling.hardware import (
     placement_runner,
     warm_time,

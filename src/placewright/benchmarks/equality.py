@@ -9,7 +9,7 @@ import numpy as np
 
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
-from placewright.profiling.calibration import wandering_placement
+from placewright.profiling.drawn_placements import wandering_placement
 from placewright.profiling.hardware import compare_outputs, placement_segments
 from placewright.runtimes.base import LoadedModel
 
