@@ -11,10 +11,8 @@ from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
-from placewright.profiling.calibration import (
-    _fitted,
-    _Row,
-    _sum,
+from placewright.profiling.calibration import _fitted, _Row, _sum
+from placewright.profiling.drawn_placements import (
     earliest_finish_placement,
     wandering_placement,
 )
