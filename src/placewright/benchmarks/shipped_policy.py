@@ -139,8 +139,8 @@ def zero_shot_document(rows: Sequence[ZeroShotRow]) -> str:
 
 
 def _row(name: str, problem: Problem, policy: str, seeds: int) -> ZeroShotRow:
-    from placewright.placers.learned.zero_shot import ZeroShot
-    from placewright.placers.learned.zero_shot_policy import candidate_placements
+    from placewright.placers.learned.zero_shot.placer import ZeroShot
+    from placewright.placers.learned.zero_shot.policy import candidate_placements
 
     settings, evaluator = ZeroShot(policy=policy), Evaluator(problem)
     start = time.process_time()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -50,6 +51,21 @@ class HistoryPoint:
 
 
 @dataclass(frozen=True)
+class UpdatePoint:
+    """One update of a policy.
+
+    Attributes:
+        evaluations: queries until then.
+        values: by name: ``mean_time`` of the samples (in the problem's unit), ``entropy`` of a
+            choice in nats, ``loss``, and ``kl`` (old || new, of the joint distribution, in nats)
+            where the method measures it.
+    """
+
+    evaluations: int
+    values: Mapping[str, float]
+
+
+@dataclass(frozen=True)
 class Solution:
     """The outcome of a search.
 
@@ -61,6 +77,7 @@ class Solution:
         bound_method: what proved the lower bound, empty where it has no name.
         samples: values of what a policy drew from its own distribution, in time order, inf for
             infeasible placements; empty for methods without one.
+        updates: what a policy's updates measured, in time order.
         evaluations: queries that were used.
         seconds: wall-clock seconds that were used.
         history: improvements of the incumbent, in time order.
@@ -77,6 +94,7 @@ class Solution:
     message: str = ""
     bound_method: str = ""
     samples: tuple[float, ...] = ()
+    updates: tuple[UpdatePoint, ...] = ()
 
     @property
     def gap(self) -> float:

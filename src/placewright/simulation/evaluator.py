@@ -17,7 +17,7 @@ from placewright.core.cluster import Cluster, Device
 from placewright.core.costs import CostTable
 from placewright.core.placement import Placement
 from placewright.core.problem import ExecutionModel, Problem
-from placewright.core.solution import Budget, HistoryPoint, Solution, Status
+from placewright.core.solution import Budget, HistoryPoint, Solution, Status, UpdatePoint
 from placewright.errors import BudgetSpent
 from placewright.simulation.model import Simulator
 
@@ -58,6 +58,7 @@ class Evaluator:
         self.evaluations = 0
         self.history: list[HistoryPoint] = []
         self.samples: list[float] = []  # values of a policy's own draws, in time order
+        self.updates: list[UpdatePoint] = []  # of a policy, in time order
         self._measure = measure
         self._clock = clock
         compile_kernels(problem.execution_model)
@@ -149,6 +150,10 @@ class Evaluator:
         """Keep values that were evaluated before as a policy's own samples, shape (n,)."""
         self.samples += np.asarray(values, dtype=np.float64).tolist()
 
+    def record_update(self, **values: float) -> None:
+        """Keep what an update of a policy measured (see `UpdatePoint`)."""
+        self.updates.append(UpdatePoint(self.evaluations, values))
+
     @property
     def is_closed(self) -> bool:
         """True when the incumbent is proven to be best.
@@ -178,6 +183,7 @@ class Evaluator:
             seconds=self.seconds,
             history=tuple(self.history),
             samples=tuple(self.samples),
+            updates=tuple(self.updates),
             message=message,
         )
 

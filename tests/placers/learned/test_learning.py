@@ -14,12 +14,14 @@ from placewright.core.arrays import frozen_floats
 from placewright.core.placement import Placement
 from placewright.core.solution import Budget
 from placewright.placers.cem import Cem
-from placewright.placers.learned.grouper_placer import GrouperPlacer
-from placewright.placers.learned.hierarchical import Hierarchical
+from placewright.placers.learned.grouper_placer.placer import GrouperPlacer
+from placewright.placers.learned.hierarchical.placer import Hierarchical
 from placewright.placers.learned.hsdag import Hsdag
-from placewright.placers.learned.placeto import Placeto
-from placewright.placers.learned.post import Post, log_softmax, ppo_objective
-from placewright.placers.learned.seq2seq import Seq2Seq
+from placewright.placers.learned.placeto.placer import Placeto
+from placewright.placers.learned.post.distribution import Distribution
+from placewright.placers.learned.post.objective import log_softmax, ppo_objective
+from placewright.placers.learned.post.placer import Post
+from placewright.placers.learned.seq2seq.placer import Seq2Seq
 from placewright.placers.registry import Placer, make_placer
 from placewright.simulation.evaluator import Evaluator
 
@@ -105,6 +107,35 @@ def test_post_skips_the_ppo_step_where_a_cross_entropy_step_falls() -> None:
     only_ppo = dataclasses.replace(post, ablation="ppo_only")
     assert only_ppo.step_after(50) == "ppo"
     assert dataclasses.replace(post, ablation="ce_only").step_after(10) == ""
+
+
+@pytest.mark.parametrize("settings", [Post(), Post(ablation="ppo_only"), Post(kl_target=0.003)])
+def test_no_ppo_update_of_post_goes_beyond_twice_its_kl_target(settings: Post) -> None:
+    """Measured again here, from the distributions before and after each update."""
+    problem = toys.two_cluster_problem()
+    actions = settings.actions(problem)
+    f = Distribution.uniform(actions.allowed, settings)
+    rng = np.random.default_rng(0)
+    moved = []
+    for _ in range(60):
+        samples = f.sample(settings.ppo_every, rng)
+        times = Evaluator(problem).evaluate_many(actions.expand(samples))
+        before = np.exp(f.log_f)
+        reported = f.ppo(samples, times.mean() - times, settings)
+        after = np.exp(f.log_f)
+        joint = float((before * np.log(before / after)).sum())
+        assert reported == pytest.approx(joint, abs=1e-9)
+        assert joint <= 2.0 * settings.kl_target + 1e-9
+        moved.append(joint)
+    assert np.median(moved) > settings.kl_target / 4.0  # the steps are not simply tiny
+
+
+def test_the_history_of_post_holds_the_kl_of_every_ppo_update() -> None:
+    post = Post()
+    evaluator = toys.run(post, toys.two_cluster_problem(), 302)
+    found = [u.values["kl"] for u in evaluator.solution().updates if "kl" in u.values]
+    assert len(found) == 24  # of 300 samples every tenth, but for the six after cross-entropy steps
+    assert max(found) <= 2.0 * post.kl_target
 
 
 def test_gradient_of_the_ppo_objective_is_that_of_finite_differences() -> None:

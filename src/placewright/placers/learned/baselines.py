@@ -51,11 +51,15 @@ class PerStepAverage:
         """What is remembered, shape (n_episodes, n_steps)."""
         return np.array(list(self._episodes), dtype=np.float64)
 
-    def value(self, n_steps: int) -> FloatArray:
-        """The average at each step, shape (n_steps,); 0 before the first episode."""
-        if not self._episodes:
-            return np.zeros(n_steps)
+    @property
+    def value(self) -> FloatArray:
+        """The average at each step, shape (n_steps,), after one update at least."""
         return np.asarray(np.mean(np.stack(list(self._episodes)), axis=0), dtype=np.float64)
+
+    @property
+    def deviation(self) -> float:
+        """Root mean square of what is remembered, minus the average at each step; 0 at first."""
+        return float(np.sqrt(np.square(self.episodes - self.value).mean()))
 
     def update(self, returns: FloatArray) -> None:
         """Fold in one episode's returns, shape (n_steps,)."""

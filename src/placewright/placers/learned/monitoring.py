@@ -17,18 +17,23 @@ class Scalars(Protocol):
     def __call__(self, step: int, **values: float) -> None: ...
 
 
-@contextmanager
-def scalars_to(folder: str) -> Iterator[Scalars]:
-    """TensorBoard scalars into `folder`; nothing is written where it is "".
+class Keep(Protocol):
+    """Takes the named numbers of an update, such as `Evaluator.record_update`."""
 
-    All learners use the same names: ``best``, ``mean_time``, ``loss``, ``entropy``,
-    ``approximate_kl``.
+    def __call__(self, **values: float) -> None: ...
+
+
+@contextmanager
+def scalars_to(folder: str, keep: Keep | None = None) -> Iterator[Scalars]:
+    """Numbers of updates to `keep`, and into `folder` for TensorBoard unless it is "".
+
+    All learners use the same names: ``best``, ``mean_time``, ``loss``, ``entropy``, ``kl``.
 
     Raises:
         MissingExtraError: a folder is given and TensorBoard is absent.
     """
     if not folder:
-        yield _ignore
+        yield _only(keep)
         return
     require_packages("tensorboard")
     from torch.utils.tensorboard import SummaryWriter
@@ -36,6 +41,8 @@ def scalars_to(folder: str) -> Iterator[Scalars]:
     with SummaryWriter(folder) as writer:
 
         def write(step: int, **values: float) -> None:
+            if keep is not None:
+                keep(**values)
             for name, value in values.items():
                 writer.add_scalar(name, value, step)
 
@@ -61,5 +68,10 @@ class EarlyStop:
         return self.patience > 0 and evaluations - self._since >= self.patience
 
 
-def _ignore(step: int, **values: float) -> None:
-    del step, values
+def _only(keep: Keep | None) -> Scalars:
+    def write(step: int, **values: float) -> None:
+        del step
+        if keep is not None:
+            keep(**values)
+
+    return write

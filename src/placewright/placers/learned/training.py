@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 # Placer -> module with `trainee(settings, problems)`.
 TRAINABLE: dict[str, str] = {
     "hsdag": "placewright.placers.learned.hsdag_training",
-    "placeto": "placewright.placers.learned.placeto_training",
-    "zero-shot": "placewright.placers.learned.zero_shot_training",
+    "placeto": "placewright.placers.learned.placeto.training",
+    "zero-shot": "placewright.placers.learned.zero_shot.training",
 }
 
 Report = Callable[[float, str], None]

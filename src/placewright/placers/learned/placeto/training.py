@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,18 +11,17 @@ import torch
 from placewright.core.problem import Problem
 from placewright.errors import InputError
 from placewright.placers.learned.baselines import PerStepAverage
-from placewright.placers.learned.placeto_learner import (
+from placewright.placers.learned.placeto.learner import (
+    AGGREGATORS,
     PlacetoGraph,
     PlacetoPolicy,
     first_placements,
     run_episode,
     update,
 )
+from placewright.placers.learned.placeto.placer import Placeto
 from placewright.placers.learned.training import EpisodeResult
 from placewright.simulation.evaluator import Evaluator
-
-if TYPE_CHECKING:
-    from placewright.placers.learned.placeto import Placeto
 
 
 class PlacetoTrainee:
@@ -35,11 +34,13 @@ class PlacetoTrainee:
         self.metadata: Mapping[str, Any] = {
             "n_devices": problems[0].n_devices,
             "rounds": settings.rounds,
+            "aggregators": AGGREGATORS,
         }
-        self._evaluators = [Evaluator(problem) for problem in problems]
+        spaces = [settings.actions(problem) for problem in problems]
+        self._evaluators = [Evaluator(space.problem) for space in spaces]
         self._graphs = [
-            PlacetoGraph.of(problem, settings, evaluator)
-            for problem, evaluator in zip(problems, self._evaluators, strict=True)
+            PlacetoGraph.of(space, evaluator)
+            for space, evaluator in zip(spaces, self._evaluators, strict=True)
         ]
         self._baselines = [PerStepAverage(settings.baseline_window) for _ in problems]
 
@@ -64,11 +65,12 @@ class PlacetoTrainee:
         """Visit every node of one graph once."""
         evaluator, state = self._evaluators[graph], self._graphs[graph]
         before = evaluator.evaluations
-        rng = np.random.default_rng(int(torch.randint(2**31, (1,), generator=generator)))
+        drawn = int(torch.randint(2**31, (1,), generator=generator))
+        rng = np.random.default_rng(drawn if self.settings.initial == "varied" else graph)
         first = first_placements(self.settings, state, rng)
         episode = run_episode(self.policy, state, evaluator, first, generator)
-        weight = self.settings.entropy_weight * (1.0 - progress)
-        loss, _ = update(self.policy, state, episode, self._baselines[graph], weight)
+        baseline = self._baselines[graph]
+        loss, _ = update(self.settings, self.policy, state, episode, baseline, progress)
         gain = float(episode.rewards.sum(axis=0).mean())
         return EpisodeResult(loss, -gain, evaluator.evaluations - before)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -13,7 +12,6 @@ from torch import Tensor, nn
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.placement import Placement
-from placewright.core.problem import Problem
 from placewright.errors import BudgetSpent, FileFormatError
 from placewright.placers.homogeneous import evaluate_homogeneous
 from placewright.placers.learned.baselines import PerStepAverage
@@ -27,6 +25,7 @@ from placewright.placers.learned.features import (
 )
 from placewright.placers.learned.grouping import ActionSpace
 from placewright.placers.learned.monitoring import EarlyStop, scalars_to
+from placewright.placers.learned.placeto.settings import PlacetoSettings
 from placewright.placers.learned.returns import (
     FAILING_TIMES,
     discounted,
@@ -43,8 +42,8 @@ from placewright.placers.learned.sampling import (
 )
 from placewright.simulation.evaluator import Evaluator
 
-if TYPE_CHECKING:
-    from placewright.placers.learned.placeto import Placeto
+SMALLEST_DEVIATION = 1e-6  # of advantages, in reference times
+AGGREGATORS = "relu"  # what a policy file says of their last layer
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,9 +67,8 @@ class PlacetoGraph:
     starts: Callable[[IntArray], FloatArray]
 
     @classmethod
-    def of(cls, problem: Problem, settings: Placeto, evaluator: Evaluator) -> PlacetoGraph:
-        """Group a problem and look up what does not change."""
-        space = settings.actions(problem)
+    def of(cls, space: ActionSpace, evaluator: Evaluator) -> PlacetoGraph:
+        """Look up what does not change."""
         problem, grouping = space.problem, space.grouping
         links = (group_adjacency(problem, grouping) > 0).astype(np.float32)
         reach = np.isfinite(dijkstra(links, unweighted=True))
@@ -132,11 +130,15 @@ class PlacetoPolicy(nn.Module):
         d = 4 + 2 * n_devices
         self.n_devices, self.rounds = n_devices, rounds
         self.transform = perceptron(d, d, d, d)
-        self.messages = nn.ModuleList(perceptron(d, d, d) for _ in range(2))
-        self.updates = nn.ModuleList(perceptron(d, d, d) for _ in range(2))
-        self.gathers = nn.ModuleList(perceptron(2 * d, 2 * d, 2 * d) for _ in range(3))
-        self.summaries = nn.ModuleList(perceptron(2 * d, 2 * d, 2 * d) for _ in range(3))
+        self.messages = nn.ModuleList(_aggregator(d) for _ in range(2))
+        self.updates = nn.ModuleList(_aggregator(d) for _ in range(2))
+        self.gathers = nn.ModuleList(_aggregator(2 * d) for _ in range(3))
+        self.summaries = nn.ModuleList(_aggregator(2 * d) for _ in range(3))
         self.classifier = perceptron(8 * d, 16 * d, 8 * d, n_devices)
+        for layer in self.modules():
+            if isinstance(layer, nn.Linear):
+                nn.init.xavier_uniform_(layer.weight)
+                nn.init.zeros_(layer.bias)
 
     def forward(self, graph: PlacetoGraph, features: Tensor, current: Tensor) -> Tensor:
         """Logits of the current node's device.
@@ -147,14 +149,7 @@ class PlacetoPolicy(nn.Module):
             current: node of each state, shape (batch,).
         """
         own = self.transform(features)  # (batch, n, d)
-        passed = []
-        for side, links in enumerate((graph.adjacency.T, graph.adjacency)):
-            has_neighbour = (links.sum(dim=1) > 0).float()[:, None]  # (n, 1)
-            x = own
-            for _ in range(self.rounds):
-                x = has_neighbour * self.updates[side](links @ self.messages[side](x)) + own
-            passed.append(x)
-        both = torch.cat(passed, dim=-1)  # (batch, n, 2 d)
+        both = torch.cat(self._passed(graph, own).unbind(0), dim=-1)  # (batch, n, 2 d)
         parts = [both[torch.arange(len(current)), current]]  # (batch, 2 d)
         for index, relation in enumerate((graph.ancestors, graph.descendants, graph.parallel)):
             weights = relation[current].unsqueeze(1)  # (batch, 1, n)
@@ -162,6 +157,38 @@ class PlacetoPolicy(nn.Module):
             parts.append(self.summaries[index](total))
         logits: Tensor = self.classifier(torch.cat(parts, dim=-1))  # (batch, devices)
         return logits
+
+    def _passed(self, graph: PlacetoGraph, own: Tensor) -> Tensor:
+        """Both directions of message passing at once, shape (2, batch, n, d)."""
+        batch, n, d = own.shape
+        links = torch.stack([graph.adjacency.T, graph.adjacency])  # (2, n, n)
+        has_neighbour = (links.sum(dim=2) > 0).float()[:, None, :, None]
+        layers = [
+            _stacked(sides, index) for sides in (self.messages, self.updates) for index in (0, 2)
+        ]
+        x = own.expand(2, -1, -1, -1)
+
+        def through(value: Tensor, first: int) -> Tensor:
+            flat = value.reshape(2, batch * n, d)
+            for weight, bias in layers[first : first + 2]:
+                flat = torch.relu(torch.baddbmm(bias, flat, weight))
+            return flat.view(2, batch, n, d)
+
+        for _ in range(self.rounds):
+            x = has_neighbour * through(links[:, None] @ through(x, 0), 2) + own
+        return x
+
+
+def _stacked(sides: nn.ModuleList, index: int) -> tuple[Tensor, Tensor]:
+    """Weight (2, d, d) and bias (2, 1, d) of one layer of both directions."""
+    pairs = [side.get_submodule(str(index)) for side in sides]
+    weight = torch.stack([layer.get_parameter("weight").T for layer in pairs])
+    return weight, torch.stack([layer.get_parameter("bias") for layer in pairs]).unsqueeze(1)
+
+
+def _aggregator(width: int) -> nn.Sequential:
+    """One half of an aggregator: a hidden layer, and a ReLU behind both layers."""
+    return nn.Sequential(*perceptron(width, width, width), nn.ReLU())
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,16 +250,19 @@ def greedy_placement(policy: PlacetoPolicy, graph: PlacetoGraph) -> IntArray:
 
 
 def update(
+    settings: PlacetoSettings,
     policy: PlacetoPolicy,
     graph: PlacetoGraph,
     episode: Episode,
     baseline: PerStepAverage,
-    entropy_weight: float,
+    progress: float,
 ) -> tuple[Tensor, float]:
     """REINFORCE loss with entropy bonus, gradients summed over workers; the mean entropy."""
     returns = discounted(episode.rewards, 1.0)  # (T, W)
-    advantage = returns - baseline.value(len(returns))[:, None]
-    baseline.update(returns.mean(axis=1))
+    baseline.update(returns.mean(axis=1))  # first: the current episode is part of the mean
+    advantage = returns - baseline.value[:, None]
+    if settings.normalised:
+        advantage = advantage / max(baseline.deviation, SMALLEST_DEVIATION)
     steps, workers = episode.actions.shape
     states = episode.features.flatten(0, 1)  # (T * W, n, d)
     current = torch.arange(steps).repeat_interleave(workers)
@@ -240,18 +270,24 @@ def update(
     log_p = masked_log_softmax(policy(graph, states, current), allowed)
     weights = torch.tensor(advantage, dtype=torch.float32).flatten()
     spread = entropy(log_p)
-    score = weights * chosen(log_p, episode.actions.flatten()) + entropy_weight * spread
+    score = (
+        weights * chosen(log_p, episode.actions.flatten())
+        + settings.entropy_weight * (1.0 - progress) * spread
+    )
     return -score.sum() / steps, spread.mean().item()
 
 
 def learn(
-    settings: Placeto, problem: Problem, evaluator: Evaluator, rng: np.random.Generator
+    settings: PlacetoSettings, space: ActionSpace, evaluator: Evaluator, rng: np.random.Generator
 ) -> PlacetoPolicy:
     """Learn on one problem until the budget ends (`BudgetSpent`) or patience is lost."""
     stop, baseline = EarlyStop(settings.patience), PerStepAverage(settings.baseline_window)
-    with torch_scope(rng) as generator, scalars_to(settings.tensorboard) as scalars:
-        policy = PlacetoPolicy(problem.n_devices, settings.rounds)
-        graph = PlacetoGraph.of(problem, settings, evaluator)
+    with (
+        torch_scope(rng) as generator,
+        scalars_to(settings.tensorboard, evaluator.record_update) as scalars,
+    ):
+        policy = PlacetoPolicy(space.problem.n_devices, settings.rounds)
+        graph = PlacetoGraph.of(space, evaluator)
         if settings.homogeneous_starts:
             evaluate_homogeneous(graph.space.problem, evaluator)
         if settings.policy:
@@ -263,11 +299,11 @@ def learn(
         episode_number = 0
         while not stop(evaluator.best_value, evaluator.evaluations):
             progress = min(1.0, episode_number / n_updates)
-            first = first_placements(settings, graph, rng)
+            if settings.initial == "varied" or episode_number == 0:
+                first = first_placements(settings, graph, rng)
             episode = run_episode(policy, graph, evaluator, first, generator)
             optimiser.param_groups[0]["lr"] = settings.learning_rate_at(progress)
-            weight = settings.entropy_weight * (1.0 - progress)
-            loss, spread = update(policy, graph, episode, baseline, weight)
+            loss, spread = update(settings, policy, graph, episode, baseline, progress)
             if settings.updates:
                 optimiser.zero_grad()
                 loss.backward()  # type: ignore[no-untyped-call]
@@ -285,14 +321,14 @@ def learn(
     return policy
 
 
-def first_placements(settings: Placeto, graph: PlacetoGraph, rng: np.random.Generator) -> IntArray:
-    """First placement of each worker's episode, shape (workers, n)."""
+def first_placements(
+    settings: PlacetoSettings, graph: PlacetoGraph, rng: np.random.Generator
+) -> IntArray:
+    """First placement of each worker's episode, the same for all, shape (workers, n)."""
     allowed = graph.space.allowed
-    if settings.initial == "zero":
-        return np.tile(allowed.argmax(axis=1), (settings.workers, 1))
-    draws = np.where(allowed, rng.random((settings.workers, *allowed.shape)), -1.0)
-    first: IntArray = draws.argmax(axis=2)
-    return first
+    draws = np.where(allowed, rng.random(allowed.shape), -1.0)
+    first = allowed if settings.initial == "zero" else draws
+    return np.tile(first.argmax(axis=1), (settings.workers, 1))
 
 
 def load_weights(policy: PlacetoPolicy, path: str) -> None:
@@ -302,6 +338,7 @@ def load_weights(policy: PlacetoPolicy, path: str) -> None:
         FileFormatError: the file is unusable, or its policy has another number of devices.
     """
     checkpoint = load_checkpoint(path, "placeto")
+    checkpoint.setting("aggregators")  # files without it are of another network
     trained, rounds = checkpoint.setting("n_devices"), checkpoint.setting("rounds")
     if trained != policy.n_devices or rounds != policy.rounds:
         raise FileFormatError(

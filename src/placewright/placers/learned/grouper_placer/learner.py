@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from placewright.core.arrays import IntArray
-from placewright.core.problem import Problem
 from placewright.placers.learned.encoders import (
     AttentionalDecoder,
     Encoded,
@@ -18,6 +17,7 @@ from placewright.placers.learned.encoders import (
     perceptron,
 )
 from placewright.placers.learned.group_inputs import JointSpace
+from placewright.placers.learned.grouper_placer.settings import GrouperPlacerSettings
 from placewright.placers.learned.monitoring import scalars_to
 from placewright.placers.learned.reinforce import Reinforce
 from placewright.placers.learned.sampling import (
@@ -29,9 +29,6 @@ from placewright.placers.learned.sampling import (
 )
 from placewright.simulation.evaluator import Evaluator
 
-if TYPE_CHECKING:
-    from placewright.placers.learned.grouper_placer import GrouperPlacer
-
 PLAIN = Logits(constant=0.0, temperature=1.0)
 CORRECTED: dict[str, Any] = {"aligned": True, "entropy_weight": 3.0, "grouper_entropy_weight": 1.0}
 
@@ -39,7 +36,7 @@ CORRECTED: dict[str, Any] = {"aligned": True, "entropy_weight": 3.0, "grouper_en
 class GrouperPlacerPolicy(nn.Module):
     """Kind embedding ++ shapes ++ neighbours -> FC(ReLU) -> groups; LSTM placer over groups."""
 
-    def __init__(self, joint: JointSpace, settings: GrouperPlacer) -> None:
+    def __init__(self, joint: JointSpace, settings: GrouperPlacerSettings) -> None:
         super().__init__()
         rows = joint.rows
         self.kinds = nn.Linear(rows.kinds.shape[1], settings.embedding, bias=False)
@@ -82,14 +79,19 @@ class Batch:
 
 
 def learn(
-    settings: GrouperPlacer, problem: Problem, evaluator: Evaluator, rng: np.random.Generator
+    settings: GrouperPlacerSettings,
+    joint: JointSpace,
+    evaluator: Evaluator,
+    rng: np.random.Generator,
 ) -> GrouperPlacerPolicy:
     """Learn on one problem until the budget ends (`BudgetSpent`) or patience is lost."""
     if settings.variant == "corrected":
         settings = replace(settings, **CORRECTED)
-    joint = settings.actions(problem)
     problem = joint.space.problem
-    with torch_scope(rng) as generator, scalars_to(settings.tensorboard) as scalars:
+    with (
+        torch_scope(rng) as generator,
+        scalars_to(settings.tensorboard, evaluator.record_update) as scalars,
+    ):
         policy = GrouperPlacerPolicy(joint, settings)
         run = Reinforce(policy, settings, problem, evaluator, scalars)
         while run.goes_on:

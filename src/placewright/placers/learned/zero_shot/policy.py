@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -24,10 +23,8 @@ from placewright.placers.learned.list_state import (
     ListState,
 )
 from placewright.placers.learned.sampling import torch_scope
+from placewright.placers.learned.zero_shot.settings import ZeroShotSettings
 from placewright.placers.shared_weights import with_shared_weights_tied
-
-if TYPE_CHECKING:
-    from placewright.placers.learned.zero_shot import ZeroShot
 
 SHIPPED = Path(__file__).parent / "policies" / "zero_shot.safetensors"
 ROUNDS = 3
@@ -126,7 +123,7 @@ def decode(
 
 
 def candidate_placements(
-    settings: ZeroShot, problem: Problem, rng: np.random.Generator
+    settings: ZeroShotSettings, problem: Problem, rng: np.random.Generator
 ) -> Iterator[IntArray]:
     """Greedy, earliest finish, one device of each kind of cost column, then samples."""
     problem = with_shared_weights_tied(problem)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from placewright.core.problem import Problem
 from placewright.placers.learned.encoders import AttentionalDecoder, Logits
 from placewright.placers.learned.features import (
     group_adjacency,
@@ -21,10 +20,8 @@ from placewright.placers.learned.grouping import ActionSpace
 from placewright.placers.learned.monitoring import scalars_to
 from placewright.placers.learned.reinforce import Reinforce
 from placewright.placers.learned.sampling import as_array, torch_scope
+from placewright.placers.learned.seq2seq.settings import Seq2SeqSettings
 from placewright.simulation.evaluator import Evaluator
-
-if TYPE_CHECKING:
-    from placewright.placers.learned.seq2seq import Seq2Seq
 
 RNN_WARM_UP_EPISODES, RNN_WARM_UP_TEMPERATURE = 20, 5.0
 RNN_SETTINGS: dict[str, Any] = {
@@ -38,7 +35,7 @@ RNN_SETTINGS: dict[str, Any] = {
 class Seq2SeqPolicy(nn.Module):
     """Kind embedding ++ output shapes ++ adjacency -> attentional decoder."""
 
-    def __init__(self, space: ActionSpace, settings: Seq2Seq) -> None:
+    def __init__(self, space: ActionSpace, settings: Seq2SeqSettings) -> None:
         super().__init__()
         problem, grouping = space.problem, space.grouping
         vocabulary = kind_vocabulary(problem)
@@ -73,16 +70,18 @@ class Seq2SeqPolicy(nn.Module):
 
 
 def learn(
-    settings: Seq2Seq, problem: Problem, evaluator: Evaluator, rng: np.random.Generator
+    settings: Seq2SeqSettings, space: ActionSpace, evaluator: Evaluator, rng: np.random.Generator
 ) -> Seq2SeqPolicy:
     """Learn on one problem until the budget ends (`BudgetSpent`) or patience is lost."""
     is_rnn = settings.variant == "hsdag-rnn"
     if is_rnn:
         settings = replace(settings, **RNN_SETTINGS)
-    space = settings.actions(problem)
     problem = space.problem
     allowed = torch.tensor(space.allowed)
-    with torch_scope(rng) as generator, scalars_to(settings.tensorboard) as scalars:
+    with (
+        torch_scope(rng) as generator,
+        scalars_to(settings.tensorboard, evaluator.record_update) as scalars,
+    ):
         policy = Seq2SeqPolicy(space, settings)
         run = Reinforce(policy, settings, problem, evaluator, scalars)
         while run.goes_on:
@@ -105,7 +104,7 @@ def learn(
     return policy
 
 
-def logits_of(settings: Seq2Seq, update: int) -> Logits:
+def logits_of(settings: Seq2SeqSettings, update: int) -> Logits:
     """How scores become logits; the RNN baseline divides by 5 in its first episodes."""
     if settings.variant != "hsdag-rnn":
         return Logits(settings.tanh_constant, settings.temperature)

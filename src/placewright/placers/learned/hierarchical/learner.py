@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 from placewright.core.arrays import IntArray
-from placewright.core.problem import Problem
 from placewright.placers.learned.encoders import (
     AttentionalDecoder,
     Encoded,
@@ -18,6 +17,7 @@ from placewright.placers.learned.encoders import (
     perceptron,
 )
 from placewright.placers.learned.group_inputs import JointSpace
+from placewright.placers.learned.hierarchical.settings import HierarchicalSettings
 from placewright.placers.learned.monitoring import scalars_to
 from placewright.placers.learned.reinforce import Reinforce
 from placewright.placers.learned.sampling import (
@@ -28,9 +28,6 @@ from placewright.placers.learned.sampling import (
     torch_scope,
 )
 from placewright.simulation.evaluator import Evaluator
-
-if TYPE_CHECKING:
-    from placewright.placers.learned.hierarchical import Hierarchical
 
 CORRECTED: dict[str, Any] = {
     "aligned": True,
@@ -43,7 +40,7 @@ CORRECTED: dict[str, Any] = {
 class HierarchicalPolicy(nn.Module):
     """Grouper: a perceptron per op. Placer: bidirectional LSTM, attentional decoder."""
 
-    def __init__(self, joint: JointSpace, settings: Hierarchical) -> None:
+    def __init__(self, joint: JointSpace, settings: HierarchicalSettings) -> None:
         super().__init__()
         rows = torch.tensor(joint.rows.for_grouper()).float()  # (nodes, inputs)
         self.grouper = perceptron(rows.shape[1], settings.grouper_hidden, joint.n_groups)
@@ -83,14 +80,19 @@ class Batch:
 
 
 def learn(
-    settings: Hierarchical, problem: Problem, evaluator: Evaluator, rng: np.random.Generator
+    settings: HierarchicalSettings,
+    joint: JointSpace,
+    evaluator: Evaluator,
+    rng: np.random.Generator,
 ) -> HierarchicalPolicy:
     """Learn on one problem until the budget ends (`BudgetSpent`) or patience is lost."""
     if settings.variant == "corrected":
         settings = replace(settings, **CORRECTED)
-    joint = settings.actions(problem)
     problem = joint.space.problem
-    with torch_scope(rng) as generator, scalars_to(settings.tensorboard) as scalars:
+    with (
+        torch_scope(rng) as generator,
+        scalars_to(settings.tensorboard, evaluator.record_update) as scalars,
+    ):
         policy = HierarchicalPolicy(joint, settings)
         run = Reinforce(policy, settings, problem, evaluator, scalars)
         while run.goes_on:
@@ -110,7 +112,7 @@ def learn(
 def draw(
     policy: HierarchicalPolicy,
     joint: JointSpace,
-    settings: Hierarchical,
+    settings: HierarchicalSettings,
     generator: torch.Generator,
     *,
     is_noisy: bool,
@@ -136,7 +138,7 @@ def batch_loss(
     batch: Batch,
     kept: IntArray,
     advantage: Tensor,
-    settings: Hierarchical,
+    settings: HierarchicalSettings,
 ) -> tuple[Tensor, Tensor]:
     """The same advantage teaches placer and grouper; the loss and the placer's mean entropy."""
     index = torch.tensor(kept)
@@ -158,6 +160,6 @@ def anywhere(joint: JointSpace) -> Tensor:
     return torch.ones((joint.n_groups, joint.space.problem.n_devices), dtype=torch.bool)
 
 
-def logits_of(settings: Hierarchical) -> Logits:
+def logits_of(settings: HierarchicalSettings) -> Logits:
     """How the placer's scores become logits."""
     return Logits(settings.tanh_constant, settings.temperature)

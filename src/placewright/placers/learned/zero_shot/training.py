@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,17 +13,15 @@ from placewright.placers.learned.list_state import ListProblem
 from placewright.placers.learned.returns import reference_value, relative_times
 from placewright.placers.learned.sampling import chosen, masked_log_softmax
 from placewright.placers.learned.training import EpisodeResult
-from placewright.placers.learned.zero_shot_policy import ZeroShotPolicy, decode, graph_inputs
+from placewright.placers.learned.zero_shot.policy import ZeroShotPolicy, decode, graph_inputs
+from placewright.placers.learned.zero_shot.settings import ZeroShotSettings
 from placewright.simulation.evaluator import Evaluator
-
-if TYPE_CHECKING:
-    from placewright.placers.learned.zero_shot import ZeroShot
 
 
 class ZeroShotTrainee:
     """See `training.Trainee`."""
 
-    def __init__(self, settings: ZeroShot, problems: Sequence[Problem]) -> None:
+    def __init__(self, settings: ZeroShotSettings, problems: Sequence[Problem]) -> None:
         self.settings = settings
         self.policy = ZeroShotPolicy(settings.hidden)
         self.clip_norm = 1.0
@@ -64,6 +62,6 @@ class ZeroShotTrainee:
         return EpisodeResult(loss, float(times.mean()), len(values))
 
 
-def trainee(settings: ZeroShot, problems: Sequence[Problem]) -> ZeroShotTrainee:
+def trainee(settings: ZeroShotSettings, problems: Sequence[Problem]) -> ZeroShotTrainee:
     """A policy for any graphs and devices."""
     return ZeroShotTrainee(settings, problems)

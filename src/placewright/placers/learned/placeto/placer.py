@@ -9,18 +9,16 @@ import numpy as np
 
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.errors import InputError
 from placewright.placers.anytime import anytime
 from placewright.placers.learned.extra import require_packages
 from placewright.placers.learned.grouping import ActionSpace, merged_space
+from placewright.placers.learned.placeto.settings import PlacetoSettings
 from placewright.placers.shared_weights import with_shared_weights_tied
 from placewright.simulation.evaluator import Evaluator
 
-INITIAL = ("random", "zero")
-
 
 @dataclass(frozen=True)
-class Placeto:
+class Placeto(PlacetoSettings):
     """Visit each node once an episode, give it a device, be paid the fall in running time.
 
     "Placeto: Learning Generalizable Device Placement Algorithms for Distributed Machine Learning",
@@ -41,57 +39,12 @@ class Placeto:
           for long and short episodes alike; Adam's steps do not depend on the factor;
         * infeasible placements take the failing time, in place of 2 s per GB above the limit;
         * outside the execution model ``event`` start times are longest paths.
-
-    Attributes:
-        groups: largest number of groups.
-        rounds: of message passing.
-        workers: episodes that run side by side and share one update.
-        initial: first placement of an episode, ``random`` or ``zero`` (device 0).
-        learning_rate: first of Adam.
-        last_learning_rate: it falls linearly to this.
-        entropy_weight: first weight of the entropy bonus; falls linearly to 0.
-        clip_norm: largest global gradient norm.
-        baseline_window: episodes that the per-step baseline remembers.
-        horizon: episodes over which rates fall where the budget has no evaluation limit.
-        policy: file of a trained policy to start from; "" starts from scratch.
-        homogeneous_starts: evaluate the homogeneous placements first; they teach nothing.
-        updates: False only samples, from the untrained policy: the control of learning.
-        patience: stop after so many evaluations without improvement; 0 never.
-        tensorboard: folder for TensorBoard scalars; "" writes none.
     """
 
     name: ClassVar[str] = "placeto"
     paper: ClassVar[str] = "Addanki et al., NeurIPS 2019"
     objectives: ClassVar[tuple[str, ...]] = ("latency", "training", "throughput")
     needs_training: ClassVar[bool] = False
-
-    groups: int = 64
-    rounds: int = 8
-    workers: int = 1
-    initial: str = "random"
-    learning_rate: float = 1e-3
-    last_learning_rate: float = 1e-4
-    entropy_weight: float = 1.0
-    clip_norm: float = 1.25
-    baseline_window: int = 10
-    horizon: int = 100
-    policy: str = ""
-    homogeneous_starts: bool = True
-    updates: bool = True
-    patience: int = 0
-    tensorboard: str = ""
-
-    def __post_init__(self) -> None:
-        if self.initial not in INITIAL:
-            raise InputError(f"placeto: initial must be one of {INITIAL}, got '{self.initial}'")
-        for what in ("groups", "rounds", "workers", "baseline_window", "horizon"):
-            if getattr(self, what) < 1:
-                raise InputError(f"placeto: {what} must be >= 1, got {getattr(self, what)}")
-
-    def learning_rate_at(self, progress: float) -> float:
-        """Learning rate where `progress` of the episodes, in [0, 1], are done."""
-        fall = self.learning_rate - self.last_learning_rate
-        return self.last_learning_rate + (1.0 - progress) * fall
 
     def why_not(self, problem: Problem) -> str | None:
         """Defined for every problem."""
@@ -111,7 +64,7 @@ class Placeto:
             FileFormatError: the policy file is unusable for this placer or number of devices.
         """
         require_packages("torch")
-        from placewright.placers.learned.placeto_learner import learn
+        from placewright.placers.learned.placeto.learner import learn
 
-        learn(self, problem, evaluator, rng)
+        learn(self, self.actions(problem), evaluator, rng)
         return evaluator.solution()

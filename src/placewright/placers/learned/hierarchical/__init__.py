@@ -1,0 +1,1 @@
+"""Mirhoseini et al. 2018: grouper and placer learned together."""

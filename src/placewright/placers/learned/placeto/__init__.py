@@ -1,0 +1,1 @@
+"""Placeto: message passing, one node a step, incremental rewards."""

@@ -1,0 +1,1 @@
+"""Post: cross-entropy and proximal policy steps on one softmax per group."""

@@ -1,0 +1,1 @@
+"""Mirhoseini et al. 2017: a sequence-to-sequence policy over co-located groups."""

@@ -1,0 +1,1 @@
+"""A trained list scheduler for graphs that it has never seen."""
