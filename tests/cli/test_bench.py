@@ -12,37 +12,51 @@ from cli.runner import InProcess
 from placewright.files.problem_file import write_problem
 from placewright.testing.problems import random_problem
 
-LEARNED = ("bench", "learned", "--clusters", "2gpu", "--evaluations", 20, "--results", "found")
+LEARNED = ("bench", "learned", "--clusters", "2gpu", "--evaluations", 40, "--results", "l.json")
 
 
 def learned(
-    cli: InProcess, folder: Path, placers: str, seeds: int = 2
-) -> dict[str, dict[str, object]]:
-    """Rows of one run of `bench learned` on the smallest recurrent model, by placer."""
-    done = cli(*LEARNED, "--models", "zoo:rnnlm/tiny", "--placers", placers, "--seeds", seeds,
-               "--json", cwd=folder)  # fmt: skip
+    cli: InProcess, folder: Path, placers: str, seeds: int = 2, *more: str
+) -> dict[tuple[str, int], dict[str, object]]:
+    """Runs of `bench learned` on the smallest recurrent model, by placer and seed."""
+    done = cli(*LEARNED, "--models", "zoo:rnnlm/tiny", "--objectives", "latency", "--placers",
+               placers, "--seeds", seeds, *more, "--json", cwd=folder)  # fmt: skip
     assert done.returncode == 0, done.stderr
-    (table,) = json.loads(done.stdout)
-    assert table["problem"] == "rnnlm/tiny 2gpu"
-    return {row["placer"]: row for row in table["rows"]}
+    rows = json.loads(done.stdout)
+    assert {row["problem"] for row in rows} == {"rnnlm/tiny 2gpu"}
+    return {(row["placer"], row["seed"]): row for row in rows}
 
 
-def test_learned_keeps_every_run_and_goes_on(tmp_path: Path, cli: InProcess) -> None:
-    """A second call adds only what is missing: runs that are there stay as they are."""
-    first = learned(cli, tmp_path, "random,cem")
-    (path,) = (tmp_path / "found").glob("*.json")
-    kept = json.loads(path.read_text())["runs"]
-    assert [(run["placer"], run["seed"]) for run in kept] == [
-        (name, seed) for name in ("random", "cem") for seed in (0, 1)
+def test_learned_keeps_every_run_and_goes_on_in_any_folder(tmp_path: Path, cli: InProcess) -> None:
+    """A second call, from another folder, adds only what is missing: kept runs stay as they are."""
+    here, there = tmp_path / "here", tmp_path / "there"
+    here.mkdir()
+    there.mkdir()
+    first = learned(cli, here, "cem,random")
+    names = ("cem", "cem:updates=false", "random-grouped:learner=cem", "random")
+    assert list(first) == [(name, seed) for seed in (0, 1) for name in names]
+    kept = json.loads((here / "l.json").read_text())["rows"]
+    (there / "l.json").write_text((here / "l.json").read_text())
+    again = learned(cli, there, "cem,random,post", 3, "--workers", "2")
+    assert {key: again[key] for key in first} == first  # seconds too, which no two runs share
+    more = json.loads((there / "l.json").read_text())["rows"]
+    assert more[: len(kept)] == kept
+    assert len(more) == 3 * 7
+    assert len(again["cem", 0]["parts"]) == 10  # type: ignore[arg-type]
+    report = (there / "l-40.md").read_text()
+    assert "### `post`" in report
+    assert "| `post` | 1 |" in report
+
+
+def test_homogeneous_starts_are_switched_off_for_all(tmp_path: Path, cli: InProcess) -> None:
+    runs = learned(cli, tmp_path, "cem,local-search", 1, "--no-starts")
+    assert list(runs) == [
+        ("cem:homogeneous_starts=false", 0),
+        ("cem:updates=false:homogeneous_starts=false", 0),
+        ("random-grouped:learner=cem:homogeneous_starts=false", 0),
+        ("local-search", 0),
     ]
-    again = learned(cli, tmp_path, "random,cem,post", seeds=3)
-    more = json.loads(path.read_text())["runs"]
-    assert [run for run in more if run in kept] == kept  # seconds too, which no two runs share
-    assert len(more) == 9
-    assert set(first) < set(again)
-    report = (tmp_path / "found" / "learned-20.md").read_text()
-    assert "| rnnlm_tiny_2gpu |" in report
-    assert "median below that of `random`" in report
+    assert all(row["samples"] == 40 for (name, _), row in runs.items() if name != "local-search")
 
 
 def test_learned_refuses_what_it_does_not_know(tmp_path: Path, cli: InProcess) -> None:

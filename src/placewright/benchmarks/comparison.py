@@ -53,7 +53,7 @@ def compare(
     """
     if not placers or seeds < 1:
         raise InputError(f"compare needs placers and seeds >= 1, got {list(placers)} and {seeds}")
-    made = {name: _placer(name, (settings or {}).get(name, {})) for name in placers}
+    made = {name: named_placer(name, (settings or {}).get(name, {})) for name in placers}
     for name, placer in made.items():
         reason = reason_against(placer, problem)
         if reason is not None:
@@ -75,7 +75,8 @@ def compare(
     return ComparisonTable(problem.time_unit, runs, best)
 
 
-def _placer(name: str, settings: Mapping[str, str]) -> Any:
+def named_placer(name: str, settings: Mapping[str, str]) -> Any:
+    """The placer behind ``NAME:key=value:...``, with further settings as text."""
     base, *pairs = name.split(":")
     values = dict(settings)
     for pair in pairs:

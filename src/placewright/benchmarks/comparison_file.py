@@ -12,7 +12,7 @@ from placewright.benchmarks.comparison_table import FORMAT, ComparisonTable, Run
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import FileFormatError, InputError
-from placewright.files.problem_file import problem_text, text_sha256
+from placewright.files.problem_file import content_sha256
 from placewright.files.text import read_json_object, write_text
 
 
@@ -37,7 +37,7 @@ class ResultsFile:
         self._path = None if path is None else Path(path)
         self._unit = problem.time_unit
         self._key = {
-            "problem": text_sha256(problem_text(problem)),
+            "problem": content_sha256(problem),
             "evaluations": budget.evaluations,
             "budget_seconds": budget.seconds,
         }
@@ -55,17 +55,6 @@ class ResultsFile:
         if self._path is not None:
             table = table_of_runs(self._unit, list(self.runs.values()))
             write_text(self._path, _text({**self._key, **table.data()}))
-
-
-def read_results(path: Path | str) -> tuple[str, ComparisonTable]:
-    """Hash of the problem, and the table of all runs in a results file.
-
-    Raises:
-        FileFormatError: the file is damaged or of another format.
-    """
-    document = _read(Path(path))
-    runs = _runs(Path(path), document)
-    return str(document["problem"]), table_of_runs(str(document["unit"]), runs)
 
 
 def table_of_runs(unit: str, runs: Sequence[Run]) -> ComparisonTable:

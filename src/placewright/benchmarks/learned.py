@@ -1,4 +1,4 @@
-"""The learned placers side by side: every model, every number of devices, one budget."""
+"""The problems of the learned benchmark, and what one update of HSDAG costs."""
 
 from __future__ import annotations
 
@@ -9,30 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
-from placewright.benchmarks.comparison import compare
-from placewright.benchmarks.learned_report import ProblemTable, result_name, write_report
 from placewright.benchmarks.tarnawski import find_workloads
 from placewright.core.graph import ComputationGraph
 from placewright.core.problem import Objective, Problem
-from placewright.core.solution import Budget
 from placewright.profiling.roofline import roofline_problem
 from placewright.workflow.models import load_model
 
-LEARNED_PLACERS = (
-    "seq2seq",
-    "grouper-placer",
-    "hierarchical",
-    "placeto",
-    "post",
-    "hsdag",
-    "cem",
-    "local-search",
-    "random",
-)
 MODELS = ("inception_v3", "resnet50", "bert_base", "gnmt", "rnnlm")
 CLUSTERS = ("2gpu", "4gpu", "8gpu", "cpu+gpu")
-
-Report = Callable[[float, str], None]
 
 
 @dataclass(frozen=True)
@@ -91,50 +75,6 @@ def workload_cases(data: Path | str) -> list[Case]:
 def graph_of(model: str, objective: Objective = "latency") -> ComputationGraph:
     """The graph of a zoo model as OpenVINO sees it, or of its training step as PyTorch does."""
     return load_model(f"zoo:{model}", objective=objective).graph
-
-
-def run_learned_benchmark(
-    cases: Sequence[Case],
-    placers: Sequence[str] = LEARNED_PLACERS,
-    evaluations: int = 500,
-    seeds: int = 5,
-    results: str | Path | None = None,
-    progress: Report | None = None,
-) -> list[ProblemTable]:
-    """All placers on all problems under one evaluator and one number of evaluations.
-
-    Args:
-        cases: the problems.
-        placers: registry names.
-        evaluations: of every run; all queries count.
-        seeds: runs per placer.
-        results: folder with one results file per problem, and with the report
-            ``learned-EVALUATIONS.md`` over all of them, written anew after every problem. Runs
-            that the files hold are not repeated, so an interrupted benchmark goes on.
-        progress: told the fraction done and what is running.
-
-    Returns:
-        One table per problem, in the order of `cases`.
-
-    Raises:
-        InputError: a placer does not support a problem, or a results file belongs to another one.
-    """
-    folder = None if results is None else Path(results)
-    tables = []
-    for index, case in enumerate(cases):
-
-        def within(fraction: float, what: str, index: int = index, case: Case = case) -> None:
-            if progress is not None:
-                progress((index + fraction) / len(cases), f"{case.name}: {what}")
-
-        path = None if folder is None else folder / result_name(case.name, evaluations)
-        budget = Budget(evaluations=evaluations)
-        problem = case.build()
-        table = compare(problem, placers, seeds, budget, progress=within, results_path=path)
-        tables.append(ProblemTable(case.name, table))
-        if folder is not None:
-            write_report(folder, evaluations)
-    return tables
 
 
 @dataclass(frozen=True)

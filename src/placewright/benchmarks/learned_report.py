@@ -1,111 +1,107 @@
-"""The report of the learned benchmark: one Markdown file over all results files of a folder."""
+"""The report of the learned benchmark: one Markdown file over all runs of one budget."""
 
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
-from placewright.benchmarks.comparison_file import read_results
-from placewright.benchmarks.comparison_table import ComparisonTable, Row
+from placewright.benchmarks.learned_runs import LearnedRun
+from placewright.benchmarks.learned_statistics import Groups, Verdict, grouped, verdicts
 from placewright.files.text import write_text
 
-PREFIX = "learned-"
-YARDSTICK = "random"
+
+def write_report(path: Path, runs: Sequence[LearnedRun], evaluations: int) -> None:
+    """Write the report over all runs with this number of evaluations."""
+    write_text(path, report_text([r for r in runs if r.evaluations == evaluations], evaluations))
 
 
-@dataclass(frozen=True)
-class ProblemTable:
-    """All runs on one problem.
-
-    Attributes:
-        name: of the problem.
-        table: its comparison.
-    """
-
-    name: str
-    table: ComparisonTable
-
-
-def result_name(problem: str, evaluations: int) -> str:
-    """File name of one problem's results."""
-    return f"{PREFIX}{problem.replace(' ', '_').replace('/', '_')}-{evaluations}.json"
-
-
-def report_path(folder: Path, evaluations: int) -> Path:
-    """The report of one number of evaluations."""
-    return folder / f"{PREFIX}{evaluations}.md"
-
-
-def write_report(folder: Path, evaluations: int) -> Path:
-    """Write the report over all results in `folder` with this number of evaluations.
-
-    The best known value of a problem is the smallest in any results file on the same problem, so
-    what a larger budget found counts here too.
-    """
-    ending = f"-{evaluations}.json"
-    best: dict[str, float] = {}
-    found: dict[str, tuple[str, ComparisonTable]] = {}
-    for path in sorted(folder.glob(f"{PREFIX}*.json")):
-        key, table = read_results(path)
-        best[key] = min(best.get(key, math.inf), table.best_known)
-        if path.name.endswith(ending):
-            found[path.name.removeprefix(PREFIX).removesuffix(ending)] = (key, table)
-    tables = [
-        ProblemTable(name, replace(table, best_known=best[key]))
-        for name, (key, table) in found.items()
-    ]
-    path = report_path(folder, evaluations)
-    write_text(path, report_text(tables, evaluations))
-    return path
-
-
-def report_text(tables: Sequence[ProblemTable], evaluations: int) -> str:
-    """Medians of all placers on all problems, then every problem's table."""
+def report_text(runs: Sequence[LearnedRun], evaluations: int) -> str:
+    """Who learned, who was of use, best placements, processor seconds."""
+    groups = grouped(runs)
+    names = list(dict.fromkeys(run.placer for run in runs))
+    learners = {name: found for name in names if (found := verdicts(groups, name))}
     parts = [
         f"# Learned placers, {evaluations:,} evaluations",
         "",
-        "Written by `placewright bench learned`. Every query counts. Columns: median and range of "
-        "the best placement of each run; that median above the best known value (the smallest of "
-        "any run, of other budgets too); median number of evaluations to within 2 % of it, and how "
-        "many runs came there; median processor seconds of a run.",
+        "Written by `placewright bench learned`. Values are over the best single device; below 1 "
+        "beats it. Every query counts. Unless a placer's settings say otherwise, every run "
+        "evaluates the homogeneous placements first and learns nothing from them; they are no "
+        "samples.",
         "",
-        *median_lines(tables),
+        "## Who learned",
+        "",
+        "A learner *learns* on a problem where the median of the last tenth of its policy's own "
+        "samples is smaller than that of the same learner with its updates off and than that of "
+        "uniform draws over its groups (`random-grouped`), each by a one-sided Mann-Whitney test "
+        "at 0.05 over seeds, adjusted over problems by Holm's method. *Of use* compares the best "
+        "placements of runs with those of the uniform draws, by the same test.",
+        "",
+        *markdown(
+            ["learner", "problems", "learns", "better", "tie", "worse"],
+            [_summary(name, found) for name, found in learners.items()],
+        ),
     ]
-    for entry in tables:
-        parts += [
-            "",
-            f"## {entry.name}",
-            "",
-            *markdown(entry.table.columns, entry.table.text_rows()),
-        ]
+    for name, found in learners.items():
+        parts += ["", f"### `{name}`", "", *markdown(COLUMNS, [_cells(v) for v in found])]
+    parts += ["", "## Best placements, median of seeds", "", *_best_table(groups, names)]
+    parts += ["", "## Processor seconds of a run, median", "", *_seconds_table(groups, names)]
     return "\n".join(parts) + "\n"
 
 
-def median_lines(tables: Sequence[ProblemTable]) -> list[str]:
-    """One row per problem: each placer's median over the best known value."""
-    names = sorted({row.placer for entry in tables for row in entry.table.rows})
-    rows = []
-    for entry in tables:
-        by_name = {row.placer: row for row in entry.table.rows}
-        cells = [_ratio(by_name.get(name)) for name in names]
-        rows.append([entry.name, entry.table.text_of(entry.table.best_known), *cells])
-    if any(row.placer == YARDSTICK for entry in tables for row in entry.table.rows):
-        beaten = [f"{wins} of {runs}" for wins, runs in (beats(tables, name) for name in names)]
-        rows.append([f"median below that of `{YARDSTICK}`", "", *beaten])
-    return ["Median over best known:", "", *markdown(["problem", "best known", *names], rows)]
+COLUMNS = (
+    "problem", "seeds", "last tenth", "updates off", "uniform", "p off", "p uniform", "learns",
+    "best", "uniform's best", "of use",
+)  # fmt: skip
 
 
-def beats(tables: Sequence[ProblemTable], placer: str) -> tuple[int, int]:
-    """On how many problems a placer's median is below random search's, and of how many."""
-    wins = total = 0
-    for entry in tables:
-        median = {row.placer: row.median for row in entry.table.rows}
-        if placer in median and YARDSTICK in median:
-            total += 1
-            wins += median[placer] < median[YARDSTICK]
-    return wins, total
+def _cells(verdict: Verdict) -> list[str]:
+    return [
+        verdict.problem,
+        str(verdict.seeds),
+        *(_ratio(v) for v in (verdict.last, verdict.last_off, verdict.last_random)),
+        f"{verdict.p_off:.2g}",
+        f"{verdict.p_random:.2g}",
+        "yes" if verdict.learns else "no",
+        _ratio(verdict.best),
+        _ratio(verdict.best_random),
+        verdict.use,
+    ]
+
+
+def _summary(name: str, found: Sequence[Verdict]) -> list[str]:
+    uses = [verdict.use for verdict in found]
+    counts = [str(uses.count(use)) for use in ("better", "tie", "worse")]
+    return [f"`{name}`", str(len(found)), str(sum(v.learns for v in found)), *counts]
+
+
+def _best_table(groups: Groups, names: Sequence[str]) -> list[str]:
+    def cell(runs: Sequence[LearnedRun]) -> str:
+        values = [run.value / run.single for run in runs]
+        return _ratio(statistics.median(v if math.isfinite(v) else math.inf for v in values))
+
+    return _table(groups, names, cell)
+
+
+def _seconds_table(groups: Groups, names: Sequence[str]) -> list[str]:
+    return _table(
+        groups, names, lambda runs: f"{statistics.median(run.seconds for run in runs):.1f}"
+    )
+
+
+def _table(groups: Groups, names: Sequence[str], cell: object) -> list[str]:
+    """Placers as rows, problems as columns; an empty cell was not run."""
+    assert callable(cell)
+    problems = list(dict.fromkeys(problem for problem, _ in groups))
+    rows = [
+        [
+            f"`{name}`",
+            *(cell(groups[p, name]) if (p, name) in groups else "" for p in problems),
+        ]
+        for name in names
+    ]
+    return markdown(["placer", *problems], rows)
 
 
 def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
@@ -114,7 +110,5 @@ def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]
     return lines + [f"| {' | '.join(row)} |" for row in rows]
 
 
-def _ratio(row: Row | None) -> str:
-    if row is None:
-        return ""
-    return f"{1.0 + row.gap_to_best:.3f}" if math.isfinite(row.gap_to_best) else "-"
+def _ratio(value: float) -> str:
+    return f"{value:.3f}" if math.isfinite(value) else "-"

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from placewright.cli import options as opt
-from placewright.cli.output import print_json, print_note, print_table, progress
+from placewright.cli.output import print_json, print_line, print_note, print_table, progress
 from placewright.cli.overwriting import Writes
 
 
@@ -27,48 +27,63 @@ def learned(
     ] = "inception_v3,resnet50,bert_base,gnmt,rnnlm",
     clusters: Annotated[
         str, typer.Option(help="Comma-separated clusters of the catalogue.")
-    ] = "2gpu,4gpu,8gpu,cpu+gpu",
-    objective: opt.ObjectiveName = None,
+    ] = "2gpu",
+    objectives: Annotated[str, typer.Option(help="Comma-separated: latency, training.")] = (
+        "latency,training"
+    ),
     data: Annotated[
         Path | None, typer.Option("--data", help="Folder with the Tarnawski workloads' latency/.")
     ] = None,
     placers: Annotated[
-        str, typer.Option(help="Comma-separated placers; NAME:key=value sets hyperparameters.")
-    ] = "seq2seq,grouper-placer,hierarchical,placeto,post,hsdag,cem,local-search,random",
+        str,
+        typer.Option(
+            help="Comma-separated placers; NAME:key=value sets hyperparameters; empty for all "
+            "that learn while they search."
+        ),
+    ] = "",
+    controls: Annotated[
+        bool, typer.Option(help="Each learner also with updates off, and random-grouped.")
+    ] = True,
+    starts: Annotated[
+        bool, typer.Option(help="Evaluate the homogeneous placements first, for all or for none.")
+    ] = True,
     evaluations: Annotated[int, typer.Option(help="Of every run; all queries count.")] = 500,
-    seeds: Annotated[int, typer.Option(help="Runs per placer, seeds 0 .. N-1.")] = 5,
+    seeds: Annotated[int, typer.Option(help="Runs per placer, seeds 0 .. N-1.")] = 10,
+    workers: Annotated[int, typer.Option(help="Processes, with one thread each.")] = 1,
     results: Annotated[
-        Path,
-        typer.Option("--results", help="Folder of results; runs in it are not repeated."),
-        Writes(),
-    ] = Path("learned-results"),
+        Path, typer.Option("--results", help="Results file; runs in it are not repeated.")
+    ] = Path("learned.json"),
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """All learned placers beside random and local search; writes learned-N.md in --results."""
-    from placewright.benchmarks.learned import run_learned_benchmark, workload_cases, zoo_cases
-    from placewright.benchmarks.learned_report import report_path
+    """Learned placers beside their controls; writes a report beside --results."""
+    from placewright.benchmarks.learned import workload_cases, zoo_cases
+    from placewright.benchmarks.learned_report import report_text, write_report
+    from placewright.benchmarks.learned_runs import read_runs, run_learned_benchmark
+    from placewright.benchmarks.learned_statistics import with_controls
+    from placewright.placers.registry import placers_that_learn
     from placewright.workflow.parsing import parse_names
     from placewright.workflow.problems import checked_objective
 
-    results.mkdir(parents=True, exist_ok=True)
     cases = []
-    if models:
-        goal = checked_objective(objective)
+    for objective in parse_names(objectives) if models else []:
         names = [name.removeprefix("zoo:") for name in parse_names(models)]
-        cases = zoo_cases(names, parse_names(clusters), goal)
+        cases += zoo_cases(names, parse_names(clusters), checked_objective(objective))
     if data is not None:
         cases += workload_cases(data)
+    chosen = parse_names(placers) if placers else placers_that_learn()
+    wanted = with_controls(chosen, controls=controls, starts=starts)
     with progress("learned", hidden=quiet or as_json) as report:
-        tables = run_learned_benchmark(
-            cases, parse_names(placers), evaluations, seeds, results, report
+        runs = run_learned_benchmark(
+            cases, wanted, evaluations, seeds, results, workers=workers, progress=report
         )
-    print_note(f"wrote {report_path(results, evaluations)}")
+    text = results.with_name(f"{results.stem}-{evaluations}.md")
+    write_report(text, read_runs(results), evaluations)
+    print_note(f"wrote {text}")
     if as_json:
-        print_json([{"problem": entry.name, **entry.table.data()} for entry in tables])
-        return
-    for entry in tables:
-        print_table(entry.name, entry.table.columns, entry.table.text_rows())
+        print_json([asdict(run) for run in runs])
+    else:
+        print_line(report_text(runs, evaluations))
 
 
 def hsdag_update(

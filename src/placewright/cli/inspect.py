@@ -216,8 +216,15 @@ def profile(
 
 
 def placers(as_json: opt.Json = False) -> None:
-    """All placers, their paper, objectives, and whether they need training."""
-    from placewright.placers.registry import placer_class, placer_names
+    """All placers, their paper and objectives; which learn while they search, or take a policy."""
+    from placewright.placers.registry import (
+        placer_class,
+        placer_names,
+        placers_that_learn,
+        placers_that_take_a_policy,
+    )
+
+    learning, trained = placers_that_learn(), placers_that_take_a_policy()
 
     rows: list[dict[str, Any]] = []
     for name in placer_names():
@@ -229,6 +236,8 @@ def placers(as_json: opt.Json = False) -> None:
                 "paper": found.paper,
                 "objectives": list(found.objectives),
                 "needs_training": found.needs_training,
+                "learns_while_searching": name in learning,
+                "takes_policy": name in trained,
                 "summary": first_line,
             }
         )
@@ -239,9 +248,14 @@ def placers(as_json: opt.Json = False) -> None:
         [
             str(row["name"]),
             ", ".join(str(objective) for objective in row["objectives"]),
-            "yes" if row["needs_training"] else "no",
+            "yes" if row["learns_while_searching"] else "no",
+            "needs one" if row["needs_training"] else "yes" if row["takes_policy"] else "no",
             str(row["paper"]),
         ]
         for row in rows
     ]
-    print_table("Placers", ["name", "objectives", "trains", "paper"], table)
+    print_table(
+        "Placers",
+        ["name", "objectives", "learns while it searches", "takes a policy", "paper"],
+        table,
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -93,6 +94,13 @@ def problem_text(problem: Problem) -> str:
     if problem.resident_inputs:
         data["resident_inputs"] = input_names(problem.resident_inputs, graph, problem.source)
     return json.dumps(data)
+
+
+def content_sha256(problem: Problem) -> str:
+    """Hash of the problem without the path of its model, which other folders would change."""
+    source = problem.source
+    moved = None if source is None else replace(source, path="")
+    return text_sha256(problem_text(replace(problem, source=moved)))
 
 
 def text_sha256(text: str) -> str:

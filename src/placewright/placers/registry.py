@@ -108,6 +108,25 @@ def placer_class(name: str) -> type[Placer]:
     return cast("type[Placer]", found)
 
 
+def placers_that_learn() -> tuple[str, ...]:
+    """Those that learn while they search: they have a setting that switches their updates off."""
+    return tuple(name for name in placer_names() if "updates" in settings_of(name))
+
+
+def placers_that_take_a_policy() -> tuple[str, ...]:
+    """Those that can start from what `train` learned over other graphs."""
+    return tuple(name for name in placer_names() if "policy" in settings_of(name))
+
+
+def settings_of(name: str) -> tuple[str, ...]:
+    """Names of a placer's hyperparameters.
+
+    Raises:
+        UnknownNameError: the name is not registered.
+    """
+    return tuple(item.name for item in dataclasses.fields(placer_class(name)))  # type: ignore[arg-type]
+
+
 def make_placer(name: str, settings: Mapping[str, str] | None = None) -> Placer:
     """A placer with hyperparameters given as text (``--set-placer key=value``).
 
