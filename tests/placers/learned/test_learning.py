@@ -14,6 +14,7 @@ from placewright.core.arrays import frozen_floats
 from placewright.core.placement import Placement
 from placewright.core.solution import Budget
 from placewright.placers.cem import Cem
+from placewright.placers.learned.baselines import PerStepAverage
 from placewright.placers.learned.grouper_placer.placer import GrouperPlacer
 from placewright.placers.learned.hierarchical.placer import Hierarchical
 from placewright.placers.learned.hsdag import Hsdag
@@ -25,18 +26,15 @@ from placewright.placers.learned.seq2seq.placer import Seq2Seq
 from placewright.placers.registry import Placer, make_placer
 from placewright.simulation.evaluator import Evaluator
 
-FAST_PLACETO = Placeto(
-    learning_rate=0.01, last_learning_rate=0.001, entropy_weight=0.1, rounds=2, initial="zero"
-)
-
-# placer, ops of the toy, evaluations, and every how many evaluations a placement is complete
+# placer with its default settings, ops of the toy, evaluations, and every how many evaluations a
+# placement is complete; the last evaluation is of a complete one
 SEPARABLE = [
     (Cem(), 7, 1_000, 1),
     (Post(), 7, 1_500, 1),
     (Seq2Seq(), 7, 2_000, 1),
     (GrouperPlacer(), 7, 4_000, 1),
-    (Hierarchical(hidden=64, learning_rate=0.002), 4, 4_000, 1),
-    (FAST_PLACETO, 7, 3_000, 8),
+    pytest.param(Hierarchical(), 4, 4_000, 1, marks=pytest.mark.slow),
+    (Placeto(), 7, 3_002, 8),
     (Hsdag(), 7, 2_000, 1),
 ]
 TWO_CLUSTERS = [
@@ -44,8 +42,8 @@ TWO_CLUSTERS = [
     (Post(), 1_000),
     (Seq2Seq(), 1_000),
     (GrouperPlacer(variant="corrected"), 5_000),
-    (Hierarchical(variant="corrected", hidden=64, learning_rate=0.003), 5_000),
-    (FAST_PLACETO, 2_000),
+    (Hierarchical(variant="corrected"), 5_000),
+    (Placeto(), 2_000),
     (Hsdag(), 300),
     (Hsdag(variant="released"), 1_000),
 ]
@@ -97,6 +95,70 @@ def test_random_search_does_not_find_the_optimum_of_two_clusters(seed: int) -> N
     best = Evaluator(problem).evaluate(toys.two_cluster_optimum(problem))
     largest = max(evaluations for _, evaluations in TWO_CLUSTERS)
     assert toys.run(make_placer("random"), problem, largest, seed).best_value > 1.05 * best
+
+
+def test_a_users_setting_is_kept_beside_a_variants_presets() -> None:
+    corrected = GrouperPlacer(variant="corrected")
+    assert (corrected.aligned, corrected.entropy_weight) == (True, 3.0)
+    mine = make_placer("grouper-placer", {"variant": "corrected", "entropy_weight": "0.3"})
+    assert mine == GrouperPlacer(
+        "corrected", aligned=True, entropy_weight=0.3, grouper_entropy_weight=1.0
+    )
+    assert GrouperPlacer().entropy_weight == 0.3
+    assert dataclasses.replace(corrected, groups=8).entropy_weight == 3.0
+    assert Seq2Seq("hsdag-rnn", learning_rate=0.5).learning_rate == 0.5
+
+
+def test_placetos_baseline_includes_the_current_episode() -> None:
+    """By hand: one episode is its own baseline; of two the mean is between them."""
+    baseline = PerStepAverage(window=2)
+    baseline.update(np.array([4.0, 2.0]))
+    assert baseline.value.tolist() == [4.0, 2.0]
+    assert baseline.deviation == 0.0
+    baseline.update(np.array([2.0, 2.0]))
+    assert baseline.value.tolist() == [3.0, 2.0]
+    assert baseline.deviation == pytest.approx(np.sqrt(0.5))  # of 1, -1, 0, 0
+    baseline.update(np.array([0.0, 0.0]))
+    assert baseline.value.tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(("initial", "n_first"), [("random", 1), ("zero", 1), ("varied", 3)])
+def test_placetos_episodes_start_from_one_placement_unless_varied(
+    initial: str, n_first: int
+) -> None:
+    problem = toys.separable_problem(4)
+    recorder = toys.Recorder(problem)
+    placer = Placeto(initial=initial, homogeneous_starts=False, entropy_weight=1.0)
+    toys.run(placer, problem, 5 * 4, 3, measure=recorder)
+    first = {tuple(row.tolist()) for row in recorder.placements[::5]}
+    assert len(first) >= n_first if initial == "varied" else len(first) == 1
+    if initial == "zero":
+        assert first == {(0, 0, 0, 0)}
+
+
+def test_placetos_message_passing_is_that_of_one_direction_after_the_other() -> None:
+    """Both directions at once give what each gives by its own layers, node by node."""
+    import torch
+
+    from placewright.placers.learned.placeto.learner import PlacetoGraph, PlacetoPolicy
+
+    problem = toys.two_cluster_problem(3)
+    graph = PlacetoGraph.of(Placeto().actions(problem), Evaluator(problem))
+    policy = PlacetoPolicy(2, 3)
+    n = graph.space.n_groups
+    own = torch.rand(2, n, 8)
+    both = policy._passed(graph, own)
+    for side, links in enumerate((graph.adjacency.T, graph.adjacency)):
+        x = own
+        for _ in range(3):
+            sent = policy.messages[side](x)
+            rows = []
+            for node in range(n):
+                near = links[node].nonzero().squeeze(1)
+                got = policy.updates[side](sent[:, near].sum(dim=1)) if len(near) else 0.0
+                rows.append(own[:, node] + got)
+            x = torch.stack(rows, dim=1)
+        assert torch.allclose(both[side], x, atol=1e-5)
 
 
 def test_post_skips_the_ppo_step_where_a_cross_entropy_step_falls() -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -30,7 +29,6 @@ from placewright.placers.learned.sampling import (
 from placewright.simulation.evaluator import Evaluator
 
 PLAIN = Logits(constant=0.0, temperature=1.0)
-CORRECTED: dict[str, Any] = {"aligned": True, "entropy_weight": 3.0, "grouper_entropy_weight": 1.0}
 
 
 class GrouperPlacerPolicy(nn.Module):
@@ -85,8 +83,6 @@ def learn(
     rng: np.random.Generator,
 ) -> GrouperPlacerPolicy:
     """Learn on one problem until the budget ends (`BudgetSpent`) or patience is lost."""
-    if settings.variant == "corrected":
-        settings = replace(settings, **CORRECTED)
     problem = joint.space.problem
     with (
         torch_scope(rng) as generator,

@@ -12,11 +12,13 @@ from placewright.core.solution import Solution
 from placewright.placers.anytime import anytime
 from placewright.placers.learned.extra import require_packages
 from placewright.placers.learned.group_inputs import JointSpace
-from placewright.placers.learned.grouper_placer.settings import GrouperPlacerSettings
+from placewright.placers.learned.grouper_placer.settings import PRESETS, GrouperPlacerSettings
+from placewright.placers.learned.presets import with_presets
 from placewright.placers.shared_weights import with_shared_weights_tied
 from placewright.simulation.evaluator import Evaluator
 
 
+@with_presets(PRESETS)
 @dataclass(frozen=True)
 class GrouperPlacer(GrouperPlacerSettings):
     """A fully connected network groups ops, a recurrent placer chooses devices, both by REINFORCE.
@@ -27,12 +29,15 @@ class GrouperPlacer(GrouperPlacerSettings):
     Mirhoseini et al. 2017 (kind embedding, output shapes, neighbours), FC(64, ReLU) to a softmax
     over groups, LSTM encoder with attentional decoder over groups, reward -sqrt(time),
     moving-average baseline, advantages divided by their moving root mean square, entropy bonus on
-    the placer, without which it ends on one device even on a separable toy.
+    the placer, without which it ends on one device even on a separable toy. Times are divided by
+    the problem's reference time, an infeasible placement counts as ten, and the homogeneous
+    placements are evaluated first without learning from them.
 
     Known weakness of that: what is in group number e changes from sample to sample, and attention
     by content can find it only by counting steps. The placer learns one device for all, and then no
     grouping is better than another; on two ladders of ops with heavy tensors inside every run ends
-    there. Variant ``corrected`` mends it and finds the optimum. It sets
+    there. Variant ``corrected`` mends it on such toys only; on real problems it is worse more often
+    than better. It sets
         * `aligned`: the decoder's logits see the encoder's state of the group that is placed;
         * `entropy_weight` 3: the placer does not settle before the grouper has learned;
         * `grouper_entropy_weight` 1: nor does the grouper stay with one group for all, which it

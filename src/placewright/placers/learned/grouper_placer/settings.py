@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from placewright.errors import InputError
 
 VARIANTS = ("paper", "corrected")
+PRESETS: dict[str, dict[str, object]] = {
+    "corrected": {"aligned": True, "entropy_weight": 3.0, "grouper_entropy_weight": 1.0}
+}
 
 
 @dataclass(frozen=True)
@@ -14,7 +17,7 @@ class GrouperPlacerSettings:
     """Hyperparameters of `GrouperPlacer`.
 
     Attributes:
-        variant: ``paper`` or ``corrected``.
+        variant: ``paper`` or ``corrected``, which presets what is not given.
         groups: number of groups.
         grouper_hidden: width of the grouper's hidden layer.
         embedding: width of the kind embedding.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -28,13 +27,6 @@ from placewright.placers.learned.sampling import (
     torch_scope,
 )
 from placewright.simulation.evaluator import Evaluator
-
-CORRECTED: dict[str, Any] = {
-    "aligned": True,
-    "entropy_weight": 3.0,
-    "grouper_entropy_weight": 1.0,
-    "normalised": True,
-}
 
 
 class HierarchicalPolicy(nn.Module):
@@ -86,8 +78,6 @@ def learn(
     rng: np.random.Generator,
 ) -> HierarchicalPolicy:
     """Learn on one problem until the budget ends (`BudgetSpent`) or patience is lost."""
-    if settings.variant == "corrected":
-        settings = replace(settings, **CORRECTED)
     problem = joint.space.problem
     with (
         torch_scope(rng) as generator,

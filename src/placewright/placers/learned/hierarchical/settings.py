@@ -7,6 +7,16 @@ from dataclasses import dataclass
 from placewright.errors import InputError
 
 VARIANTS = ("paper", "corrected")
+PRESETS: dict[str, dict[str, object]] = {
+    "corrected": {
+        "aligned": True,
+        "entropy_weight": 3.0,
+        "grouper_entropy_weight": 1.0,
+        "normalised": True,
+        "hidden": 64,
+        "learning_rate": 0.003,
+    }
+}
 
 
 @dataclass(frozen=True)
@@ -14,7 +24,7 @@ class HierarchicalSettings:
     """Hyperparameters of `Hierarchical`.
 
     Attributes:
-        variant: ``paper`` or ``corrected``.
+        variant: ``paper`` or ``corrected``, which presets what is not given.
         groups: number of groups.
         grouper_hidden: width of the grouper's hidden layer.
         hidden: width of the placer.

@@ -22,7 +22,7 @@ class PlacetoSettings:
         learning_rate: first of Adam.
         last_learning_rate: it falls linearly to this.
         entropy_weight: first weight of the entropy bonus; falls linearly to 0.
-        normalised: divide advantages by their moving root mean square.
+        normalised: divide advantages by their root mean square over the remembered episodes.
         clip_norm: largest global gradient norm.
         baseline_window: episodes that the per-step baseline remembers.
         horizon: episodes over which rates fall where the budget has no evaluation limit.
@@ -39,8 +39,8 @@ class PlacetoSettings:
     initial: str = "random"
     learning_rate: float = 1e-3
     last_learning_rate: float = 1e-4
-    entropy_weight: float = 1.0
-    normalised: bool = False
+    entropy_weight: float = 0.3
+    normalised: bool = True
     clip_norm: float = 1.25
     baseline_window: int = 10
     horizon: int = 100

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
-
 import numpy as np
 import torch
 from torch import Tensor, nn
@@ -24,12 +21,6 @@ from placewright.placers.learned.seq2seq.settings import Seq2SeqSettings
 from placewright.simulation.evaluator import Evaluator
 
 RNN_WARM_UP_EPISODES, RNN_WARM_UP_TEMPERATURE = 20, 5.0
-RNN_SETTINGS: dict[str, Any] = {
-    "embedding": 64,
-    "samples_per_update": 1,
-    "learning_rate": 0.01,
-    "entropy_weight": 0.0,
-}
 
 
 class Seq2SeqPolicy(nn.Module):
@@ -74,8 +65,6 @@ def learn(
 ) -> Seq2SeqPolicy:
     """Learn on one problem until the budget ends (`BudgetSpent`) or patience is lost."""
     is_rnn = settings.variant == "hsdag-rnn"
-    if is_rnn:
-        settings = replace(settings, **RNN_SETTINGS)
     problem = space.problem
     allowed = torch.tensor(space.allowed)
     with (

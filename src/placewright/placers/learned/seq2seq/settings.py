@@ -7,6 +7,14 @@ from dataclasses import dataclass
 from placewright.errors import InputError
 
 VARIANTS = ("paper", "hsdag-rnn")
+PRESETS: dict[str, dict[str, object]] = {
+    "hsdag-rnn": {
+        "embedding": 64,
+        "samples_per_update": 1,
+        "learning_rate": 0.01,
+        "entropy_weight": 0.0,
+    }
+}
 
 
 @dataclass(frozen=True)
