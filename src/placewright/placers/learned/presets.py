@@ -21,7 +21,7 @@ def with_presets(presets: Mapping[str, Mapping[str, object]]) -> Callable[[type[
     """
 
     def decorate(found: type[P]) -> type[P]:
-        original = found.__init__
+        original: Callable[..., None] = found.__init__
         signature = inspect.signature(original)
         default = signature.parameters["variant"].default
 
@@ -29,9 +29,10 @@ def with_presets(presets: Mapping[str, Mapping[str, object]]) -> Callable[[type[
         def init(self: P, *args: object, **settings: object) -> None:
             given = dict(signature.bind(self, *args, **settings).arguments)
             given.pop("self")
-            original(self, **{**presets.get(given.get("variant", default), {}), **given})
+            preset = presets.get(str(given.get("variant", default)), {})
+            original(self, **{**preset, **given})
 
-        found.__init__ = init  # type: ignore[misc]
+        found.__init__ = init  # type: ignore[misc, assignment]
         return found
 
     return decorate
