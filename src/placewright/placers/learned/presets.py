@@ -32,7 +32,7 @@ def with_presets(presets: Mapping[str, Mapping[str, object]]) -> Callable[[type[
             preset = presets.get(str(given.get("variant", default)), {})
             original(self, **{**preset, **given})
 
-        found.__init__ = init  # type: ignore[misc, assignment]
+        found.__init__ = init  # type: ignore[assignment]
         return found
 
     return decorate
