@@ -71,6 +71,15 @@ class RuntimeFailure(AnswerError):
     """A runtime refused to compile or run a segment; the message names the ops concerned."""
 
 
+class OutOfTime(AnswerError):
+    """The limit on everything (``total``) ended before there was an answer."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"the total ended before {what}; give more, or call again: what was measured is kept"
+        )
+
+
 class InexpressibleError(AnswerError):
     """A plan cannot be said in another tool's format; the message names what cannot."""
 

@@ -51,6 +51,19 @@ PolicyFile = Annotated[
     Path | None, typer.Option("--policy", help="Trained policy (.safetensors) to apply.")
 ]
 BudgetText = Annotated[str | None, typer.Option("--budget", help="Wall-clock limit such as 30s.")]
+Total = Annotated[
+    str | None,
+    typer.Option(
+        "--total", help="Limit such as 60s on everything: profiling, calibration, search, check."
+    ),
+]
+Quick = Annotated[
+    bool,
+    typer.Option(
+        "--quick",
+        help="Few rounds, a stored calibration or none, no check on the hardware, 10 s of search.",
+    ),
+]
 Evaluations = Annotated[
     int | None, typer.Option("--evaluations", help="Limit on queries to the evaluator.")
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 import sys
@@ -79,7 +80,41 @@ def progress(title: str, *, hidden: bool = False) -> Iterator[Report]:
     """A progress bar on standard error with what is done and the time left.
 
     Where that is no terminal, a line now and then, so that the log of a long run is not silent.
+    What the library logs meanwhile, such as what is ahead, comes as lines of their own.
     """
+    with _logged_lines(title, hidden=hidden), _shown(title, hidden=hidden) as report:
+        yield report
+
+
+@contextmanager
+def _logged_lines(title: str, *, hidden: bool) -> Iterator[None]:
+    logger = logging.getLogger("placewright")
+    handler, level = _Lines(title), logger.level
+    if hidden:
+        yield
+        return
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+
+
+class _Lines(logging.Handler):
+    """Writes each record as one line on what standard error is at the moment."""
+
+    def __init__(self, title: str) -> None:
+        super().__init__(logging.INFO)
+        self._title = title
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print_note(f"{self._title}: {record.getMessage()}")
+
+
+@contextmanager
+def _shown(title: str, *, hidden: bool) -> Iterator[Report]:
     if hidden or not sys.stderr.isatty():
         yield (lambda fraction, what: None) if hidden else spaced_lines(title)
         return

@@ -51,6 +51,8 @@ def place(
     policy: opt.PolicyFile = None,
     budget: opt.BudgetText = None,
     evaluations: opt.Evaluations = None,
+    total: opt.Total = None,
+    quick: opt.Quick = False,
     replicate: opt.Replicate = False,
     seed: opt.Seed = 0,
     evaluator: opt.EvaluatorName = "simulated",
@@ -67,13 +69,14 @@ def place(
     quiet: opt.Quiet = False,
 ) -> None:
     """Find the best placement of MODEL, prove how good it is, run it, write plan.json."""
+    from placewright.core.deadline import Deadline
     from placewright.files.plan_file import write_plan
     from placewright.placers.learned.training import check_takes_policy
     from placewright.placers.registry import make_placer
-    from placewright.workflow import contenders, running, search
     from placewright.workflow.describe import limit_warning
-    from placewright.workflow.parsing import parse_budget, parse_pairs, require_folder
-    from placewright.workflow.problems import ProblemRequest, build_problem
+    from placewright.workflow.parsing import parse_budget, parse_pairs, parse_total, require_folder
+    from placewright.workflow.placing import SearchRequest, place_request
+    from placewright.workflow.problems import ProblemRequest
 
     require_folder(target := output or Path("plan.json"))
     request = ProblemRequest.of_texts(
@@ -93,27 +96,25 @@ def place(
         shapes=shapes,
         resident=resident,
     )
-    limit = parse_budget(budget, evaluations)
     values = parse_pairs(settings or [], "--set-placer", "KEY=VALUE")
     if policy is not None:
         check_takes_policy(placer)
         values["policy"] = str(policy)
-    algorithm = make_placer(placer, values)  # before any long work
+    is_limited = budget is not None or evaluations is not None
+    wanted = SearchRequest(
+        make_placer(placer, values),  # before any long work
+        budget=parse_budget(budget, evaluations) if is_limited else None,
+        total=parse_total(total),
+        is_quick=quick,
+        seed=seed,
+        evaluator=evaluator,
+        replicate=replicate,
+        check=check,
+    )
+    deadline = Deadline.after(wanted.total)
     with progress("place", hidden=quiet or as_json) as report:
-        problem = build_problem(request, report)
-        report(0.0, f"searching with {placer}")
-        plan = search.place(
-            problem,
-            placer=algorithm,
-            budget=limit,
-            seed=seed,
-            runtime=request.runtime,
-            measure=running.measure_of(problem, request.runtime, evaluator),
-            replicate=replicate,
-        )
-        table = None
-        if check and running.can_run(plan):
-            plan, table = contenders.check_on_hardware(plan, report)
+        placed = place_request(request, wanted, report, deadline)
+    plan, table = placed.plan, placed.table
     write_plan(target, plan)
     tell_warning(limit_warning(plan.problem))
     _tell(plan, model, target, table, as_json)

@@ -76,6 +76,7 @@ class Plan:
         placer: how the searched placement was found.
         bound_method: what proved the lower bound, empty where it has no name.
         searched: what the search found, where that is not `placement`.
+        left_out: what was not measured, searched or checked for want of time, one clause each.
     """
 
     problem: Problem
@@ -90,6 +91,7 @@ class Plan:
     measured: Measurement | None = None
     bound_method: str = ""
     searched: Searched | None = None
+    left_out: tuple[str, ...] = ()
 
     @property
     def gap(self) -> float:

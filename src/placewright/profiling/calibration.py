@@ -30,11 +30,13 @@ from scipy.optimize import nnls
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.deadline import NEVER, Deadline
 from placewright.core.intensity import is_compute_bound
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.profiling.drawn_placements import drawn_placement
 from placewright.profiling.hardware import (
+    LONG_SECONDS,
     placement_segments,
     warm_time,
     whole_model_runner,
@@ -45,6 +47,8 @@ from placewright.runtimes.base import LoadedModel, OpSegment
 from placewright.runtimes.runner import ConcurrentRunner
 from placewright.simulation.model import Simulator
 
+PLACEMENTS, ROUNDS = 8, 11
+_LEAST_PLACEMENTS = 4  # a fit to fewer would promise more than it knows
 _REWEIGHTINGS = 20
 _SMALLEST_RESIDUAL = 2e-6  # seconds; timers resolve no less
 _LEAST_SCATTER = 0.01  # as far as a median of enough rounds is known, see `Rounds`
@@ -76,16 +80,47 @@ class _Wait:
     seconds: float
 
 
+@dataclass(frozen=True)
+class Calibration:
+    """What a calibration came to.
+
+    Attributes:
+        problem: with the fit; the one that was given, where nothing was fitted.
+        placements: measured in full.
+        is_complete: False where the deadline left placements out.
+    """
+
+    problem: Problem
+    placements: int
+    is_complete: bool
+
+
 def calibrated(
     problem: Problem,
     model: LoadedModel,
     rng: np.random.Generator,
     *,
-    placements: int = 8,
-    rounds: int = 11,
+    placements: int = PLACEMENTS,
+    rounds: int = ROUNDS,
     progress: ProgressCallback | None = None,
 ) -> Problem:
-    """The problem with a cluster whose overheads, factors and latencies fit this machine.
+    """The problem of `calibration`, without a deadline."""
+    return calibration(
+        problem, model, rng, placements=placements, rounds=rounds, progress=progress
+    ).problem
+
+
+def calibration(
+    problem: Problem,
+    model: LoadedModel,
+    rng: np.random.Generator,
+    *,
+    placements: int = PLACEMENTS,
+    rounds: int = ROUNDS,
+    progress: ProgressCallback | None = None,
+    deadline: Deadline = NEVER,
+) -> Calibration:
+    """Measure some placements and fit overheads, factors and latencies to them.
 
     Args:
         problem: with measured costs; what its cluster says of overheads is replaced.
@@ -94,6 +129,8 @@ def calibrated(
         placements: measured, at most 20.
         rounds: runs of each placement, each beside one of the unsplit model, see `Rounds.of`.
         progress: called before each placement.
+        deadline: no round starts after it. A placement whose rounds it cuts short is dropped;
+            with fewer than four left nothing is fitted.
 
     Raises:
         ValueError: placements is not within 1 to 20.
@@ -102,7 +139,7 @@ def calibrated(
     if not 1 <= placements <= 20:
         raise ValueError(f"placements must be 1 to 20, got {placements}")
     if not has_overheads(problem):
-        return problem
+        return Calibration(problem, 0, is_complete=True)
     without_overheads = _plain(problem.cluster)
     plain = replace(problem, cluster=_without_limits(without_overheads))
     simulator = Simulator(plain)
@@ -110,30 +147,66 @@ def calibrated(
     waits: list[_Wait] = []
     inputs = model.random_inputs(np.random.default_rng(0))
     first = int(np.argmin(np.where(np.isfinite(plain.costs.seconds).all(axis=0), 0, 1)))
+    began, done, is_complete = deadline.clock(), 0, False
     with whole_model_runner(model, plain.cluster.devices[first]) as reference:
         reference.run(inputs)
         expected = float(plain.costs.seconds[:, first].sum())
-        enough = Rounds.of(expected, rounds)
         for number in range(placements):
+            if deadline.is_over:
+                break
             if progress is not None:
-                done = number / placements
-                progress(Progress(f"placement {number + 1} of {placements}", done, None))
+                each = (deadline.clock() - began) / number if number else None
+                left = None if each is None else each * (placements - number)
+                what = f"placement {number + 1} of {placements}"
+                progress(Progress(what, number / placements, left))
             placement = Placement.of(drawn_placement(plain, rng, number))
             if simulator.violation(placement) is not None:
                 continue  # an accelerator's own memory is too small for it
             segments = placement_segments(plain, placement)
             with ConcurrentRunner(model, segments, plain.cluster.devices) as runner:
                 runner.run(inputs)
-                spans, seconds = [], list[float]()
-                while enough.want_more(seconds):
-                    scale = expected / warm_time(reference, expected)
-                    seconds.append(warm_time(runner, expected) * scale)
-                    spans.append(np.array(runner.last_spans) * scale)
+                enough = Rounds.of(expected, rounds)
+                spans = _spans(runner, reference, expected, enough, deadline)
+            if len(spans) < enough.least:
+                break
             rows += _rows(plain, segments, placement.device_of, np.array(spans))
             waits += _waits(plain, segments, np.median(spans, axis=0))
-    if not rows:
-        return problem
-    return replace(problem, cluster=_fitted(without_overheads, rows, waits))
+            done += 1
+        else:
+            is_complete = True
+    if not rows or (not is_complete and done < _LEAST_PLACEMENTS):
+        return Calibration(problem, 0, is_complete)
+    found = replace(problem, cluster=_fitted(without_overheads, rows, waits))
+    return Calibration(found, done, is_complete)
+
+
+def _spans(
+    runner: ConcurrentRunner,
+    reference: ConcurrentRunner,
+    expected: float,
+    enough: Rounds,
+    deadline: Deadline,
+) -> list[FloatArray]:
+    """Start and end of each segment in each round, scaled by the unsplit model beside it."""
+    spans: list[FloatArray] = []
+    seconds: list[float] = []
+    while enough.want_more(seconds) and not deadline.is_over:
+        scale = expected / warm_time(reference, expected)
+        seconds.append(warm_time(runner, expected) * scale)
+        spans.append(np.array(runner.last_spans) * scale)
+    return spans
+
+
+def calibration_seconds(request_seconds: float, compile_seconds: float) -> float:
+    """What `calibration` takes at most, roughly.
+
+    Args:
+        request_seconds: of one request.
+        compile_seconds: of one compilation of the model.
+    """
+    rounds = Rounds.of(request_seconds, ROUNDS).most
+    requests = 4 if request_seconds < LONG_SECONDS else 2  # see `warm_time`
+    return PLACEMENTS * (compile_seconds + rounds * requests * request_seconds)
 
 
 def has_overheads(problem: Problem) -> bool:

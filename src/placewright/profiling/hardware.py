@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from placewright.core.cluster import Device
+from placewright.core.deadline import NEVER, Deadline
 from placewright.core.graph import ComputationGraph
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
@@ -128,6 +129,7 @@ def measure_interleaved(
     rounds: int = 15,
     seconds: float = math.inf,
     progress: Callable[[float], None] | None = None,
+    deadline: Deadline = NEVER,
 ) -> dict[str, list[float]]:
     """Seconds of each contender in each round; every round runs all, in an order that rotates.
 
@@ -140,15 +142,26 @@ def measure_interleaved(
         seconds: what all rounds together may take; where they are that long, there are fewer, but
             9 at least.
         progress: called with the finished part, 0 to 1.
+        deadline: no run starts after it.
+
+    Raises:
+        OutOfTime: the deadline passed before 9 rounds (or all, where fewer are wanted).
     """
     names = list(contenders)
-    took = {name: contenders[name].run(inputs).seconds for name in names}
+    least = min(_LEAST_ROUNDS, rounds)
+    took: dict[str, float] = {}
+    for name in names:
+        deadline.require(f"'{name}' had run once")
+        took[name] = contenders[name].run(inputs).seconds
     affordable = seconds / max(sum(took.values()), 1e-9)
-    rounds = int(np.clip(affordable, min(_LEAST_ROUNDS, rounds), rounds))
+    rounds = int(np.clip(affordable, least, rounds))
     samples: dict[str, list[float]] = {name: [] for name in names}
     for number in range(rounds):
         turn = number % len(names)
         for name in names[turn:] + names[:turn]:
+            if deadline.is_over and number >= least:  # what is there is enough
+                return {key: row[:number] for key, row in samples.items()}
+            deadline.require(f"{least} rounds were measured")
             took[name] = warm_time(contenders[name], took[name])
             samples[name].append(took[name])
         if progress is not None:

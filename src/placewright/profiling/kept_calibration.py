@@ -11,7 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 from placewright.core.cluster import Cluster
+from placewright.core.graph import ComputationGraph
 from placewright.core.problem import Problem
+from placewright.core.source import ModelSource
 from placewright.profiling.profile import model_identity
 from placewright.profiling.store import CostStore
 
@@ -33,10 +35,27 @@ def known_calibration(problem: Problem, store: CostStore, version: str) -> Probl
         store: in the user's cache folder.
         version: of the runtime.
     """
-    text = store.fact(_key(problem, version))
+    text = store.fact(_key_of(problem, version))
     if text is None:
         return None
     return replace(problem, cluster=_with_fit(problem.cluster, json.loads(text)))
+
+
+def is_calibration_known(
+    model: tuple[ComputationGraph, ModelSource],
+    n_units: int,
+    cluster: Cluster,
+    store: CostStore,
+    version: str,
+) -> bool:
+    """Whether `known_calibration` will find a fit, before there is a problem.
+
+    Args:
+        model: as it was read.
+        n_units: of it on these devices.
+        cluster, store, version: as there.
+    """
+    return store.fact(_key(model, n_units, cluster, version)) is not None
 
 
 def keep_calibration(problem: Problem, store: CostStore, version: str) -> None:
@@ -48,15 +67,20 @@ def keep_calibration(problem: Problem, store: CostStore, version: str) -> None:
         "scatter": {d.name: d.speed_scatter for d in cluster.devices},
         "contention": {domain: list(row) for domain, row in cluster.contention.items()},
     }
-    store.put_fact(_key(problem, version), json.dumps(fit))
+    store.put_fact(_key_of(problem, version), json.dumps(fit))
 
 
-def _key(problem: Problem, version: str) -> str:
+def _key_of(problem: Problem, version: str) -> str:
     if problem.source is None:
         raise ValueError("only the problem of a model is calibrated")
-    of_devices = [(d.name, d.fingerprint, d.memory_domain) for d in problem.cluster.devices]
-    identity = model_identity(problem.graph, problem.source)
-    return f"{_VERSION}|{identity}|{problem.n_units}|{of_devices}|{version}"
+    return _key((problem.graph, problem.source), problem.n_units, problem.cluster, version)
+
+
+def _key(
+    model: tuple[ComputationGraph, ModelSource], n_units: int, cluster: Cluster, version: str
+) -> str:
+    of_devices = [(d.name, d.fingerprint, d.memory_domain) for d in cluster.devices]
+    return f"{_VERSION}|{model_identity(*model)}|{n_units}|{of_devices}|{version}"
 
 
 def _with_fit(cluster: Cluster, fit: dict[str, Any]) -> Cluster:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -20,13 +20,34 @@ import numpy as np
 
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.cluster import Device
+from placewright.core.deadline import NEVER, Deadline
 from placewright.core.grouping import Grouping
 from placewright.profiling.rounds import Rounds
 from placewright.profiling.store import CostStore
 from placewright.runtimes.base import LoadedModel, NativeTensor, SegmentInstance
 
 _VERSION = "in-situ/5"  # another way of measuring makes other keys
+_REQUESTS_PER_ROUND = 2  # one with timers, one plain (of a short model another one)
 _SHORT_SECONDS = 0.01  # a longer run fills the caches itself before most of it is over
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """What a measurement is about to do, known once every device has run the model.
+
+    Attributes:
+        devices: names of those that are measured; the others' samples are stored.
+        n_units: of the model.
+        seconds: that measuring them may take.
+        request_seconds: one request on the slowest device.
+        compile_seconds: one compilation of the model.
+    """
+
+    devices: tuple[str, ...]
+    n_units: int
+    seconds: float
+    request_seconds: float
+    compile_seconds: float
 
 
 @dataclass(frozen=True)
@@ -37,11 +58,13 @@ class Progress:
         what: is being measured.
         fraction: that is done, 0 to 1.
         seconds_left: estimate; None while there is none.
+        ahead: given once, before the first measured round.
     """
 
     what: str
     fraction: float
     seconds_left: float | None
+    ahead: Ahead | None = None
 
 
 ProgressCallback = Callable[[Progress], None]
@@ -56,12 +79,21 @@ class Effort:
         max_rounds: at most.
         max_seconds: per device; no further round starts after it.
         precision: stop when the median total is known within this share, see `median_uncertainty`.
+        is_full: False leaves the samples open, so that a later call adds to them.
     """
 
     rounds: int = 10
     max_rounds: int = 60
     max_seconds: float = 15.0
     precision: float = 0.005
+    is_full: bool = True
+
+    def want_more(self, totals: Sequence[float]) -> bool:
+        """Whether samples with these totals of a round are too few."""
+        return Rounds(self.rounds, self.max_rounds, self.precision).want_more(totals)
+
+
+QUICK = Effort(rounds=2, max_rounds=3, max_seconds=3.0, precision=0.05, is_full=False)
 
 
 @dataclass
@@ -73,14 +105,23 @@ class _Session:
     samples: dict[str, list[float]]
     run: Callable[[], FloatArray]  # one round: seconds of each unit
     pool: ThreadPoolExecutor
+    compile_seconds: float  # of one compilation of the model
     totals: list[float] = field(default_factory=list)
     seconds: float = 0.0
+    warm_seconds: float = 0.0  # of a first round, which is no sample
 
     def needs_more(self, effort: Effort) -> bool:
         if self.seconds >= effort.max_seconds and len(self.totals) >= effort.rounds:
             return False
-        enough = Rounds(effort.rounds, effort.max_rounds, effort.precision)
-        return enough.want_more(self.totals)
+        return effort.want_more(self.totals)
+
+    def seconds_left(self, effort: Effort) -> float:
+        """At most, by what a round has taken so far."""
+        done = len(self.totals)
+        each = self.seconds / done if done and self.seconds else self.warm_seconds
+        least = max(0, effort.rounds - done) * each
+        most = max(0, effort.max_rounds - done) * each
+        return float(np.clip(effort.max_seconds - self.seconds, least, most))
 
 
 def measure_costs(
@@ -92,6 +133,7 @@ def measure_costs(
     context: str,
     effort: Effort | None = None,
     progress: ProgressCallback | None = None,
+    deadline: Deadline = NEVER,
 ) -> FloatArray:
     """Seconds of each unit on each device, shape (n_units, n_devices); inf where unsupported.
 
@@ -103,10 +145,12 @@ def measure_costs(
         context: the model as it was read and the runtime's version. Samples of another model are
             not taken for an equal unit: they were measured among other units, at another time.
         effort: when to stop.
-        progress: called after every round.
+        progress: called before the first round and after every one.
+        deadline: no round starts after it; samples stay open for a later call then.
 
     Raises:
         RuntimeFailure: a device cannot run the model.
+        OutOfTime: the deadline passed before each device had run once.
     """
     effort = effort or Effort()
     labels = model.unit_labels(units)
@@ -122,13 +166,40 @@ def measure_costs(
         known = store.samples(keys[fingerprint])
         if not all(key in known and known[key][1] for key in keys[fingerprint]):
             partial = {key: row for key, (row, complete) in known.items() if not complete}
+            if not effort.is_full and not effort.want_more(_totals(keys[fingerprint], partial)):
+                continue
+            if deadline.is_over and _totals(keys[fingerprint], partial):
+                continue
+            deadline.require(f"'{device.name}' had run the model once")
             missing.append(_session(model, units, device, keys[fingerprint], partial))
-    _measure_in_turns(missing, store, effort, progress)
+    if progress is not None and missing:
+        progress(_ahead(missing, units, effort))
+    _measure_in_turns(missing, store, effort, progress, deadline)
     table = np.empty((units.n_groups, len(devices)))
     for column, device in enumerate(devices):
         rows = store.samples(keys[device.fingerprint])
+        if not all(key in rows for key in keys[device.fingerprint]):
+            deadline.require(f"'{device.name}' had run the model once")
         table[:, column] = [statistics.median(rows[k][0]) for k in keys[device.fingerprint]]
     return table
+
+
+def _ahead(sessions: Sequence[_Session], units: Grouping, effort: Effort) -> Progress:
+    seconds = sum(session.seconds_left(effort) for session in sessions)
+    ahead = Ahead(
+        tuple(session.device.name for session in sessions),
+        units.n_groups,
+        seconds,
+        max(session.warm_seconds / _REQUESTS_PER_ROUND for session in sessions),
+        max(session.compile_seconds for session in sessions),
+    )
+    return Progress(f"kernels on {', '.join(ahead.devices)}", 0.0, seconds, ahead)
+
+
+def _totals(keys: list[str], samples: Mapping[str, Sequence[float]]) -> list[float]:
+    """Seconds of all units in each round that every unit has a sample of."""
+    done = min((len(samples.get(key, ())) for key in keys), default=0)
+    return [_total(np.array([samples[key][i] for key in keys])) for i in range(done)]
 
 
 def _session(
@@ -138,6 +209,7 @@ def _session(
     keys: list[str],
     partial: dict[str, list[float]],
 ) -> _Session:
+    began = time.perf_counter()
     profile = model.profiler(device)
     plain = model.reference(device).instance()
     given = model.signature.ascending(model.random_inputs(np.random.default_rng(0)))
@@ -149,11 +221,11 @@ def _session(
 
     pool = ThreadPoolExecutor(1, initializer=model.worker_setup(device))
     samples = {key: list(partial.get(key, ())) for key in keys}
-    done = min((len(row) for row in samples.values()), default=0)
-    totals = [_total(np.array([samples[key][i] for key in keys])) for i in range(done)]
-    session = _Session(device, keys, samples, one_round, pool, totals)
-    if done == 0:
-        pool.submit(one_round).result()  # warm-up: first runs allocate
+    totals = _totals(keys, samples)
+    compiled = time.perf_counter()
+    session = _Session(device, keys, samples, one_round, pool, (compiled - began) / 2, totals)
+    pool.submit(one_round).result()  # warm-up: first runs allocate
+    session.warm_seconds = time.perf_counter() - compiled
     return session
 
 
@@ -178,14 +250,16 @@ def _measure_in_turns(
     store: CostStore,
     effort: Effort,
     progress: ProgressCallback | None,
+    deadline: Deadline,
 ) -> None:
     try:
         active = list(sessions)
-        while active:
+        while active and not deadline.is_over:
             for session in active:
-                _one_round(session, store)
+                if not deadline.is_over:
+                    _one_round(session, store)
             for session in [s for s in active if not s.needs_more(effort)]:
-                store.put_samples(session.samples, complete=True)
+                store.put_samples(session.samples, complete=effort.is_full)
                 active.remove(session)
             if progress is not None:
                 progress(_progress(sessions, active, effort))
@@ -220,12 +294,6 @@ def _per_key(keys: list[str], seconds: FloatArray) -> tuple[list[str], list[floa
 def _progress(sessions: list[_Session], active: list[_Session], effort: Effort) -> Progress:
     done = sum(effort.max_rounds if s not in active else len(s.totals) for s in sessions)
     names = ", ".join(s.device.name for s in active) or "done"
-    left = [
-        min(
-            (effort.max_rounds - len(s.totals)) * s.seconds / max(1, len(s.totals)),
-            max(0.0, effort.max_seconds - s.seconds),
-        )
-        for s in active
-    ]
+    left = sum(session.seconds_left(effort) for session in active)
     fraction = done / max(1, effort.max_rounds * len(sessions))
-    return Progress(f"kernels on {names}", fraction, sum(left))
+    return Progress(f"kernels on {names}", fraction, left)

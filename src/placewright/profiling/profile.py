@@ -8,6 +8,7 @@ import json
 from placewright.core.arrays import frozen_floats, frozen_ints
 from placewright.core.cluster import Cluster, Device
 from placewright.core.costs import CostTable
+from placewright.core.deadline import NEVER, Deadline
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Objective, Problem
@@ -30,6 +31,7 @@ def profile(
     effort: Effort | None = None,
     progress: ProgressCallback | None = None,
     model: LoadedModel | None = None,
+    deadline: Deadline = NEVER,
 ) -> Problem:
     """Measure every unit of a model on every device of a cluster.
 
@@ -46,10 +48,12 @@ def profile(
         effort: when to stop measuring.
         progress: called with what is being measured and the time left.
         model: as `runtime.load` gave it, where the caller has it already.
+        deadline: nothing further is measured after it.
 
     Raises:
         RuntimeFailure: a device cannot run the model.
         CostError: no device runs an op.
+        OutOfTime: the deadline passed before each device had run the model once.
     """
     kept = store or CostStore()
     loaded = model or runtime.load(source, graph)
@@ -70,6 +74,7 @@ def profile(
         context=context,
         effort=effort,
         progress=progress,
+        deadline=deadline,
     )
     return Problem(
         graph=graph,

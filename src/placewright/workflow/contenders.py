@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from placewright.core.deadline import NEVER, Deadline
 from placewright.core.plan import Plan
 from placewright.errors import MismatchError
 from placewright.profiling.hardware import (
@@ -24,9 +25,9 @@ from placewright.runtimes.base import LoadedModel
 from placewright.runtimes.runner import ConcurrentRunner
 from placewright.workflow.comparable import DEFAULT_NAME, EVEN_NAME, Ways, ways_to_run
 from placewright.workflow.machine_speed import drifted, speed_note
-from placewright.workflow.problems import Report, no_report
 from placewright.workflow.recommended import held_lines, recommended_plan
 from placewright.workflow.running import ROUNDS, loaded_model
+from placewright.workflow.steps import Report, no_report
 
 _MEASURING_SECONDS = 60.0  # of all contenders, where a request is so slow that rounds are left out
 
@@ -42,7 +43,11 @@ class Table:
 
 
 def check_on_hardware(
-    plan: Plan, report: Report = no_report, *, rounds: int = ROUNDS
+    plan: Plan,
+    report: Report = no_report,
+    *,
+    rounds: int = ROUNDS,
+    deadline: Deadline = NEVER,
 ) -> tuple[Plan, Table]:
     """Run the plan beside every single device, the runtime's default and an even split.
 
@@ -52,9 +57,11 @@ def check_on_hardware(
 
     Raises:
         MismatchError: outputs differ from the unsplit model's.
+        OutOfTime: the deadline passed before enough rounds were measured.
     """
     problem = plan.problem
     model = loaded_model(problem, plan.runtime)
+    deadline.require("outputs were compared")
     report(0.8, "comparing outputs")
     comparison = compare_outputs(problem, plan.placement, model)
     if not comparison.equal:
@@ -63,14 +70,14 @@ def check_on_hardware(
             f"'{comparison.worst}', tolerance {comparison.tolerance:.3g}; the plan was not written"
         )
     ways = ways_to_run(plan)
-    samples = _measured(plan, ways, model, rounds, report)
+    samples = _measured(plan, ways, model, rounds, report, deadline)
     ways, chosen, verdict = _judged(plan, ways, samples, model)
     found = recommended_plan(plan, ways, chosen, verdict)
     return found, _table(plan, found, ways, verdict, comparison)
 
 
 def _measured(
-    plan: Plan, ways: Ways, model: LoadedModel, rounds: int, report: Report
+    plan: Plan, ways: Ways, model: LoadedModel, rounds: int, report: Report, deadline: Deadline
 ) -> dict[str, list[float]]:
     """Seconds of each round of each way; single devices run the unsplit model."""
     problem = plan.problem
@@ -78,6 +85,7 @@ def _measured(
     with ExitStack() as stack:
         with taking_turns(model):
             for name, placement in ways.placements.items():
+                deadline.require(f"'{name}' was compiled")
                 one = problem.cluster.device_index.get(name)
                 runners[name] = stack.enter_context(
                     placement_runner(problem, placement, model)
@@ -91,6 +99,7 @@ def _measured(
             model.random_inputs(np.random.default_rng(0)),
             rounds=rounds,
             seconds=_MEASURING_SECONDS,
+            deadline=deadline,
             progress=lambda part: report(0.8 + 0.2 * part, "measuring on the hardware"),
         )
 

@@ -73,7 +73,8 @@ def plan_lines(plan: Plan, model: str) -> list[str]:
             f"the search ({plan.placer.name}) found another placement, predicted at "
             f"{value_text(plan.searched.value, unit)}; it was not faster"
         )
-    return lines + left_out_lines(plan) + single_device_lines(plan)
+    skipped = [f"left out: {what}" for what in plan.left_out]
+    return lines + skipped + left_out_lines(plan) + single_device_lines(plan)
 
 
 def _memory_text(plan: Plan, device: str) -> str:

@@ -14,10 +14,10 @@ from placewright.core.solution import Budget
 from placewright.errors import InputError
 from placewright.files.quantities import parse_seconds
 from placewright.profiling.hardware import placement_runner
-from placewright.profiling.profile import profile as profile_graph
 from placewright.workflow import devices, search
 from placewright.workflow.describe import limit_warning
-from placewright.workflow.models import Model, load_model, runnable_source
+from placewright.workflow.measuring import measured
+from placewright.workflow.models import Model, load_model
 from placewright.workflow.problems import in_flight
 from placewright.workflow.problems import resident as with_resident
 from placewright.workflow.running import loaded_model
@@ -70,7 +70,9 @@ def profile(
     samples_in_flight: int | None = None,
     resident: Sequence[str] = (),
 ) -> Problem:
-    """Measure every unit of a model on every device (once: results are kept).
+    """Measure every unit of a model on every device, and calibrate (once: results are kept).
+
+    The same as `placewright profile`: what cuts, dispatch and contention cost is part of it.
 
     Args:
         model: from `read`.
@@ -90,10 +92,7 @@ def profile(
     if model.source is None:
         raise InputError("this graph has no model behind it; read the model itself")
     chosen = runtime_named(runtime or runtime_of(model.source, objective))
-    loaded = chosen.load(runnable_source(model.source, model.graph), model.graph)
-    problem = profile_graph(
-        model.graph, model.source, cluster, chosen, objective=objective, model=loaded
-    )
+    problem = measured(model, cluster, chosen, objective=objective).problem
     return with_resident(in_flight(problem, samples_in_flight), resident)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from placewright.core.graph import ComputationGraph
 from placewright.core.problem import Objective, Problem
 from placewright.core.source import ModelSource
-from placewright.errors import FileFormatError, InputError, StalePlanError
+from placewright.errors import FileFormatError, InputError, StalePlanError, UnknownNameError
 from placewright.files.graph_file import GRAPH_FORMAT, read_graph
 from placewright.files.problem_file import PROBLEM_FORMAT, read_problem
 from placewright.files.text import read_json_object
@@ -21,7 +21,12 @@ from placewright.workflow.runtimes import (
     require_training_runtime,
 )
 from placewright.workflow.torch_models import FORMATS as TORCH_FORMATS
-from placewright.workflow.torch_models import ZOO_PREFIX, TorchOptions, read_torch_model
+from placewright.workflow.torch_models import (
+    MODULE_PREFIX,
+    ZOO_PREFIX,
+    TorchOptions,
+    read_torch_model,
+)
 from placewright.workflow.zoo_source import ZooSource
 
 Shapes = Mapping[str, tuple[int, ...]]
@@ -99,6 +104,27 @@ def load_model(
     if path.suffix == ".json" and path.is_file():
         return _from_json(path, objective)
     return _from_file(path, fixed, fold_constants, runtime)
+
+
+def require_model(name: str) -> None:
+    """Refuse a model that does not exist, without reading it.
+
+    Raises:
+        InputError: there is no such file.
+        UnknownNameError: the zoo has no such model or variant.
+        MissingExtraError: the zoo model needs a library that is not installed.
+    """
+    if name.startswith(ZOO_PREFIX):
+        from placewright import zoo
+
+        known, _, variant = name.removeprefix(ZOO_PREFIX).partition("/")
+        known_variants = zoo.variants(known)
+        if (variant or "default") not in known_variants:
+            raise UnknownNameError(f"variant of zoo:{known}", variant, known_variants)
+    elif not name.startswith(MODULE_PREFIX) and not (name and Path(name).exists()):
+        raise InputError(
+            f"model '{name}' does not exist; give a file, or zoo:NAME for a model built here"
+        )
 
 
 def runnable_source(source: ModelSource, graph: ComputationGraph) -> ModelSource:

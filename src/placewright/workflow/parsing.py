@@ -64,6 +64,20 @@ def parse_budget(seconds: str | None, evaluations: int | None) -> Budget:
     return Budget(None if seconds is None else parse_seconds(seconds), evaluations)
 
 
+def parse_total(text: str | None) -> float | None:
+    """``--total`` in seconds; None is no limit.
+
+    Raises:
+        InputError: no duration > 0.
+    """
+    if text is None:
+        return None
+    seconds = parse_seconds(text)
+    if not seconds > 0:
+        raise InputError(f"--total expects a duration > 0 such as 60s, got '{text}'")
+    return seconds
+
+
 def parse_names(text: str) -> list[str]:
     """A comma-separated list of names."""
     return [name.strip() for name in text.split(",") if name.strip()]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
-import numpy as np
-
 from placewright.core.cluster import Cluster
+from placewright.core.deadline import NEVER, Deadline
 from placewright.core.graph import ComputationGraph
 from placewright.core.problem import (
     EXECUTION_MODELS,
@@ -22,23 +21,20 @@ from placewright.core.problem import (
 from placewright.core.resident_inputs import inputs_named
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, UnknownNameError
-from placewright.profiling.calibration import calibrated, has_overheads
-from placewright.profiling.kept_calibration import keep_calibration, known_calibration
-from placewright.profiling.measure import Progress
-from placewright.profiling.profile import profile
 from placewright.profiling.roofline import roofline_problem
-from placewright.profiling.store import CostStore
 from placewright.runtimes.base import Runtime
 from placewright.workflow.devices import catalogue_for, cluster_for
-from placewright.workflow.models import load_model, runnable_source
+from placewright.workflow.measuring import Extent, Measured, measured
+from placewright.workflow.models import load_model, require_model
 from placewright.workflow.parsing import parse_memory, parse_pairs, parse_shapes
-from placewright.workflow.runtimes import runtime_named, runtime_of
-
-Report = Callable[[float, str], None]
-
-
-def no_report(fraction: float, what: str) -> None:
-    """Tell nobody."""
+from placewright.workflow.runtimes import (
+    DEFAULT_RUNTIMES,
+    require_known_runtime,
+    require_training_runtime,
+    runtime_named,
+    runtime_of,
+)
+from placewright.workflow.steps import Report, Steps, no_report
 
 
 @dataclass(frozen=True)
@@ -130,13 +126,29 @@ def checked_objective(name: str | None) -> Objective:
 
 
 def build_problem(request: ProblemRequest, report: Report = no_report) -> Problem:
-    """Read, measure and constrain.
+    """Read, measure and constrain; see `build`."""
+    return build(request, Steps(report)).problem
+
+
+def build(
+    request: ProblemRequest, steps: Steps, deadline: Deadline = NEVER, *, is_quick: bool = False
+) -> Measured:
+    """Find the devices, read the model, measure, constrain.
+
+    Args:
+        request: what the user asks for.
+        steps: told what is being done.
+        deadline: of everything.
+        is_quick: a few rounds, and a stored calibration or none.
 
     Raises:
         InputError: the model, the devices or a constraint is wrong.
         RuntimeFailure: a device cannot run the model.
+        OutOfTime: the deadline passed before each device had run the model once.
     """
-    report(0.0, f"reading {request.model}")
+    _refuse_samples(_model_asked(request), request.samples_in_flight)
+    machine = _machine(request, steps) if _is_measured(request) else None
+    steps.tell("", f"reading {request.model}")
     model = load_model(
         request.model,
         objective=request.objective,
@@ -147,37 +159,27 @@ def build_problem(request: ProblemRequest, report: Report = no_report) -> Proble
     )
     inputs_named(request.resident, model.graph, model.source)  # before any long work
     if model.problem is not None:
-        problem = _as_asked(model.problem, request)
+        found = Measured(_as_asked(model.problem, request))
     elif model.source is None:
         raise InputError(
             f"'{request.model}' is a graph without costs and without its model; profile the model"
         )
     elif catalogue := catalogue_for(request.devices, request.cluster):
-        problem = _of_catalogue(model.graph, model.source, catalogue, request)
+        found = Measured(_of_catalogue(model.graph, model.source, catalogue, request))
     else:
-        _model_asked(request)  # before any long work
-        runtime = runtime_named(request.runtime or runtime_of(model.source, request.objective))
-        report(0.02, "devices and links")
-        cluster = cluster_for(request.devices, request.cluster, runtime.name)
-        cluster.require_single_devices("a measurement (--replicate forms groups after it)")
-        if request.compiled:
-            cluster = _compiling(cluster, runtime)
-        loaded = runtime.load(runnable_source(model.source, model.graph), model.graph)
-        store = CostStore(is_fresh=request.remeasure)
-        problem = profile(
-            model.graph,
-            model.source,
-            cluster,
-            runtime,
-            objective=request.objective,
-            store=store,
-            progress=_forwarded(report, "measuring", 0.05, 0.5),
-            model=loaded,
+        deadline.require("the model was read")
+        cluster, runtime = machine or _machine(
+            request, steps, runtime_of(model.source, request.objective)
         )
-        if request.calibrate and not request.compiled:
-            problem = _calibrated(problem, loaded, store, runtime.version, report)
-        problem = _with_model(problem, request)
-    return constrained(resident(problem, request.resident), request.memory, request.pins)
+        extent = Extent(
+            deadline, is_quick, request.calibrate and not request.compiled, request.remeasure
+        )
+        found = measured(
+            model, cluster, runtime, objective=request.objective, extent=extent, steps=steps
+        )
+        found = replace(found, problem=_with_model(found.problem, request))
+    problem = resident(found.problem, request.resident)
+    return replace(found, problem=constrained(problem, request.memory, request.pins))
 
 
 def resident(problem: Problem, names: Iterable[str]) -> Problem:
@@ -190,6 +192,42 @@ def resident(problem: Problem, names: Iterable[str]) -> Problem:
     added = inputs_named(list(names), problem.graph, problem.source)
     kept = tuple(sorted({*problem.resident_inputs, *added}))
     return replace(problem, resident_inputs=kept) if added else problem
+
+
+def _is_measured(request: ProblemRequest) -> bool:
+    """True where the costs can only come from devices of this machine, before anything is read.
+
+    A ``.json`` file may be a problem, which has devices of its own.
+    """
+    require_model(request.model)
+    of_file = Path(request.model).suffix == ".json"
+    return not of_file and catalogue_for(request.devices, request.cluster) is None
+
+
+def _machine(
+    request: ProblemRequest, steps: Steps, otherwise: str | None = None
+) -> tuple[Cluster, Runtime]:
+    """The devices and the runtime; whatever is wrong with them is found before long work.
+
+    Args:
+        request: what the user asks for.
+        steps: told what is being done.
+        otherwise: the runtime where the request names none; None is the objective's.
+
+    Raises:
+        MissingExtraError: the runtime is not installed.
+        UnknownNameError: there is no such device, also where a limit or a pin names it.
+    """
+    require_known_runtime(request.runtime)
+    require_training_runtime(request.runtime, request.objective)
+    name = request.runtime or otherwise or DEFAULT_RUNTIMES[request.objective]
+    runtime = runtime_named(name)
+    steps.tell("", "devices and links")
+    cluster = cluster_for(request.devices, request.cluster, runtime.name)
+    cluster.require_single_devices("a measurement (--replicate forms groups after it)")
+    for device in (*request.memory, *request.pins.values()):
+        cluster.device(device)
+    return _compiling(cluster, runtime) if request.compiled else cluster, runtime
 
 
 def constrained(problem: Problem, memory: Mapping[str, float], pins: Mapping[str, str]) -> Problem:
@@ -295,30 +333,3 @@ def in_flight(problem: Problem, samples: int | None) -> Problem:
     """
     _refuse_samples(problem.execution_model, samples)
     return problem if samples is None else replace(problem, samples_in_flight=samples)
-
-
-def _forwarded(report: Report, what: str, start: float, stop: float) -> Callable[[Progress], None]:
-    def forward(progress: Progress) -> None:
-        report(start + (stop - start) * progress.fraction, f"{what} {progress.what}")
-
-    return forward
-
-
-def _calibrated(
-    problem: Problem, loaded: Any, store: CostStore, version: str, report: Report
-) -> Problem:
-    """Calibrate once per model, devices and runtime; later calls take what was fitted then."""
-    if not has_overheads(problem):
-        return problem
-    known = known_calibration(problem, store, version)
-    if known is not None:
-        return known
-    found = calibrated(
-        problem,
-        loaded,
-        np.random.default_rng(0),
-        progress=_forwarded(report, "calibrating", 0.5, 0.7),
-    )
-    if found is not problem:  # nothing was fitted where no placement could be measured
-        keep_calibration(found, store, version)
-    return found

@@ -30,9 +30,9 @@ from placewright.runtimes.base import LoadedModel, MeasuresMemory
 from placewright.simulation.model import Simulator
 from placewright.workflow.machine_speed import drifted, speed_note
 from placewright.workflow.models import runnable_source
-from placewright.workflow.problems import Report, no_report
 from placewright.workflow.recommended import recommendation_lines
 from placewright.workflow.runtimes import default_runtime, runtime_named
+from placewright.workflow.steps import Report, no_report
 
 ROUNDS = 15
 
@@ -206,6 +206,16 @@ def check_devices(problem: Problem, runtime: str | None) -> None:
             )
 
 
+def check_evaluator(evaluator: str) -> None:
+    """Refuse a name before any long work is done for it.
+
+    Raises:
+        InputError: neither ``simulated`` nor ``measured``.
+    """
+    if evaluator not in ("simulated", "measured"):
+        raise InputError(f"--evaluator is simulated or measured, got '{evaluator}'")
+
+
 def measure_of(
     problem: Problem, runtime: str | None, evaluator: str
 ) -> Callable[[Placement], float] | None:
@@ -214,8 +224,7 @@ def measure_of(
     Raises:
         InputError: neither ``simulated`` nor ``measured``.
     """
-    if evaluator not in ("simulated", "measured"):
-        raise InputError(f"--evaluator is simulated or measured, got '{evaluator}'")
+    check_evaluator(evaluator)
     if evaluator == "simulated":
         return None
     return measured_values(problem, loaded_model(problem, runtime))

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from placewright.readers.fx_program import FxProgram, ReadProgram
 
 ZOO_PREFIX = "zoo:"
+MODULE_PREFIX = "module:"
 TRAINING = "torch-training"  # format of the source of a training step
 FORMATS = ("torch", TRAINING)
 _KEPT = 2  # programs hold their weights
@@ -71,11 +72,11 @@ def read_torch_model(name: str, options: TorchOptions) -> ReadProgram:
 
 def remember_module(module: Any, example_inputs: Sequence[Any]) -> str:
     """Keep a module for as long as this process lives; the name under which it is found."""
-    name = f"module:{type(module).__name__}"
+    name = f"{MODULE_PREFIX}{type(module).__name__}"
     number = 1
     while name in _modules and _modules[name][0] is not module:
         number += 1
-        name = f"module:{type(module).__name__}#{number}"
+        name = f"{MODULE_PREFIX}{type(module).__name__}#{number}"
     _modules[name] = (module, tuple(example_inputs))
     for key in [key for key in _programs if key[0] == name]:
         del _programs[key]  # its weights may be others now
@@ -117,7 +118,7 @@ def _stamp(name: str) -> object:
 def _read(name: str, options: TorchOptions) -> ReadProgram:
     if name.startswith(ZOO_PREFIX):
         return _from_zoo(name, options)
-    if name.startswith("module:"):
+    if name.startswith(MODULE_PREFIX):
         if name not in _modules:
             raise InputError(
                 f"'{name}' was a module in the memory of another process; export it to a .pt2 "

@@ -1,0 +1,69 @@
+"""A moment that bounds several steps: whoever does them looks at it between pieces of work."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from placewright.errors import InputError, OutOfTime
+
+
+@dataclass(frozen=True)
+class Deadline:
+    """When to start nothing further.
+
+    Attributes:
+        ends: on the clock, in seconds; inf is never.
+        clock: seconds, monotonic.
+    """
+
+    ends: float = math.inf
+    clock: Callable[[], float] = time.monotonic
+
+    @classmethod
+    def after(cls, seconds: float | None, clock: Callable[[], float] = time.monotonic) -> Deadline:
+        """So many seconds from now; None is never.
+
+        Raises:
+            InputError: seconds is not > 0.
+        """
+        if seconds is None:
+            return cls(clock=clock)
+        if not seconds > 0:
+            raise InputError(f"a total needs seconds > 0, got {seconds:g}")
+        return cls(clock() + seconds, clock)
+
+    @property
+    def seconds_left(self) -> float:
+        """At least 0; inf without an end."""
+        return max(0.0, self.ends - self.clock())
+
+    @property
+    def is_over(self) -> bool:
+        """True when nothing further may start."""
+        return self.clock() >= self.ends
+
+    @property
+    def is_limited(self) -> bool:
+        """True when there is an end."""
+        return math.isfinite(self.ends)
+
+    def part(self, share: float) -> Deadline:
+        """The end of a share (0 to 1) of what is left."""
+        if not self.is_limited:
+            return self
+        return Deadline(self.clock() + share * self.seconds_left, self.clock)
+
+    def require(self, what: str) -> None:
+        """Go on only while there is time.
+
+        Raises:
+            OutOfTime: naming what was to be done.
+        """
+        if self.is_over:
+            raise OutOfTime(what)
+
+
+NEVER = Deadline()

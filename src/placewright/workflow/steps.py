@@ -1,0 +1,80 @@
+"""The steps of a long command: what is ahead, how long it should take, how much of it is left."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+
+MEASURING, CALIBRATING, SEARCHING = "measuring", "calibration", "search"
+CHECKING = "check on the hardware"
+_log = logging.getLogger(__name__)
+Report = Callable[[float, str], None]
+
+
+def no_report(fraction: float, what: str) -> None:
+    """Tell nobody."""
+
+
+def rough_duration(seconds: float) -> str:
+    """``"8 s"``, ``"50 s"``, ``"3 min"``: no more digits than an estimate has."""
+    if seconds < 9.5:
+        return f"{max(1, round(seconds))} s"
+    if seconds < 100.0:
+        return f"{5 * round(seconds / 5)} s"
+    return f"{round(seconds / 60)} min"
+
+
+class Steps:
+    """Tells a report how far a command is, in seconds where they are known.
+
+    Args:
+        report: is told the fraction that is done and what is being done, with the time left.
+        search_seconds: of the search that comes after measuring; 0 without one.
+        is_checked: the placement is measured beside others after it.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        report: Report = no_report,
+        *,
+        search_seconds: float = 0.0,
+        is_checked: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.search_seconds, self.is_checked = search_seconds, is_checked
+        self._report, self._clock, self._start = report, clock, clock()
+        self._seconds: dict[str, float] = {}
+        self._shown = 0.0
+
+    def expect(self, seconds: Mapping[str, float], what: str) -> None:
+        """Say what is ahead, once.
+
+        Args:
+            seconds: step -> seconds that it may take, in their order.
+            what: is measured.
+        """
+        self._seconds = dict(seconds)
+        each = [f"{name} {rough_duration(value)}" for name, value in seconds.items() if value > 0]
+        if each:
+            total = rough_duration(sum(seconds.values()))
+            _log.info("%s: at most about %s in all (%s)", what, total, ", ".join(each))
+
+    def tell(self, step: str, what: str, left: float | None = None) -> None:
+        """Say what is being done.
+
+        Args:
+            step: one that was expected; what is expected after it is left, too.
+            what: in a few words.
+            left: seconds of this step; None is what was expected.
+        """
+        names = list(self._seconds)
+        if step not in self._seconds:
+            self._report(self._shown, what)
+            return
+        later = sum(self._seconds[name] for name in names[names.index(step) + 1 :])
+        seconds = later + (self._seconds[step] if left is None else left)
+        elapsed = self._clock() - self._start
+        self._shown = max(self._shown, elapsed / max(elapsed + seconds, 1e-9))
+        self._report(self._shown, f"{what}, about {rough_duration(seconds)} left")
