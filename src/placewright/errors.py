@@ -6,6 +6,8 @@ each as one line without a traceback.
 
 from __future__ import annotations
 
+Requires = tuple[tuple[str, str], ...]  # optional packages, each with the extra that brings it
+
 
 class PlacewrightError(Exception):
     """Root of all errors raised on purpose."""

@@ -57,3 +57,23 @@ def test_a_core_too_small_for_the_model_is_calibrated_and_left_empty(
     placed = cli("place", "p.json", "--budget", "1s", "--json", cwd=tmp_path)
     assert placed.returncode == 0, placed.stderr
     assert set(json.loads(placed.stdout)["placement"].values()) == {"cpu:1"}
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+def test_python_profiles_as_the_command_does(tmp_path: Path, cli: InProcess) -> None:
+    """Calibration included: the same model and devices, the same problem."""
+    import onnx
+    from runtimes.test_runtime_contract import branching_model
+
+    import placewright as pw
+    from placewright.files.problem_file import problem_text
+
+    onnx.save(branching_model(), str(tmp_path / "m.onnx"))
+    done = cli("profile", str(tmp_path / "m.onnx"), "--devices", "cpu:0,cpu:1", "-o", "p.json",
+               cwd=tmp_path)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    command = pw.read_problem(tmp_path / "p.json")
+    model = pw.read(str(tmp_path / "m.onnx"))
+    python = pw.profile(model, command.cluster)
+    assert python.cluster.contention, "it was calibrated"
+    assert problem_text(python) == problem_text(command)

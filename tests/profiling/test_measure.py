@@ -12,6 +12,8 @@ import pytest
 from profiling.synthetic import SOURCE, SyntheticModel, SyntheticRuntime, chain
 
 from placewright.core.cluster import Cluster, Device
+from placewright.core.deadline import Deadline
+from placewright.errors import OutOfTime
 from placewright.profiling import measure
 from placewright.profiling.measure import Effort, Progress
 from placewright.profiling.profile import profile
@@ -132,3 +134,65 @@ def test_a_short_model_is_timed_with_the_caches_that_it_left_itself(
     monkeypatch.setattr(measure.time, "perf_counter", lambda: clock[0])
     assert _SCALE(Plain(), [], 0.001) == pytest.approx(seconds[runs - 1] / 0.001)
     assert len(done) == runs
+
+
+class Ticking:
+    """A clock that goes on by one with each look at it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1.0
+        return self.now
+
+
+def test_a_deadline_ends_measuring_and_leaves_samples_open(tmp_path: Path) -> None:
+    model = SyntheticModel(chain(3), SECONDS)
+    deadline = Deadline(10.0, Ticking())
+    cut = profiled(model, tmp_path / "store", deadline=deadline)
+    assert np.isfinite(cut.costs.seconds[0]).all(), "each device ran once"
+    again = SyntheticModel(chain(3), SECONDS)
+    profiled(again, tmp_path / "store")
+    whole = SyntheticModel(chain(3), SECONDS)
+    profiled(whole, tmp_path / "other")
+    assert 0 < len(model.profiled) < len(whole.profiled)
+    assert 0 < len(again.profiled) < len(whole.profiled), "it went on where it had stopped"
+
+
+def test_a_deadline_before_the_first_run_says_so(tmp_path: Path) -> None:
+    model = SyntheticModel(chain(3), SECONDS)
+    with pytest.raises(OutOfTime, match="the total ended before 'a' had run the model once"):
+        profiled(model, tmp_path / "store", deadline=Deadline(0.0, Ticking()))
+    assert model.profiled == []
+
+
+def test_what_is_ahead_is_said_before_the_first_round(tmp_path: Path) -> None:
+    seen: list[Progress] = []
+    profiled(SyntheticModel(chain(3), SECONDS), tmp_path / "store", progress=seen.append)
+    ahead = [at.ahead for at in seen if at.ahead is not None]
+    assert [one.devices for one in ahead] == [("a", "c")]
+    assert ahead[0].n_units == 3
+    first = next(at for at in seen if at.ahead is not None)
+    assert first.fraction == 0.0
+    again: list[Progress] = []
+    profiled(SyntheticModel(chain(3), SECONDS), tmp_path / "store", progress=again.append)
+    assert not [at for at in again if at.ahead is not None], "nothing is measured"
+
+
+def test_a_quick_measurement_is_finished_by_a_later_one(tmp_path: Path) -> None:
+    def run(effort: Effort) -> int:
+        model = SyntheticModel(chain(3), SECONDS)
+        store = CostStore(tmp_path / "store")
+        profile(
+            model.graph, SOURCE, CLUSTER, SyntheticRuntime(CLUSTER.devices), store=store,
+            effort=effort, model=model,
+        )  # type: ignore[arg-type]  # fmt: skip
+        return len(model.profiled)
+
+    quick = run(measure.QUICK)
+    assert 2 * 2 <= quick <= 2 * (1 + measure.QUICK.max_rounds)
+    assert run(measure.QUICK) == 0, "what a quick call needs is stored"
+    assert run(EFFORT) > 0, "and is not taken for all"
+    assert run(EFFORT) == 0
+    assert run(measure.QUICK) == 0

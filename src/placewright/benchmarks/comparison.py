@@ -51,9 +51,7 @@ def compare(
         InputError: no placer or seed is asked for, a placer does not support the problem, or the
             results file belongs to another problem or budget.
     """
-    if not placers or seeds < 1:
-        raise InputError(f"compare needs placers and seeds >= 1, got {list(placers)} and {seeds}")
-    made = {name: named_placer(name, (settings or {}).get(name, {})) for name in placers}
+    made = made_placers(placers, seeds, settings)
     for name, placer in made.items():
         reason = reason_against(placer, problem)
         if reason is not None:
@@ -73,6 +71,21 @@ def compare(
     runs = tuple(store.runs[key] for key in wanted)
     best = min(run.value for run in store.runs.values())
     return ComparisonTable(problem.time_unit, runs, best)
+
+
+def made_placers(
+    names: Sequence[str], seeds: int, settings: Mapping[str, Mapping[str, str]] | None = None
+) -> dict[str, Any]:
+    """Placers by the names of `compare`; a wrong one is found before any long work.
+
+    Raises:
+        UnknownNameError: there is no such placer.
+        InputError: no placer or seed is asked for, or a setting is wrong.
+        MissingExtraError: a package that a placer needs is not installed.
+    """
+    if not names or seeds < 1:
+        raise InputError(f"compare needs placers and seeds >= 1, got {list(names)} and {seeds}")
+    return {name: named_placer(name, (settings or {}).get(name, {})) for name in names}
 
 
 def named_placer(name: str, settings: Mapping[str, str]) -> Any:

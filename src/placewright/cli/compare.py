@@ -44,7 +44,7 @@ def compare(
     from placewright.workflow.describe import limit_warning
     from placewright.workflow.parsing import parse_budget, parse_names
     from placewright.workflow.problems import ProblemRequest, build_problem
-    from placewright.workflow.running import measure_of
+    from placewright.workflow.running import check_evaluator, measure_of
 
     request = ProblemRequest.of_texts(
         model,
@@ -61,6 +61,8 @@ def compare(
         shapes=shapes,
     )
     limit = parse_budget(budget, evaluations)
+    check_evaluator(evaluator)  # these before any long work
+    comparison.made_placers(parse_names(placers), seeds)
     with progress("compare", hidden=quiet or as_json) as report:
         problem = build_problem(request, report)
         table = comparison.compare(

@@ -107,6 +107,7 @@ class PlanDocument(Strict):
     predicted: PredictedEntry
     measured: MeasuredEntry | None
     placer: PlacerEntry
+    left_out: list[str] = Field(default_factory=list)
 
 
 class PlacerEntry1(Strict):

@@ -78,6 +78,7 @@ def read_plan(path: Path | str) -> Plan:
         value=predicted.value,
         lower_bound=predicted.lower_bound,
         bound_method=predicted.bound_method,
+        left_out=tuple(document.left_out),
         status=predicted.status,
         runtime=document.runtime,
         memory=predicted.memory,
@@ -146,6 +147,7 @@ def plan_data(plan: Plan, problem_entry: dict[str, str]) -> dict[str, Any]:
         "measured": _measured_data(plan.measured),
         "placer": _placer_data(plan.placer),
         **_resident(problem),
+        "left_out": list(plan.left_out),
     }
 
 

@@ -21,7 +21,7 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.errors import MissingExtraError
+from placewright.errors import MissingExtraError, Requires
 from placewright.placers.anytime import anytime
 from placewright.placers.legal import evaluate_within_memory
 from placewright.placers.repair import repaired
@@ -41,6 +41,7 @@ class Accelerate:
     paper: ClassVar[str] = "Gugger et al., Hugging Face Accelerate, 2022"
     objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput", "training")
     needs_training: ClassVar[bool] = False
+    requires: ClassVar[Requires] = (("accelerate", "accelerate"), ("torch", "accelerate"))
 
     no_split: str = ""
 

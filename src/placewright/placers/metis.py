@@ -15,7 +15,7 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.errors import InputError, MissingExtraError
+from placewright.errors import InputError, MissingExtraError, Requires
 from placewright.placers.anytime import anytime
 from placewright.placers.partitioning import WeightedGraph, place_by_partition
 from placewright.simulation.evaluator import Evaluator
@@ -35,6 +35,7 @@ class Metis:
     paper: ClassVar[str] = "Karypis and Kumar, SIAM J. Sci. Comput. 1998"
     objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput", "training")
     needs_training: ClassVar[bool] = False
+    requires: ClassVar[Requires] = (("pymetis", "partitioning"),)
 
     imbalance: float = 0.03
     recursive: bool = True

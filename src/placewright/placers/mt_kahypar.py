@@ -18,7 +18,7 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.errors import InputError, MissingExtraError
+from placewright.errors import InputError, MissingExtraError, Requires
 from placewright.placers.anytime import anytime
 from placewright.placers.partitioning import (
     WeightedGraph,
@@ -43,6 +43,7 @@ class MtKahypar:
     paper: ClassVar[str] = "Gottesbüren et al., TALG 2024; Heuer, ALENEX 2024"
     objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput", "training")
     needs_training: ClassVar[bool] = False
+    requires: ClassVar[Requires] = (("mtkahypar", "partitioning"),)
 
     imbalance: float = 0.03
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib
+import importlib.util
 from collections.abc import Mapping
 from typing import ClassVar, Protocol, cast
 
@@ -11,7 +12,7 @@ import numpy as np
 
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.errors import InputError, UnknownNameError
+from placewright.errors import InputError, MissingExtraError, UnknownNameError
 from placewright.simulation.evaluator import Evaluator
 
 # Name -> "module:class" under placewright.placers; one line per placer.
@@ -56,6 +57,9 @@ REGISTRY: dict[str, str] = {
 
 class Placer(Protocol):
     """An algorithm that finds placements: a frozen dataclass of hyperparameters.
+
+    A class that needs an optional package says so in ``requires``: pairs of the package and the
+    extra that brings it.
 
     Life cycle: the constructor validates hyperparameters, `why_not` tells whether a problem is of
     the kind that the method is defined for, `place` asks the evaluator for values until it is done
@@ -133,8 +137,12 @@ def make_placer(name: str, settings: Mapping[str, str] | None = None) -> Placer:
     Raises:
         UnknownNameError: the name is not registered.
         InputError: an unknown hyperparameter, or a value of the wrong type or range.
+        MissingExtraError: a package that the placer needs is not installed.
     """
     found = placer_class(name)
+    for package, extra in getattr(found, "requires", ()):
+        if importlib.util.find_spec(package) is None:
+            raise MissingExtraError(package, extra, f"placer '{name}'")
     fields = {item.name: item for item in dataclasses.fields(found)}  # type: ignore[arg-type]
     values: dict[str, object] = {}
     for key, text in (settings or {}).items():

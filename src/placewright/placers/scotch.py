@@ -18,7 +18,7 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.errors import InputError, MissingExtraError
+from placewright.errors import InputError, MissingExtraError, Requires
 from placewright.placers.anytime import anytime
 from placewright.placers.partitioning import WeightedGraph, place_by_partition
 from placewright.simulation.evaluator import Evaluator
@@ -36,6 +36,7 @@ class Scotch:
     paper: ClassVar[str] = "Pellegrini and Roman, HPCN 1996"
     objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput", "training")
     needs_training: ClassVar[bool] = False
+    requires: ClassVar[Requires] = (("pyscotch", "partitioning"),)
 
     assignments: int = 24
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
+from placewright.errors import Requires
 from placewright.placers.anytime import anytime
 from placewright.placers.learned.extra import require_packages
 from placewright.placers.learned.group_inputs import JointSpace
@@ -61,6 +62,7 @@ class Hierarchical(HierarchicalSettings):
     paper: ClassVar[str] = "Mirhoseini et al., ICLR 2018"
     objectives: ClassVar[tuple[str, ...]] = ("latency", "training", "throughput")
     needs_training: ClassVar[bool] = False
+    requires: ClassVar[Requires] = (("torch", "learned"),)
 
     def why_not(self, problem: Problem) -> str | None:
         """Defined for every problem."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
+from placewright.errors import Requires
 from placewright.placers.anytime import anytime
 from placewright.placers.learned.extra import require_packages
 from placewright.placers.learned.grouping import ActionSpace, merged_space
@@ -61,6 +62,7 @@ class Placeto(PlacetoSettings):
     paper: ClassVar[str] = "Addanki et al., NeurIPS 2019"
     objectives: ClassVar[tuple[str, ...]] = ("latency", "training", "throughput")
     needs_training: ClassVar[bool] = False
+    requires: ClassVar[Requires] = (("torch", "learned"),)
 
     def why_not(self, problem: Problem) -> str | None:
         """Defined for every problem."""

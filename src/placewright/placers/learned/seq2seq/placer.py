@@ -9,6 +9,7 @@ import numpy as np
 
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
+from placewright.errors import Requires
 from placewright.placers.anytime import anytime
 from placewright.placers.learned.extra import require_packages
 from placewright.placers.learned.grouping import ActionSpace, merged_space
@@ -56,6 +57,7 @@ class Seq2Seq(Seq2SeqSettings):
     paper: ClassVar[str] = "Mirhoseini et al., ICML 2017"
     objectives: ClassVar[tuple[str, ...]] = ("latency", "training", "throughput")
     needs_training: ClassVar[bool] = False
+    requires: ClassVar[Requires] = (("torch", "learned"),)
 
     def why_not(self, problem: Problem) -> str | None:
         """Defined for every problem."""

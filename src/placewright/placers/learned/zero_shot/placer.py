@@ -9,6 +9,7 @@ import numpy as np
 
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
+from placewright.errors import Requires
 from placewright.placers.anytime import anytime
 from placewright.placers.learned.extra import require_packages
 from placewright.placers.learned.zero_shot.settings import ZeroShotSettings
@@ -34,6 +35,7 @@ class ZeroShot(ZeroShotSettings):
     paper: ClassVar[str] = "Placewright; after Addanki et al. 2019 and Zhou et al. 2019"
     objectives: ClassVar[tuple[str, ...]] = ("latency", "training")
     needs_training: ClassVar[bool] = True
+    requires: ClassVar[Requires] = (("torch", "learned"), ("torch_geometric", "learned"))
 
     def why_not(self, problem: Problem) -> str | None:
         """Defined for latency and training."""

@@ -1,0 +1,95 @@
+"""What bounds a whole call: `--total` and `--quick`, and what is said of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.runner import InProcess, the_line
+
+from placewright.core.deadline import Deadline
+from placewright.core.solution import Budget
+from placewright.workflow.placing import _within
+
+pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+PAIR = ("--devices", "cpu:0,cpu:1")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    import onnx
+    from runtimes.test_runtime_contract import branching_model
+
+    onnx.save(branching_model(), str(tmp_path / "m.onnx"))
+    return tmp_path
+
+
+def plan_of(cli: InProcess, folder: Path, *words: object) -> dict[str, Any]:
+    done = cli("place", "m.onnx", *PAIR, *words, "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    printed: dict[str, Any] = json.loads(done.stdout)
+    written = json.loads((folder / "plan.json").read_text())
+    assert written["left_out"] == printed["left_out"]
+    return printed
+
+
+def test_quick_says_what_it_left_out_and_a_full_call_leaves_out_nothing(
+    folder: Path, cli: InProcess
+) -> None:
+    quick = plan_of(cli, folder, "--quick", "--evaluations", 20)
+    assert [text.split(":")[0] for text in quick["left_out"]] == [
+        "rounds",
+        "calibration",
+        "check on the hardware",
+    ]
+    assert quick["measured"] is None
+    assert all(device.get("cut", 0.0) == 0.0 for device in quick["cluster"]["devices"])
+    text = cli("place", "m.onnx", *PAIR, "--quick", "--evaluations", 20, cwd=folder)
+    lines = [line for line in text.stdout.splitlines() if line.startswith("left out: ")]
+    assert [line.split(": ")[1] for line in lines] == ["calibration", "check on the hardware"]
+    full = plan_of(cli, folder, "--evaluations", 20)
+    assert full["left_out"] == []
+    assert full["measured"] is not None
+    after = plan_of(cli, folder, "--quick", "--evaluations", 20)
+    assert [text.split(":")[0] for text in after["left_out"]] == ["check on the hardware"]
+    assert after["cluster"]["contention"] == full["cluster"]["contention"], "stored ones are used"
+
+
+def test_what_is_ahead_is_said_on_standard_error(folder: Path, cli: InProcess) -> None:
+    done = cli("place", "m.onnx", *PAIR, "--budget", "1s", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    ahead = next(line for line in done.stderr.splitlines() if "at most about" in line)
+    assert "units on cpu:0" in ahead
+    assert "search 1 s" in ahead
+    assert "in all (" in ahead
+    assert "at most about" not in done.stdout
+    silent = cli("place", "m.onnx", *PAIR, "--budget", "1s", "--quiet", cwd=folder)
+    assert "at most about" not in silent.stderr
+
+
+def test_a_total_that_ends_before_a_device_has_run_is_one_line(
+    folder: Path, cli: InProcess
+) -> None:
+    line = the_line(cli("place", "m.onnx", *PAIR, "--total", "1us", "--quiet", cwd=folder), 1)
+    assert line.startswith("placewright: the total ended before ")
+    assert not (folder / "plan.json").exists()
+    wrong = the_line(cli("place", "m.onnx", *PAIR, "--total", "0s", cwd=folder), 2)
+    assert "--total" in wrong
+
+
+def test_a_total_cuts_the_search_and_says_so(folder: Path, cli: InProcess) -> None:
+    plan = plan_of(cli, folder, "--total", "20s", "--budget", "10min", "--placer", "random")
+    assert any(text.startswith("search: ") for text in plan["left_out"]), plan["left_out"]
+    assert plan["placer"]["seconds"] < 20.0
+
+
+def test_the_check_keeps_its_seconds_of_a_total() -> None:
+    """100 s are left and 40 are for the check: the search and its last bound get 60, 50 + 10."""
+    deadline = Deadline(100.0, clock=lambda: 0.0)
+    assert _within(Budget(seconds=1e9), deadline, 40.0) == Budget(seconds=50.0)
+    assert _within(Budget(seconds=8.0), deadline, 40.0) == Budget(seconds=8.0)
+    assert _within(Budget(evaluations=5), deadline, 40.0) == Budget(seconds=50.0, evaluations=5)
+    assert _within(Budget(seconds=1e9), deadline, 99.0).seconds == pytest.approx(25.0)

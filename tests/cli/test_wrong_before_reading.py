@@ -1,0 +1,87 @@
+"""What is wrong with devices and libraries is found before the model is read."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.runner import InProcess, the_line
+
+from placewright.errors import MissingExtraError
+
+FILE = """\
+format: placewright.cluster/1
+devices:
+- {name: "cpu:0"}
+- {name: "cpu:77"}
+"""
+
+
+@pytest.fixture(autouse=True)
+def _unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    def read(*arguments: Any, **named: Any) -> Any:
+        raise AssertionError("the model was read")
+
+    monkeypatch.setattr("placewright.workflow.problems.load_model", read)
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["--devices", "cpu:0,cpu:77"], "'cpu:77'"),
+        (["--cluster", "pair.yaml"], "'cpu:77'"),
+        (["--devices", "catalogue:9gpu"], "9gpu"),
+        (["--devices", "cpu", "--memory", "gpu:9=1GiB"], "'gpu:9'"),
+        (["--devices", "cpu", "--pin", "conv1=gpu:9"], "'gpu:9'"),
+        (["--runtime", "openvno"], "'openvno'"),
+        (["--placer", "metiss"], "'metiss'"),
+        (["--evaluator", "guessed"], "'guessed'"),
+    ],
+)
+@pytest.mark.parametrize("command", ["place", "compare"])
+def test_a_wrong_name(
+    command: str, words: list[str], named: str, tmp_path: Path, cli: InProcess
+) -> None:
+    (tmp_path / "m.onnx").write_bytes(b"large")
+    (tmp_path / "pair.yaml").write_text(FILE)
+    if command == "compare" and words[0] == "--placer":
+        words = ["--placers", *words[1:]]
+    assert named in the_line(cli(command, "m.onnx", *words, "--quiet", cwd=tmp_path), 2)
+
+
+def test_a_runtime_that_is_not_installed(
+    tmp_path: Path, cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(name: str, *others: Any) -> Any:
+        raise MissingExtraError(name, name, f"runtime '{name}'")
+
+    monkeypatch.setattr("placewright.workflow.runtimes.make_runtime", missing)
+    (tmp_path / "m.onnx").write_bytes(b"large")
+    line = the_line(cli("place", "m.onnx", "--runtime", "onnxruntime", cwd=tmp_path), 2)
+    assert "pip install 'placewright[onnxruntime]'" in line
+
+
+@pytest.mark.parametrize(
+    ("placer", "package", "extra"),
+    [
+        ("metis", "pymetis", "partitioning"),
+        ("scotch", "pyscotch", "partitioning"),
+        ("mt-kahypar", "mtkahypar", "partitioning"),
+        ("accelerate", "accelerate", "accelerate"),
+        ("hsdag", "torch_geometric", "learned"),
+    ],
+)
+def test_a_placer_whose_library_is_not_installed(
+    placer: str,
+    package: str,
+    extra: str,
+    tmp_path: Path,
+    cli: InProcess,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    (tmp_path / "m.onnx").write_bytes(b"large")
+    line = the_line(cli("place", "m.onnx", "--placer", placer, cwd=tmp_path), 2)
+    assert f"pip install 'placewright[{extra}]'" in line
