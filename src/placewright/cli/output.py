@@ -80,7 +80,7 @@ def progress(title: str, *, hidden: bool = False) -> Iterator[Report]:
     """A progress bar on standard error with what is done and the time left.
 
     Where that is no terminal, a line now and then, so that the log of a long run is not silent.
-    What the library logs meanwhile, such as what is ahead, comes as lines of their own.
+    What the steps log meanwhile, such as what is ahead, comes as lines of their own.
     """
     with _logged_lines(title, hidden=hidden), _shown(title, hidden=hidden) as report:
         yield report
@@ -88,7 +88,7 @@ def progress(title: str, *, hidden: bool = False) -> Iterator[Report]:
 
 @contextmanager
 def _logged_lines(title: str, *, hidden: bool) -> Iterator[None]:
-    logger = logging.getLogger("placewright")
+    logger = logging.getLogger("placewright.workflow")  # steps say what is ahead
     handler, level = _Lines(title), logger.level
     if hidden:
         yield

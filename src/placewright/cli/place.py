@@ -71,10 +71,16 @@ def place(
     """Find the best placement of MODEL, prove how good it is, run it, write plan.json."""
     from placewright.core.deadline import Deadline
     from placewright.files.plan_file import write_plan
+    from placewright.placers.learned.checkpoint import load_checkpoint
     from placewright.placers.learned.training import check_takes_policy
     from placewright.placers.registry import make_placer
     from placewright.workflow.describe import limit_warning
-    from placewright.workflow.parsing import parse_budget, parse_pairs, parse_total, require_folder
+    from placewright.workflow.parsing import (
+        parse_budget,
+        parse_pairs,
+        parse_total,
+        require_folder,
+    )
     from placewright.workflow.placing import SearchRequest, place_request
     from placewright.workflow.problems import ProblemRequest
 
@@ -99,6 +105,7 @@ def place(
     values = parse_pairs(settings or [], "--set-placer", "KEY=VALUE")
     if policy is not None:
         check_takes_policy(placer)
+        load_checkpoint(policy, placer)  # a wrong file is found before any long work
         values["policy"] = str(policy)
     is_limited = budget is not None or evaluations is not None
     wanted = SearchRequest(

@@ -167,6 +167,8 @@ def build(
     elif catalogue := catalogue_for(request.devices, request.cluster):
         found = Measured(_of_catalogue(model.graph, model.source, catalogue, request))
     else:
+        for op in request.pins:  # before any long work
+            op_named(model.graph, op)
         deadline.require("the model was read")
         cluster, runtime = machine or _machine(
             request, steps, runtime_of(model.source, request.objective)
