@@ -18,7 +18,7 @@ from placewright.files.cluster_file import (
 )
 from placewright.files.plan_document import PlanDocument
 from placewright.placers.registry import placer_class, placer_names
-from placewright.workflow import devices
+from placewright.session import devices
 
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])

@@ -26,7 +26,7 @@ MAY_IMPORT = {
     "zoo": {"errors"},
     "benchmarks": (EVERYTHING | {"errors"}) - {"cli"},
     "testing": (EVERYTHING | {"errors"}) - {"cli"},
-    "workflow": (EVERYTHING | {"errors"}) - {"cli"},
+    "session": (EVERYTHING | {"errors"}) - {"cli", "benchmarks", "testing"},
     "cli": EVERYTHING | {"errors"},
     "__init__": EVERYTHING | {"errors"},
     "__main__": {"cli"},

@@ -16,11 +16,11 @@ from typing import Any
 sys.modules.setdefault("openvino_telemetry", None)  # type: ignore[arg-type]
 
 _NAMES = {
-    "read": "workflow.facade",
-    "discover": "workflow.facade",
-    "profile": "workflow.facade",
-    "place": "workflow.facade",
-    "run": "workflow.facade",
+    "read": "session.facade",
+    "discover": "session.facade",
+    "profile": "session.facade",
+    "place": "session.facade",
+    "run": "session.facade",
     "read_plan": "files.plan_file",
     "write_plan": "files.plan_file",
     "read_problem": "files.problem_file",

@@ -10,7 +10,7 @@ import pytest
 from cli.runner import InProcess, placewright
 
 from placewright.files.plan_file import read_plan
-from placewright.workflow.facade import run
+from placewright.session.facade import run
 
 DATA = Path(__file__).parents[1] / "data" / "tensorflow"
 SPLIT = ("--placer", "round-robin", "--no-check", "-o", "plan.json")

@@ -11,7 +11,7 @@ import pytest
 from cli.runner import InProcess, the_line
 from runtimes.test_runtime_contract import branching_model
 
-from placewright.workflow import facade
+from placewright.session import facade
 
 RUNTIME = ("--runtime", "onnxruntime")
 CORES = ("--devices", "cores", *RUNTIME)

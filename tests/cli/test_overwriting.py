@@ -187,7 +187,7 @@ def test_two_outputs_in_one_file(tmp_path: Path) -> None:
 
 
 def test_references_in_circles_end(tmp_path: Path) -> None:
-    from placewright.workflow.companions import files_behind
+    from placewright.session.companions import files_behind
 
     for name, other in (("a", "b"), ("b", "a")):
         (tmp_path / f"{name}.json").write_text(json.dumps({"problem": {"path": f"{other}.json"}}))

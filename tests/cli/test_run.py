@@ -13,7 +13,7 @@ from cli.runner import InProcess
 from runtimes.test_runtime_contract import branching_model
 
 from placewright.profiling.hardware import measure_interleaved
-from placewright.workflow import contenders, running
+from placewright.session import contenders, running
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")

@@ -19,9 +19,9 @@ from placewright.core.problem import Problem
 from placewright.errors import InputError
 from placewright.files.problem_file import write_problem
 from placewright.placers.registry import make_placer
+from placewright.session.problems import in_flight
+from placewright.session.search import search
 from placewright.simulation.model import Simulator
-from placewright.workflow.problems import in_flight
-from placewright.workflow.search import search
 
 STEP = ("zoo:bert_base/tiny", "--objective", "training", "--execution-model", "max-load")
 SPLIT = ("--devices", "catalogue:2gpu", "--placer", "even-split", "--memory", "gpu:1=1MB")

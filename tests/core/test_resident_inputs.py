@@ -18,8 +18,8 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.errors import InputError, UnknownNameError
 from placewright.files.problem_file import problem_text, read_problem, write_problem
+from placewright.session.problems import resident
 from placewright.simulation.model import Simulator
-from placewright.workflow.problems import resident
 
 CACHE, X = 8e9, 1e3  # bytes
 

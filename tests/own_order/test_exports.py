@@ -19,8 +19,8 @@ from writers.plans import plan_with
 
 from placewright.core.cluster import Device
 from placewright.core.plan import Plan
-from placewright.workflow.export import export
-from placewright.workflow.models import load_model
+from placewright.session.export import export
+from placewright.session.models import load_model
 
 OPENVINO = [Device("cpu", options={"device": "CPU"}), Device("GPU.0", "gpu")]
 ONNX = [

@@ -18,9 +18,9 @@ import placewright as pw
 from placewright.core.plan import Plan
 from placewright.errors import FileFormatError, InputError, UnknownNameError
 from placewright.profiling.hardware import compare_outputs
-from placewright.workflow.models import load_model
-from placewright.workflow.running import loaded_model
-from placewright.workflow.runtimes import runtime_named
+from placewright.session.models import load_model
+from placewright.session.running import loaded_model
+from placewright.session.runtimes import runtime_named
 
 
 def split_plan(path: Path, runtime: str) -> Plan:

@@ -18,9 +18,9 @@ from writers.plans import plan_with
 
 import placewright as pw
 from placewright.profiling.hardware import placement_runner
-from placewright.workflow.models import load_model
-from placewright.workflow.running import loaded_model
-from placewright.workflow.runtimes import runtime_named
+from placewright.session.models import load_model
+from placewright.session.running import loaded_model
+from placewright.session.runtimes import runtime_named
 
 RUNTIMES = ["openvino", "onnxruntime", "torch"]
 

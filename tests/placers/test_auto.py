@@ -17,12 +17,12 @@ from placewright.placers import auto
 from placewright.placers.anytime import anytime
 from placewright.placers.auto import Auto
 from placewright.placers.registry import make_placer, placer_class
+from placewright.session.search import search
 from placewright.simulation import relaxation
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.feasibility import prove_infeasible
 from placewright.simulation.model import Simulator
 from placewright.testing.problems import packing_problem, random_problem
-from placewright.workflow.search import search
 
 OBJECTIVES: tuple[Objective, ...] = ("latency", "training", "throughput")
 Act = Callable[[Evaluator], None]

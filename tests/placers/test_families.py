@@ -18,7 +18,7 @@ from placewright.core.problem import Problem
 from placewright.errors import InputError
 from placewright.placers.expert import FAMILIES, Expert, by_rule, family_of
 from placewright.placers.families.shares import contiguous
-from placewright.workflow.models import load_model
+from placewright.session.models import load_model
 
 FAMILY_OF = {
     "inception_v3": "convolutional",

@@ -11,9 +11,9 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime
+from placewright.session.search import search
 from placewright.simulation.evaluator import Evaluator
 from placewright.testing.problems import random_problem
-from placewright.workflow.search import search
 
 
 class Outside:

@@ -17,8 +17,8 @@ from placewright.core.cluster import Device
 from placewright.core.graph import ComputationGraph
 from placewright.core.source import ModelSource
 from placewright.errors import InexpressibleError
-from placewright.workflow.export import export
-from placewright.workflow.models import load_model
+from placewright.session.export import export
+from placewright.session.models import load_model
 from placewright.writers.device_map import device_map
 
 CUDA = [Device("cuda:0", "gpu"), Device("cuda:1", "gpu"), Device("cpu")]

@@ -17,7 +17,7 @@ from placewright.core.cluster import Device
 from placewright.core.plan import Plan
 from placewright.errors import InexpressibleError, UnknownNameError
 from placewright.readers.onnx_graph import read_onnx
-from placewright.workflow.export import export
+from placewright.session.export import export
 from placewright.writers.onnx_layers import OPTION, assignment_settings
 
 CPU = {"provider": "CPUExecutionProvider"}

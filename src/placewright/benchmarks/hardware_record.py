@@ -32,13 +32,13 @@ from placewright.files.problem_file import read_problem, write_problem
 from placewright.files.quantities import parse_bytes, parse_seconds
 from placewright.files.text import read_json_object, write_text
 from placewright.runtimes.base import LoadedModel
-from placewright.workflow.problems import (
+from placewright.session.problems import (
     ProblemRequest,
     build_problem,
     checked_objective,
     constrained,
 )
-from placewright.workflow.running import check_devices, loaded_model
+from placewright.session.running import check_devices, loaded_model
 
 FORMAT = "placewright.hardware-record/1"
 RUNTIME = "torch"

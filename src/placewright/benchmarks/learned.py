@@ -13,7 +13,7 @@ from placewright.benchmarks.tarnawski import find_workloads
 from placewright.core.graph import ComputationGraph
 from placewright.core.problem import Objective, Problem
 from placewright.profiling.roofline import roofline_problem
-from placewright.workflow.models import load_model
+from placewright.session.models import load_model
 
 MODELS = ("inception_v3", "resnet50", "bert_base", "gnmt", "rnnlm")
 CLUSTERS = ("2gpu", "4gpu", "8gpu", "cpu+gpu")

@@ -19,7 +19,6 @@ from pathlib import Path
 
 import numpy as np
 
-from placewright.benchmarks.comparison import named_placer
 from placewright.benchmarks.learned import Case
 from placewright.benchmarks.row_file import read_rows
 from placewright.core.problem import Problem
@@ -29,6 +28,7 @@ from placewright.files.problem_file import content_sha256
 from placewright.files.text import write_text
 from placewright.placers.homogeneous import homogeneous_placements
 from placewright.placers.registry import reason_against
+from placewright.session.comparison import named_placer
 from placewright.simulation.evaluator import Evaluator
 
 FORMAT = "placewright.learned/1"

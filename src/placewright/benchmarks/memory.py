@@ -22,9 +22,9 @@ from placewright.errors import InfeasibleError, InputError
 from placewright.placers.registry import make_placer
 from placewright.profiling.hardware import compare_outputs, placement_segments
 from placewright.runtimes.base import LoadedModel, MeasuresMemory
+from placewright.session.problems import constrained
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
-from placewright.workflow.problems import constrained
 
 FORMAT = "placewright.memory/1"
 

@@ -49,7 +49,7 @@ def tarnawski(
 ) -> None:
     """Every method on every workload of Tarnawski et al. 2020: value, bound, gap, time, memory."""
     from placewright.benchmarks.tarnawski import fetch_workloads, run_tarnawski_benchmark
-    from placewright.workflow.parsing import parse_names
+    from placewright.session.parsing import parse_names
 
     folder = fetch_workloads(fetch) if fetch is not None else data
     if folder is None:
@@ -164,7 +164,7 @@ def incremental(
 
 
 def _numbers(option: str, text: str) -> list[int]:
-    from placewright.workflow.parsing import parse_names
+    from placewright.session.parsing import parse_names
 
     try:
         numbers = [int(part) for part in parse_names(text)]
@@ -190,8 +190,8 @@ def equality(
     Of a training step every updated tensor is compared, too.
     """
     from placewright.benchmarks.equality import run_equality_benchmark
-    from placewright.workflow.problems import ProblemRequest, build_problem
-    from placewright.workflow.running import loaded_model
+    from placewright.session.problems import ProblemRequest, build_problem
+    from placewright.session.running import loaded_model
 
     problem = build_problem(
         ProblemRequest.of_texts(
@@ -243,9 +243,9 @@ def accuracy(
     from placewright.benchmarks.accuracy import run_accuracy_benchmark
     from placewright.benchmarks.accuracy_rows import VISITS, summaries
     from placewright.benchmarks.plots import draw_accuracy, pyplot
-    from placewright.workflow.parsing import parse_names
-    from placewright.workflow.problems import ProblemRequest, build_problem
-    from placewright.workflow.running import loaded_model
+    from placewright.session.parsing import parse_names
+    from placewright.session.problems import ProblemRequest, build_problem
+    from placewright.session.running import loaded_model
 
     if plot is not None:
         pyplot()  # before the long work

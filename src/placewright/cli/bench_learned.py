@@ -62,8 +62,8 @@ def learned(
     from placewright.benchmarks.learned_runs import read_runs, run_learned_benchmark
     from placewright.benchmarks.learned_statistics import with_controls
     from placewright.placers.registry import placers_that_learn
-    from placewright.workflow.parsing import parse_names
-    from placewright.workflow.problems import checked_objective
+    from placewright.session.parsing import parse_names
+    from placewright.session.problems import checked_objective
 
     cases = []
     for objective in parse_names(objectives) if models else []:
@@ -96,7 +96,7 @@ def hsdag_update(
 ) -> None:
     """Time of one update of HSDAG (20 placements and a gradient step) on one core."""
     from placewright.benchmarks.learned import hsdag_update_times, update_problems
-    from placewright.workflow.parsing import parse_names
+    from placewright.session.parsing import parse_names
 
     rows = list(hsdag_update_times(update_problems(parse_names(models), cluster), updates))
     if as_json:
@@ -176,8 +176,8 @@ def enlarged(
         run_enlarged_benchmark,
     )
     from placewright.files.text import write_text
-    from placewright.workflow.problems import ProblemRequest, build_problem, constrained
-    from placewright.workflow.running import loaded_model
+    from placewright.session.problems import ProblemRequest, build_problem, constrained
+    from placewright.session.running import loaded_model
 
     request = ProblemRequest(MODEL, devices=device_names, runtime=runtime, calibrate=False)
     with progress("enlarged", hidden=quiet or as_json) as report:

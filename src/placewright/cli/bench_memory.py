@@ -38,9 +38,9 @@ def memory(
 ) -> None:
     """Models that fit no device: placed under a limit, run, predicted beside measured peaks."""
     from placewright.benchmarks.memory import add_row, read_memory, run_memory_benchmark
-    from placewright.workflow.parsing import parse_budget, parse_names
-    from placewright.workflow.problems import ProblemRequest, build_problem
-    from placewright.workflow.running import loaded_model
+    from placewright.session.parsing import parse_budget, parse_names
+    from placewright.session.problems import ProblemRequest, build_problem
+    from placewright.session.running import loaded_model
 
     read_memory(results)  # a file of another kind is refused before the long work
     rows = []

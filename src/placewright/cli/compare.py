@@ -40,11 +40,11 @@ def compare(
     quiet: opt.Quiet = False,
 ) -> None:
     """Compare placers on MODEL: same problem, same evaluator, same budget."""
-    from placewright.benchmarks import comparison
-    from placewright.workflow.describe import limit_warning
-    from placewright.workflow.parsing import parse_budget, parse_names
-    from placewright.workflow.problems import ProblemRequest, build_problem
-    from placewright.workflow.running import check_evaluator, measure_of
+    from placewright.session import comparison
+    from placewright.session.describe import limit_warning
+    from placewright.session.parsing import parse_budget, parse_names
+    from placewright.session.problems import ProblemRequest, build_problem
+    from placewright.session.running import check_evaluator, measure_of
 
     request = ProblemRequest.of_texts(
         model,

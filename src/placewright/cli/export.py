@@ -44,9 +44,9 @@ def export(
     """Write PLAN in the format of another tool."""
     from placewright.errors import UnknownNameError
     from placewright.files.plan_file import read_plan
-    from placewright.workflow import export as exporting
-    from placewright.workflow.parsing import require_folder
-    from placewright.workflow.recommended import recommendation_lines, searched_plan
+    from placewright.session import export as exporting
+    from placewright.session.parsing import require_folder
+    from placewright.session.recommended import recommendation_lines, searched_plan
 
     if form not in exporting.formats():
         raise UnknownNameError("export format", form, exporting.formats())

@@ -34,7 +34,7 @@ def devices(
     -o writes the cluster file.
     """
     from placewright.files.cluster_file import cluster_data, write_cluster
-    from placewright.workflow.devices import DEFAULT_RUNTIME, devices_by_runtime, discover
+    from placewright.session.devices import DEFAULT_RUNTIME, devices_by_runtime, discover
 
     with progress("devices", hidden=quiet or as_json) as report:
         report(0.0, "measuring links")
@@ -109,10 +109,10 @@ def graph(
     from placewright.core.graph import PHASE_NAMES
     from placewright.files.graph_file import write_graph
     from placewright.files.quantities import format_bytes
-    from placewright.workflow.describe import loss_lines
-    from placewright.workflow.models import load_model
-    from placewright.workflow.parsing import parse_shapes
-    from placewright.workflow.problems import checked_objective
+    from placewright.session.describe import loss_lines
+    from placewright.session.models import load_model
+    from placewright.session.parsing import parse_shapes
+    from placewright.session.problems import checked_objective
 
     loaded = load_model(
         model,
@@ -175,7 +175,7 @@ def profile(
     """Measure the op times of MODEL on each device; -o saves the problem."""
     from placewright.files.problem_file import write_problem
     from placewright.files.quantities import format_duration
-    from placewright.workflow.problems import ProblemRequest, build_problem
+    from placewright.session.problems import ProblemRequest, build_problem
 
     request = ProblemRequest.of_texts(
         model,

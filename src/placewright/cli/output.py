@@ -88,7 +88,7 @@ def progress(title: str, *, hidden: bool = False) -> Iterator[Report]:
 
 @contextmanager
 def _logged_lines(title: str, *, hidden: bool) -> Iterator[None]:
-    logger = logging.getLogger("placewright.workflow")  # steps say what is ahead
+    logger = logging.getLogger("placewright.session")  # steps say what is ahead
     handler, level = _Lines(title), logger.level
     if hidden:
         yield

@@ -49,7 +49,7 @@ def _protected(command: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(command)
     def call(**given: Any) -> Any:
         from placewright.files.overwriting import refuse_overwriting
-        from placewright.workflow.companions import files_behind
+        from placewright.session.companions import files_behind
 
         written = [
             file

@@ -74,15 +74,15 @@ def place(
     from placewright.placers.learned.checkpoint import load_checkpoint
     from placewright.placers.learned.training import check_takes_policy
     from placewright.placers.registry import make_placer
-    from placewright.workflow.describe import limit_warning
-    from placewright.workflow.parsing import (
+    from placewright.session.describe import limit_warning
+    from placewright.session.parsing import (
         parse_budget,
         parse_pairs,
         parse_total,
         require_folder,
     )
-    from placewright.workflow.placing import SearchRequest, place_request
-    from placewright.workflow.problems import ProblemRequest
+    from placewright.session.placing import SearchRequest, place_request
+    from placewright.session.problems import ProblemRequest
 
     require_folder(target := output or Path("plan.json"))
     request = ProblemRequest.of_texts(
@@ -146,7 +146,7 @@ def _tell(plan: Any, model: str, target: Path, table: Any, as_json: bool) -> Non
 
 def print_plan(plan: Any, model: str) -> None:
     """The value, the proof and the share of each device."""
-    from placewright.workflow.describe import plan_lines
+    from placewright.session.describe import plan_lines
 
     for line in plan_lines(plan, model):
         print_line(line)

@@ -39,10 +39,10 @@ def simulate(
 ) -> None:
     """Timeline of PLAN, or the loads of its devices; what-if with --set OP=DEVICE."""
     from placewright.files.plan_file import read_plan
-    from placewright.workflow.describe import value_text
-    from placewright.workflow.parsing import parse_pairs
-    from placewright.workflow.recommended import recommendation_lines, searched_plan
-    from placewright.workflow.whatif import changed
+    from placewright.session.describe import value_text
+    from placewright.session.parsing import parse_pairs
+    from placewright.session.recommended import recommendation_lines, searched_plan
+    from placewright.session.whatif import changed
 
     before = read_plan(plan_file)
     before = searched_plan(before) if searched else before
@@ -103,8 +103,8 @@ def run(
 ) -> None:
     """Execute PLAN for real: outputs equal to the unsplit model, measured beside predicted."""
     from placewright.files.plan_file import read_plan
-    from placewright.workflow.recommended import searched_plan
-    from placewright.workflow.running import execute
+    from placewright.session.recommended import searched_plan
+    from placewright.session.running import execute
 
     plan = read_plan(plan_file)
     plan = searched_plan(plan) if searched else plan

@@ -41,8 +41,8 @@ def train(
 ) -> None:
     """Train a learned placer over graphs; apply it with `place --policy FILE`."""
     from placewright.placers.learned.training import train as train_policy
-    from placewright.workflow.parsing import parse_pairs, require_folder
-    from placewright.workflow.problems import ProblemRequest, build_problem
+    from placewright.session.parsing import parse_pairs, require_folder
+    from placewright.session.problems import ProblemRequest, build_problem
 
     require_folder(output)
     values = parse_pairs(settings or [], "--set-placer", "KEY=VALUE")

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import toys
 
-from placewright.benchmarks.comparison import compare
 from placewright.core.solution import Budget
 from placewright.errors import FileFormatError, InputError
 from placewright.placers.learned.training import train
 from placewright.placers.registry import make_placer
+from placewright.session.comparison import compare
 
 
 @pytest.mark.parametrize("placer", ["placeto", "hsdag", "zero-shot"])

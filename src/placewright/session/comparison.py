@@ -9,13 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from placewright.benchmarks.comparison_file import ResultsFile
-from placewright.benchmarks.comparison_table import ComparisonTable, Run
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError
 from placewright.placers.registry import make_placer, reason_against
+from placewright.session.comparison_file import ResultsFile
+from placewright.session.comparison_table import ComparisonTable, Run
 from placewright.simulation.evaluator import Evaluator
 
 Report = Callable[[float, str], None]

@@ -24,8 +24,8 @@ from placewright.profiling.measure import QUICK, Ahead, Effort, Progress
 from placewright.profiling.profile import profile
 from placewright.profiling.store import CostStore
 from placewright.runtimes.base import LoadedModel, Runtime
-from placewright.workflow.models import Model, runnable_source
-from placewright.workflow.steps import CALIBRATING, CHECKING, MEASURING, SEARCHING, Steps
+from placewright.session.models import Model, runnable_source
+from placewright.session.steps import CALIBRATING, CHECKING, MEASURING, SEARCHING, Steps
 
 _SHARE = 0.5  # of what is left of the total, for measuring and then for calibrating
 _CHECKED_ROUNDS, _CHECKED_WAYS = 15, 4

@@ -10,8 +10,8 @@ from placewright.core.plan import Plan
 from placewright.core.problem import op_named
 from placewright.core.solution import Solution
 from placewright.errors import InfeasibleError
+from placewright.session.search import plan_of
 from placewright.simulation.model import Simulator
-from placewright.workflow.search import plan_of
 
 
 def changed(plan: Plan, changes: Mapping[str, str]) -> tuple[Plan, Simulator]:

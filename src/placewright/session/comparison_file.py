@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from placewright.benchmarks.comparison_table import FORMAT, ComparisonTable, Run
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import FileFormatError, InputError
 from placewright.files.problem_file import content_sha256
 from placewright.files.text import read_json_object, write_text
+from placewright.session.comparison_table import FORMAT, ComparisonTable, Run
 
 
 class ResultsFile:

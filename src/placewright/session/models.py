@@ -15,19 +15,19 @@ from placewright.errors import FileFormatError, InputError, StalePlanError, Unkn
 from placewright.files.graph_file import GRAPH_FORMAT, read_graph
 from placewright.files.problem_file import PROBLEM_FORMAT, read_problem
 from placewright.files.text import read_json_object
-from placewright.workflow.runtimes import (
+from placewright.session.runtimes import (
     DEFAULT_RUNTIMES,
     require_known_runtime,
     require_training_runtime,
 )
-from placewright.workflow.torch_models import FORMATS as TORCH_FORMATS
-from placewright.workflow.torch_models import (
+from placewright.session.torch_models import FORMATS as TORCH_FORMATS
+from placewright.session.torch_models import (
     MODULE_PREFIX,
     ZOO_PREFIX,
     TorchOptions,
     read_torch_model,
 )
-from placewright.workflow.zoo_source import ZooSource
+from placewright.session.zoo_source import ZooSource
 
 Shapes = Mapping[str, tuple[int, ...]]
 

@@ -23,11 +23,11 @@ from placewright.profiling.hardware import (
 from placewright.profiling.verdict import PLAN, Verdict, judge
 from placewright.runtimes.base import LoadedModel
 from placewright.runtimes.runner import ConcurrentRunner
-from placewright.workflow.comparable import DEFAULT_NAME, EVEN_NAME, Ways, ways_to_run
-from placewright.workflow.machine_speed import drifted, speed_note
-from placewright.workflow.recommended import held_lines, recommended_plan
-from placewright.workflow.running import ROUNDS, loaded_model
-from placewright.workflow.steps import Report, no_report
+from placewright.session.comparable import DEFAULT_NAME, EVEN_NAME, Ways, ways_to_run
+from placewright.session.machine_speed import drifted, speed_note
+from placewright.session.recommended import held_lines, recommended_plan
+from placewright.session.running import ROUNDS, loaded_model
+from placewright.session.steps import Report, no_report
 
 _MEASURING_SECONDS = 60.0  # of all contenders, where a request is so slow that rounds are left out
 

@@ -17,9 +17,9 @@ from placewright.core.problem import Problem
 from placewright.files.quantities import format_bytes
 from placewright.placers.registry import make_placer
 from placewright.profiling.verdict import PLAN
+from placewright.session.runtimes import runtime_named
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
-from placewright.workflow.runtimes import runtime_named
 
 DEFAULT_NAME = "all cores"
 EVEN_NAME = "even split"

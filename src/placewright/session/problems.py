@@ -23,18 +23,18 @@ from placewright.core.source import ModelSource
 from placewright.errors import InputError, UnknownNameError
 from placewright.profiling.roofline import roofline_problem
 from placewright.runtimes.base import Runtime
-from placewright.workflow.devices import catalogue_for, cluster_for
-from placewright.workflow.measuring import Extent, Measured, measured
-from placewright.workflow.models import load_model, require_model
-from placewright.workflow.parsing import parse_memory, parse_pairs, parse_shapes
-from placewright.workflow.runtimes import (
+from placewright.session.devices import catalogue_for, cluster_for
+from placewright.session.measuring import Extent, Measured, measured
+from placewright.session.models import load_model, require_model
+from placewright.session.parsing import parse_memory, parse_pairs, parse_shapes
+from placewright.session.runtimes import (
     DEFAULT_RUNTIMES,
     require_known_runtime,
     require_training_runtime,
     runtime_named,
     runtime_of,
 )
-from placewright.workflow.steps import Report, Steps, no_report
+from placewright.session.steps import Report, Steps, no_report
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import logging
 
 import pytest
 
-from placewright.workflow.steps import CALIBRATING, MEASURING, SEARCHING, Steps, rough_duration
+from placewright.session.steps import CALIBRATING, MEASURING, SEARCHING, Steps, rough_duration
 
 
 @pytest.mark.parametrize(

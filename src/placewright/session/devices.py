@@ -11,7 +11,7 @@ from placewright.profiling.catalogue import catalogue_cluster, device_names
 from placewright.profiling.discover import completed_cluster
 from placewright.profiling.discover import discover as discover_devices
 from placewright.runtimes.registry import runtime_names
-from placewright.workflow.runtimes import runtime_named
+from placewright.session.runtimes import runtime_named
 
 DEFAULT_RUNTIME = "openvino"
 CATALOGUE = "catalogue:"

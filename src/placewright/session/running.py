@@ -27,12 +27,12 @@ from placewright.profiling.hardware import (
 )
 from placewright.profiling.verdict import PLAN
 from placewright.runtimes.base import LoadedModel, MeasuresMemory
+from placewright.session.machine_speed import drifted, speed_note
+from placewright.session.models import runnable_source
+from placewright.session.recommended import recommendation_lines
+from placewright.session.runtimes import default_runtime, runtime_named
+from placewright.session.steps import Report, no_report
 from placewright.simulation.model import Simulator
-from placewright.workflow.machine_speed import drifted, speed_note
-from placewright.workflow.models import runnable_source
-from placewright.workflow.recommended import recommendation_lines
-from placewright.workflow.runtimes import default_runtime, runtime_named
-from placewright.workflow.steps import Report, no_report
 
 ROUNDS = 15
 

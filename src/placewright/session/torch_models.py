@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, StalePlanError
 from placewright.runtimes.torch.allocator import share_one_arena
-from placewright.workflow.zoo_source import ZooSource
+from placewright.session.zoo_source import ZooSource
 
 if TYPE_CHECKING:
     from placewright.readers.fx_program import FxProgram, ReadProgram

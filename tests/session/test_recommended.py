@@ -28,10 +28,10 @@ from placewright.core.solution import Budget
 from placewright.profiling.hardware import Comparison
 from placewright.readers.openvino import read_openvino
 from placewright.runtimes.registry import make_runtime
+from placewright.session import contenders, search
+from placewright.session.contenders import check_on_hardware
+from placewright.session.recommended import recommendation_lines, searched_plan
 from placewright.simulation.model import Simulator
-from placewright.workflow import contenders, search
-from placewright.workflow.contenders import check_on_hardware
-from placewright.workflow.recommended import recommendation_lines, searched_plan
 
 CORES = [one.name for one in make_runtime("openvino").discover() if one.name.startswith("cpu:")]
 pytestmark = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")

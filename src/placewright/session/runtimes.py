@@ -31,7 +31,7 @@ def runtime_named(name: str) -> Runtime:
         MissingExtraError: its library is not installed.
     """
     if name == "torch":
-        from placewright.workflow.torch_models import load_torch_program
+        from placewright.session.torch_models import load_torch_program
 
         return make_runtime(name, load_torch_program)
     return make_runtime(name)

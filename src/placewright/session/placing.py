@@ -10,10 +10,10 @@ from placewright.core.plan import Plan
 from placewright.core.solution import Budget
 from placewright.errors import OutOfTime
 from placewright.placers.registry import Placer
-from placewright.workflow import contenders, running, search
-from placewright.workflow.measuring import Measured
-from placewright.workflow.problems import ProblemRequest, build
-from placewright.workflow.steps import CHECKING, SEARCHING, Report, Steps, no_report, rough_duration
+from placewright.session import contenders, running, search
+from placewright.session.measuring import Measured
+from placewright.session.problems import ProblemRequest, build
+from placewright.session.steps import CHECKING, SEARCHING, Report, Steps, no_report, rough_duration
 
 _QUICK_SECONDS = 10.0
 _USUAL_SECONDS = 30.0

@@ -12,17 +12,17 @@ from placewright.core.plan import Measurement, Plan, Searched
 from placewright.core.solution import Solution
 from placewright.files.quantities import format_duration
 from placewright.profiling.verdict import PLAN, Verdict
-from placewright.simulation.evaluator import CLOSED
-from placewright.simulation.model import Simulator
-from placewright.workflow.comparable import (
+from placewright.session.comparable import (
     DEFAULT_NAME,
     EVEN_NAME,
     Ways,
     whole_processor,
     why_default_is_not_comparable,
 )
-from placewright.workflow.runtimes import DEFAULT_RUNTIMES, runtime_named
-from placewright.workflow.search import plan_of
+from placewright.session.runtimes import DEFAULT_RUNTIMES, runtime_named
+from placewright.session.search import plan_of
+from placewright.simulation.evaluator import CLOSED
+from placewright.simulation.model import Simulator
 
 SEARCHED = "searched"  # of `Measurement.baselines`, where the plan holds another placement
 

@@ -15,7 +15,7 @@ from placewright.core.signature import NO_TENSOR
 from placewright.core.source import ModelSource
 from placewright.errors import InexpressibleError, InputError, UnknownNameError
 from placewright.files.text import write_text
-from placewright.workflow.models import runnable_source
+from placewright.session.models import runnable_source
 
 _LARGEST_MESSAGE = 1 << 30  # bytes; a protocol buffer ends at 2 GiB
 

@@ -18,11 +18,11 @@ from placewright.core.solution import Budget, Solution
 from placewright.errors import InfeasibleError, InputError
 from placewright.placers.ideals.replication import replicated
 from placewright.placers.registry import Placer, make_placer, reason_against
+from placewright.session.runtimes import default_runtime
 from placewright.simulation.bounds import RELAXATION, lower_bound, quick_bounds
 from placewright.simulation.evaluator import CLOSED, Evaluator
 from placewright.simulation.model import Simulator
 from placewright.simulation.segments import segments_of
-from placewright.workflow.runtimes import default_runtime
 
 _BOUND_SHARE = 0.2  # of the budget's seconds, for the last bound
 _GROUPS_SHARE = 0.5  # of the budget's seconds, for forming groups

@@ -14,15 +14,15 @@ from placewright.core.solution import Budget
 from placewright.errors import InputError
 from placewright.files.quantities import parse_seconds
 from placewright.profiling.hardware import placement_runner
-from placewright.workflow import devices, search
-from placewright.workflow.describe import limit_warning
-from placewright.workflow.measuring import measured
-from placewright.workflow.models import Model, load_model
-from placewright.workflow.problems import in_flight
-from placewright.workflow.problems import resident as with_resident
-from placewright.workflow.running import loaded_model
-from placewright.workflow.runtimes import runtime_named, runtime_of
-from placewright.workflow.torch_models import remember_module
+from placewright.session import devices, search
+from placewright.session.describe import limit_warning
+from placewright.session.measuring import measured
+from placewright.session.models import Model, load_model
+from placewright.session.problems import in_flight
+from placewright.session.problems import resident as with_resident
+from placewright.session.running import loaded_model
+from placewright.session.runtimes import runtime_named, runtime_of
+from placewright.session.torch_models import remember_module
 
 
 def read(
