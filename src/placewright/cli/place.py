@@ -69,18 +69,9 @@ def place(
     quiet: opt.Quiet = False,
 ) -> None:
     """Find the best placement of MODEL, prove how good it is, run it, write plan.json."""
-    from placewright.core.deadline import Deadline
     from placewright.files.plan_file import write_plan
-    from placewright.placers.learned.checkpoint import load_checkpoint
-    from placewright.placers.learned.training import check_takes_policy
-    from placewright.placers.registry import make_placer
     from placewright.session.describe import limit_warning
-    from placewright.session.parsing import (
-        parse_budget,
-        parse_pairs,
-        parse_total,
-        require_folder,
-    )
+    from placewright.session.parsing import require_folder
     from placewright.session.placing import SearchRequest, place_request
     from placewright.session.problems import ProblemRequest
 
@@ -102,25 +93,21 @@ def place(
         shapes=shapes,
         resident=resident,
     )
-    values = parse_pairs(settings or [], "--set-placer", "KEY=VALUE")
-    if policy is not None:
-        check_takes_policy(placer)
-        load_checkpoint(policy, placer)  # a wrong file is found before any long work
-        values["policy"] = str(policy)
-    is_limited = budget is not None or evaluations is not None
-    wanted = SearchRequest(
-        make_placer(placer, values),  # before any long work
-        budget=parse_budget(budget, evaluations) if is_limited else None,
-        total=parse_total(total),
+    wanted = SearchRequest.of_texts(
+        placer,
+        settings=settings,
+        policy=policy,
+        budget=budget,
+        evaluations=evaluations,
+        total=total,
         is_quick=quick,
         seed=seed,
         evaluator=evaluator,
         replicate=replicate,
         check=check,
     )
-    deadline = Deadline.after(wanted.total)
     with progress("place", hidden=quiet or as_json) as report:
-        placed = place_request(request, wanted, report, deadline)
+        placed = place_request(request, wanted, report)
     plan, table = placed.plan, placed.table
     write_plan(target, plan)
     tell_warning(limit_warning(plan.problem))

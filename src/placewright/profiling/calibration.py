@@ -26,7 +26,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from scipy.optimize import nnls
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.cluster import Cluster, Device, Link
@@ -34,6 +33,7 @@ from placewright.core.deadline import NEVER, Deadline
 from placewright.core.intensity import is_compute_bound
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
+from placewright.profiling.absolute_deviations import non_negative_fit
 from placewright.profiling.drawn_placements import drawn_placement
 from placewright.profiling.hardware import (
     LONG_SECONDS,
@@ -49,8 +49,6 @@ from placewright.simulation.model import Simulator
 
 PLACEMENTS, ROUNDS = 8, 11
 _LEAST_PLACEMENTS = 4  # a fit to fewer would promise more than it knows
-_REWEIGHTINGS = 20
-_SMALLEST_RESIDUAL = 2e-6  # seconds; timers resolve no less
 _LEAST_SCATTER = 0.01  # as far as a median of enough rounds is known, see `Rounds`
 _OVERHEADS = 5  # dispatch, tensors in, bytes in, computed tensors out, their bytes
 
@@ -302,7 +300,7 @@ def _fitted(cluster: Cluster, rows: list[_Row], waits: list[_Wait]) -> Cluster:
             column = _OVERHEADS * len(kinds) + levels.index(_level(cluster, row))
             matrix[at, column] = row.unit_seconds
         target[at] = row.seconds - row.unit_seconds
-    weights = _non_negative(matrix, target)
+    weights = non_negative_fit(matrix, target)
     own = np.array([row.unit_seconds for row in rows])
     scatter = _scatter(rows, own + matrix @ weights)
     devices = []
@@ -343,24 +341,6 @@ def _scatter(rows: Sequence[_Row], fitted: FloatArray) -> dict[int, float]:
         device: max(_LEAST_SCATTER, float(np.expm1(np.quantile(np.concatenate(parts), 0.95))))
         for device, parts in found.items()
     }
-
-
-def _non_negative(matrix: FloatArray, target: FloatArray) -> FloatArray:
-    """Non-negative least absolute deviations, by iteratively reweighted least squares.
-
-    Absolute deviations, because a few segments that the system disturbed, or a few very large
-    tensors, must not decide what an ordinary cut costs.
-    """
-    length = np.linalg.norm(matrix, axis=0)
-    length[length == 0] = 1.0
-    scaled = matrix / length
-    weights = np.ones(len(target))
-    found = np.zeros(matrix.shape[1])
-    for _ in range(_REWEIGHTINGS):
-        root = np.sqrt(weights)
-        found, _ = nnls(scaled * root[:, None], target * root)
-        weights = 1.0 / np.maximum(np.abs(scaled @ found - target), _SMALLEST_RESIDUAL)
-    return np.asarray(found / length, dtype=np.float64)
 
 
 def _contention(

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 from placewright.core.deadline import Deadline
 from placewright.core.plan import Plan
 from placewright.core.solution import Budget
 from placewright.errors import OutOfTime
-from placewright.placers.registry import Placer
+from placewright.placers.learned.training import check_takes_policy
+from placewright.placers.registry import Placer, make_placer
 from placewright.session import contenders, running, search
 from placewright.session.measuring import Measured
+from placewright.session.parsing import parse_budget, parse_pairs, parse_total
 from placewright.session.problems import ProblemRequest, build
 from placewright.session.steps import CHECKING, SEARCHING, Report, Steps, no_report, rough_duration
 
@@ -46,6 +51,41 @@ class SearchRequest:
     replicate: bool = False
     check: bool = True
 
+    @classmethod
+    def of_texts(
+        cls,
+        placer: str,
+        *,
+        settings: Iterable[str] | None = None,
+        policy: Path | None = None,
+        budget: str | None = None,
+        evaluations: int | None = None,
+        total: str | None = None,
+        **others: Any,
+    ) -> SearchRequest:
+        """From the texts of command-line options; what can be checked without work is.
+
+        Raises:
+            InputError: a text has the wrong form.
+            UnknownNameError: there is no such placer.
+            MissingExtraError: a package that the placer needs is not installed.
+            FileFormatError: the policy cannot be read.
+        """
+        values = parse_pairs(settings or [], "--set-placer", "KEY=VALUE")
+        if policy is not None:
+            check_takes_policy(placer)
+            from placewright.placers.learned.checkpoint import load_checkpoint
+
+            load_checkpoint(policy, placer)
+            values["policy"] = str(policy)
+        is_limited = budget is not None or evaluations is not None
+        return cls(
+            make_placer(placer, values),
+            budget=parse_budget(budget, evaluations) if is_limited else None,
+            total=parse_total(total),
+            **others,
+        )
+
     @property
     def limit(self) -> Budget:
         """The search's own budget."""
@@ -65,7 +105,6 @@ def place_request(
     request: ProblemRequest,
     wanted: SearchRequest,
     report: Report = no_report,
-    deadline: Deadline | None = None,
 ) -> Placed:
     """Read, measure, search and check within the total.
 
@@ -73,7 +112,6 @@ def place_request(
         request: what is placed where.
         wanted: how.
         report: told what is being done.
-        deadline: of everything, where its seconds began earlier; None starts `total` now.
 
     Raises:
         InputError: the request is wrong.
@@ -82,7 +120,7 @@ def place_request(
         OutOfTime: the total ended before there was a plan.
     """
     running.check_evaluator(wanted.evaluator)
-    deadline = deadline or Deadline.after(wanted.total)
+    deadline = Deadline.after(wanted.total)
     is_checked = wanted.check and not wanted.is_quick
     seconds = wanted.limit.seconds or 0.0
     steps = Steps(report, search_seconds=seconds, is_checked=is_checked)
