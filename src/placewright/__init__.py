@@ -21,6 +21,7 @@ _NAMES = {
     "profile": "session.facade",
     "place": "session.facade",
     "run": "session.facade",
+    "stream": "session.streaming",
     "read_plan": "files.plan_file",
     "write_plan": "files.plan_file",
     "read_problem": "files.problem_file",

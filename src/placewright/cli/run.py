@@ -17,6 +17,14 @@ if TYPE_CHECKING:
     from placewright.simulation.model import Simulator
     from placewright.simulation.timeline import Timeline
 
+Samples = Annotated[
+    int | None,
+    typer.Option("--samples", help="Let this many samples follow each other through the plan."),
+]
+InFlight = Annotated[
+    int | None,
+    typer.Option("--in-flight", help="With --samples: under way at most, not as many as pay."),
+]
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan.json.")]
 
 
@@ -34,6 +42,8 @@ def simulate(
     trace: Annotated[
         Path | None, typer.Option("--trace", help="Write a Chrome trace of the timeline."), Writes()
     ] = None,
+    samples: Samples = None,
+    in_flight: InFlight = None,
     searched: opt.Searched = False,
     as_json: opt.Json = False,
 ) -> None:
@@ -44,6 +54,7 @@ def simulate(
     from placewright.session.recommended import recommendation_lines, searched_plan
     from placewright.session.whatif import changed
 
+    _check_in_flight(samples, in_flight)
     before = read_plan(plan_file)
     before = searched_plan(before) if searched else before
     pairs = parse_pairs(changes or [], "--set", "OP=DEVICE")
@@ -56,10 +67,33 @@ def simulate(
             print_line(line)
     if pairs and not as_json:
         print_line(f"before the change: {value_text(before.value, plan.problem.time_unit)}")
-    if timeline is not None:
+    if samples is not None:
+        _print_stream(plan, simulator, (samples, in_flight), as_json)
+    elif timeline is not None:
         _print_timeline(plan, timeline, trace, as_json)
     else:
         _print_loads(plan, simulator, as_json)
+
+
+def _check_in_flight(samples: int | None, in_flight: int | None) -> None:
+    from placewright.errors import InputError
+
+    if in_flight is not None and samples is None:
+        raise InputError("--in-flight says how many of --samples are under way; give --samples too")
+
+
+def _print_stream(
+    plan: Plan, simulator: Simulator, numbers: tuple[int, int | None], as_json: bool
+) -> None:
+    from placewright.report.stream_text import stream_data, stream_lines, stream_rows
+
+    stream = simulator.stream(plan.placement, samples=numbers[0], in_flight=numbers[1])
+    if as_json:
+        print_json(stream_data(plan.problem, stream))
+        return
+    for line in stream_lines(plan.problem, stream):
+        print_line(line)
+    print_table("Devices", ["device", "busy", "peak (MiB)"], stream_rows(plan.problem, stream))
 
 
 def _print_timeline(plan: Plan, timeline: Timeline, trace: Path | None, as_json: bool) -> None:
@@ -97,6 +131,8 @@ def run(
     boundaries: Annotated[
         bool, typer.Option("--boundaries", help="Compare every tensor that crosses devices too.")
     ] = False,
+    samples: Samples = None,
+    in_flight: InFlight = None,
     searched: opt.Searched = False,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
@@ -106,13 +142,32 @@ def run(
     from placewright.session.recommended import searched_plan
     from placewright.session.running import execute
 
+    _check_in_flight(samples, in_flight)
     plan = read_plan(plan_file)
     plan = searched_plan(plan) if searched else plan
+    if samples is not None:
+        _run_stream(plan, (samples, in_flight), as_json, quiet)
+        return
     with progress("run", hidden=quiet or as_json) as report:
         result = execute(plan, runs=runs, boundaries=boundaries, report=report)
     if as_json:
         print_json(result.data())
     else:
+        for line in result.lines():
+            print_line(line)
+    if not result.equal:
+        raise typer.Exit(1)
+
+
+def _run_stream(plan: Plan, numbers: tuple[int, int | None], as_json: bool, quiet: bool) -> None:
+    from placewright.session.streaming import execute_stream
+
+    with progress("run", hidden=quiet or as_json) as report:
+        result = execute_stream(plan, samples=numbers[0], in_flight=numbers[1], report=report)
+    if as_json:
+        print_json(result.data())
+    else:
+        print_table("Streams", *result.table())
         for line in result.lines():
             print_line(line)
     if not result.equal:

@@ -19,7 +19,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
 from placewright.errors import BudgetSpent, InputError, MissingExtraError
 from placewright.placers.anytime import anytime
-from placewright.placers.parts.search import search_parts
+from placewright.placers.parts.bound import parts_bound
 from placewright.placers.registry import make_placer
 from placewright.simulation.bounds import quick_bounds, relaxed_bounds
 from placewright.simulation.evaluator import CLOSED, Evaluator
@@ -66,7 +66,6 @@ _SEARCHES = {
     "training": ("problem-space", "local-search"),
     "throughput": ("local-search",),
 }
-_PARTS_SHARE = 0.3  # of what is left, for parts between articulation units
 _TURN_SHARE = 0.05  # of what is left
 _TURN_SECONDS = 0.25  # and at least so long
 _TURN_EVALUATIONS = 48  # and at least so many
@@ -111,11 +110,12 @@ class Auto:
         for name, (share, most_units) in _QUICK[problem.objective].items():
             if problem.n_units <= most_units and run.ends_with(name, share, quick=True):
                 return run.answer()
+        evaluator.offer_bound(parts_bound(problem), "parts")
+        if run.is_closed:
+            return run.answer()
         # Without a limit in seconds the solver has none either: the answer must repeat.
         for bound in relaxed_bounds(problem, 0.2 * evaluator.remaining_seconds):
             evaluator.offer_bound(bound.value, bound.method)
-        if not run.is_closed:
-            search_parts(problem, evaluator, _PARTS_SHARE)
         if run.is_closed:
             return run.answer()
         for name, (share, most_units) in _EXACT[problem.objective].items():

@@ -27,7 +27,8 @@ from placewright.runtimes.base import (
     segments_of_units,
     whole_segment,
 )
-from placewright.runtimes.runner import ConcurrentRunner, Execution
+from placewright.runtimes.requests import Execution
+from placewright.runtimes.runner import ConcurrentRunner
 from placewright.simulation.model import Simulator
 from placewright.simulation.segments import segments_of
 

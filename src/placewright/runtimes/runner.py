@@ -12,8 +12,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from queue import SimpleQueue
 
 import numpy as np
@@ -33,25 +32,8 @@ from placewright.runtimes.base import (
     graph_inputs,
     graph_outputs,
 )
-from placewright.runtimes.requests import Request, Slot
+from placewright.runtimes.requests import Execution, Request, Slot
 from placewright.runtimes.routes import dependencies, routes_of, turns_of
-
-
-@dataclass(frozen=True)
-class Execution:
-    """One finished request.
-
-    Attributes:
-        outputs: all outputs, in the model's own order.
-        tensors: tensor -> value of every tensor that left a segment, where asked for.
-        seconds: from the first segment's permission to start to the last segment's end.
-        spans: (start, end) of each segment in seconds since the request started.
-    """
-
-    outputs: tuple[HostArray, ...]
-    tensors: Mapping[int, HostArray]
-    seconds: float
-    spans: tuple[tuple[float, float], ...]
 
 
 class ConcurrentRunner:
@@ -104,12 +86,17 @@ class ConcurrentRunner:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def close(self) -> None:
-        """End the workers after the segment that each is in; a second call does nothing."""
+    def close(self, timeout: float = 10.0) -> None:
+        """End the workers after the segment that each is in; a second call does nothing.
+
+        Args:
+            timeout: seconds to wait for all of them; what still runs then ends by itself.
+        """
         for mail in self._mail:
             mail.put(None)
+        deadline = time.monotonic() + timeout
         for worker in self._workers:
-            worker.join(timeout=10.0)
+            worker.join(timeout=max(0.0, deadline - time.monotonic()))
         self._workers = []
 
     def run(self, inputs: Sequence[HostArray], *, keep_tensors: bool = False) -> Execution:
@@ -128,25 +115,67 @@ class ConcurrentRunner:
         self, requests: Sequence[Sequence[HostArray]], *, keep_tensors: bool = False
     ) -> list[Execution]:
         """Execute requests, as many at a time as were allowed in flight, answers in their order."""
+        return list(self.stream(requests, keep_tensors=keep_tensors))
+
+    def stream(
+        self, requests: Iterable[Sequence[HostArray]], *, keep_tensors: bool = False
+    ) -> Iterator[Execution]:
+        """Like `outcomes`; the first request that fails ends the stream and closes the runner.
+
+        Raises:
+            RuntimeFailure: a segment failed; the message names it.
+        """
+        for outcome in self.outcomes(requests, keep_tensors=keep_tensors):
+            if isinstance(outcome, RuntimeFailure):
+                self.close()
+                raise outcome
+            yield outcome
+
+    def outcomes(
+        self, requests: Iterable[Sequence[HostArray]], *, keep_tensors: bool = False
+    ) -> Iterator[Execution | RuntimeFailure]:
+        """Execute requests as they come; what each of them gave, or why it failed, in their order.
+
+        A request is taken from `requests` only when fewer than the allowed number are under way,
+        and at most as many more have answers that nobody has fetched. Who leaves the loop early
+        closes the runner.
+
+        Raises:
+            RuntimeFailure: the runner is closed.
+        """
         if not self._workers:
             raise RuntimeFailure("the runner is closed; make a new one")
-        results: dict[int, Execution] = {}
-        free, pending = deque(self._slots), deque(enumerate(requests))
-        under_way: dict[int, int] = {}  # request number -> index in `requests`
+        source, free = iter(requests), deque(self._slots)
+        under_way: dict[int, int] = {}  # request number -> place in `requests`
+        answers: dict[int, Execution | RuntimeFailure] = {}
+        taken = given = 0
+        is_open = True
         try:
-            while pending or under_way:
-                while pending and free:
-                    index, inputs = pending.popleft()
+            while True:
+                while is_open and free and taken - given < 2 * len(self._slots):
+                    try:
+                        inputs = next(source)
+                    except StopIteration:
+                        is_open = False
+                        break
                     slot = free.popleft()
                     slot.kept = {} if keep_tensors else None
-                    under_way[self._start(slot, inputs).number] = index
-                done = self._next_finished()
-                results[under_way.pop(done.number)] = self._execution(done)
-                free.append(done.slot)
-        except BaseException:
-            self.close()  # requests that are under way must not outlive their caller
+                    under_way[self._start(slot, inputs).number] = taken
+                    taken += 1
+                if given in answers:
+                    yield answers.pop(given)
+                    given += 1
+                elif under_way:
+                    done = self._next_finished()
+                    answer = self._execution(done) if done.error is None else done.error
+                    answers[under_way.pop(done.number)] = answer
+                    free.append(done.slot)
+                else:
+                    return
+        except BaseException as error:
+            # Requests that are under way must not outlive their caller, who may not want to wait.
+            self.close(1.0 if isinstance(error, KeyboardInterrupt) else 10.0)
             raise
-        return [results[index] for index in range(len(requests))]
 
     def time(self, runs: int) -> list[float]:
         """Seconds of `runs` requests with the inputs of the last one, one after the other.
@@ -162,6 +191,8 @@ class ConcurrentRunner:
             for _ in range(runs):
                 self._launch(slot)
                 done = self._next_finished()
+                if done.error is not None:
+                    raise done.error
                 seconds.append(done.seconds)
                 self._last_spans = tuple(done.spans)
         except BaseException:
@@ -191,11 +222,9 @@ class ConcurrentRunner:
         return f"segment {index} on '{device}' [{shown}{more}]"
 
     def _next_finished(self) -> Request:
+        """The next request that is done or has failed, with nothing of it running any more."""
         done = self._finished.get()
-        if done.error is not None:
-            self.close()
-            raise done.error
-        if self._mover is not None:
+        if self._mover is not None and done.error is None:
             self._settle(done, self._mover)
         return done
 
@@ -268,7 +297,7 @@ class ConcurrentRunner:
             else to_host(tensors[port.tensor, self._routes.host])
             for at, port in enumerate(self.model.signature.outputs)
         )
-        return Execution(outputs, kept, done.seconds, tuple(done.spans))
+        return Execution(outputs, kept, done.seconds, tuple(done.spans), done.start)
 
     def _constant(self, at: int) -> HostArray:
         """The value of an output that no input changes and no op makes."""
@@ -295,53 +324,49 @@ class ConcurrentRunner:
         mail, turns = self._mail[device], self._turns[device]
         active: dict[int, Request] = {}
         while True:
+            active = {n: one for n, one in active.items() if one.error is None}
             runnable = next((n for n in sorted(active) if self._is_ready(active[n], device)), None)
             if runnable is None or not mail.empty():
                 request = mail.get()
                 if request is None:
                     return
                 if failure is not None:
-                    request.error = failure
-                    self._finished.put(request)
+                    if request.fail(failure, running=False):
+                        self._finished.put(request)
                 elif request.turns[device] < len(turns):  # else the letter came after the fact
                     active[request.number] = request
                 continue
             request = active[runnable]
             index = turns[request.turns[device]]
             request.turns[device] += 1
-            succeeded = self._execute(request, index)
-            if not succeeded or request.turns[device] == len(turns):
+            if request.begin():
+                self._execute(request, index)
+            if request.turns[device] == len(turns):
                 del active[runnable]
 
     def _is_ready(self, request: Request, device: int) -> bool:
         return request.waiting[self._turns[device][request.turns[device]]] == 0
 
-    def _execute(self, request: Request, index: int) -> bool:
-        """Run one segment and tell whoever waits for it; False when it failed."""
+    def _execute(self, request: Request, index: int) -> None:
+        """Run one segment and tell whoever waits for it."""
         segment = self.segments[index]
         begin = time.perf_counter()
         try:
             self._run_segment(request.slot, index)
-        except BaseException as error:  # a worker must never end silently
-            request.error = RuntimeFailure(f"{self.describe(index)} failed: {error}")
-            request.error.__cause__ = error
-            self._finished.put(request)
-            return False
+        except BaseException as cause:  # a worker must never end silently
+            error = RuntimeFailure(f"{self.describe(index)} failed: {cause}")
+            error.__cause__ = cause
+            if request.fail(error, running=True):
+                self._finished.put(request)
+            return
         request.spans[index] = (begin - request.start, time.perf_counter() - request.start)
-        arrived: dict[int, None] = {}
-        with request.lock:
-            request.left -= 1
-            is_last = request.left == 0
-            for dependent in self._dependents[index]:
-                request.waiting[dependent] -= 1
-                if request.waiting[dependent] == 0:
-                    arrived[self.segments[dependent].device] = None
+        is_done, ready = request.end(self._dependents[index])
+        arrived = dict.fromkeys(self.segments[dependent].device for dependent in ready)
         arrived.pop(segment.device, None)  # this worker looks by itself
         for device in arrived:
             self._mail[device].put(request)
-        if is_last:
+        if is_done:
             self._finished.put(request)
-        return True
 
     def _run_segment(self, slot: Slot, index: int) -> None:
         """Run one segment and send its outputs on; what nobody reads any more is dropped."""

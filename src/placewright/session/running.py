@@ -170,8 +170,8 @@ def _why_not(problem: Problem) -> str:
         return "it has no model; place a model file"
     if problem.execution_model != "event":
         return (
-            f"runtimes do one sample after another, and its value under "
-            f"'{problem.execution_model}' is another; place for latency or training to run a plan"
+            f"its value under '{problem.execution_model}' is not the latency of one sample; "
+            "--samples 200 runs a stream of samples through it"
         )
     return f"its costs are '{problem.costs.source}'; place a model on devices of this machine"
 

@@ -1,0 +1,186 @@
+"""Streams of samples on the hardware: a placement and simpler ways, many samples in flight."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from placewright.core.arrays import FloatArray
+from placewright.core.cluster import Device
+from placewright.core.placement import Placement
+from placewright.core.problem import Problem
+from placewright.profiling.hardware import relative_error, whole_model_runner
+from placewright.runtimes.base import HostArray, LoadedModel, OpSegment, segments_of_units
+from placewright.runtimes.requests import Execution
+from placewright.runtimes.runner import ConcurrentRunner
+from placewright.simulation.stream.segments import stream_segments
+
+Sample = Sequence[HostArray]
+Streaming = Callable[[Sequence[Sample]], list[Execution]]
+
+_DISTINCT = 200  # samples whose inputs differ; longer streams repeat them
+
+
+@dataclass(frozen=True, eq=False)
+class StreamRound:
+    """One stream of one contender.
+
+    Attributes:
+        period: seconds from one finished sample to the next, without filling and draining.
+        latencies: seconds of each sample from its entry to its end, shape (n_samples,).
+    """
+
+    period: float
+    latencies: FloatArray
+
+
+def stream_parts(problem: Problem, placement: Placement) -> tuple[OpSegment, ...]:
+    """The segments that a runtime executes for a stream: exactly those of the played stream.
+
+    Raises:
+        ClusterError: a device stands for several.
+    """
+    problem.cluster.require_single_devices("a runtime")
+    found = stream_segments(problem, placement.device_of)
+    return segments_of_units(problem, [(s.device, s.units) for s in found])
+
+
+def stream_runner(
+    problem: Problem, placement: Placement, model: LoadedModel, *, in_flight: int
+) -> ConcurrentRunner:
+    """A runner of a placement for samples that follow each other; close it, or use it as a
+    context manager."""
+    parts = stream_parts(problem, placement)
+    return ConcurrentRunner(model, parts, problem.cluster.devices, in_flight=in_flight)
+
+
+def different_samples(model: LoadedModel, count: int) -> list[list[HostArray]]:
+    """Random inputs of `count` samples; after `_DISTINCT` of them they come again."""
+    made = [
+        list(model.random_inputs(np.random.default_rng(seed)))
+        for seed in range(min(count, _DISTINCT))
+    ]
+    return [made[at % len(made)] for at in range(count)]
+
+
+class CopyPerDevice:
+    """The unsplit model on every device at once: whichever is free takes the next sample.
+
+    A context manager, as a runner is.
+    """
+
+    def __init__(self, model: LoadedModel, devices: Sequence[Device]) -> None:
+        self._runners = [whole_model_runner(model, device) for device in devices]
+
+    def __enter__(self) -> CopyPerDevice:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for runner in self._runners:
+            runner.close()
+
+    def run_many(self, samples: Sequence[Sample]) -> list[Execution]:
+        """Execute samples; answers in their order.
+
+        Raises:
+            RuntimeFailure: a segment failed; the message names it.
+        """
+        waiting = _Waiting(samples)
+        threads = [
+            threading.Thread(target=waiting.serve, args=(runner,), daemon=True)
+            for runner in self._runners
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if waiting.errors:
+            raise waiting.errors[0]
+        return [waiting.found[at] for at in range(len(samples))]
+
+
+class _Waiting:
+    """Samples that wait for the next free device."""
+
+    def __init__(self, samples: Sequence[Sample]) -> None:
+        self.samples, self.lock, self.next = samples, threading.Lock(), 0
+        self.found: dict[int, Execution] = {}
+        self.errors: list[BaseException] = []
+
+    def serve(self, runner: ConcurrentRunner) -> None:
+        """Run samples until none is left."""
+        taken: list[int] = []
+        try:
+            for number, execution in enumerate(runner.stream(self._take(taken))):
+                self.found[taken[number]] = execution
+        except BaseException as error:  # told to who waits for the threads
+            self.errors.append(error)
+
+    def _take(self, taken: list[int]) -> Iterator[Sample]:
+        while not self.errors:
+            with self.lock:
+                at = self.next
+                self.next += 1
+            if at >= len(self.samples):
+                return
+            taken.append(at)
+            yield self.samples[at]
+
+
+def measure_streams(
+    contenders: Mapping[str, Streaming],
+    samples: Sequence[Sample],
+    *,
+    rounds: int,
+    skipped: int,
+    progress: Callable[[float], None] | None = None,
+) -> dict[str, list[StreamRound]]:
+    """Streams of all contenders in each round, in an order that rotates.
+
+    Args:
+        contenders: name -> what runs samples and answers in their order; has run before.
+        samples: of one stream, more than 2 * `skipped`.
+        rounds: streams of each contender.
+        skipped: samples at the begin and at the end that fill and drain.
+        progress: called with the finished part, 0 to 1.
+    """
+    names = list(contenders)
+    found: dict[str, list[StreamRound]] = {name: [] for name in names}
+    for number in range(rounds):
+        turn = number % len(names)
+        for name in names[turn:] + names[:turn]:
+            found[name].append(_round(contenders[name](samples), skipped))
+        if progress is not None:
+            progress((number + 1) / rounds)
+    return found
+
+
+def _round(answers: Sequence[Execution], skipped: int) -> StreamRound:
+    ends = np.sort([one.start + one.seconds for one in answers])
+    first, last = skipped, len(ends) - 1 - skipped
+    period = (ends[last] - ends[first]) / (last - first)
+    return StreamRound(float(period), np.array([one.seconds for one in answers]))
+
+
+def worst_sample(
+    model: LoadedModel, device: Device, samples: Sequence[Sample], answers: Sequence[Execution]
+) -> tuple[int, float]:
+    """The sample whose outputs are furthest from those of the library's own unsplit run.
+
+    Returns:
+        Its number, and its relative error.
+    """
+    plain = model.plain(device)
+    worst, largest = 0, 0.0
+    known: dict[int, list[HostArray]] = {}
+    for at, (sample, answer) in enumerate(zip(samples, answers, strict=True)):
+        if id(sample) not in known:
+            known[id(sample)] = list(plain(sample))
+        pairs = zip(answer.outputs, known[id(sample)], strict=True)
+        error = max((relative_error(one, other) for one, other in pairs), default=0.0)
+        if error > largest or not np.isfinite(error):
+            worst, largest = at, error
+    return worst, largest

@@ -1,0 +1,104 @@
+"""Streams of different samples in every runtime: each sample's outputs are its own, in order."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cli.runner import InProcess
+from own_order.models import CASES, INPUTS, SHAPE, WRITERS, by_hand
+from own_order.test_formats import own_order, split_plan
+
+import placewright as pw
+from placewright.errors import InputError
+
+ONE_OF_EACH = [(file, runtime) for runtime, file in {r: f for f, r in CASES}.items()]
+
+
+def samples(count: int) -> list[dict[str, np.ndarray]]:
+    rng = np.random.default_rng(7)
+    return [
+        {name: rng.standard_normal(SHAPE).astype(np.float32) for name in INPUTS}
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize(("file", "runtime"), ONE_OF_EACH)
+def test_two_hundred_different_samples_in_order(file: str, runtime: str, tmp_path: Path) -> None:
+    path = tmp_path / file
+    WRITERS[file](path)
+    plan = split_plan(path, runtime)
+    given = samples(200)
+    inputs, outputs = own_order(path, runtime)
+
+    def source() -> Iterator[Any]:
+        for number, one in enumerate(given):  # by name and by position in turn
+            yield one if number % 2 else [one[name] for name in inputs]
+
+    count = 0
+    for number, found in enumerate(pw.stream(plan, source(), in_flight=3)):
+        right = by_hand(**given[number])
+        rows = found.values() if isinstance(found, dict) else found
+        for name, value in zip(outputs, rows, strict=True):
+            np.testing.assert_allclose(value, right[name], rtol=1e-4, atol=1e-4)
+        count += 1
+    assert count == 200
+
+
+def test_wrong_inputs_name_the_sample(tmp_path: Path) -> None:
+    file, runtime = ONE_OF_EACH[0]
+    path = tmp_path / file
+    WRITERS[file](path)
+    good = samples(3)
+    bad = {**good[2], INPUTS[0]: np.zeros((1, 1), np.float32)}
+    answers = pw.stream(split_plan(path, runtime), [*good[:2], bad], in_flight=1)
+    next(answers)
+    with pytest.raises(InputError, match=rf"sample 2: input '{INPUTS[0]}' is float32 \[1, 1\]"):
+        list(answers)
+
+
+def test_a_number_in_flight_below_one_is_refused(tmp_path: Path) -> None:
+    file, runtime = ONE_OF_EACH[0]
+    path = tmp_path / file
+    WRITERS[file](path)
+    with pytest.raises(InputError, match="in-flight must be >= 1, got 0"):
+        pw.stream(split_plan(path, runtime), [], in_flight=0)
+
+
+def test_run_streams_a_plan_beside_simpler_ways(tmp_path: Path, cli: InProcess) -> None:
+    file, runtime = "m.onnx", "onnxruntime"
+    path = tmp_path / file
+    WRITERS[file](path)
+    pw.write_plan(tmp_path / "plan.json", split_plan(path, runtime))
+    done = cli("run", "plan.json", "--samples", 60, "--in-flight", 2, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["equal"]
+    assert (found["samples"], found["in_flight"]) == (60, 2)
+    assert {"plan", "one copy per device"} < set(found["contenders"])
+    assert found["recommendation"] in found["contenders"]
+    assert all(one["samples_per_second"] > 0 for one in found["contenders"].values())
+    text = cli("run", "plan.json", "--samples", 60, cwd=tmp_path).stdout
+    assert "outputs of all 60 samples equal to the unsplit model's" in text
+
+
+def test_simulate_plays_a_stream(tmp_path: Path, cli: InProcess) -> None:
+    path = tmp_path / "m.onnx"
+    WRITERS["m.onnx"](path)
+    plan = split_plan(path, "onnxruntime")
+    pw.write_plan(tmp_path / "plan.json", plan)
+    done = cli("simulate", "plan.json", "--samples", 50, "--in-flight", 2, "--json", cwd=tmp_path)
+    found = json.loads(done.stdout)
+    stream = pw.Simulator(plan.problem).stream(plan.placement, samples=50, in_flight=2)
+    assert found["period"] == stream.steady.period
+    assert found["fill"] == stream.fill
+    assert found["memory"] == dict(
+        zip(plan.problem.cluster.device_names, stream.memory_peaks.tolist(), strict=True)
+    )
+    refused = cli("simulate", "plan.json", "--in-flight", 2, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "give --samples too" in refused.stderr
