@@ -29,7 +29,7 @@ REGISTRY: dict[str, str] = {
     "grouper-placer": "learned.grouper_placer.placer:GrouperPlacer",
     "heft": "heft:Heft",
     "hierarchical": "learned.hierarchical.placer:Hierarchical",
-    "hsdag": "learned.hsdag:Hsdag",
+    "hsdag": "learned.hsdag.placer:Hsdag",
     "ideal-dp": "ideal_dp:IdealDp",
     "latency-ip": "latency_ip:LatencyIp",
     "local-search": "local_search:LocalSearch",

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from placewright.core.arrays import FloatArray, IntArray, frozen_floats
+from placewright.core.arrays import BoolArray, FloatArray, IntArray, frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device
 from placewright.core.costs import CostTable
@@ -91,12 +91,16 @@ class Evaluator:
         """True when a further query would raise `BudgetSpent`."""
         return self.remaining_evaluations < 1 or self.remaining_seconds <= 0
 
-    def evaluate(self, device_of: ArrayLike, order: ArrayLike | None = None) -> float:
+    def evaluate(
+        self, device_of: ArrayLike, order: ArrayLike | None = None, *, keep: bool = True
+    ) -> float:
         """Value of a placement; inf where it breaks a constraint.
 
         Args:
             device_of: device of each unit, shape (n_units,).
             order: topological order of all units, or None for rank dispatch.
+            keep: False where the placer's own rules forbid the placement: the query counts, and the
+                placement never becomes the incumbent.
 
         Raises:
             BudgetSpent: the budget is used up; the query was not answered.
@@ -108,14 +112,19 @@ class Evaluator:
         if self._measure is not None and math.isfinite(value):
             value = self._measure(placement)
         self.evaluations += 1
-        self._remember(placement.device_of, placement.order, value)
+        if keep:
+            self._remember(placement.device_of, placement.order, value)
         return value
 
-    def evaluate_many(self, devices_of: ArrayLike) -> FloatArray:
+    def evaluate_many(
+        self, devices_of: ArrayLike, *, keep: BoolArray | None = None
+    ) -> FloatArray:
         """Values of several placements without order, in parallel over cores where simulated.
 
         Args:
             devices_of: shape (n_placements, n_units).
+            keep: which of them may become the incumbent (see `evaluate`), shape (n_placements,);
+                None keeps all.
 
         Returns:
             Values, shape (n_placements,). When fewer queries are left, only those are answered and
@@ -128,21 +137,24 @@ class Evaluator:
         if self.is_spent:
             raise BudgetSpent
         rows = rows[: int(min(len(rows), self.remaining_evaluations))]
+        kept = [True] * len(rows) if keep is None else keep[: len(rows)].tolist()
         if self._measure is not None:
-            return np.array([self.evaluate(row) for row in rows])
+            pairs = zip(rows, kept, strict=True)
+            return np.array([self.evaluate(row, keep=may_stay) for row, may_stay in pairs])
         values = self.simulator.values(rows)
-        for row, value in zip(rows, values.tolist(), strict=True):
+        for row, value, may_stay in zip(rows, values.tolist(), kept, strict=True):
             self.evaluations += 1
-            self._remember(row, None, value)
+            if may_stay:
+                self._remember(row, None, value)
         return values
 
-    def sample_many(self, devices_of: ArrayLike) -> FloatArray:
+    def sample_many(self, devices_of: ArrayLike, *, keep: BoolArray | None = None) -> FloatArray:
         """`evaluate_many` of what a policy drew from its own distribution.
 
         The values are kept in `samples`, apart from those of first placements and of intermediate
         ones, so that a run tells whether the policy itself became better.
         """
-        values = self.evaluate_many(devices_of)
+        values = self.evaluate_many(devices_of, keep=keep)
         self.record_samples(values)
         return values
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # Placer -> module with `trainee(settings, problems)`.
 TRAINABLE: dict[str, str] = {
-    "hsdag": "placewright.placers.learned.hsdag_training",
+    "hsdag": "placewright.placers.learned.hsdag.training",
     "placeto": "placewright.placers.learned.placeto.training",
     "zero-shot": "placewright.placers.learned.zero_shot.training",
 }

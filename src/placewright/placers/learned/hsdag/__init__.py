@@ -1,0 +1,1 @@
+"""HSDAG: its view of the graph, coarsening, features, network, learner, presets, placer."""

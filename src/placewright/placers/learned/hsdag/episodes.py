@@ -1,0 +1,215 @@
+"""Steps 3 to 5 of HSDAG for one graph: sample placements, time them, and weigh their gradients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.core.problem import Problem
+from placewright.placers.learned.baselines import MovingAverage
+from placewright.placers.learned.hsdag.coarsening import CoarseGraph, coarsened
+from placewright.placers.learned.hsdag.features import node_features
+from placewright.placers.learned.hsdag.network import HsdagPolicy, Links
+from placewright.placers.learned.hsdag.presets import Choices
+from placewright.placers.learned.returns import (
+    FAILING_TIMES,
+    discounted,
+    reference_value,
+    released_hsdag_return,
+)
+from placewright.placers.learned.sampling import (
+    as_array,
+    chosen,
+    entropy,
+    masked_log_softmax,
+    sample,
+)
+from placewright.simulation.evaluator import Evaluator
+
+FAILED_LATENCY = 1e10  # of the released code, in seconds
+
+
+@dataclass(frozen=True, eq=False)
+class HsdagGraph:
+    """One problem as the network sees it.
+
+    Attributes:
+        coarse: nodes, and the groups of units among them.
+        features: the first state of every episode, shape (n_nodes, n_features).
+        links: the edges of as many copies as pass through the network at once.
+        allowed: devices of each node, shape (n_nodes, n_devices).
+    """
+
+    coarse: CoarseGraph
+    features: Tensor
+    links: Links
+    allowed: BoolArray
+
+    @classmethod
+    def of(cls, problem: Problem, choices: Choices, vocabulary: tuple[str, ...]) -> HsdagGraph:
+        """Steps 1 and 2: coarsen, and compute features."""
+        coarse = coarsened(
+            problem, choices.max_nodes, weights_as_nodes=choices.weights_as_nodes
+        )
+        rows = node_features(coarse, choices, vocabulary)
+        allowed = np.ones((coarse.n_nodes, problem.n_devices), dtype=np.bool_)
+        allowed[: coarse.space.n_groups] = coarse.space.allowed
+        copies = 1 if choices.accumulate else choices.steps
+        return cls(
+            coarse,
+            torch.tensor(rows, dtype=torch.get_default_dtype()),
+            Links.symmetric(coarse.edges, coarse.n_nodes, copies),
+            allowed,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Steps:
+    """Placements of some steps of an episode, before they are timed.
+
+    Attributes:
+        placements: devices of all units at each step, shape (n_steps, n_units).
+        log_probabilities: of each step's choices, shape (n_steps,), with gradient.
+        entropy: mean over clusters at each step, shape (n_steps,), with gradient.
+        n_clusters: at the last step.
+    """
+
+    placements: IntArray
+    log_probabilities: Tensor
+    entropy: Tensor
+    n_clusters: int
+
+
+def run_episode(
+    policy: HsdagPolicy, graph: HsdagGraph, choices: Choices, generator: torch.Generator
+) -> Steps:
+    """Sample `steps` placements.
+
+    Where the state evolves, it gains each node's cluster embedding between two steps; where it does
+    not, the steps differ in dropout and samples only, and pass as one graph of `steps` copies.
+    """
+    if not choices.accumulate:
+        return run_steps(policy, graph, graph.features, generator)[0]
+    state, parts = graph.features, []
+    for _ in range(choices.steps):
+        steps, embedding = run_steps(policy, graph, state, generator)
+        state = state + embedding
+        parts.append(steps)
+    return Steps(
+        np.concatenate([steps.placements for steps in parts]),
+        torch.cat([steps.log_probabilities for steps in parts]),
+        torch.cat([steps.entropy for steps in parts]),
+        parts[-1].n_clusters,
+    )
+
+
+def run_steps(
+    policy: HsdagPolicy, graph: HsdagGraph, state: Tensor, generator: torch.Generator
+) -> tuple[Steps, Tensor]:
+    """Parse and sample the k copies of the graph at once, from one state (n_nodes, n_features).
+
+    Returns:
+        The k steps, and each node's cluster embedding without gradient, (k * n_nodes, n_features).
+    """
+    space, n = graph.coarse.space, graph.coarse.n_nodes
+    parsed = policy(state, graph.links)
+    copies = len(parsed.cluster_of) // n
+    members = torch.from_numpy(parsed.cluster_of)
+    copy_of = torch.zeros(len(parsed.logits), dtype=torch.int64)
+    copy_of[members] = torch.arange(copies).repeat_interleave(n)
+    allowed = torch.from_numpy(allowed_of_clusters(graph, parsed.cluster_of))
+    log_p = masked_log_softmax(parsed.logits, allowed)  # (clusters, devices)
+    action = sample(log_p.detach(), generator)
+    devices = as_array(action)[parsed.cluster_of].reshape(copies, n)  # (copies, nodes)
+    zeros = torch.zeros(copies, dtype=log_p.dtype)
+    n_clusters = zeros.index_add(0, copy_of, torch.ones(len(log_p), dtype=log_p.dtype))
+    steps = Steps(
+        space.expand(devices[:, : space.n_groups]),
+        zeros.index_add(0, copy_of, chosen(log_p, action)),
+        zeros.index_add(0, copy_of, entropy(log_p)) / n_clusters,
+        int(n_clusters[-1]),
+    )
+    return steps, parsed.embedding.detach()[members]
+
+
+def allowed_of_clusters(graph: HsdagGraph, cluster_of: IntArray) -> BoolArray:
+    """Devices that all nodes of a cluster may use; any node's where they have none in common.
+
+    `cluster_of` covers one or more copies of the graph, shape (k * n_nodes,).
+    """
+    shape = (int(cluster_of.max()) + 1, graph.allowed.shape[1])
+    if graph.allowed.all():
+        return np.ones(shape, dtype=np.bool_)
+    common, some = np.ones(shape, dtype=np.bool_), np.zeros(shape, dtype=np.bool_)
+    allowed = np.tile(graph.allowed, (len(cluster_of) // len(graph.allowed), 1))
+    np.logical_and.at(common, cluster_of, allowed)
+    np.logical_or.at(some, cluster_of, allowed)
+    return np.where(common.any(axis=1, keepdims=True), common, some)
+
+
+@dataclass
+class Judge:
+    """Times placements and turns their times into the weights of their log-probabilities.
+
+    Attributes:
+        choices: rewards, returns and baseline.
+        evaluator: of the problem.
+        baseline: of returns.
+    """
+
+    choices: Choices
+    evaluator: Evaluator
+    baseline: MovingAverage
+
+    def rewards(self, placements: IntArray) -> FloatArray:
+        """Evaluate placements (n, n_units); rewards, shape (at most n,).
+
+        A placement that the rule forbids is a query like any other, but never the incumbent.
+        """
+        forbidden = np.zeros(len(placements), dtype=np.bool_)
+        if not self.choices.homogeneous:
+            forbidden = (placements == placements[:, :1]).all(axis=1)
+        values = self.evaluator.sample_many(placements, keep=~forbidden)
+        failed = ~np.isfinite(values) | forbidden[: len(values)]
+        reference = reference_value(self.evaluator.problem)
+        if self.choices.reward == "root":
+            times = np.where(failed, FAILING_TIMES, np.minimum(values / reference, FAILING_TIMES))
+            return np.asarray(-np.sqrt(times))
+        return np.asarray(reference / np.where(failed, FAILED_LATENCY, values))
+
+    def mean_time(self, last: int = 20) -> float:
+        """Mean value of the last samples, each at most ten reference times."""
+        most = FAILING_TIMES * reference_value(self.evaluator.problem)
+        return float(np.mean(np.minimum(self.evaluator.samples[-last:], most)))
+
+    def weights(self, rewards: FloatArray) -> FloatArray:
+        """What multiplies each step's -log pi, shape of `rewards`."""
+        choices = self.choices
+        if choices.returns == "shared":
+            scale = released_hsdag_return(rewards, choices.discount)
+            returns = np.full(len(rewards), scale)
+        elif choices.returns == "own":
+            returns = rewards * choices.discount ** np.arange(len(rewards))
+        else:
+            returns = discounted(rewards, choices.discount)
+        if not choices.baseline:
+            return returns
+        weights = self.baseline.advantage(returns)
+        self.baseline.update(returns)
+        if choices.normalised_advantages:
+            weights = weights / max(float(np.sqrt(np.mean(weights**2))), 1e-12)
+        return weights
+
+
+def episode_loss(choices: Choices, steps: Steps, weights: FloatArray) -> Tensor:
+    """Sum over the first n steps of -log pi(a_t) * weight_t, weights (n,), minus the entropy bonus.
+    """
+    log_p = steps.log_probabilities[: len(weights)]
+    loss = -(log_p * torch.tensor(weights, dtype=log_p.dtype)).sum()
+    if choices.entropy_weight == 0.0:
+        return loss
+    return loss - choices.entropy_weight * steps.entropy.sum()

@@ -1,0 +1,247 @@
+"""HSDAG's network, layer by layer as in the released ``layer.py`` and ``model.py``."""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch_geometric.nn import GCNConv
+from torch_geometric.nn.conv.gcn_conv import gcn_norm
+from torch_geometric.utils import to_torch_csr_tensor
+
+from placewright.core.arrays import IntArray
+from placewright.placers.learned.hsdag.parsing import dominant_communities
+
+FIRST_DROPOUT = 3  # of a `Mlp` with layers that are normalised
+
+
+@dataclass(frozen=True, eq=False)
+class Links:
+    """The edges of one or more copies of a graph, side by side.
+
+    Attributes:
+        edges: both directions of every edge, sorted by first node, then second, (2, n_edges).
+        adjacency: with self-loops, normalised as GCN does, sparse (n_nodes, n_nodes).
+        copy_of: the copy that each node belongs to, shape (n_nodes,).
+    """
+
+    edges: IntArray
+    adjacency: Tensor
+    copy_of: IntArray
+
+    @property
+    def lone(self) -> IntArray:
+        """Nodes that are all that is left of their copy."""
+        lone: IntArray = np.flatnonzero(np.bincount(self.copy_of)[self.copy_of] == 1)
+        return lone
+
+    @classmethod
+    def symmetric(cls, directed: IntArray, n_nodes: int, copies: int = 1) -> Links:
+        """`copies` of a graph with distinct directed edges (2, n_edges), made symmetric.
+
+        A + A^T, so that two nodes with an edge each way are joined twice; A where that is symmetric
+        as it is.
+        """
+        swapped = directed[:, np.lexsort((directed[0], directed[1]))][::-1]
+        ascending = directed[:, np.lexsort((directed[1], directed[0]))]
+        edges = ascending
+        if not np.array_equal(ascending, swapped):
+            both = np.concatenate([directed, directed[::-1]], axis=1)
+            edges = both[:, np.lexsort((both[1], both[0]))]
+        every = np.tile(edges, copies) + n_nodes * np.repeat(np.arange(copies), edges.shape[1])
+        copy_of = np.repeat(np.arange(copies), n_nodes)
+        return cls(every, _normalised(every, n_nodes * copies), copy_of)
+
+    def merged(self, community_of: IntArray, outer: IntArray, n_communities: int) -> Links:
+        """The graph of communities, joined by the edges (2, n_edges) that were not inside one."""
+        ends = community_of[outer]
+        edges = np.unique(ends[:, ends[0] != ends[1]], axis=1).reshape(2, -1)
+        copy_of = np.zeros(n_communities, dtype=np.int64)
+        copy_of[community_of] = self.copy_of
+        return Links(edges, _normalised(edges, n_communities), copy_of)
+
+
+@dataclass(frozen=True, eq=False)
+class Parsed:
+    """One pass through the network.
+
+    Attributes:
+        cluster_of: cluster of each node, shape (n_nodes,), int64.
+        embedding: of each cluster, shape (n_clusters, n_features).
+        logits: of each cluster's device, shape (n_clusters, n_devices).
+    """
+
+    cluster_of: IntArray
+    embedding: Tensor
+    logits: Tensor
+
+
+class Dropout(nn.Module):
+    """Dropout that never rests, from 16 random bits per element: torch's own takes 4 x as long.
+
+    Args:
+        probability: of an element becoming 0, rounded to a multiple of 1 / 65,536.
+    """
+
+    def __init__(self, probability: float) -> None:
+        super().__init__()
+        self.dropped = round(probability * 65_536)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """x with elements dropped and the others scaled up, shape unchanged."""
+        if self.dropped == 0:
+            return x
+        n_words = -(-x.numel() // 4)
+        words = torch.empty(n_words, dtype=torch.int64).random_(-(2**63), None)  # all 64 bits
+        bits = words.view(torch.int16)[: x.numel()].view(x.shape)
+        kept = (bits >= self.dropped - 32_768).to(x.dtype)
+        return x * kept.mul_(65_536 / (65_536 - self.dropped))
+
+
+def mlp(
+    widths: tuple[int, ...], dropout: float, *, normalised: bool, ends_active: bool
+) -> nn.Sequential:
+    """Linear layers, between them (LayerNorm,) ReLU and dropout, after the last if `ends_active`.
+
+    Args:
+        widths: of input, hidden layers and output.
+        dropout: probability.
+        normalised: with LayerNorm before each ReLU.
+        ends_active: whether ReLU and dropout follow the last linear layer too.
+    """
+    layers: list[nn.Module] = []
+    n_layers = len(widths) - 1
+    for index in range(n_layers):
+        layers.append(nn.Linear(widths[index], widths[index + 1]))
+        if index < n_layers - 1 or ends_active:
+            layers += [nn.LayerNorm(widths[index + 1])] if normalised else []
+            layers += [nn.ReLU(), Dropout(dropout)]
+    return nn.Sequential(*layers)
+
+
+class Gnn(nn.Module):
+    """Graph convolutions with ReLU and dropout, then LayerNorm of what went in plus what came out.
+
+    Args:
+        hidden: width.
+        n_layers: number of convolutions.
+        dropout: probability.
+    """
+
+    def __init__(self, hidden: int, n_layers: int, dropout: float) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(
+            GCNConv(hidden, hidden, normalize=False) for _ in range(n_layers)
+        )
+        self.dropout = Dropout(dropout)
+        self.norm = nn.LayerNorm(hidden)
+
+    def forward(self, x: Tensor, adjacency: Tensor) -> Tensor:
+        """(n_nodes, hidden) -> the same shape."""
+        out = x
+        for layer in self.layers:
+            out = self.dropout(torch.relu(layer(out, adjacency)))
+        normed: Tensor = self.norm(x + out)
+        return normed
+
+
+class Residual(nn.Module):
+    """One layer of DeepSets: LayerNorm of x + Linear(x)."""
+
+    def __init__(self, hidden: int) -> None:
+        super().__init__()
+        self.linear, self.norm = nn.Linear(hidden, hidden), nn.LayerNorm(hidden)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(n, hidden) -> (n, hidden)."""
+        normed: Tensor = self.norm(x + self.linear(x))
+        return normed
+
+
+class HsdagPolicy(nn.Module):
+    """``GPN`` and the classifier of ``PPO``.
+
+    Args:
+        n_features: width of a node's state; cluster embeddings have the same width.
+        n_devices: number of devices.
+        hidden: width.
+        dropout: probability, everywhere but in the classifier.
+        parse_rounds: of grouping; 0 goes on until nothing merges; -1 does not group at all.
+    """
+
+    def __init__(
+        self, n_features: int, n_devices: int, hidden: int, dropout: float, parse_rounds: int
+    ) -> None:
+        super().__init__()
+        self.parse_rounds = parse_rounds
+        wide = (n_features, hidden, hidden)
+        self.input_trans = mlp(wide, dropout, normalised=True, ends_active=True)
+        self.gnn1, self.gnn2 = Gnn(hidden, 2, dropout), Gnn(hidden, 1, dropout)
+        self.edge_score = mlp((hidden, hidden, 1), dropout, normalised=True, ends_active=False)
+        self.before_sum, self.after_sum = Residual(hidden), Residual(hidden)
+        wide = (hidden, hidden, n_features)
+        self.output_trans = mlp(wide, dropout, normalised=False, ends_active=True)
+        self.classifier = nn.Sequential(
+            nn.Linear(n_features, hidden), nn.ReLU(), nn.Linear(hidden, n_devices)
+        )
+
+    def forward(self, state: Tensor, links: Links) -> Parsed:
+        """Embed, group, classify.
+
+        Args:
+            state: node features, shape (n_nodes, n_features); those of one copy where all copies
+                start from the same.
+            links: the edges.
+        """
+        n_nodes = links.adjacency.shape[0]
+        # Up to the first dropout equal rows stay equal.
+        first = self.input_trans[:FIRST_DROPOUT](state).repeat(n_nodes // len(state), 1)
+        hidden = self.input_trans[FIRST_DROPOUT:](first)  # (nodes, hidden)
+        cluster_of, rounds, merges = np.arange(n_nodes), 0, self.parse_rounds >= 0
+        if not merges:
+            hidden = self.after_sum(self.before_sum(self.gnn2(hidden, links.adjacency)))
+        while merges:
+            hidden, community_of, links = self.round(hidden, links)
+            cluster_of, rounds = community_of[cluster_of], rounds + 1
+            merges = len(hidden) < len(community_of) and rounds != self.parse_rounds
+        embedding = self.output_trans(hidden)  # (clusters, features)
+        return Parsed(cluster_of, embedding, self.classifier(embedding))
+
+    def round(self, hidden: Tensor, links: Links) -> tuple[Tensor, IntArray, Links]:
+        """One round of ``GPN.forward``: (n_nodes, hidden) -> (n_communities, hidden).
+
+        Returns:
+            The communities' embeddings, the community of each node, and the graph between them.
+        """
+        n_nodes = len(hidden)
+        embedded = self.gnn1(hidden, links.adjacency)
+        edges = torch.from_numpy(links.edges)
+        score = torch.sigmoid(self.edge_score(embedded[edges[0]] * embedded[edges[1]])).squeeze(-1)
+        found = dominant_communities(links.edges, score.detach().numpy(), n_nodes)
+        n = found.n_communities
+        members = torch.from_numpy(found.community_of)
+        nodes = self.before_sum(self.gnn2(hidden, links.adjacency))
+        pooled = torch.zeros(n, nodes.shape[1], dtype=nodes.dtype).index_add(0, members, nodes)
+        # Mean score of the inner edges times their number; a node without edges counts as 1.
+        inner = torch.from_numpy(np.flatnonzero(found.inner))
+        owner = members[edges[0, inner]]
+        total = torch.zeros(n, dtype=score.dtype).index_add(0, owner, score[inner])
+        factor = total + torch.ones_like(total).index_fill(0, owner, 0.0)
+        out = self.after_sum(pooled) * factor[:, None]
+        lone = torch.from_numpy(links.lone)
+        out = out.index_copy(0, members[lone], hidden[lone])
+        further = links.merged(found.community_of, links.edges[:, ~found.inner], n)
+        return out, found.community_of, further
+
+
+def _normalised(edges: IntArray, n_nodes: int) -> Tensor:
+    """D^-1/2 (A + I) D^-1/2 of symmetric edges (2, n_edges), repeated ones add up."""
+    index, weight = gcn_norm(
+        torch.from_numpy(np.ascontiguousarray(edges)), None, n_nodes, dtype=torch.get_default_dtype()
+    )
+    with warnings.catch_warnings():  # that compressed rows are a beta feature of torch
+        warnings.simplefilter("ignore", UserWarning)
+        return to_torch_csr_tensor(index, weight, size=(n_nodes, n_nodes))

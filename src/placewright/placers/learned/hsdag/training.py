@@ -1,0 +1,89 @@
+"""HSDAG over a family of graphs: one network and vocabulary of kinds, a baseline for each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from placewright.core.problem import Problem
+from placewright.errors import InputError
+from placewright.placers.learned.baselines import MovingAverage
+from placewright.placers.learned.hsdag.episodes import (
+    HsdagGraph,
+    Judge,
+    episode_loss,
+    run_episode,
+)
+from placewright.placers.learned.hsdag.features import vocabulary_of
+from placewright.placers.learned.hsdag.learner import NETWORK_CHOICES, clip_norm_of, make_policy
+from placewright.placers.learned.hsdag.placer import Hsdag
+from placewright.placers.learned.hsdag.presets import Choices
+from placewright.placers.learned.returns import reference_value
+from placewright.placers.learned.training import EpisodeResult
+from placewright.simulation.evaluator import Evaluator
+
+
+class HsdagTrainee:
+    """See `training.Trainee`."""
+
+    def __init__(self, choices: Choices, problems: Sequence[Problem]) -> None:
+        vocabulary = vocabulary_of(*problems)
+        self.choices = choices
+        self._graphs = [HsdagGraph.of(problem, choices, vocabulary) for problem in problems]
+        self._judges = [
+            Judge(choices, Evaluator(problem), MovingAverage(choices.baseline_decay))
+            for problem in problems
+        ]
+        n_features = int(self._graphs[0].features.shape[1])
+        self.policy = make_policy(choices, n_features, problems[0].n_devices)
+        self.clip_norm = clip_norm_of(choices)
+        self.metadata: Mapping[str, Any] = {
+            "n_devices": problems[0].n_devices,
+            "vocabulary": list(vocabulary),
+            **{name: getattr(choices, name) for name in NETWORK_CHOICES},
+        }
+
+    def learning_rate(self, progress: float) -> float:
+        """Constant."""
+        del progress
+        return self.choices.learning_rate
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """The baseline of each graph, NaN before its first episode, shape (n_graphs,)."""
+        values = [judge.baseline.value for judge in self._judges]
+        return {
+            "baselines": torch.tensor(
+                [math.nan if value is None else value for value in values], dtype=torch.float64
+            )
+        }
+
+    def restore(self, state: Mapping[str, torch.Tensor]) -> None:
+        """Take what `state` gave."""
+        for judge, value in zip(self._judges, state["baselines"].tolist(), strict=True):
+            judge.baseline.value = None if math.isnan(value) else value
+
+    def episode(self, graph: int, progress: float, generator: torch.Generator) -> EpisodeResult:
+        """One episode of `steps` placements on one graph."""
+        del progress
+        judge = self._judges[graph]
+        steps = run_episode(self.policy, self._graphs[graph], self.choices, generator)
+        rewards = judge.rewards(steps.placements)
+        loss = episode_loss(self.choices, steps, judge.weights(rewards))
+        reference = reference_value(judge.evaluator.problem)
+        return EpisodeResult(loss, judge.mean_time(len(rewards)) / reference, len(rewards))
+
+
+def trainee(settings: Hsdag, problems: Sequence[Problem]) -> HsdagTrainee:
+    """A policy for graphs on the same number of devices.
+
+    Raises:
+        InputError: the problems differ in their number of devices.
+    """
+    counts = sorted({problem.n_devices for problem in problems})
+    if len(counts) > 1:
+        raise InputError(f"hsdag trains for one number of devices, got graphs with {counts}")
+    return HsdagTrainee(settings.choices, problems)
