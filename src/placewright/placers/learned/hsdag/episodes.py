@@ -58,7 +58,7 @@ class HsdagGraph:
         rows = node_features(coarse, choices, vocabulary)
         allowed = np.ones((coarse.n_nodes, problem.n_devices), dtype=np.bool_)
         allowed[: coarse.space.n_groups] = coarse.space.allowed
-        copies = 1 if choices.accumulate else choices.steps
+        copies = 1 if choices.accumulate else choices.passes
         return cls(
             coarse,
             torch.tensor(rows, dtype=torch.get_default_dtype()),
@@ -93,10 +93,10 @@ def run_episode(
     not, the steps differ in dropout and samples only, and pass as one graph of `steps` copies.
     """
     if not choices.accumulate:
-        return run_steps(policy, graph, graph.features, generator)[0]
+        return run_steps(policy, graph, graph.features, choices.draws, generator)[0]
     state, parts = graph.features, []
-    for _ in range(choices.steps):
-        steps, embedding = run_steps(policy, graph, state, generator)
+    for _ in range(choices.passes):
+        steps, embedding = run_steps(policy, graph, state, choices.draws, generator)
         state = state + embedding
         parts.append(steps)
     return Steps(
@@ -108,12 +108,23 @@ def run_episode(
 
 
 def run_steps(
-    policy: HsdagPolicy, graph: HsdagGraph, state: Tensor, generator: torch.Generator
+    policy: HsdagPolicy,
+    graph: HsdagGraph,
+    state: Tensor,
+    draws: int,
+    generator: torch.Generator,
 ) -> tuple[Steps, Tensor]:
-    """Parse and sample the k copies of the graph at once, from one state (n_nodes, n_features).
+    """Parse the k copies of the graph at once, from one state (n_nodes, n_features).
+
+    Args:
+        policy, graph: what places what.
+        state: of the nodes.
+        draws: placements that are drawn from the distribution over each copy's clusters.
+        generator: of the draws.
 
     Returns:
-        The k steps, and each node's cluster embedding without gradient, (k * n_nodes, n_features).
+        The k * draws steps, those of one copy side by side, and each node's cluster embedding
+        without gradient, (k * n_nodes, n_features).
     """
     space, n = graph.coarse.space, graph.coarse.n_nodes
     parsed = policy(state, graph.links)
@@ -123,14 +134,20 @@ def run_steps(
     copy_of[members] = torch.arange(copies).repeat_interleave(n)
     allowed = torch.from_numpy(allowed_of_clusters(graph, parsed.cluster_of))
     log_p = masked_log_softmax(parsed.logits, allowed)  # (clusters, devices)
-    action = sample(log_p.detach(), generator)
-    devices = as_array(action)[parsed.cluster_of].reshape(copies, n)  # (copies, nodes)
+    every = log_p.expand(draws, *log_p.shape)  # (draws, clusters, devices)
+    action = sample(every.detach(), generator)
+    devices = as_array(action)[:, parsed.cluster_of].reshape(draws, copies, n)
+    units = space.expand(devices[:, :, : space.n_groups])  # (draws, copies, units)
+    log_p_of_draws = torch.zeros(draws, copies, dtype=log_p.dtype).index_add(
+        1, copy_of, chosen(every, action)
+    )
     zeros = torch.zeros(copies, dtype=log_p.dtype)
     n_clusters = zeros.index_add(0, copy_of, torch.ones(len(log_p), dtype=log_p.dtype))
+    mean_entropy = zeros.index_add(0, copy_of, entropy(log_p)) / n_clusters
     steps = Steps(
-        space.expand(devices[:, : space.n_groups]),
-        zeros.index_add(0, copy_of, chosen(log_p, action)),
-        zeros.index_add(0, copy_of, entropy(log_p)) / n_clusters,
+        units.swapaxes(0, 1).reshape(copies * draws, -1),
+        log_p_of_draws.T.reshape(-1),  # (copies * draws,)
+        mean_entropy.repeat_interleave(draws),
         int(n_clusters[-1]),
     )
     return steps, parsed.embedding.detach()[members]

@@ -41,6 +41,7 @@ class Hsdag:
     without_grouping: bool = False
     parse_rounds: int | None = None
     steps: int | None = None
+    draws: int | None = None
     accumulate: bool | None = None
     homogeneous: bool | None = None
     reward: str | None = None

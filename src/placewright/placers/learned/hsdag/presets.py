@@ -33,6 +33,7 @@ class Choices:
     without_grouping: bool
     parse_rounds: int
     steps: int
+    draws: int
     accumulate: bool
     homogeneous: bool
     reward: str
@@ -54,7 +55,7 @@ class Choices:
         for what, known in (("features", FEATURES), ("returns", RETURNS), ("reward", REWARDS)):
             if getattr(self, what) not in known:
                 raise InputError(f"hsdag: {what} must be one of {known}, got {getattr(self, what)!r}")
-        for what in ("hidden", "steps"):
+        for what in ("hidden", "steps", "draws"):
             if getattr(self, what) < 1:
                 raise InputError(f"hsdag: {what} must be >= 1, got {getattr(self, what)}")
         for what in ("max_nodes", "parse_rounds", "patience", "entropy_weight", "clip_norm"):
@@ -68,6 +69,11 @@ class Choices:
         if not self.learning_rate > 0:
             raise InputError(f"hsdag: learning_rate must be > 0, got {self.learning_rate}")
 
+    @property
+    def passes(self) -> int:
+        """Passes through the network per episode."""
+        return -(-self.steps // self.draws)
+
 
 # The public code (hping666/HSDAG).
 RELEASED: Mapping[str, Any] = {
@@ -78,6 +84,7 @@ RELEASED: Mapping[str, Any] = {
     "dropout": 0.2,
     "parse_rounds": 1,
     "steps": 20,
+    "draws": 1,
     "accumulate": True,
     "homogeneous": False,
     "reward": "inverse",
@@ -104,6 +111,8 @@ CORRECTED: Mapping[str, Any] = {
     **PAPER,
     "max_nodes": 1024,
     "normalised_features": True,
+    "steps": 10,
+    "draws": 5,
     "accumulate": False,
     "returns": "following",
     "discount": 0.0,
