@@ -107,9 +107,9 @@ def hsdag_update_times(problems: Mapping[str, Problem], updates: int = 10) -> It
     """Time single updates of HSDAG `corrected` with its defaults, on one core."""
     import torch
 
-    from placewright.placers.learned.hsdag import Hsdag
-    from placewright.placers.learned.hsdag_learner import coarsened
-    from placewright.placers.learned.hsdag_training import trainee
+    from placewright.placers.learned.hsdag.coarsening import coarsened
+    from placewright.placers.learned.hsdag.placer import Hsdag
+    from placewright.placers.learned.hsdag.training import trainee
     from placewright.placers.learned.sampling import torch_scope
 
     for name, problem in problems.items():
@@ -124,5 +124,6 @@ def hsdag_update_times(problems: Mapping[str, Problem], updates: int = 10) -> It
                 loss.backward()
                 optimiser.step()
                 seconds.append(time.process_time() - start)
-        nodes = coarsened(problem, Hsdag().max_nodes).n_groups
-        yield UpdateTime(name, problem.n_units, nodes, float(np.median(seconds[1:])))
+        choices = Hsdag().choices
+        coarse = coarsened(problem, choices.max_nodes, weights_as_nodes=choices.weights_as_nodes)
+        yield UpdateTime(name, problem.n_units, coarse.n_nodes, float(np.median(seconds[1:])))

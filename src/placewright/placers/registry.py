@@ -6,7 +6,7 @@ import dataclasses
 import importlib
 import importlib.util
 from collections.abc import Mapping
-from typing import ClassVar, Protocol, cast
+from typing import ClassVar, Protocol, cast, get_args, get_type_hints
 
 import numpy as np
 
@@ -150,19 +150,27 @@ def make_placer(name: str, settings: Mapping[str, str] | None = None) -> Placer:
             raise InputError(
                 f"placer '{name}' has no setting '{key}'; it has: {', '.join(fields) or 'none'}"
             )
-        values[key] = _parsed(name, key, text, fields[key].default)
+        values[key] = _parsed(name, key, text, _type_of(found, fields[key]))
     return found(**values)
 
 
-def _parsed(placer: str, key: str, text: str, default: object) -> object:
+def _type_of(placer: type[Placer], field: dataclasses.Field[object]) -> object:
+    """The type of a setting; of one that is None where its variant decides, what else it may be."""
+    if field.default is not None:
+        return type(field.default)
+    kinds = get_args(get_type_hints(placer)[field.name])
+    return next((kind for kind in kinds if kind is not type(None)), str)
+
+
+def _parsed(placer: str, key: str, text: str, kind: object) -> object:
     try:
-        if isinstance(default, bool):
+        if kind is bool:
             return {"true": True, "yes": True, "false": False, "no": False}[text.lower()]
-        if isinstance(default, int):
+        if kind is int:
             return int(text)
-        if isinstance(default, float):
+        if kind is float:
             return float(text)
     except (KeyError, ValueError):
-        kind = type(default).__name__
-        raise InputError(f"placer '{placer}': {key} must be a {kind}, got '{text}'") from None
+        word = getattr(kind, "__name__", str(kind))
+        raise InputError(f"placer '{placer}': {key} must be a {word}, got '{text}'") from None
     return text

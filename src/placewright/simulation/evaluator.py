@@ -116,9 +116,7 @@ class Evaluator:
             self._remember(placement.device_of, placement.order, value)
         return value
 
-    def evaluate_many(
-        self, devices_of: ArrayLike, *, keep: BoolArray | None = None
-    ) -> FloatArray:
+    def evaluate_many(self, devices_of: ArrayLike, *, keep: BoolArray | None = None) -> FloatArray:
         """Values of several placements without order, in parallel over cores where simulated.
 
         Args:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import ArrayLike
 
+from placewright.core.arrays import BoolArray
 from placewright.core.problem import ExecutionModel, Objective, Problem
 from placewright.core.solution import Budget, Solution
 from placewright.placers.registry import Placer, reason_against
@@ -197,15 +198,17 @@ def fingerprints(names: Sequence[str], evaluations: int = 40) -> dict[str, list[
 class _Interrupted(Evaluator):
     """Raises KeyboardInterrupt instead of the second answer."""
 
-    def evaluate(self, device_of: ArrayLike, order: ArrayLike | None = None) -> float:
+    def evaluate(
+        self, device_of: ArrayLike, order: ArrayLike | None = None, *, keep: bool = True
+    ) -> float:
         if self.evaluations >= 1:
             raise KeyboardInterrupt
-        return super().evaluate(device_of, order)
+        return super().evaluate(device_of, order, keep=keep)
 
-    def evaluate_many(self, devices_of: ArrayLike) -> np.ndarray:
+    def evaluate_many(self, devices_of: ArrayLike, *, keep: BoolArray | None = None) -> np.ndarray:
         if self.evaluations >= 1:
             raise KeyboardInterrupt
-        return super().evaluate_many(devices_of)
+        return super().evaluate_many(devices_of, keep=keep)
 
 
 def _objective(text: str) -> Objective:

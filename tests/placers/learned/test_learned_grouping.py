@@ -17,10 +17,8 @@ from placewright.placers.learned.grouping import (
     ActionSpace,
     chain_grouping,
     fixpoint_grouping,
-    hsdag_grouping,
     neighbour_merge,
 )
-from placewright.placers.learned.hsdag_learner import coarsened
 
 
 def problem_of(edges: list[tuple[int, int]], n: int) -> Problem:
@@ -52,22 +50,6 @@ def test_at_the_fixpoint_no_group_has_a_single_reader() -> None:
 
 def test_chains_keep_branches_apart() -> None:
     assert chain_grouping(problem_of(DIAMOND, 4)).group_of.tolist() == [0, 1, 2, 3]
-
-
-def test_hsdag_merges_into_the_only_predecessor() -> None:
-    """Rule (a) takes both branches of the diamond; the join has two predecessors and opens."""
-    assert hsdag_grouping(problem_of(DIAMOND, 4)).group_of.tolist() == [0, 0, 0, 1]
-
-
-def test_hsdag_merges_what_its_coarsening_leaves_beyond_the_limit() -> None:
-    """A ladder of joins keeps nearly every node: each has two predecessors."""
-    rungs = [(i, i + 2) for i in range(38)] + [(i, i + 1) for i in range(39)]
-    problem = problem_of(rungs, 40)
-    untouched = hsdag_grouping(problem)
-    assert untouched.n_groups > 20
-    assert coarsened(problem, 20).n_groups == 20
-    for limit in (0, untouched.n_groups):
-        assert np.array_equal(coarsened(problem, limit).group_of, untouched.group_of)
 
 
 def test_neighbours_merge_to_the_number_asked_for() -> None:

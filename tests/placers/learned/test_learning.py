@@ -7,8 +7,6 @@ import dataclasses
 import numpy as np
 import pytest
 import toys
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
 
 from placewright.core.arrays import frozen_floats
 from placewright.core.placement import Placement
@@ -17,7 +15,7 @@ from placewright.placers.cem import Cem
 from placewright.placers.learned.baselines import PerStepAverage
 from placewright.placers.learned.grouper_placer.placer import GrouperPlacer
 from placewright.placers.learned.hierarchical.placer import Hierarchical
-from placewright.placers.learned.hsdag import Hsdag
+from placewright.placers.learned.hsdag.placer import Hsdag
 from placewright.placers.learned.placeto.placer import Placeto
 from placewright.placers.learned.post.distribution import Distribution
 from placewright.placers.learned.post.objective import log_softmax, ppo_objective
@@ -214,81 +212,6 @@ def test_gradient_of_the_ppo_objective_is_that_of_finite_differences() -> None:
         up, _ = ppo_objective(u + step, old, allowed, samples, advantage, 0.8)
         down, _ = ppo_objective(u - step, old, allowed, samples, advantage, 0.8)
         assert gradient[entry] == pytest.approx((up - down) / 2e-6, abs=1e-6)
-
-
-@pytest.mark.parametrize("variant", ["corrected", "released"])
-def test_gradient_of_hsdags_loss_is_that_of_finite_differences(variant: str) -> None:
-    import torch
-
-    from placewright.placers.learned.features import kind_vocabulary
-    from placewright.placers.learned.hsdag_learner import (
-        HsdagGraph,
-        make_policy,
-        policy_loss,
-        run_episode,
-    )
-
-    problem = toys.two_cluster_problem(2)
-    settings = Hsdag(variant=variant, hidden=8, steps=1, dropout=0.0)
-    torch.manual_seed(1)
-    torch.set_default_dtype(torch.float64)
-    try:
-        graph = HsdagGraph.of(problem, settings, kind_vocabulary(problem))
-        graph.data.x = graph.data.x.double()
-        policy = make_policy(settings, graph.data.x.shape[1], 2).double()
-
-        def loss() -> torch.Tensor:
-            generator = torch.Generator().manual_seed(3)
-            episode = run_episode(policy, graph, settings, generator)
-            return policy_loss(episode.log_probabilities, np.array([0.7]))
-
-        loss().backward()  # type: ignore[no-untyped-call]
-        layers = (policy.gnn1[0].lin, policy.parsing[0], policy.gnn2.lin, policy.classifier[0])
-        for weight in (layer.weight for layer in layers):
-            assert weight.grad is not None
-            for entry in [(0, 0), (3, 4), (7, 2)]:
-                with torch.no_grad():
-                    weight[entry] += 1e-6
-                    up = loss().item()
-                    weight[entry] -= 2e-6
-                    down = loss().item()
-                    weight[entry] += 1e-6
-                assert weight.grad[entry].item() == pytest.approx((up - down) / 2e-6, abs=1e-5)
-            assert weight.grad.abs().max() > 0
-    finally:
-        torch.set_default_dtype(torch.float32)
-
-
-def test_dominant_edges_join_pairs() -> None:
-    from placewright.placers.learned.hsdag_network import dominant_clusters
-
-    edges = np.array([[0, 1, 2, 3, 4], [1, 2, 3, 4, 5]])
-    score = np.array([0.9, 0.1, 0.8, 0.2, 0.7])  # each node's best edge joins it to its pair
-    assert dominant_clusters(edges, score, 6).tolist() == [0, 0, 1, 1, 2, 2]
-
-
-@pytest.mark.parametrize("variant", ["corrected", "released"])
-def test_hsdag_groups_a_connected_graph_into_more_than_one(variant: str) -> None:
-    """The whole model, sampled as in a run: every step has 1 < clusters < nodes."""
-    import torch
-
-    from placewright.placers.learned.features import kind_vocabulary
-    from placewright.placers.learned.hsdag_learner import HsdagGraph, make_policy, run_steps
-
-    problem = toys.two_cluster_problem(12)
-    settings = Hsdag(variant=variant, hidden=16)
-    graph = HsdagGraph.of(problem, settings, kind_vocabulary(problem))
-    links, n_nodes = graph.data.edge_index.numpy(), graph.space.n_groups
-    torch.manual_seed(0)
-    policy = make_policy(settings, graph.data.x.shape[1], 2)
-    parsed = policy(graph.data.x, graph.links)
-    for start in range(0, len(parsed.cluster_of), n_nodes):
-        clusters = len(np.unique(parsed.cluster_of[start : start + n_nodes]))
-        assert 1 < clusters < n_nodes
-    matrix = coo_array((np.ones(links.shape[1]), (links[0], links[1])), shape=(n_nodes, n_nodes))
-    assert connected_components(matrix, directed=False)[0] == 1
-    episode, _ = run_steps(policy, graph, graph.data.x, torch.Generator().manual_seed(0))
-    assert episode.n_clusters > 1
 
 
 @pytest.mark.parametrize(

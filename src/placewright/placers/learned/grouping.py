@@ -200,28 +200,6 @@ def colocation_grouping(problem: Problem, at_least: int = 16) -> Grouping:
     return grouping if grouping.n_groups >= at_least else chain_grouping(problem)
 
 
-def hsdag_grouping(problem: Problem) -> Grouping:
-    """HSDAG's released ``merge_operations``, plus the problem's own colocation classes.
-
-    In topological order: (a) a node whose only predecessor is grouped joins it; (b) any other
-    opens a group, and takes in its only successor where it is that one's only predecessor.
-    """
-    merger = Merger(problem)
-    graph = problem.unit_graph
-    merged = np.zeros(problem.n_units, dtype=np.bool_)
-    for unit in graph.topological_order.tolist():
-        if merged[unit]:
-            continue
-        merged[unit] = True
-        sources, readers = graph.predecessors.row(unit), graph.successors.row(unit)
-        if len(sources) == 1 and merged[sources[0]]:
-            merger.merge(int(merger.class_of[sources[0]]), int(merger.class_of[unit]))
-        elif len(readers) == 1 and len(graph.predecessors.row(int(readers[0]))) == 1:
-            merger.merge(int(merger.class_of[unit]), int(merger.class_of[readers[0]]))
-            merged[readers[0]] = True
-    return merger.grouping(problem)
-
-
 def neighbour_merge(problem: Problem, grouping: Grouping, n_groups: int) -> Grouping:
     """Merge the cheapest group into the neighbour that it shares most bytes with, repeatedly.
 

@@ -104,16 +104,14 @@ def units_of_trees(problem: Problem, view: GraphView, opener: IntArray) -> Group
         if node >= view.n_units:
             continue
         tree = int(opener[node])
-        if tree not in first:
-            first[tree] = node
-        elif not merger.merge(int(merger.class_of[first[tree]]), int(merger.class_of[node])):
+        if tree not in first or not merger.merge(
+            int(merger.class_of[first[tree]]), int(merger.class_of[node])
+        ):
             first[tree] = node
     return merger.grouping(problem)
 
 
-def _nodes(
-    view: GraphView, opener: IntArray, grouping: Grouping, *, sees_others: bool
-) -> IntArray:
+def _nodes(view: GraphView, opener: IntArray, grouping: Grouping, *, sees_others: bool) -> IntArray:
     """Node of each node of the view: its units' group, or a node of its own tree."""
     node_of = np.full(view.n_nodes, -1, dtype=np.int64)
     node_of[: view.n_units] = grouping.group_of

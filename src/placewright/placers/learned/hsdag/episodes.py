@@ -52,9 +52,7 @@ class HsdagGraph:
     @classmethod
     def of(cls, problem: Problem, choices: Choices, vocabulary: tuple[str, ...]) -> HsdagGraph:
         """Steps 1 and 2: coarsen, and compute features."""
-        coarse = coarsened(
-            problem, choices.max_nodes, weights_as_nodes=choices.weights_as_nodes
-        )
+        coarse = coarsened(problem, choices.max_nodes, weights_as_nodes=choices.weights_as_nodes)
         rows = node_features(coarse, choices, vocabulary)
         allowed = np.ones((coarse.n_nodes, problem.n_devices), dtype=np.bool_)
         allowed[: coarse.space.n_groups] = coarse.space.allowed
@@ -223,8 +221,7 @@ class Judge:
 
 
 def episode_loss(choices: Choices, steps: Steps, weights: FloatArray) -> Tensor:
-    """Sum over the first n steps of -log pi(a_t) * weight_t, weights (n,), minus the entropy bonus.
-    """
+    """Sum of -log pi(a_t) * weight_t over the first n steps, less the bonus; weights (n,)."""
     log_p = steps.log_probabilities[: len(weights)]
     loss = -(log_p * torch.tensor(weights, dtype=log_p.dtype)).sum()
     if choices.entropy_weight == 0.0:

@@ -24,9 +24,7 @@ def vocabulary_of(*problems: Problem) -> tuple[str, ...]:
     return tuple(sorted(kinds | {WEIGHT, INPUT, OUTPUT}))
 
 
-def node_features(
-    graph: CoarseGraph, choices: Choices, vocabulary: tuple[str, ...]
-) -> FloatArray:
+def node_features(graph: CoarseGraph, choices: Choices, vocabulary: tuple[str, ...]) -> FloatArray:
     """Feature rows of the coarse graph's nodes, shape (n_nodes, n_features)."""
     parts = [kind_shares(graph, vocabulary)]
     if choices.features == "released":

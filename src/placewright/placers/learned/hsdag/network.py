@@ -240,8 +240,12 @@ class HsdagPolicy(nn.Module):
 def _normalised(edges: IntArray, n_nodes: int) -> Tensor:
     """D^-1/2 (A + I) D^-1/2 of symmetric edges (2, n_edges), repeated ones add up."""
     index, weight = gcn_norm(
-        torch.from_numpy(np.ascontiguousarray(edges)), None, n_nodes, dtype=torch.get_default_dtype()
+        torch.from_numpy(np.ascontiguousarray(edges)),
+        None,
+        n_nodes,
+        dtype=torch.get_default_dtype(),
     )
     with warnings.catch_warnings():  # that compressed rows are a beta feature of torch
         warnings.simplefilter("ignore", UserWarning)
-        return to_torch_csr_tensor(index, weight, size=(n_nodes, n_nodes))
+        adjacency: Tensor = to_torch_csr_tensor(index, weight, size=(n_nodes, n_nodes))
+    return adjacency

@@ -54,7 +54,9 @@ class Choices:
     def __post_init__(self) -> None:
         for what, known in (("features", FEATURES), ("returns", RETURNS), ("reward", REWARDS)):
             if getattr(self, what) not in known:
-                raise InputError(f"hsdag: {what} must be one of {known}, got {getattr(self, what)!r}")
+                raise InputError(
+                    f"hsdag: {what} must be one of {known}, got {getattr(self, what)!r}"
+                )
         for what in ("hidden", "steps", "draws"):
             if getattr(self, what) < 1:
                 raise InputError(f"hsdag: {what} must be >= 1, got {getattr(self, what)}")
