@@ -7,7 +7,7 @@ import pytest
 
 from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
-from placewright.core.cluster import Cluster, Device
+from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
@@ -21,7 +21,8 @@ def two_ops() -> Problem:
     for index in range(2):
         builder.add_op(f"op{index}", "Op", inputs=[builder.add_input(0.0)])
         builder.add_tensor(index, 0.0, is_output=True)
-    cluster = Cluster((Device("cpu"), Device("gpu", "gpu")), host="cpu")
+    links = (Link("cpu", "gpu", 0.0, 1e9), Link("gpu", "cpu", 0.0, 1e9))
+    cluster = Cluster((Device("cpu"), Device("gpu", "gpu")), links, host="cpu")
     return Problem.of_ops(
         builder.build(), cluster, CostTable(frozen_floats([[3.0, 1.0], [3.0, 1.0]]))
     )

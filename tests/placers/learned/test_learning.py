@@ -43,7 +43,7 @@ TWO_CLUSTERS = [
     (Hierarchical(variant="corrected"), 5_000),
     (Placeto(), 2_000),
     (Hsdag(), 300),
-    (Hsdag(variant="released"), 1_000),
+    (Hsdag(variant="released"), 3_000),
 ]
 
 
