@@ -10,7 +10,7 @@ import numpy as np
 
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.errors import BudgetSpent, InputError
+from placewright.errors import BudgetSpent, InputError, Requires
 from placewright.placers.anytime import anytime
 from placewright.placers.learned.extra import require_packages
 from placewright.placers.learned.grouping import ActionSpace
@@ -106,6 +106,7 @@ class Hsdag:
     paper: ClassVar[str] = "Duan et al., NeurIPS 2024"
     objectives: ClassVar[tuple[str, ...]] = ("latency", "training", "throughput")
     needs_training: ClassVar[bool] = False
+    requires: ClassVar[Requires] = (("torch", "learned"), ("torch_geometric", "learned"))
 
     variant: str = "corrected"
     hidden: int = 128
