@@ -37,7 +37,8 @@ class Hsdag:
         * ``paper``: what the text says where the code does otherwise: five kinds of features,
           homogeneous placements count, and each step is weighed by its own reward times
           discount^step.
-        * ``corrected``: what learns. Which mends it has was decided by runs (decision 090).
+        * ``corrected``: what learns on ten of ten problems. Its mends were tried together; which of
+          them are needed is not known yet (decision 090).
 
     Departures from the code, file by file. In every variant:
         * ``main.py``, ``xml2graph``: nodes are units, weights, graph inputs and outputs, not the
