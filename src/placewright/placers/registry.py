@@ -13,6 +13,7 @@ import numpy as np
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError, MissingExtraError, UnknownNameError
+from placewright.placers.outside import entry_points, is_path, outside_class
 from placewright.simulation.evaluator import Evaluator
 
 # Name -> "module:class" under placewright.placers; one line per placer.
@@ -95,18 +96,22 @@ def reason_against(placer: Placer, problem: Problem) -> str | None:
 
 
 def placer_names() -> tuple[str, ...]:
-    """All registered names, in alphabetical order."""
-    return tuple(sorted(REGISTRY))
+    """All names, ours and those of installed packages, in alphabetical order."""
+    return tuple(sorted({**entry_points(), **REGISTRY}))
 
 
 def placer_class(name: str) -> type[Placer]:
-    """The class behind a name.
+    """The class behind a name, or at ``package.module:Class``.
 
     Raises:
-        UnknownNameError: the name is not registered.
+        UnknownNameError: the name is neither ours nor an installed package's.
+        InputError: the class cannot be imported, or is no placer.
     """
     if name not in REGISTRY:
-        raise UnknownNameError("placer", name, placer_names())
+        path = name if is_path(name) else entry_points().get(name)
+        if path is None:
+            raise UnknownNameError("placer", name, placer_names())
+        return cast("type[Placer]", outside_class(path))
     module, _, attribute = REGISTRY[name].partition(":")
     found = getattr(importlib.import_module(f"placewright.placers.{module}"), attribute)
     return cast("type[Placer]", found)

@@ -13,7 +13,8 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError
-from placewright.placers.registry import make_placer, reason_against
+from placewright.placers.outside import is_path
+from placewright.placers.registry import REGISTRY, make_placer, reason_against
 from placewright.session.comparison_file import ResultsFile
 from placewright.session.comparison_table import ComparisonTable, Run
 from placewright.simulation.evaluator import Evaluator
@@ -91,6 +92,8 @@ def made_placers(
 def named_placer(name: str, settings: Mapping[str, str]) -> Any:
     """The placer behind ``NAME:key=value:...``, with further settings as text."""
     base, *pairs = name.split(":")
+    if base not in REGISTRY and pairs and is_path(f"{base}:{pairs[0]}"):  # package.module:Class
+        base = f"{base}:{pairs.pop(0)}"
     values = dict(settings)
     for pair in pairs:
         key, equals, value = pair.partition("=")
