@@ -18,14 +18,10 @@ from placewright.core.costs import CostTable
 from placewright.core.problem import Problem
 from placewright.errors import InputError
 from placewright.files.problem_file import write_problem
-from placewright.placers.registry import make_placer
-from placewright.session.problems import in_flight
-from placewright.session.search import search
 from placewright.simulation.model import Simulator
 
 STEP = ("zoo:bert_base/tiny", "--objective", "training", "--execution-model", "max-load")
 SPLIT = ("--devices", "catalogue:2gpu", "--placer", "even-split", "--memory", "gpu:1=1MB")
-COUNTS_WEIGHTS_ONLY = ("dpl", "ideal-dp", "pipedream", "maxload-ip")
 
 
 def pipeline_problem(*, near: float = 1.0) -> Problem:
@@ -58,7 +54,7 @@ def plain_bytes(problem: Problem, device_of: list[int], samples: int) -> list[fl
 
 def test_a_plan_says_what_its_bytes_leave_out(tmp_path: Path, cli: InProcess) -> None:
     """A training step of which weights fit a device and one sample does not."""
-    told = cli("place", *STEP, *SPLIT, cwd=tmp_path)
+    told = cli("place", *STEP, *SPLIT, "--samples-in-flight", 0, cwd=tmp_path)
     assert told.returncode == 0, told.stderr
     assert "(weights only)" in told.stdout
     assert "peak memory" not in told.stdout
@@ -70,8 +66,8 @@ def test_a_plan_says_what_its_bytes_leave_out(tmp_path: Path, cli: InProcess) ->
     assert json.loads(simulated.stdout)["memory_counts"] == "weights only"
 
 
-def test_samples_in_flight_count_and_the_limit_holds(tmp_path: Path, cli: InProcess) -> None:
-    told = cli("place", *STEP, *SPLIT, "--samples-in-flight", 1, cwd=tmp_path)
+def test_a_model_that_is_read_keeps_one_sample(tmp_path: Path, cli: InProcess) -> None:
+    told = cli("place", *STEP, *SPLIT, cwd=tmp_path)
     assert told.returncode == 0, told.stderr
     assert "(weights and 1 sample in flight)" in told.stdout
     assert "warning" not in told.stdout + told.stderr
@@ -82,20 +78,11 @@ def test_samples_in_flight_count_and_the_limit_holds(tmp_path: Path, cli: InProc
     assert list(plan.memory.values()) == pytest.approx(counted)
 
 
-@pytest.mark.parametrize("near", [1.0, 0.25])
-@pytest.mark.parametrize("name", COUNTS_WEIGHTS_ONLY)
-def test_placers_that_count_weights_only_decline(name: str, near: float) -> None:
-    """Also where links have two levels, which `dpl` and `ideal-dp` take."""
-    problem = replace(pipeline_problem(near=near), samples_in_flight=2)
-    with pytest.raises(InputError, match="counts weights only, no samples in flight"):
-        search(problem, make_placer(name), pw.Budget(evaluations=5))
-
-
 def test_no_samples_where_the_execution_model_has_none(tmp_path: Path, cli: InProcess) -> None:
     words = ("place", "zoo:moe/tiny", "--devices", "catalogue:2gpu", "--samples-in-flight")
     assert "execution model 'event' has no samples" in the_line(cli(*words, 2, cwd=tmp_path), 2)
     below = the_line(cli(*words, -1, "--objective", "throughput", cwd=tmp_path), 2)
-    assert "expects a number >= 0, got -1" in below
+    assert "expects a number >= 0 or 'pipeline', got '-1'" in below
     with pytest.raises(InputError, match="must be >= 0"):
         replace(pipeline_problem(), samples_in_flight=-1)
 
@@ -103,7 +90,8 @@ def test_no_samples_where_the_execution_model_has_none(tmp_path: Path, cli: InPr
 def test_a_stored_problem_keeps_its_own_and_takes_another(tmp_path: Path, cli: InProcess) -> None:
     stored = tmp_path / "stored.problem.json"
     write_problem(stored, replace(pipeline_problem(), samples_in_flight=3))
-    for words, expected in (((), 3), (("--samples-in-flight", 0), 0)):
+    option = "--samples-in-flight"
+    for words, expected in (((), 3), ((option, 0), 0), ((option, "pipeline"), 4)):
         few = ("--placer", "single", "--evaluations", 3, "-o", tmp_path / "plan.json")
         made = cli("place", stored, *few, *words, cwd=tmp_path)
         assert made.returncode == 0, made.stderr
@@ -119,7 +107,7 @@ def test_the_facade_says_what_a_limit_leaves_out() -> None:
     assert tensors > 1
     with pytest.warns(UserWarning, match="memory limits hold for weights only"):
         pw.place(problem, placer="single", budget=pw.Budget(evaluations=5))
-    flying = in_flight(problem, 2)
+    flying = problem.with_samples_in_flight(2)
     device_of = np.zeros(problem.n_units, dtype=np.int64)
     one = Simulator(flying).memory_peaks(pw.Placement(device_of))
     assert one.tolist() == plain_bytes(flying, device_of.tolist(), samples=2)

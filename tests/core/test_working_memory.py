@@ -6,7 +6,7 @@ import numpy as np
 
 from placewright.core.builder import GraphBuilder
 from placewright.core.grouping import Grouping, quotient
-from placewright.core.working_memory import working_bytes
+from placewright.core.residency import working_bytes
 
 
 def test_working_memory_of_a_unit_counts_what_lives_inside_at_one_time() -> None:

@@ -28,6 +28,7 @@ def pipeline_problem(
     memory: float = math.inf,
     phases: list[int] | None = None,
     classes: list[int] | None = None,
+    tensor_bytes: list[float] | None = None,
     **settings: object,
 ) -> Problem:
     """A problem as the published workloads have it: one tensor per op with consumers."""
@@ -46,7 +47,7 @@ def pipeline_problem(
     for op in range(n_ops):
         consumers = [after for before, after in edges if before == op]
         if consumers:
-            tensor = builder.add_tensor(op, 1.0)
+            tensor = builder.add_tensor(op, 1.0 if tensor_bytes is None else tensor_bytes[op])
             carried.append(transfers[op])
             for consumer in consumers:
                 builder.connect(tensor, consumer)
@@ -126,6 +127,10 @@ def max_load(problem: Problem, device_of: list[int]) -> float:
             return math.inf
         loads[device][int(graph.op_phases[op] != FORWARD)] += seconds / replicas[device]
         resident[device] += float(graph.op_weight_bytes[op])
+    for tensor, size in enumerate(graph.tensor_bytes.tolist()):
+        users = {int(graph.tensor_producers[tensor]), *graph.tensor_consumers.row(tensor).tolist()}
+        for device in {device_of[op] for op in users}:
+            resident[device] += problem.samples_in_flight * size
     if any(r > d.memory_bytes for r, d in zip(resident, cluster.devices, strict=True)):
         return math.inf
     for one, other in itertools.combinations(range(graph.n_ops), 2):

@@ -120,6 +120,10 @@ def load_over_links(problem: Problem, device_of: list[int]) -> float:
     held = np.zeros(cluster.n_devices)
     np.add.at(load, device_of, [problem.costs.seconds[op, d] for op, d in enumerate(device_of)])
     np.add.at(held, device_of, graph.op_weight_bytes)
+    for tensor, size in enumerate(graph.tensor_bytes.tolist()):
+        users = [int(graph.tensor_producers[tensor]), *graph.tensor_consumers.row(tensor).tolist()]
+        for device in sorted({device_of[user] for user in users if user >= 0}):
+            held[device] += problem.samples_in_flight * size
     if (held > cluster.memory_bytes).any():
         return math.inf
     for tensor in range(graph.n_tensors):

@@ -79,10 +79,11 @@ EvaluatorName = Annotated[
     str, typer.Option("--evaluator", help="simulated, or measured on the hardware.")
 ]
 SamplesInFlight = Annotated[
-    int | None,
+    str | None,
     typer.Option(
         "--samples-in-flight",
-        help="Samples whose tensors a device keeps at a time (throughput); 0: weights only.",
+        help="Samples whose tensors a device keeps (throughput): a number, 0 for weights only, or "
+        "pipeline: as many as devices.",
     ),
 ]
 Memory = Annotated[

@@ -22,13 +22,14 @@ from placewright.core.cluster import Cluster
 from placewright.core.costs import LONGEST, CostTable
 from placewright.core.graph import FORWARD, UPDATE, ComputationGraph
 from placewright.core.grouping import Grouping, Quotient, colocation_of_groups, quotient
+from placewright.core.residency import Kept, kept_of, working_bytes
 from placewright.core.resident_inputs import check_resident, with_resident_inputs
 from placewright.core.source import ModelSource
-from placewright.core.working_memory import working_bytes
 from placewright.errors import CostError, GraphError, InputError, UnknownNameError
 
 Objective = Literal["latency", "throughput", "training"]
 ExecutionModel = Literal["event", "max-load", "subgraph", "subgraph-ip", "placeto"]
+Samples = int | Literal["pipeline"]
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
 EXECUTION_MODELS: tuple[str, ...] = get_args(ExecutionModel)
 
@@ -50,7 +51,7 @@ class Problem:
         transfer_seconds: seconds of one transfer of each tensor of `graph`, shape (n_tensors,),
             where the problem carries them; None derives them from the links.
         time_unit: ``"s"``, or the unit of a file that keeps its own (``"ms"``).
-        samples_in_flight: live bytes are multiplied by it under max-load; 0 counts weights only.
+        samples_in_flight: whose tensors a device keeps under max-load; 0 counts weights only.
         subgraphs_per_accelerator: q of the `subgraph-ip` execution model.
         split_phases: max-load value is max forward + max backward (Tarnawski's ``diffmaxima``).
         source: the model behind the graph, None for a graph made in memory.
@@ -132,6 +133,31 @@ class Problem:
         return self.unit_quotient.graph
 
     @cached_property
+    def kept(self) -> Kept:
+        """What devices keep for the units, whatever runs at the time."""
+        return kept_of(self.unit_graph, self._samples_kept)
+
+    @property
+    def counts_weights_only(self) -> bool:
+        """True where tensors take no memory: as published, or with no sample in flight."""
+        is_timed = self.execution_model in ("event", "placeto")
+        return not is_timed and self._samples_kept == 0
+
+    @property
+    def memory_counts(self) -> str:
+        """What a device's bytes are: ``"peak"``, ``"weights only"``, or weights and samples."""
+        if self.counts_weights_only:
+            return "weights only"
+        samples = self._samples_kept
+        if samples == 0:
+            return "peak"
+        return f"weights and {samples} {'sample' if samples == 1 else 'samples'} in flight"
+
+    @property
+    def _samples_kept(self) -> int:
+        return self.samples_in_flight if self.execution_model == "max-load" else 0
+
+    @cached_property
     def unit_transfer_seconds(self) -> FloatArray | None:
         """`transfer_seconds` of the unit graph's tensors, shape (unit_graph.n_tensors,)."""
         if self.transfer_seconds is None:
@@ -200,6 +226,24 @@ class Problem:
             if r > 1 and bandwidth is not None and device.pays_transfers:
                 rates[at] = 4.0 * (r - 1) / r / bandwidth / r
         return frozen_floats(self.gradient_bytes[:, None] * rates[None, :])
+
+    def with_samples_in_flight(self, samples: Samples) -> Problem:
+        """The problem with so many samples in flight.
+
+        Args:
+            samples: 0 counts weights only; ``"pipeline"`` is one for each device, since a pipeline
+                of k stages holds up to k samples.
+
+        Raises:
+            InputError: samples below 0, or no device keeps any under the execution model.
+        """
+        if self.execution_model != "max-load":
+            raise InputError(
+                f"{samples} samples in flight: execution model '{self.execution_model}' has none; "
+                "use objective throughput, or leave them out"
+            )
+        number = self.n_devices if samples == "pipeline" else samples
+        return replace(self, samples_in_flight=number)
 
     def device_of_ops(self, device_of: IntArray) -> IntArray:
         """Devices of units -> devices of ops, shape (n_units,) -> (graph.n_ops,)."""

@@ -14,7 +14,6 @@ from placewright.core.arrays import IntArray
 from placewright.core.placement import Placement
 from placewright.core.plan import Measurement, PlacerRecord, Plan, Searched
 from placewright.core.problem import Problem
-from placewright.core.residency import memory_counts
 from placewright.core.resident_inputs import input_names
 from placewright.core.solution import HistoryPoint
 from placewright.errors import FileFormatError, StalePlanError
@@ -142,7 +141,7 @@ def plan_data(plan: Plan, problem_entry: dict[str, str]) -> dict[str, Any]:
             "status": plan.status,
             "memory": dict(plan.memory),
             "bound_method": plan.bound_method,
-            "memory_counts": memory_counts(problem),
+            "memory_counts": problem.memory_counts,
         },
         "measured": _measured_data(plan.measured),
         "placer": _placer_data(plan.placer),

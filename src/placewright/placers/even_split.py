@@ -62,7 +62,7 @@ def contiguous_split(problem: Problem, share: str) -> IntArray:
     if share == "speed":
         fractions = device_speeds(problem)
     if share == "memory":
-        size = np.array(problem.unit_graph.op_weight_bytes)
+        size = np.array(problem.kept.unit_bytes)
         memory = problem.cluster.memory_bytes
         unlimited = np.asarray(np.isinf(memory))
         fractions = unlimited.astype(np.float64) if unlimited.any() else np.array(memory)

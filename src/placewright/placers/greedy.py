@@ -58,18 +58,18 @@ def filled(problem: Problem) -> IntArray | None:
     device_of = np.empty(problem.n_units, dtype=np.int64)
     allowed = np.ones((blocks.n_groups, problem.n_devices), dtype=np.bool_)
     np.logical_and.at(allowed, blocks.group_of, problem.allowed)
-    weight_bytes = problem.unit_graph.weight_bytes
+    sizes = problem.kept.sizes
     turn = 0  # the accelerator that is being filled
     for block in order.tolist():
         units = blocks.members.row(block)
-        weights = [w for unit in units for w in problem.unit_graph.op_weights.row(int(unit))]
+        entries = [e for unit in units for e in problem.kept.of_units.row(int(unit))]
 
-        def fits(device: int, weights: list[int] = weights) -> bool:
-            kept = np.fromiter(dict.fromkeys([*used[device], *weights]), np.int64)
-            return bool(weight_bytes[kept].sum() <= memory[device])
+        def fits(device: int, entries: list[int] = entries) -> bool:
+            kept = np.fromiter(dict.fromkeys([*used[device], *entries]), np.int64)
+            return bool(sizes[kept].sum() <= memory[device])
 
         chosen = -1
-        own_bytes = sum(float(weight_bytes[weight]) for weight in dict.fromkeys(weights))
+        own_bytes = sum(float(sizes[entry]) for entry in dict.fromkeys(entries))
         alone = any(allowed[block, d] and own_bytes <= memory[d] for d in fast)
         while alone and turn < len(fast) and chosen < 0:
             if allowed[block, fast[turn]] and fits(fast[turn]):
@@ -81,7 +81,7 @@ def filled(problem: Problem) -> IntArray | None:
             if not rest:
                 return None
             chosen = rest[0]
-        used[chosen].update(dict.fromkeys(weights))
+        used[chosen].update(dict.fromkeys(entries))
         device_of[units] = chosen
     return device_of
 

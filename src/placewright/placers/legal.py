@@ -17,7 +17,7 @@ Proposal = tuple[IntArray, IntArray | None]
 
 
 class ResidentMemory:
-    """Weight bytes that each device keeps while classes are placed one by one.
+    """Bytes that each device keeps while classes are placed one by one.
 
     Args:
         problem: what is placed.
@@ -37,7 +37,7 @@ class ResidentMemory:
         return float(weights.own_bytes[group] + weights.shared_bytes[missing].sum())
 
     def fits(self, group: int, device: int) -> bool:
-        """True when the class' weights fit beside those that the device keeps."""
+        """True when what the class keeps fits beside what the device keeps."""
         return bool(self.needed(group, device) <= self.free[device])
 
     def add(self, group: int, device: int) -> None:

@@ -229,4 +229,4 @@ def _spread(model: LoadModel) -> IntArray:
 def _that_fits(model: LoadModel) -> str:
     total = model.weight_bytes.sum()
     held = (model.memory * model.counts).sum()
-    return f"packing of {total:.0f} B of weights into {held:.0f} B on all devices"
+    return f"packing of {total:.0f} B into {held:.0f} B on all devices"

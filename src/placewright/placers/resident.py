@@ -36,22 +36,22 @@ def weights_of(problem: Problem) -> ClassWeights:
 
 
 def _weights_of(problem: Problem) -> ClassWeights:
-    graph, classes = problem.unit_graph, problem.colocation
-    n_weights = max(1, len(graph.weight_bytes))
-    readers = classes.group_of[graph.op_weights.row_of_each()]
-    pairs = np.unique(readers * n_weights + graph.op_weights.indices)
+    kept, classes = problem.kept, problem.colocation
+    n_weights = max(1, len(kept.sizes))
+    readers = classes.group_of[kept.of_units.row_of_each()]
+    pairs = np.unique(readers * n_weights + kept.of_units.indices)
     group, weight = pairs // n_weights, pairs % n_weights
     n_readers = np.bincount(weight, minlength=n_weights)
     alone = n_readers[weight] == 1
-    own = np.bincount(
-        group[alone], graph.weight_bytes[weight[alone]], minlength=classes.n_groups
-    ).astype(np.float64)
+    own = np.bincount(group[alone], kept.sizes[weight[alone]], minlength=classes.n_groups).astype(
+        np.float64
+    )
     shared = np.flatnonzero(n_readers > 1)
     number = np.full(n_weights, -1, dtype=np.int64)
     number[shared] = np.arange(len(shared))
     pointer = np.zeros(classes.n_groups + 1, dtype=np.int64)
     np.cumsum(np.bincount(group[~alone], minlength=classes.n_groups), out=pointer[1:])
-    sizes = graph.weight_bytes[shared] if len(shared) else np.zeros(0)
+    sizes = kept.sizes[shared] if len(shared) else np.zeros(0)
     return read_only(ClassWeights(own, pointer, number[weight[~alone]], sizes))
 
 

@@ -10,7 +10,6 @@ from scipy.sparse.csgraph import connected_components
 
 from placewright.core.arrays import BoolArray, IntArray, frozen_ints
 from placewright.core.problem import Problem
-from placewright.simulation.resident import resident_bytes
 
 
 def with_shared_weights_tied(problem: Problem) -> Problem:
@@ -25,7 +24,7 @@ def with_shared_weights_tied(problem: Problem) -> Problem:
     A placement of the tied problem is one of the given problem: the units are the same.
     """
     graph = problem.unit_graph
-    if float(graph.weight_bytes.sum()) <= float(problem.cluster.memory_bytes.min()):
+    if problem.kept.total <= float(problem.cluster.memory_bytes.min()):
         return problem
     classes = problem.colocation.group_of
     label = _joined(classes, graph.op_weights.row_of_each(), graph.op_weights.indices)
@@ -53,5 +52,5 @@ def _fits_somewhere(problem: Problem, label: IntArray) -> BoolArray:
     n_labels = int(label.max()) + 1
     allowed = np.ones((n_labels, problem.n_devices), dtype=np.bool_)
     np.logical_and.at(allowed, label, problem.allowed)
-    fits = resident_bytes(problem, label)[:, None] <= problem.cluster.memory_bytes[None, :]
+    fits = problem.kept.bytes_by_label(label)[:, None] <= problem.cluster.memory_bytes[None, :]
     return np.asarray((allowed & fits).any(axis=1))

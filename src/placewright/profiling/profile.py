@@ -83,6 +83,7 @@ def profile(
         units=units,
         objective=objective,
         execution_model="max-load" if objective == "throughput" else "event",
+        samples_in_flight=1 if objective == "throughput" else 0,
         source=source,
         inner_tensors=runtime.name == "torch" and not _compiles(cluster),
     )

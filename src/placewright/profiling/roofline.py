@@ -62,14 +62,16 @@ def roofline_problem(
         UnknownNameError: the catalogue has no cluster of that name.
     """
     devices = catalogue_cluster(cluster) if isinstance(cluster, str) else cluster
-    model: ExecutionModel = "max-load" if objective == "throughput" else "event"
+    default: ExecutionModel = "max-load" if objective == "throughput" else "event"
+    chosen = execution_model or default
     return Problem(
         graph,
         devices,
         roofline_costs(graph, devices),
         Grouping.identity(graph.n_ops),
         objective=objective,
-        execution_model=execution_model or model,
+        execution_model=chosen,
+        samples_in_flight=1 if chosen == "max-load" else 0,
         source=source,
     )
 

@@ -9,7 +9,6 @@ import numpy as np
 from placewright.core.arrays import FloatArray
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
-from placewright.core.residency import memory_counts
 from placewright.simulation.timeline import Timeline
 
 
@@ -50,7 +49,7 @@ def value_data(plan: Plan, loads: FloatArray | None) -> dict[str, Any]:
         "value": plan.value,
         "lower_bound": plan.lower_bound,
         "memory": dict(plan.memory),
-        "memory_counts": memory_counts(plan.problem),
+        "memory_counts": plan.problem.memory_counts,
     }
     if loads is not None:
         totals = loads.sum(axis=0).tolist()[: len(names)]

@@ -10,7 +10,6 @@ import numpy as np
 from placewright.core.placement import Placement
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
-from placewright.core.residency import counts_weights_only, memory_counts
 from placewright.core.source import ModelSource
 from placewright.files.quantities import format_bytes, format_duration
 from placewright.simulation.model import Simulator
@@ -78,16 +77,16 @@ def plan_lines(plan: Plan, model: str) -> list[str]:
 
 
 def _memory_text(plan: Plan, device: str) -> str:
-    size, counts = format_bytes(plan.memory[device]), memory_counts(plan.problem)
+    size, counts = format_bytes(plan.memory[device]), plan.problem.memory_counts
     return f"peak memory {size}" if counts == "peak" else f"memory {size} ({counts})"
 
 
 def limit_warning(problem: Problem) -> str | None:
     """What memory limits leave out, where that could break one; None where it cannot."""
     left_out = float(problem.unit_graph.tensor_bytes.sum())
-    most = float(problem.unit_graph.weight_bytes.sum()) + left_out
+    most = float(problem.kept.total) + left_out
     is_roomy = most <= float(problem.cluster.memory_bytes.min())
-    if not counts_weights_only(problem) or left_out == 0 or is_roomy:
+    if not problem.counts_weights_only or left_out == 0 or is_roomy:
         return None
     text = (
         f"memory limits hold for weights only under '{problem.execution_model}': tensors, "
@@ -101,7 +100,7 @@ def limit_warning(problem: Problem) -> str | None:
 def left_out_lines(plan: Plan) -> list[str]:
     """Devices whose limit one sample in flight would break, where none is counted."""
     problem = plan.problem
-    if problem.execution_model != "max-load" or not counts_weights_only(problem):
+    if problem.execution_model != "max-load" or not problem.counts_weights_only:
         return []
     roomy = tuple(replace(device, memory_bytes=math.inf) for device in problem.cluster.devices)
     flying = replace(problem, samples_in_flight=1, cluster=replace(problem.cluster, devices=roomy))

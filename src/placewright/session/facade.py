@@ -9,7 +9,7 @@ from typing import Any, overload
 
 from placewright.core.cluster import Cluster
 from placewright.core.plan import Plan
-from placewright.core.problem import Objective, Problem
+from placewright.core.problem import Objective, Problem, Samples
 from placewright.core.solution import Budget
 from placewright.errors import InputError
 from placewright.files.quantities import parse_seconds
@@ -18,7 +18,6 @@ from placewright.session import devices, search
 from placewright.session.describe import limit_warning
 from placewright.session.measuring import measured
 from placewright.session.models import Model, load_model
-from placewright.session.problems import in_flight
 from placewright.session.problems import resident as with_resident
 from placewright.session.running import loaded_model
 from placewright.session.runtimes import runtime_named, runtime_of
@@ -67,7 +66,7 @@ def profile(
     *,
     objective: Objective = "latency",
     runtime: str | None = None,
-    samples_in_flight: int | None = None,
+    samples_in_flight: Samples | None = None,
     resident: Sequence[str] = (),
 ) -> Problem:
     """Measure every unit of a model on every device, and calibrate (once: results are kept).
@@ -79,8 +78,9 @@ def profile(
         cluster: of the devices.
         objective: what will be minimised.
         runtime: by name; None as in `read`.
-        samples_in_flight: for throughput: samples whose tensors a device keeps at a time. None
-            leaves what a stored problem says, and counts weights only otherwise.
+        samples_in_flight: for throughput: samples whose tensors a device keeps at a time; 0 counts
+            weights only, ``"pipeline"`` one for each device. None is 1 for a model that is measured
+            and what a stored problem says.
         resident: names of inputs that lie where they are used before a run begins.
 
     Raises:
@@ -88,12 +88,16 @@ def profile(
         InputError: the model has no source to run, or samples are given and nothing counts them.
     """
     if model.problem is not None:
-        return with_resident(in_flight(model.problem, samples_in_flight), resident)
+        return with_resident(_in_flight(model.problem, samples_in_flight), resident)
     if model.source is None:
         raise InputError("this graph has no model behind it; read the model itself")
     chosen = runtime_named(runtime or runtime_of(model.source, objective))
     problem = measured(model, cluster, chosen, objective=objective).problem
-    return with_resident(in_flight(problem, samples_in_flight), resident)
+    return with_resident(_in_flight(problem, samples_in_flight), resident)
+
+
+def _in_flight(problem: Problem, samples: Samples | None) -> Problem:
+    return problem if samples is None else problem.with_samples_in_flight(samples)
 
 
 def place(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
+from placewright.core.problem import Samples
 from placewright.core.solution import Budget
 from placewright.errors import InputError
 from placewright.files.quantities import parse_bytes, parse_seconds
@@ -76,6 +77,19 @@ def parse_total(text: str | None) -> float | None:
     if not seconds > 0:
         raise InputError(f"--total expects a duration > 0 such as 60s, got '{text}'")
     return seconds
+
+
+def parse_samples(text: str | None) -> Samples | None:
+    """``--samples-in-flight``: a number >= 0, or ``pipeline``.
+
+    Raises:
+        InputError: it is neither.
+    """
+    if text is None or text == "pipeline":
+        return "pipeline" if text else None
+    if not text.isdecimal():
+        raise InputError(f"--samples-in-flight expects a number >= 0 or 'pipeline', got '{text}'")
+    return int(text)
 
 
 def parse_names(text: str) -> list[str]:

@@ -16,6 +16,7 @@ from placewright.core.problem import (
     ExecutionModel,
     Objective,
     Problem,
+    Samples,
     op_named,
 )
 from placewright.core.resident_inputs import inputs_named
@@ -26,7 +27,7 @@ from placewright.runtimes.base import Runtime
 from placewright.session.devices import catalogue_for, cluster_for
 from placewright.session.measuring import Extent, Measured, measured
 from placewright.session.models import load_model, require_model
-from placewright.session.parsing import parse_memory, parse_pairs, parse_shapes
+from placewright.session.parsing import parse_memory, parse_pairs, parse_samples, parse_shapes
 from placewright.session.runtimes import (
     DEFAULT_RUNTIMES,
     require_known_runtime,
@@ -52,7 +53,8 @@ class ProblemRequest:
         pins: op name -> device name.
         shapes: input name -> dimensions.
         samples_in_flight: whose tensors a device keeps at a time under max-load; 0 counts weights
-            only, as None does where the problem says nothing else.
+            only, ``"pipeline"`` one sample for each device. None is 1 for a model that is read and
+            what a stored problem or a workload says.
         resident: names of inputs that lie where they are used before a run begins.
         calibrate: measure a few placements to fit overheads and contention.
         optimizer: of a training step.
@@ -71,7 +73,7 @@ class ProblemRequest:
     memory: Mapping[str, float] = field(default_factory=dict)
     pins: Mapping[str, str] = field(default_factory=dict)
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    samples_in_flight: int | None = None
+    samples_in_flight: Samples | None = None
     resident: tuple[str, ...] = ()
     calibrate: bool = True
     optimizer: str = "sgd"
@@ -89,6 +91,7 @@ class ProblemRequest:
         memory: Iterable[str] | None = None,
         pins: Iterable[str] | None = None,
         shapes: Iterable[str] | None = None,
+        samples_in_flight: str | None = None,
         resident: Iterable[str] | None = None,
         **others: Any,
     ) -> ProblemRequest:
@@ -99,9 +102,6 @@ class ProblemRequest:
         """
         if execution_model is not None and execution_model not in EXECUTION_MODELS:
             raise UnknownNameError("execution model", execution_model, EXECUTION_MODELS)
-        samples = others.get("samples_in_flight")
-        if samples is not None and samples < 0:
-            raise InputError(f"--samples-in-flight expects a number >= 0, got {samples}")
         return cls(
             model=model,
             objective=checked_objective(objective),
@@ -109,6 +109,7 @@ class ProblemRequest:
             memory=parse_memory(memory or ()),
             pins=parse_pairs(pins or (), "--pin", "OP=DEVICE"),
             shapes=parse_shapes(shapes or ()),
+            samples_in_flight=parse_samples(samples_in_flight),
             resident=tuple(resident or ()),
             **others,
         )
@@ -299,12 +300,17 @@ def _as_asked(problem: Problem, request: ProblemRequest) -> Problem:
         raise InputError(
             f"'{request.model}' carries its own devices and costs; leave out --devices"
         )
-    return _with_model(problem, request)
+    return _with_model(problem, request, samples=None)
 
 
-def _with_model(problem: Problem, request: ProblemRequest) -> Problem:
+def _with_model(problem: Problem, request: ProblemRequest, samples: int | None = 1) -> Problem:
+    """Under the execution model that was asked for; `samples` in flight where nothing is said."""
     chosen = _model_asked(request, problem.execution_model)
-    return in_flight(replace(problem, execution_model=chosen), request.samples_in_flight)
+    found = replace(problem, execution_model=chosen)
+    asked = samples if request.samples_in_flight is None else request.samples_in_flight
+    if asked is None or chosen != "max-load":
+        return found
+    return found.with_samples_in_flight(asked)
 
 
 def _model_asked(request: ProblemRequest, otherwise: ExecutionModel = "event") -> ExecutionModel:
@@ -319,19 +325,9 @@ def _model_asked(request: ProblemRequest, otherwise: ExecutionModel = "event") -
     return chosen
 
 
-def _refuse_samples(model: ExecutionModel, samples: int | None) -> None:
+def _refuse_samples(model: ExecutionModel, samples: Samples | None) -> None:
     if samples is not None and model != "max-load":
         raise InputError(
             f"--samples-in-flight {samples}: execution model '{model}' has no samples in flight; "
             "use --objective throughput, or leave it out"
         )
-
-
-def in_flight(problem: Problem, samples: int | None) -> Problem:
-    """The problem with so many samples in flight; None leaves what it has.
-
-    Raises:
-        InputError: samples below 0, or the problem's execution model has none in flight.
-    """
-    _refuse_samples(problem.execution_model, samples)
-    return problem if samples is None else replace(problem, samples_in_flight=samples)

@@ -10,7 +10,6 @@ import numpy as np
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.simulation.event.arrays import NO_ROUTE, routes
-from placewright.simulation.resident import resident_bytes
 
 _known: WeakKeyDictionary[Problem, str | None] = WeakKeyDictionary()  # every placer asks again
 _MOST_SETS_OF_DEVICES = 64  # that are tried; those of few devices first
@@ -72,8 +71,7 @@ def _all_fits_everywhere(problem: Problem) -> bool:
         own += np.bincount(
             rows.row_of_each(), graph.tensor_bytes[rows.indices], minlength=problem.n_units
         )
-    copies = max(1.0, float(problem.samples_in_flight))
-    needed = float(graph.weight_bytes.sum()) + copies * float(own.max(initial=0.0))
+    needed = problem.kept.total + float(own.max(initial=0.0))
     return needed <= float(problem.cluster.memory_bytes.min())
 
 
@@ -82,15 +80,12 @@ def _working_sets(problem: Problem) -> FloatArray:
 
     Under `event` a unit that takes no time has no instant at which both are there.
     """
-    copies = {"event": 1.0, "max-load": float(problem.samples_in_flight)}
-    factor = copies.get(problem.execution_model, 0.0)
+    factor = 1.0 if problem.execution_model == "event" else 0.0
     graph = problem.unit_graph
     own = np.zeros(problem.n_units)
     for rows in (graph.op_inputs, graph.op_outputs):
         np.add.at(own, rows.row_of_each(), graph.tensor_bytes[rows.indices])
     counts = problem.costs.seconds > 0
-    if problem.execution_model == "max-load":
-        counts = np.ones_like(counts)
     return np.where(counts, factor * own[:, None], 0.0)
 
 
@@ -98,7 +93,7 @@ def _needed(problem: Problem) -> FloatArray:
     """Weights of each class with its widest unit, shape (colocation.n_groups, n_devices)."""
     widest = np.zeros((problem.colocation.n_groups, problem.n_devices))
     np.maximum.at(widest, problem.colocation.group_of, _working_sets(problem))
-    return resident_bytes(problem, problem.colocation.group_of)[:, None] + widest
+    return problem.kept.bytes_by_label(problem.colocation.group_of)[:, None] + widest
 
 
 def _no_common_device(problem: Problem, nowhere: IntArray) -> str:
@@ -124,7 +119,7 @@ def _no_common_device(problem: Problem, nowhere: IntArray) -> str:
 
 
 def _unit_too_large(problem: Problem) -> str | None:
-    resident = resident_bytes(problem, np.arange(problem.n_units))
+    resident = problem.kept.bytes_by_label(np.arange(problem.n_units))
     needed = resident[:, None] + _working_sets(problem)
     allowed = problem.allowed_by_class[problem.colocation.group_of]
     unit, device, short = _shortest_of_memory(problem, needed, allowed)
@@ -193,8 +188,8 @@ def _no_route(problem: Problem, fits: BoolArray) -> str | None:
 
 def _set_of_devices_too_small(problem: Problem, fits: BoolArray) -> str | None:
     """Ops that can only be on some devices, which cannot hold them together."""
-    weights, classes = problem.unit_graph.op_weights, problem.colocation
-    sizes, memory = problem.unit_graph.weight_bytes, problem.cluster.memory_bytes
+    kept, classes = problem.kept, problem.colocation
+    memory = problem.cluster.memory_bytes
     working = np.where(fits[classes.group_of], _working_sets(problem), np.inf).min(axis=1)
     for mask in _sets_of_devices(fits):
         room = float(memory[mask].sum())
@@ -202,8 +197,8 @@ def _set_of_devices_too_small(problem: Problem, fits: BoolArray) -> str | None:
             continue
         confined = np.asarray((fits <= mask).all(axis=1), dtype=np.bool_)
         units = confined[classes.group_of]
-        held = np.unique(weights.indices[units[weights.row_of_each()]])
-        resident, widest = float(sizes[held].sum()), float(working[units].max(initial=0.0))
+        held = np.unique(kept.of_units.indices[units[kept.of_units.row_of_each()]])
+        resident, widest = float(kept.sizes[held].sum()), float(working[units].max(initial=0.0))
         short = resident + widest - room
         if short > 0:
             return (

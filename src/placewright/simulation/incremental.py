@@ -23,9 +23,9 @@ from placewright.simulation.max_load_sums import (
     Sums,
     new_sums,
     sum_all,
+    sum_kept,
     sum_tensors,
     sum_units,
-    sum_weights,
 )
 from placewright.simulation.model import Simulator
 
@@ -177,7 +177,7 @@ def redo(
         units: those that moved.
         sums: of the placement before; after the call of the one in `device_of`.
         before: where rows are kept.
-        touched: (n_blocks,) filled with the blocks that were redone: units, tensors, weights.
+        touched: (n_blocks,) filled with the blocks that were redone: units, tensors, kept entries.
     """
     touched[:] = False
     n_unit_blocks, n_tensor_blocks = len(sums.units), len(sums.tensors)
@@ -187,8 +187,8 @@ def redo(
             touched[n_unit_blocks + tables.inputs[at] // BLOCK] = True
         for at in range(tables.output_ptr[unit], tables.output_ptr[unit + 1]):
             touched[n_unit_blocks + tables.outputs[at] // BLOCK] = True
-        for at in range(tables.weights_ptr[unit], tables.weights_ptr[unit + 1]):
-            touched[n_unit_blocks + n_tensor_blocks + tables.weights[at] // BLOCK] = True
+        for at in range(tables.of_units_ptr[unit], tables.of_units_ptr[unit + 1]):
+            touched[n_unit_blocks + n_tensor_blocks + tables.of_units[at] // BLOCK] = True
     for index in range(len(touched)):
         if not touched[index]:
             continue
@@ -202,8 +202,8 @@ def redo(
             sum_tensors(tables, device_of, block, sums)
         else:
             block = index - n_unit_blocks - n_tensor_blocks
-            before.weights[block] = sums.weights[block]
-            sum_weights(tables, device_of, block, sums)
+            before.kept[block] = sums.kept[block]
+            sum_kept(tables, device_of, block, sums)
 
 
 @compiled
@@ -221,4 +221,4 @@ def put_back(sums: Sums, before: Sums, touched: BoolArray) -> None:
             sums.cut_off[block] = before.cut_off[block]
         else:
             block = index - n_unit_blocks - n_tensor_blocks
-            sums.weights[block] = before.weights[block]
+            sums.kept[block] = before.kept[block]

@@ -91,12 +91,11 @@ def _tables(problem: Problem, arrays: EventArrays) -> LoadTables:
         n_channels=arrays.n_channels,
         host=arrays.host,
         share=problem.cluster.transfer_share,
-        weight_ptr=arrays.weight_ptr,
-        weight_units=arrays.weight_units,
-        weight_bytes=arrays.weight_bytes,
-        weights_ptr=graph.op_weights.indptr,
-        weights=graph.op_weights.indices,
-        in_flight=float(problem.samples_in_flight),
+        kept_ptr=arrays.kept_ptr,
+        kept_units=arrays.kept_units,
+        kept_bytes=arrays.kept_bytes,
+        of_units_ptr=problem.kept.of_units.indptr,
+        of_units=problem.kept.of_units.indices,
     )
     return read_only(tables)
 
@@ -119,7 +118,7 @@ def totals(
         for channel in range(n_channels):
             if is_shared[channel]:
                 loads[part, n_devices + channel] = moved[first + n_devices + channel]
-    memory = _over_blocks(sums.weights) + moved[len(moved) - n_devices :]
+    memory = _over_blocks(sums.kept)
     cut_off = -1
     for block in range(len(sums.cut_off)):
         cut_off = max(cut_off, sums.cut_off[block])
@@ -137,13 +136,13 @@ def _over_blocks(rows: FloatArray) -> FloatArray:
 
 @compiled
 def memory_of(arrays: EventArrays, device_of: IntArray) -> FloatArray:
-    """Resident bytes of each device, shape (n_devices,)."""
+    """Bytes that each device keeps, shape (n_devices,)."""
     memory = np.zeros(arrays.seconds.shape[1])
     stamp = np.full(len(memory), -1, np.int64)
-    for weight in range(len(arrays.weight_bytes)):
-        for at in range(arrays.weight_ptr[weight], arrays.weight_ptr[weight + 1]):
-            device = device_of[arrays.weight_units[at]]
+    for weight in range(len(arrays.kept_bytes)):
+        for at in range(arrays.kept_ptr[weight], arrays.kept_ptr[weight + 1]):
+            device = device_of[arrays.kept_units[at]]
             if stamp[device] != weight:
                 stamp[device] = weight
-                memory[device] += arrays.weight_bytes[weight]
+                memory[device] += arrays.kept_bytes[weight]
     return memory

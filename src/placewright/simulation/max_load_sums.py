@@ -1,4 +1,4 @@
-"""Sums of `max-load` that can be redone in part: by blocks of units, tensors and weights.
+"""Sums of `max-load` that can be redone in part: by blocks of units, tensors and kept entries.
 
 Every sum is one over blocks of sums within a block, each in ascending order. Whoever changes the
 devices of a few units redoes the blocks that they touch and gets, bit for bit, what summing all of
@@ -42,34 +42,33 @@ class LoadTables(NamedTuple):
     n_channels: int
     host: int
     share: FloatArray  # (n_devices,) part of a transfer that a device pays: 1 / replicas, or 0
-    weight_ptr: IntArray
-    weight_units: IntArray
-    weight_bytes: FloatArray
-    weights_ptr: IntArray  # (n_units + 1,)
-    weights: IntArray  # of each unit
-    in_flight: float
+    kept_ptr: IntArray  # (n_kept + 1,)
+    kept_units: IntArray  # units that need each entry
+    kept_bytes: FloatArray  # (n_kept,)
+    of_units_ptr: IntArray  # (n_units + 1,)
+    of_units: IntArray  # entries that each unit needs
 
 
 class Sums(NamedTuple):
     """Sums of each block; a row of `tensors` holds, for each phase, the transfers of each device
-    and the load of each channel, then live bytes of each device.
+    and the load of each channel.
     """
 
     units: FloatArray  # (n_blocks, 2 * n_phases * n_devices) seconds of compute, then of exchange
-    tensors: FloatArray  # (n_blocks, n_phases * (n_devices + n_channels) + n_devices)
-    weights: FloatArray  # (n_blocks, n_devices) resident bytes
+    tensors: FloatArray  # (n_blocks, n_phases * (n_devices + n_channels))
+    kept: FloatArray  # (n_blocks, n_devices) bytes
     cut_off: IntArray  # (n_blocks,) a tensor of the block without a route, -1 for none
 
 
 def new_sums(tables: LoadTables) -> Sums:
     """Room for the sums of one placement."""
     n_units, n_devices = tables.seconds.shape
-    width = tables.n_phases * (n_devices + tables.n_channels) + n_devices
+    width = tables.n_phases * (n_devices + tables.n_channels)
     n_tensor_blocks = _n_blocks(len(tables.producer))
     return Sums(
         np.zeros((_n_blocks(n_units), 2 * tables.n_phases * n_devices)),
         np.zeros((n_tensor_blocks, width)),
-        np.zeros((_n_blocks(len(tables.weight_bytes)), n_devices)),
+        np.zeros((_n_blocks(len(tables.kept_bytes)), n_devices)),
         np.full(n_tensor_blocks, -1),
     )
 
@@ -85,8 +84,8 @@ def sum_all(tables: LoadTables, device_of: IntArray, sums: Sums) -> None:
         sum_units(tables, device_of, block, sums)
     for block in range(len(sums.tensors)):
         sum_tensors(tables, device_of, block, sums)
-    for block in range(len(sums.weights)):
-        sum_weights(tables, device_of, block, sums)
+    for block in range(len(sums.kept)):
+        sum_kept(tables, device_of, block, sums)
 
 
 @compiled
@@ -105,14 +104,13 @@ def sum_units(tables: LoadTables, device_of: IntArray, block: int, sums: Sums) -
 
 @compiled
 def sum_tensors(tables: LoadTables, device_of: IntArray, block: int, sums: Sums) -> None:
-    """Transfers, channel loads and live bytes of the tensors of one block.
+    """Transfers and channel loads of the tensors of one block.
 
     A receiver pays the hop that reaches it; a sender pays the longest of its first hops, once.
     """
     n_devices, n_tensors = tables.seconds.shape[1], len(tables.producer)
     row = sums.tensors[block]
     row[:] = 0.0
-    _sum_live_bytes(tables, device_of, block, row[len(row) - n_devices :])
     sums.cut_off[block] = -1
     seen = np.full(tables.route.shape[0], -1, np.int64)
     for tensor in range(block * BLOCK, min(n_tensors, (block + 1) * BLOCK)):
@@ -150,37 +148,18 @@ def sum_tensors(tables: LoadTables, device_of: IntArray, block: int, sums: Sums)
 
 
 @compiled
-def _sum_live_bytes(tables: LoadTables, device_of: IntArray, block: int, live: FloatArray) -> None:
-    """Bytes of the samples in flight, of a tensor once where it is made and where it is read."""
-    if tables.in_flight == 0.0:
-        return
-    n_tensors = len(tables.producer)
-    seen = np.full(len(live), -1, np.int64)
-    for tensor in range(block * BLOCK, min(n_tensors, (block + 1) * BLOCK)):
-        producer, size = tables.producer[tensor], tables.in_flight * tables.tensor_bytes[tensor]
-        if producer >= 0:
-            seen[device_of[producer]] = tensor
-            live[device_of[producer]] += size
-        for edge in range(tables.consumer_ptr[tensor], tables.consumer_ptr[tensor + 1]):
-            device = device_of[tables.consumers[edge]]
-            if seen[device] != tensor:
-                seen[device] = tensor
-                live[device] += size
-
-
-@compiled
-def sum_weights(tables: LoadTables, device_of: IntArray, block: int, sums: Sums) -> None:
-    """Resident bytes of the weights of one block, each once per device."""
-    row = sums.weights[block]
+def sum_kept(tables: LoadTables, device_of: IntArray, block: int, sums: Sums) -> None:
+    """Bytes of the kept entries of one block, each once per device."""
+    row = sums.kept[block]
     row[:] = 0.0
     seen = np.full(tables.seconds.shape[1], -1, np.int64)
-    n_weights = len(tables.weight_bytes)
-    for weight in range(block * BLOCK, min(n_weights, (block + 1) * BLOCK)):
-        for at in range(tables.weight_ptr[weight], tables.weight_ptr[weight + 1]):
-            device = device_of[tables.weight_units[at]]
-            if seen[device] != weight:
-                seen[device] = weight
-                row[device] += tables.weight_bytes[weight]
+    n_kept = len(tables.kept_bytes)
+    for entry in range(block * BLOCK, min(n_kept, (block + 1) * BLOCK)):
+        for at in range(tables.kept_ptr[entry], tables.kept_ptr[entry + 1]):
+            device = device_of[tables.kept_units[at]]
+            if seen[device] != entry:
+                seen[device] = entry
+                row[device] += tables.kept_bytes[entry]
 
 
 @compiled

@@ -111,11 +111,14 @@ class _Program:
     def memory(self) -> None:
         """Resident bytes, a shared weight once per device."""
         arrays = self.arrays
+        is_steady = self.problem.execution_model == "max-load"
         for device in np.flatnonzero(np.isfinite(arrays.memory)).tolist():
+            if is_steady and self.problem.kept.total <= arrays.memory[device]:
+                continue
             terms: list[tuple[int, float]] = []
-            for weight, size in enumerate(arrays.weight_bytes.tolist()):
-                first, stop = arrays.weight_ptr[weight], arrays.weight_ptr[weight + 1]
-                columns = sorted({self.x(int(u), device) for u in arrays.weight_units[first:stop]})
+            for weight, size in enumerate(arrays.kept_bytes.tolist()):
+                first, stop = arrays.kept_ptr[weight], arrays.kept_ptr[weight + 1]
+                columns = sorted({self.x(int(u), device) for u in arrays.kept_units[first:stop]})
                 if size == 0 or not columns:
                     continue
                 kept = columns[0]

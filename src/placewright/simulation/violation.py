@@ -9,7 +9,6 @@ import numpy as np
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
-from placewright.core.residency import memory_counts
 from placewright.simulation.legality import (
     BAD_ORDER,
     CUT_OFF,
@@ -75,7 +74,7 @@ def violation_of(
     assert fault == TOO_LARGE
     device = cluster.devices[at]
     excess = float(peaks[at] - device.memory_bytes)
-    counts = memory_counts(problem)
+    counts = problem.memory_counts
     counted = "" if counts == "peak" else f" ({counts})"
     return Violation(
         "memory",

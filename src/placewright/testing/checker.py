@@ -80,7 +80,9 @@ def check_max_load(problem: Problem, placement: Placement, value: float) -> None
         mine = placement.device_of == device
         load = float(problem.costs.seconds[mine, device].sum()) / spec.streams / spec.replicas
         least, total = max(least, load), total + load
-        assert _resident(problem, placement.device_of, device) <= spec.memory_bytes + _TOLERANCE
+        kept = _resident(problem, placement.device_of, device)
+        kept += problem.samples_in_flight * _sample_bytes(problem, placement.device_of, device)
+        assert kept <= spec.memory_bytes + _TOLERANCE
     factor = 1 - _TOLERANCE
     assert value >= least * factor, f"value {value} is below a device's compute {least}"
     if len(np.unique(placement.device_of)) == 1 and problem.cluster.host_endpoint in (
@@ -143,3 +145,12 @@ def _resident(problem: Problem, device_of: IntArray, device: int) -> float:
     weights = problem.unit_graph.op_weights
     kept = np.unique(weights.indices[device_of[weights.row_of_each()] == device])
     return float(problem.unit_graph.weight_bytes[kept].sum())
+
+
+def _sample_bytes(problem: Problem, device_of: IntArray, device: int) -> float:
+    """Bytes of all tensors that the device makes or reads, each once."""
+    graph, total = problem.unit_graph, 0.0
+    for tensor, size in enumerate(graph.tensor_bytes.tolist()):
+        users = [int(graph.tensor_producers[tensor]), *graph.tensor_consumers.row(tensor).tolist()]
+        total += size if any(user >= 0 and device_of[user] == device for user in users) else 0.0
+    return total

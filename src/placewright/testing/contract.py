@@ -73,6 +73,8 @@ def contract_problems(placer: Placer, n_problems: int = 6) -> list[Problem]:
             )
             if objective == "throughput" and index % 2:
                 problem = with_replicas(problem, 2 + index // 2)
+            if objective == "throughput" and index % 3 == 2:
+                problem = problem.with_samples_in_flight(1 + index % 2)
             found += _as_supported(placer, problem, index)
     return found
 

@@ -51,8 +51,7 @@ def items_of(problem: Problem, fused: Grouping | None = None) -> Items:
     grouping, absorbed_memory = _idle_leaves_absorbed(problem, grouping)
     pairs = precedence_pairs(problem, grouping)
     successors = Csr.from_pairs(pairs[:, 0], pairs[:, 1], grouping.n_groups)
-    total = float(problem.unit_graph.weight_bytes.sum())
-    is_tight = total > float(problem.cluster.memory_bytes.min())
+    is_tight = problem.kept.total > float(problem.cluster.memory_bytes.min())
     return Items(grouping, successors, absorbed_memory and is_tight)
 
 
@@ -153,7 +152,7 @@ def _traits(problem: Problem, grouping: Grouping) -> tuple[BoolArray, BoolArray,
     zero = busy.max(axis=1) <= 0.0
     np.logical_and.at(idle, grouping.group_of, zero)
     np.logical_and.at(allowed, grouping.group_of, problem.allowed)
-    np.logical_or.at(has_bytes, grouping.group_of, problem.unit_graph.op_weight_bytes > 0)
+    np.logical_or.at(has_bytes, grouping.group_of, problem.kept.unit_bytes > 0)
     return idle, allowed, has_bytes
 
 

@@ -43,8 +43,6 @@ def link_levels(problem: Problem) -> LinkLevels | None:
         return None
     if any(link.channel is not None for link in problem.cluster.links):
         return None
-    if problem.samples_in_flight > 0:
-        return None
     hops = _hops(problem)
     if hops is None:
         return None

@@ -183,7 +183,9 @@ def load_model(
     host = problem.cluster.host_endpoint
     overlaps = np.array([device.overlaps_transfers for device in devices])
     memory = problem.cluster.memory_bytes
-    weights, weight_bytes = grouped_weights(problem, grouping)
+    weights, weight_bytes = grouped_entries(problem, grouping)
+    if problem.kept.total <= memory.min():  # no limit can bind: nothing to keep account of
+        weights, weight_bytes = Csr.from_rows([()] * grouping.n_groups), frozen_floats([])
     columns = np.vstack(
         [
             seconds,
@@ -220,7 +222,7 @@ def allowed_devices(problem: Problem, grouping: Grouping) -> BoolArray:
     """Where each group may be: support, pins, and its own bytes fit; (n_groups, n_devices)."""
     allowed = np.ones((grouping.n_groups, problem.n_devices), dtype=np.bool_)
     np.logical_and.at(allowed, grouping.group_of, problem.allowed)
-    weights, weight_bytes = grouped_weights(problem, grouping)
+    weights, weight_bytes = grouped_entries(problem, grouping)
     sizes = weight_bytes[weights.indices]
     own = np.bincount(weights.row_of_each(), sizes, minlength=grouping.n_groups)
     return allowed & (own[:, None] <= problem.cluster.memory_bytes[None, :])
@@ -234,19 +236,18 @@ def _grouped_seconds(problem: Problem, grouping: Grouping, units: BoolArray) -> 
     return total
 
 
-def grouped_weights(problem: Problem, grouping: Grouping) -> tuple[Csr, FloatArray]:
-    """Weights by group and their bytes; weights that the same groups keep are one."""
-    weights = problem.unit_graph.op_weights
-    sizes = problem.unit_graph.weight_bytes
+def grouped_entries(problem: Problem, grouping: Grouping) -> tuple[Csr, FloatArray]:
+    """What groups keep, and its bytes; entries that the same groups keep are one."""
+    kept, sizes = problem.kept.of_units, problem.kept.sizes
     users: list[dict[int, None]] = [{} for _ in range(len(sizes))]
-    groups = grouping.group_of[weights.row_of_each()]
-    for group, weight in sorted(zip(groups.tolist(), weights.indices.tolist(), strict=True)):
-        users[weight][group] = None
+    groups = grouping.group_of[kept.row_of_each()]
+    for group, entry in sorted(zip(groups.tolist(), kept.indices.tolist(), strict=True)):
+        users[entry][group] = None
     number: dict[tuple[int, ...], int] = {}
     merged_bytes: list[float] = []
     rows: list[list[int]] = [[] for _ in range(grouping.n_groups)]
-    for weight, size in enumerate(sizes.tolist()):
-        key = tuple(users[weight])
+    for entry, size in enumerate(sizes.tolist()):
+        key = tuple(users[entry])
         if not key or size == 0:
             continue
         if key not in number:

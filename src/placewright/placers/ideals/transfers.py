@@ -148,8 +148,6 @@ def why_not_separable(problem: Problem) -> str | None:
     """None when a device's load depends only on what it runs, else the reason."""
     if problem.execution_model != "max-load":
         return f"it minimises max-load, not '{problem.execution_model}'; use objective throughput"
-    if problem.samples_in_flight > 0:
-        return "it counts weights only, no samples in flight; leave --samples-in-flight out"
     if any(link.channel is not None for link in problem.cluster.links):
         return "links share a channel, whose load no single device accounts for"
     pairs = _pairs(problem)

@@ -18,7 +18,15 @@ class Rows:
     values: list[float] = field(default_factory=list)
 
     def add(self, low: float, high: float, columns: list[int], values: list[float]) -> None:
-        """Add one constraint."""
+        """Add one constraint; a column that is named twice counts with the sum of its values.
+
+        HiGHS refuses the whole matrix for one row that names a column twice, and then never ends.
+        """
+        if len(set(columns)) < len(columns):
+            merged: dict[int, float] = {}
+            for column, value in zip(columns, values, strict=True):
+                merged[column] = merged.get(column, 0.0) + value
+            columns, values = list(merged), list(merged.values())
         self.low.append(low)
         self.high.append(high)
         self.columns += columns

@@ -17,7 +17,6 @@ import numpy as np
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
-from placewright.simulation.resident import resident_bytes
 
 LARGEST_SHARE_OF_MEMORY = 0.25
 
@@ -101,7 +100,7 @@ class Merger:
         self.class_of = classes.group_of
         self.parent = list(range(classes.n_groups))
         self._allowed = np.array(problem.allowed_by_class)
-        self._weights = resident_bytes(problem, classes.group_of)
+        self._weights = problem.kept.bytes_by_label(classes.group_of)
         self._limit = LARGEST_SHARE_OF_MEMORY * problem.cluster.memory_bytes
 
     def root(self, node: int) -> int:

@@ -11,7 +11,6 @@ from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.placers.learned.features import levels
 from placewright.placers.learned.grouping import ActionSpace, edge_list, mean_seconds
-from placewright.simulation.resident import resident_bytes
 
 PAIR_FEATURES = 10
 NODE_FEATURES = 8
@@ -142,7 +141,7 @@ class ListState:
         self._classes = problem.problem.colocation.group_of
         self._class_device = np.full((k, problem.problem.colocation.n_groups), -1, dtype=np.int64)
         self._space = ActionSpace(problem.problem, problem.problem.colocation)
-        self._weights = resident_bytes(problem.problem, self._classes)
+        self._weights = problem.problem.kept.bytes_by_label(self._classes)
         self._memory = problem.problem.cluster.memory_bytes - working_bytes(problem.problem)
 
     def arrival(self, unit: int) -> FloatArray:

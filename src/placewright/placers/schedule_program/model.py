@@ -158,9 +158,9 @@ class ScheduleProgram:
         arrays = self.arrays
         for device in np.flatnonzero(np.isfinite(arrays.memory)).tolist():
             kept = []
-            for weight, size in enumerate(arrays.weight_bytes.tolist()):
-                first, stop = arrays.weight_ptr[weight], arrays.weight_ptr[weight + 1]
-                groups = np.unique(self.group_of[arrays.weight_units[first:stop]]).tolist()
+            for weight, size in enumerate(arrays.kept_bytes.tolist()):
+                first, stop = arrays.kept_ptr[weight], arrays.kept_ptr[weight + 1]
+                groups = np.unique(self.group_of[arrays.kept_units[first:stop]]).tolist()
                 keepers = [self.x[g][device] for g in groups if device in self.x[g]]
                 if len(keepers) > 1:
                     is_kept = self.literal()

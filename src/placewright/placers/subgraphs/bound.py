@@ -28,7 +28,7 @@ import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
-from placewright.placers.ideals.load_model import allowed_devices, grouped_weights
+from placewright.placers.ideals.load_model import allowed_devices, grouped_entries
 from placewright.placers.integer_program.program import IntegerProgram, Rows
 from placewright.simulation.subgraph import LatencyArrays
 
@@ -116,7 +116,7 @@ class _Builder:
 
     def _memory(self) -> None:
         """Resident bytes of every accelerator fit, a weight that classes share once."""
-        weights, sizes = grouped_weights(self.problem, self.problem.colocation)
+        weights, sizes = grouped_entries(self.problem, self.problem.colocation)
         users = weights.transposed(len(sizes))
         for machine, device in enumerate(self.accelerators.tolist(), start=1):
             limit = float(self.problem.cluster.memory_bytes[device])
@@ -215,7 +215,7 @@ def _first_twins(problem: Problem, arrays: LatencyArrays, allowed: BoolArray) ->
         shape (n_classes, n_accelerators).
     """
     accelerators = np.flatnonzero(arrays.is_atomic)
-    weights, sizes = grouped_weights(problem, problem.colocation)
+    weights, sizes = grouped_entries(problem, problem.colocation)
     own = np.bincount(weights.row_of_each(), sizes[weights.indices], minlength=len(allowed))
     largest = np.argsort(-own, kind="stable")
     memory = problem.cluster.memory_bytes

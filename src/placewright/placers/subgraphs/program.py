@@ -215,23 +215,22 @@ class _Builder:
 
     def _memory(self) -> None:
         """Resident bytes of an accelerator's subgraphs fit, a shared weight once."""
-        weight_bytes = self.graph.weight_bytes
-        users = self.graph.op_weights.transposed(len(weight_bytes))
+        kept = self.problem.kept
         for device in sorted(set(self.machines[1:].tolist())):
             limit = float(self.problem.cluster.memory_bytes[device])
-            if not np.isfinite(limit) or weight_bytes.sum() <= limit:
+            if not np.isfinite(limit) or kept.total <= limit:
                 continue
             mine = np.flatnonzero(self.machines == device)
             columns: list[int] = []
             values: list[float] = []
-            for weight, size in enumerate(weight_bytes.tolist()):
-                sets = [self.placed[unit, mine] for unit in users.row(weight).tolist()]
+            for entry, size in enumerate(kept.sizes.tolist()):
+                sets = [self.placed[unit, mine] for unit in kept.units.row(entry).tolist()]
                 there = [numbers[numbers >= 0].tolist() for numbers in sets]
                 if len(there) > 1:
-                    kept = self._column(1.0)
+                    held = self._column(1.0)
                     for group in there:
-                        self.rows.add(0.0, np.inf, [kept, *group], [1.0] + [-1.0] * len(group))
-                    there = [[kept]]
+                        self.rows.add(0.0, np.inf, [held, *group], [1.0] + [-1.0] * len(group))
+                    there = [[held]]
                 for group in there:
                     columns += group
                     values += [size / limit] * len(group)

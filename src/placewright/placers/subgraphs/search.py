@@ -10,7 +10,7 @@ from placewright.core.arrays import BoolArray, Csr, FloatArray, IntArray
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.placers.ideals.items import unit_edges
-from placewright.placers.ideals.load_model import allowed_devices, grouped_weights
+from placewright.placers.ideals.load_model import allowed_devices, grouped_entries
 from placewright.simulation.compiled import compiled
 from placewright.simulation.subgraph import LatencyArrays, latency
 
@@ -40,7 +40,7 @@ def moves_of(problem: Problem, arrays: LatencyArrays) -> Moves:
     position = np.empty(n_items, dtype=np.int64)
     position[order] = np.arange(n_items)
     near = _adjacency(problem, classes)
-    weights, weight_bytes = grouped_weights(problem, classes)
+    weights, weight_bytes = grouped_entries(problem, classes)
     return Moves(
         member_ptr=classes.members.indptr,
         members=classes.members.indices,

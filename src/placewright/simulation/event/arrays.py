@@ -53,9 +53,9 @@ class EventArrays(NamedTuple):
     has_cuts: bool
     domain: IntArray  # (n_devices,): memory domain, -1 for none
     factors: FloatArray  # (n_domains, n_devices + 1): factor for a number of used devices
-    weight_ptr: IntArray  # (n_weights + 1,)
-    weight_units: IntArray  # units that keep each weight resident
-    weight_bytes: FloatArray  # (n_weights,)
+    kept_ptr: IntArray  # (n_kept + 1,)
+    kept_units: IntArray  # units that need each entry of `Problem.kept`
+    kept_bytes: FloatArray  # (n_kept,)
     memory: FloatArray  # (n_devices,) bytes
 
 
@@ -64,7 +64,7 @@ def event_arrays(problem: Problem) -> EventArrays:
     graph, cluster = problem.unit_graph, problem.cluster
     devices = cluster.devices
     own = problem.unit_transfer_seconds
-    weights = graph.op_weights.transposed(len(graph.weight_bytes))
+    kept = problem.kept
     domain, factors = _contention(problem)
     cut = np.array([device.cut_seconds for device in devices])
     cut_per_byte = np.array([device.cut_seconds_per_byte for device in devices])
@@ -104,9 +104,9 @@ def event_arrays(problem: Problem) -> EventArrays:
         has_cuts=any(costs.any() for costs in (cut, cut_per_byte, layout, layout_per_byte)),
         domain=domain,
         factors=factors,
-        weight_ptr=weights.indptr,
-        weight_units=weights.indices,
-        weight_bytes=graph.weight_bytes,
+        kept_ptr=kept.units.indptr,
+        kept_units=kept.units.indices,
+        kept_bytes=kept.sizes,
         memory=cluster.memory_bytes,
     )
     return read_only(arrays)

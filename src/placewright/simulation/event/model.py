@@ -53,7 +53,7 @@ class EventModel:
         self._tables, self._tensor_number = packed_tables(problem, arrays)
         self._arrays = arrays
         self._has_classes = arrays.n_classes < problem.n_units
-        all_bytes = float(arrays.tensor_bytes.sum() + arrays.weight_bytes.sum())
+        all_bytes = float(arrays.tensor_bytes.sum() + arrays.kept_bytes.sum())
         may_overflow = bool((arrays.memory < all_bytes).any())
         self._n_devices = problem.n_devices
         self._n_wanted_peaks = problem.n_devices if may_overflow else 0

@@ -128,7 +128,7 @@ def packed_tables(problem: Problem, arrays: EventArrays) -> tuple[PackedTables, 
             *_pairs(arrays),
             _devices(arrays, n_units),
             _weights(arrays),
-            arrays.weight_units.astype(np.uint32),
+            arrays.kept_units.astype(np.uint32),
             np.array([arrays.host, has_overheads, is_plain]),
         ]
     )
@@ -171,9 +171,9 @@ def _devices(arrays: EventArrays, n_units: int) -> Records:
 
 
 def _weights(arrays: EventArrays) -> Records:
-    weights = np.zeros(len(arrays.weight_ptr), WEIGHT)
-    weights["bytes"][:-1] = arrays.weight_bytes
-    weights["unit"] = arrays.weight_ptr
+    weights = np.zeros(len(arrays.kept_ptr), WEIGHT)
+    weights["bytes"][:-1] = arrays.kept_bytes
+    weights["unit"] = arrays.kept_ptr
     return weights
 
 
