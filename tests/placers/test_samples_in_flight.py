@@ -149,7 +149,7 @@ def test_groups_of_replicas_count_them_too() -> None:
     found = replicated(problem)
     assert found.device_of is not None
     value = Simulator(found.problem).values(found.device_of[None])[0]
-    assert value == 10 / 3  # one stage of three members: 1 + 1 + 2 x 5 bytes on each
+    assert value == pytest.approx(10 / 3)  # one stage of three members: 1 + 1 + 2 x 5 bytes on each
     tight = tuple(replace(device, memory_bytes=11.0) for device in problem.cluster.devices)
     problem = replace(problem, cluster=replace(problem.cluster, devices=tight))
     found = replicated(problem)
