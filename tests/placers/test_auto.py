@@ -11,7 +11,7 @@ import pytest
 
 from placewright.core.placement import Placement
 from placewright.core.problem import Objective, Problem
-from placewright.core.solution import Budget, Solution
+from placewright.core.solution import Budget, Solution, Stop
 from placewright.errors import MissingExtraError
 from placewright.placers import auto
 from placewright.placers.anytime import anytime
@@ -334,7 +334,7 @@ def test_an_interrupt_returns_the_incumbent(monkeypatch: pytest.MonkeyPatch) -> 
     methods = Methods({"peft": interrupt})
     found, evaluator = run(monkeypatch, methods, open_problem(), Budget(evaluations=50))
     assert methods.names[-1] == "peft"
-    assert found.message == "interrupted"
+    assert found.stop is Stop.INTERRUPTED
     assert found.value == evaluator.best_value < math.inf
 
 

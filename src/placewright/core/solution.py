@@ -5,12 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 from typing import Literal
 
 from placewright.core.placement import Placement
 from placewright.errors import InputError
 
 Status = Literal["optimal", "feasible", "infeasible", "unknown"]
+
+
+class Stop(Enum):
+    """Why a search ended."""
+
+    DONE = "done"  # the method had nothing left to do, or nothing was to be found
+    BUDGET = "budget"  # a limit of the budget was met
+    INTERRUPTED = "interrupted"  # the user pressed Ctrl-C
 
 
 @dataclass(frozen=True)
@@ -31,6 +40,11 @@ class Budget:
             raise InputError(f"a budget needs seconds > 0, got {self.seconds}")
         if self.evaluations is not None and self.evaluations < 1:
             raise InputError(f"a budget needs evaluations >= 1, got {self.evaluations}")
+
+    @property
+    def is_limited(self) -> bool:
+        """True where it has a limit at all."""
+        return self.seconds is not None or self.evaluations is not None
 
 
 @dataclass(frozen=True)
@@ -82,6 +96,7 @@ class Solution:
         seconds: wall-clock seconds that were used.
         history: improvements of the incumbent, in time order.
         message: why there is no placement, or what the method has to say about its answer.
+        stop: why the search ended.
     """
 
     placement: Placement | None
@@ -93,6 +108,7 @@ class Solution:
     history: tuple[HistoryPoint, ...] = ()
     message: str = ""
     bound_method: str = ""
+    stop: Stop = Stop.DONE
     samples: tuple[float, ...] = ()
     updates: tuple[UpdatePoint, ...] = ()
 

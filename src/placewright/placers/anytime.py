@@ -9,7 +9,7 @@ from typing import TypeVar
 import numpy as np
 
 from placewright.core.problem import Problem
-from placewright.core.solution import Solution
+from placewright.core.solution import Solution, Stop
 from placewright.errors import BudgetSpent
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.feasibility import prove_infeasible
@@ -34,9 +34,9 @@ def anytime(place: Place[P]) -> Place[P]:
         try:
             return place(self, problem, evaluator, rng)
         except BudgetSpent:
-            return evaluator.solution()
+            return evaluator.solution(stop=Stop.BUDGET)
         except KeyboardInterrupt:
-            return evaluator.solution(message="interrupted")
+            return evaluator.solution(message="interrupted", stop=Stop.INTERRUPTED)
 
     return guarded
 

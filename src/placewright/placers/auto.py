@@ -10,13 +10,13 @@ evaluations turns are counted in evaluations and gains in values, so that one se
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from placewright.core.problem import Problem
-from placewright.core.solution import Budget, Solution
+from placewright.core.solution import Solution, Stop
 from placewright.errors import BudgetSpent, InputError, MissingExtraError
 from placewright.placers.anytime import anytime
 from placewright.placers.parts.bound import parts_bound
@@ -123,8 +123,7 @@ class Auto:
                 continue
             if run.ends_with_turns(share) if name == _TURNS else run.ends_with(name, share):
                 return run.answer()
-        has_limit = evaluator.budget.seconds is not None or evaluator.budget.evaluations is not None
-        if has_limit:
+        if evaluator.budget.is_limited:
             run.ends_with_turns()
         return run.answer()
 
@@ -148,29 +147,24 @@ class _Run:
     def ends_with_turns(self, share: float = 1.0) -> bool:
         """Searches in turns within a share of what is left; True when nothing is left to gain."""
         evaluator = self._evaluator
-        whole = evaluator.budget
-        if whole.seconds is None and whole.evaluations is None:
+        if not evaluator.budget.is_limited:
             return any([self.ends_with(name) for name in self._gains])
-        evaluator.budget = _part(evaluator, share)
-        try:
+        with evaluator.share(share):
             while self._gains and not evaluator.is_spent:
                 if self._turn():
                     return True
-        finally:
-            evaluator.budget = whole
         return self.is_closed
 
     def _turn(self) -> bool:
         """One turn of the search that gained most lately, or that has waited for long."""
-        evaluator, whole = self._evaluator, self._evaluator.budget
+        evaluator = self._evaluator
         name = max(self._gains, key=lambda one: (self._waited[one] >= _EVERY, self._gains[one]))
         before, asked = evaluator.best_value, evaluator.evaluations
-        evaluator.budget = _turn_of(evaluator, self._lengths[name])
-        try:
+        queries = max(_TURN_EVALUATIONS, _TURN_SHARE * evaluator.remaining_evaluations)
+        seconds = max(_TURN_SECONDS, _TURN_SHARE * evaluator.remaining_seconds)
+        with evaluator.at_most(queries, self._lengths[name] * seconds):
             ended = self.ends_with(name, stops=False)
             is_over = evaluator.is_spent
-        finally:
-            evaluator.budget = whole
         for other in self._gains:
             self._waited[other] = 0 if other == name else self._waited[other] + 1
         gain = 1.0 if math.isinf(before) else before / max(evaluator.best_value, 1e-300) - 1.0
@@ -202,16 +196,12 @@ class _Run:
             return False
         if placer.why_not(self._problem) is not None:
             return False
-        whole = evaluator.budget
-        part = _part(evaluator, share)
-        evaluator.budget = replace(part, evaluations=whole.evaluations) if quick else part
         try:
-            found = placer.place(self._problem, evaluator, self._rng)
+            with evaluator.share(share, seconds_only=quick):
+                found = placer.place(self._problem, evaluator, self._rng)
         except MissingExtraError:
             return False
-        finally:
-            evaluator.budget = whole
-        if found.message == "interrupted":
+        if found.stop is Stop.INTERRUPTED:
             raise KeyboardInterrupt
         if stops and evaluator.is_spent:
             raise BudgetSpent
@@ -233,29 +223,3 @@ class _Run:
             return self._evaluator.solution("optimal", "value equals the lower bound")
         found_one = self._evaluator.best is not None
         return self._evaluator.solution(message="" if found_one else self.message)
-
-
-def _part(evaluator: Evaluator, share: float) -> Budget:
-    """A budget that ends when `share` of what is left is used."""
-    whole = evaluator.budget
-    part = whole
-    if whole.evaluations is not None:
-        left = max(1, math.ceil(share * evaluator.remaining_evaluations))
-        part = replace(part, evaluations=min(whole.evaluations, evaluator.evaluations + left))
-    if whole.seconds is not None:
-        left_seconds = max(0.0, share * evaluator.remaining_seconds)
-        part = replace(part, seconds=min(whole.seconds, evaluator.seconds + left_seconds))
-    return part
-
-
-def _turn_of(evaluator: Evaluator, length: float) -> Budget:
-    """The budget that ends with the next turn, which is `length` times as long as usual."""
-    whole = evaluator.budget
-    turn = whole
-    if whole.evaluations is not None:
-        most = max(_TURN_EVALUATIONS, math.ceil(_TURN_SHARE * evaluator.remaining_evaluations))
-        turn = replace(turn, evaluations=min(whole.evaluations, evaluator.evaluations + most))
-    if whole.seconds is not None:
-        longest = length * max(_TURN_SECONDS, _TURN_SHARE * evaluator.remaining_seconds)
-        turn = replace(turn, seconds=min(whole.seconds, evaluator.seconds + longest))
-    return turn

@@ -78,7 +78,7 @@ class LocalSearch:
         moves = moves_of(problem)
         if evaluator.best is None:
             _evaluate_starts(problem, evaluator, rng)
-        has_limit = evaluator.budget.seconds is not None or evaluator.budget.evaluations is not None
+        has_limit = evaluator.budget.is_limited
         current, value = _incumbent(problem, evaluator, rng)
         stale = done = 0
         while not moves.is_empty and (has_limit or done < self.descents):

@@ -99,7 +99,7 @@ class ProblemSpace:
         search = _searches.get(evaluator)
         if search is None or search.settings != self:
             search = _searches[evaluator] = _Search(self, problem)
-        has_limit = evaluator.budget.seconds is not None or evaluator.budget.evaluations is not None
+        has_limit = evaluator.budget.is_limited
         done = 0
         with ThreadPoolExecutor(self.children) as pool, closing(_Workers(pool, evaluator)) as work:
             while (has_limit or done < self.rounds) and not evaluator.is_closed:

@@ -45,7 +45,7 @@ class RandomSearch:
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """Draw until the budget ends, or `samples` times without a budget."""
-        has_limit = evaluator.budget.seconds is not None or evaluator.budget.evaluations is not None
+        has_limit = evaluator.budget.is_limited
         drawn = 0
         while has_limit or drawn < self.samples:
             size = self.batch if has_limit else min(self.batch, self.samples - drawn)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -17,7 +18,7 @@ from placewright.core.cluster import Cluster, Device
 from placewright.core.costs import CostTable
 from placewright.core.placement import Placement
 from placewright.core.problem import ExecutionModel, Problem
-from placewright.core.solution import Budget, HistoryPoint, Solution, Status, UpdatePoint
+from placewright.core.solution import Budget, HistoryPoint, Solution, Status, Stop, UpdatePoint
 from placewright.errors import BudgetSpent
 from placewright.simulation.model import Simulator
 
@@ -180,7 +181,40 @@ class Evaluator:
         if lower_bound > self.lower_bound:
             self.lower_bound, self.bound_method = lower_bound, method
 
-    def solution(self, status: Status | None = None, message: str = "") -> Solution:
+    @contextmanager
+    def share(self, fraction: float, *, seconds_only: bool = False) -> Iterator[None]:
+        """Within the block, the budget ends when `fraction` in (0, 1] of what is left is used.
+
+        With `seconds_only` all evaluations that are left may be used.
+        """
+        queries = 1.0 if seconds_only else fraction
+        with self.at_most(
+            max(1.0, queries * self.remaining_evaluations),
+            max(0.0, fraction * self.remaining_seconds),
+        ):
+            yield
+
+    @contextmanager
+    def at_most(self, evaluations: float, seconds: float) -> Iterator[None]:
+        """Within the block, the budget ends after so many further evaluations or seconds.
+
+        It ends no later than before, and what had no limit has none.
+        """
+        whole = part = self.budget
+        if whole.evaluations is not None:
+            last = self.evaluations + math.ceil(evaluations)
+            part = replace(part, evaluations=min(whole.evaluations, last))
+        if whole.seconds is not None:
+            part = replace(part, seconds=min(whole.seconds, self.seconds + seconds))
+        self.budget = part
+        try:
+            yield
+        finally:
+            self.budget = whole
+
+    def solution(
+        self, status: Status | None = None, message: str = "", stop: Stop = Stop.DONE
+    ) -> Solution:
         """The incumbent as a solution; the status defaults to `feasible`, or `unknown` without."""
         found = self.best is not None
         return Solution(
@@ -195,6 +229,7 @@ class Evaluator:
             samples=tuple(self.samples),
             updates=tuple(self.updates),
             message=message,
+            stop=stop,
         )
 
     def _remember(self, device_of: IntArray, order: IntArray | None, value: float) -> None:

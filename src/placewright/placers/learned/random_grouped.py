@@ -80,7 +80,7 @@ class RandomGrouped:
         actions = learner.actions(problem)
         if self.homogeneous_starts:
             evaluate_homogeneous(problem, evaluator)
-        has_limit = evaluator.budget.seconds is not None or evaluator.budget.evaluations is not None
+        has_limit = evaluator.budget.is_limited
         drawn = 0
         while has_limit or drawn < self.samples:
             size = self.batch if has_limit else min(self.batch, self.samples - drawn)
