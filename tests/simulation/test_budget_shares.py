@@ -1,48 +1,109 @@
-"""A placement that a placer's own rules forbid is a query like any other, and is never kept."""
+"""Budgets and shares of them, and why a search ended."""
 
 from __future__ import annotations
+
+from typing import ClassVar
 
 import numpy as np
 import pytest
 
-from placewright.core.arrays import frozen_floats
-from placewright.core.builder import GraphBuilder
-from placewright.core.cluster import Cluster, Device, Link
-from placewright.core.costs import CostTable
-from placewright.core.placement import Placement
 from placewright.core.problem import Problem
-from placewright.core.solution import Budget
+from placewright.core.solution import Budget, Solution, Stop
+from placewright.errors import BudgetSpent
+from placewright.placers.anytime import anytime
 from placewright.simulation.evaluator import Evaluator
+from placewright.testing.problems import random_problem
+
+ALL_ON_ONE = np.zeros(6, dtype=np.int64)
 
 
-def two_ops() -> Problem:
-    """Two ops without edges; device 1 is faster."""
-    builder = GraphBuilder()
-    for index in range(2):
-        builder.add_op(f"op{index}", "Op", inputs=[builder.add_input(0.0)])
-        builder.add_tensor(index, 0.0, is_output=True)
-    links = (Link("cpu", "gpu", 0.0, 1e9), Link("gpu", "cpu", 0.0, 1e9))
-    cluster = Cluster((Device("cpu"), Device("gpu", "gpu")), links, host="cpu")
-    return Problem.of_ops(
-        builder.build(), cluster, CostTable(frozen_floats([[3.0, 1.0], [3.0, 1.0]]))
-    )
+class Clock:
+    """Seconds that pass only when they are told to."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
 
 
-def seconds_of(placement: Placement) -> float:
-    return float(np.where(placement.device_of == 1, 1.0, 3.0).sum())
+def evaluator_with(budget: Budget | None, clock: Clock | None = None) -> Evaluator:
+    problem = random_problem(np.random.default_rng(0), n_ops=6)
+    return Evaluator(problem, budget, clock=clock or Clock())
 
 
-@pytest.mark.parametrize("measure", [None, seconds_of])
-def test_what_is_not_kept_counts_and_never_becomes_the_incumbent(measure: object) -> None:
-    evaluator = Evaluator(two_ops(), Budget(evaluations=6), measure=measure)  # type: ignore[arg-type]
-    best = evaluator.evaluate([1, 1], keep=False)
-    assert (evaluator.evaluations, evaluator.best, evaluator.history) == (1, None, [])
-    rows = np.array([[1, 1], [0, 1], [1, 1], [0, 0], [1, 0], [1, 1]])
-    values = evaluator.evaluate_many(rows, keep=rows.min(axis=1) != rows.max(axis=1))
-    assert len(values) == 5  # one query was used before
-    assert evaluator.evaluations == 6
-    assert evaluator.best is not None
-    assert evaluator.best.device_of.tolist() == [0, 1]
-    assert evaluator.best_value == values[1] > best == values[0]
-    assert [point.evaluations for point in evaluator.history] == [3]
-    assert evaluator.solution().value == values[1]
+def asked_until_spent(evaluator: Evaluator) -> int:
+    """How many queries are answered."""
+    before = evaluator.evaluations
+    while not evaluator.is_spent:
+        evaluator.evaluate(ALL_ON_ONE)
+    with pytest.raises(BudgetSpent):
+        evaluator.evaluate(ALL_ON_ONE)
+    return evaluator.evaluations - before
+
+
+def test_a_share_ends_within_the_whole_and_gives_the_rest_back() -> None:
+    """10 evaluations: a quarter of them is 3 (rounded up), half of the 7 left is 4, 3 stay."""
+    evaluator = evaluator_with(Budget(evaluations=10))
+    with evaluator.share(0.25):
+        assert asked_until_spent(evaluator) == 3
+    with evaluator.share(0.5):
+        assert asked_until_spent(evaluator) == 4
+    assert asked_until_spent(evaluator) == 3
+
+
+def test_shares_within_shares_and_after_an_error() -> None:
+    """Half of 8 is 4, half of that 2; an error inside gives the whole back, too."""
+    evaluator = evaluator_with(Budget(evaluations=8))
+
+    def fail() -> None:
+        with evaluator.share(0.5):
+            with evaluator.share(0.5):
+                assert asked_until_spent(evaluator) == 2
+            assert evaluator.remaining_evaluations == 2
+            raise ValueError("inside")
+
+    with pytest.raises(ValueError, match="inside"):
+        fail()
+    assert evaluator.remaining_evaluations == 6
+
+
+def test_a_share_of_seconds() -> None:
+    clock = Clock()
+    evaluator = evaluator_with(Budget(seconds=10.0), clock)
+    clock.now += 2.0
+    with evaluator.share(0.5):
+        assert evaluator.remaining_seconds == 4.0
+    assert evaluator.remaining_seconds == 8.0
+
+
+def test_a_budget_tells_whether_it_has_a_limit() -> None:
+    assert not Budget().is_limited
+    assert Budget(seconds=1.0).is_limited
+    assert Budget(evaluations=1).is_limited
+
+
+class Ends:
+    """A placer that evaluates once and then ends as it is told."""
+
+    name: ClassVar[str] = "ends"
+
+    def __init__(self, how: type[BaseException] | None) -> None:
+        self._how = how
+
+    @anytime
+    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
+        evaluator.evaluate(np.zeros(problem.n_units, dtype=np.int64))
+        if self._how is not None:
+            raise self._how
+        return evaluator.solution()
+
+
+@pytest.mark.parametrize(
+    ("how", "stop"),
+    [(None, Stop.DONE), (BudgetSpent, Stop.BUDGET), (KeyboardInterrupt, Stop.INTERRUPTED)],
+)
+def test_a_solution_tells_why_the_search_ended(how: type[BaseException] | None, stop: Stop) -> None:
+    evaluator = evaluator_with(None)
+    found = Ends(how).place(evaluator.problem, evaluator, np.random.default_rng(0))
+    assert found.stop is stop
+    assert found.evaluations == 1
