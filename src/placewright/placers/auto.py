@@ -19,7 +19,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution, Stop
 from placewright.errors import BudgetSpent, InputError, MissingExtraError
 from placewright.placers.anytime import anytime
-from placewright.placers.parts.bound import parts_bound
+from placewright.placers.parts.search import search_parts
 from placewright.placers.registry import make_placer
 from placewright.simulation.bounds import quick_bounds, relaxed_bounds
 from placewright.simulation.evaluator import CLOSED, Evaluator
@@ -49,6 +49,7 @@ _QUICK = {
         "mt-kahypar": (0.1, 50_000),
     },
 }
+_SMALL = 10**6  # units times devices up to which bounds come before the first incumbent
 _TURNS = ""  # where searches take turns between exact methods
 # Name -> share of the remaining budget, most units that it is tried on.
 _EXACT = {
@@ -66,6 +67,7 @@ _SEARCHES = {
     "training": ("problem-space", "local-search"),
     "throughput": ("local-search",),
 }
+_PARTS_SHARE = 0.3  # of what is left, for parts between articulation units
 _TURN_SHARE = 0.05  # of what is left
 _TURN_SECONDS = 0.25  # and at least so long
 _TURN_EVALUATIONS = 48  # and at least so many
@@ -105,17 +107,17 @@ class Auto:
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """Bounds, quick heuristics, exact methods and search in shares, then search to the end."""
         run = _Run(self, problem, evaluator, rng)
-        for bound in () if evaluator.bounded_by else quick_bounds(problem):
-            evaluator.offer_bound(bound.value, bound.method)
+        if problem.n_units * problem.n_devices <= _SMALL:
+            run.bound()
         for name, (share, most_units) in _QUICK[problem.objective].items():
             if problem.n_units <= most_units and run.ends_with(name, share, quick=True):
                 return run.answer()
-        evaluator.offer_bound(parts_bound(problem), "parts")
-        if run.is_closed:
-            return run.answer()
+        run.bound()
         # Without a limit in seconds the solver has none either: the answer must repeat.
         for bound in relaxed_bounds(problem, 0.2 * evaluator.remaining_seconds):
             evaluator.offer_bound(bound.value, bound.method)
+        if not run.is_closed:
+            search_parts(problem, evaluator, _PARTS_SHARE)
         if run.is_closed:
             return run.answer()
         for name, (share, most_units) in _EXACT[problem.objective].items():
@@ -143,6 +145,12 @@ class _Run:
         self._waited = dict.fromkeys(self._gains, 0)
         self._lengths = dict.fromkeys(self._gains, 1.0)
         self.message = ""
+
+    def bound(self) -> None:
+        """Offer the quick bounds, where nobody has done so yet."""
+        if not self._evaluator.bounded_by:
+            for bound in quick_bounds(self._problem):
+                self._evaluator.offer_bound(bound.value, bound.method)
 
     def ends_with_turns(self, share: float = 1.0) -> bool:
         """Searches in turns within a share of what is left; True when nothing is left to gain."""

@@ -16,7 +16,7 @@ from placewright.simulation.event.arrays import EventArrays, event_arrays
 
 RELAXATION = "linear relaxation"
 _MOST_RELAXED = 1000  # units up to which the linear relaxation is solved
-_MOST_ENTRIES = 1e9  # of costs that the steps of balanced load look at, all together
+_MOST_ENTRIES = 1e8  # of costs that the steps of balanced load look at, all together
 
 
 @dataclass(frozen=True)

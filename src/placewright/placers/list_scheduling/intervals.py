@@ -35,12 +35,22 @@ def new_intervals(n_streams: int, n_units: int) -> Intervals:
 
 
 def grown(intervals: Intervals) -> Intervals:
-    """The same intervals with room for more."""
-    n_streams, most = intervals.order.shape
-    larger = _of_size(n_streams, 2 * len(intervals.length), 2 * most)
-    for old, new in zip(intervals, larger, strict=True):
-        new[tuple(slice(extent) for extent in old.shape)] = old
-    return larger
+    """The same intervals with twice the room of what is full: blocks, or those of a stream."""
+    used, most_used = intervals.used.tolist()
+    n_blocks, (n_streams, most) = len(intervals.length), intervals.order.shape
+    if used + 1 >= n_blocks:
+        n_blocks *= 2
+    if most_used + 1 >= most:
+        most *= 2
+    grown = {}
+    for name, old in intervals._asdict().items():
+        shape = {"order": (n_streams, most), "n_blocks": (n_streams,), "used": (2,)}.get(
+            name, (n_blocks, *old.shape[1:])
+        )
+        if old.shape != shape:
+            new = grown[name] = np.zeros(shape, dtype=old.dtype)
+            new[tuple(slice(extent) for extent in old.shape)] = old
+    return intervals._replace(**grown)
 
 
 def _of_size(n_streams: int, n_blocks: int, most: int) -> Intervals:

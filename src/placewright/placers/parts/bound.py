@@ -43,55 +43,72 @@ from placewright.simulation.compiled import compiled
 from placewright.simulation.event.arrays import EventArrays, event_arrays
 from placewright.simulation.ranks import transfer_seconds
 
-_MOST_ENTRIES = 2e7  # units times pairs of devices
+_MOST_WORK = 2e7  # units times devices to the power of three: some core-seconds
 _STEPS = 40  # towards the best weights of devices
 
 
 def parts_bound(problem: Problem) -> float:
     """The bound, in seconds; 0 for another execution model and for problems that are too large."""
-    size = problem.n_units * problem.n_devices**2
-    if problem.execution_model != "event" or size > _MOST_ENTRIES:
+    if problem.execution_model != "event" or is_too_large(problem):
         return 0.0
+    reached = np.full(problem.n_devices, np.inf)
+    reached[0] = 0.0
+    for least in least_of_parts(problem):
+        reached = (reached[:, None] + least).min(axis=0)
+    value = float(reached.min())
+    return value * (1.0 - 1e-9) if np.isfinite(value) else 0.0
+
+
+def is_too_large(problem: Problem) -> bool:
+    """True where the bound would take longer than it is worth."""
+    return bool(problem.n_units * problem.n_devices**3 > _MOST_WORK)
+
+
+def least_of_parts(problem: Problem) -> FloatArray:
+    """L of each part, of devices of the articulation units before and after it, in seconds.
+
+    Returns:
+        Shape (n_articulation_units + 1, n_devices, n_devices); inf where a device may not run the
+        unit. The first part begins at device 0 and the last part ends at device 0, which stand for
+        none.
+    """
     cuts = articulation_units(problem)
     position = np.empty(problem.n_units, dtype=np.int64)
     position[problem.unit_graph.topological_order] = np.arange(problem.n_units)
     allowed = problem.allowed_by_class[problem.colocation.group_of]
     ends = np.concatenate([position[cuts], [problem.n_units]])
-    value = _summed(event_arrays(problem), allowed, position, ends)
-    return float(value) * (1.0 - 1e-9) if np.isfinite(value) else 0.0
+    return np.asarray(_table(event_arrays(problem), allowed, position, ends))
 
 
 @compiled
-def _summed(arrays: EventArrays, allowed: BoolArray, position: IntArray, ends: IntArray) -> float:
-    """The dynamic program: `ends` are places of articulation units, then the number of units."""
-    n_devices = arrays.seconds.shape[1]
+def _table(
+    arrays: EventArrays, allowed: BoolArray, position: IntArray, ends: IntArray
+) -> FloatArray:
+    """`least_of_parts`; `ends` are places of articulation units, then the number of units."""
+    n_units, n_devices = arrays.seconds.shape
     longest = 0
     for part in range(len(ends)):
         longest = max(longest, ends[part] - (ends[part - 1] if part > 0 else -1))
     start = np.empty((n_devices, longest, n_devices))
     rest = np.empty((n_devices, longest, n_devices))
-    reached = np.zeros(n_devices)
+    table = np.full((len(ends), n_devices, n_devices), np.inf)
     for part in range(len(ends)):
-        first = ends[part - 1] if part > 0 else -1
-        stop = ends[part]
+        first, stop = ends[part - 1] if part > 0 else -1, ends[part]
         n_before = n_devices if first >= 0 else 1
-        n_after = n_devices if stop < len(position) else 1
+        n_after = n_devices if stop < n_units else 1
         for device in range(n_before):
             _fill_start(arrays, allowed, position, first, stop, device, start[device])
         for device in range(n_after):
             _fill_rest(arrays, allowed, position, first, stop, device, rest[device])
-        following = np.full(n_devices, np.inf)
         for after in range(n_after):
-            if stop < len(position) and not allowed[arrays.topological[stop], after]:
+            if stop < n_units and not allowed[arrays.topological[stop], after]:
                 continue
             for before in range(n_before):
-                if np.isfinite(reached[before]):
-                    least = _least(
+                if first < 0 or allowed[arrays.topological[first], before]:
+                    table[part, before, after] = _least(
                         arrays, allowed, first, stop, before, after, start[before], rest[after]
                     )
-                    following[after] = min(following[after], reached[before] + least)
-        reached = following
-    return float(reached.min())
+    return table
 
 
 @compiled
