@@ -147,8 +147,10 @@ def build(
         RuntimeFailure: a device cannot run the model.
         OutOfTime: the deadline passed before each device had run the model once.
     """
-    _refuse_samples(_model_asked(request), request.samples_in_flight)
-    machine = _machine(request, steps) if _is_measured(request) else None
+    is_measured = _is_measured(request)
+    if is_measured:  # a stored problem has an execution model of its own
+        _model_asked(request)
+    machine = _machine(request, steps) if is_measured else None
     steps.tell("", f"reading {request.model}")
     model = load_model(
         request.model,
