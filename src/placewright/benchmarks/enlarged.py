@@ -16,7 +16,11 @@ import numpy as np
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
-from placewright.placers.registry import make_placer
+from placewright.placers.registry import (
+    make_placer,
+    placers_that_learn,
+    placers_that_take_a_policy,
+)
 from placewright.profiling.hardware import compare_outputs, measured_values
 from placewright.runtimes.base import LoadedModel
 from placewright.simulation.evaluator import Evaluator
@@ -24,16 +28,6 @@ from placewright.simulation.model import Simulator
 
 MODEL = "zoo:rnnlm/enlarged"
 MEMORY = 100e6
-LEARNERS = (
-    "seq2seq",
-    "grouper-placer",
-    "hierarchical",
-    "placeto",
-    "post",
-    "hsdag",
-    "cem",
-    "zero-shot",
-)
 
 
 @dataclass(frozen=True)
@@ -64,7 +58,7 @@ class EnlargedRow:
 def run_enlarged_benchmark(
     problem: Problem,
     model: LoadedModel | None,
-    placers: Sequence[str] = LEARNERS,
+    placers: Sequence[str] = (),
     evaluations: int = 300,
 ) -> Iterator[EnlargedRow]:
     """Place with every learner; run what was found where the model is given.
@@ -72,11 +66,12 @@ def run_enlarged_benchmark(
     Args:
         problem: with its memory limits.
         model: as a runtime has read it; None only simulates.
-        placers: registry names.
+        placers: registry names; none are all that learn or were trained.
         evaluations: of every run.
     """
     measure = None if model is None else measured_values(problem, model)
-    for name in placers:
+    learned = dict.fromkeys([*placers_that_learn(), *placers_that_take_a_policy()])
+    for name in placers or learned:
         evaluator = Evaluator(problem, Budget(evaluations=evaluations))
         solution = make_placer(name).place(problem, evaluator, np.random.default_rng(0))
         if solution.placement is None:

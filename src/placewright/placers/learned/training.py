@@ -20,17 +20,10 @@ from placewright.core.problem import Problem
 from placewright.errors import FileFormatError, InputError
 from placewright.placers.learned.extra import require_packages
 from placewright.placers.learned.monitoring import EarlyStop, scalars_to
-from placewright.placers.registry import make_placer, placer_class
+from placewright.placers.registry import make_placer, placer_class, placers_that_take_a_policy
 
 if TYPE_CHECKING:
     from placewright.placers.learned.checkpoint import Checkpoint
-
-# Placer -> module with `trainee(settings, problems)`.
-TRAINABLE: dict[str, str] = {
-    "hsdag": "placewright.placers.learned.hsdag.training",
-    "placeto": "placewright.placers.learned.placeto.training",
-    "zero-shot": "placewright.placers.learned.zero_shot.training",
-}
 
 Report = Callable[[float, str], None]
 
@@ -86,10 +79,11 @@ def check_takes_policy(placer: str) -> None:
     Raises:
         InputError: the placer cannot be trained over graphs.
     """
-    if placer not in TRAINABLE:
+    known = placers_that_take_a_policy()
+    if placer not in known:
         raise InputError(
             f"placer '{placer}' takes no policy file: it learns nothing for other graphs; "
-            f"these take one: {', '.join(TRAINABLE)}"
+            f"these take one: {', '.join(known)}"
         )
 
 
@@ -114,7 +108,8 @@ def train(
     again with the same arguments and `resume`; more `episodes` continue a finished one.
 
     Args:
-        placer: one of `TRAINABLE`.
+        placer: one of `placers_that_take_a_policy`; beside its class lies a module `training` with
+            ``trainee(settings, problems)``.
         problems: the graphs with their devices; all need the same number of devices for `placeto`
             and `hsdag`.
         output: policy file, for the placer's setting `policy`.
@@ -133,11 +128,12 @@ def train(
         InputError: the placer cannot be trained, there are no problems, or they do not fit.
         MissingExtraError: PyTorch is absent.
     """
-    placer_class(placer)
-    if placer not in TRAINABLE:
+    package = placer_class(placer).__module__.rpartition(".")[0]
+    known = placers_that_take_a_policy()
+    if placer not in known:
         raise InputError(
             f"placer '{placer}' cannot be trained over graphs: what it learns belongs to one; "
-            f"these can: {', '.join(TRAINABLE)}"
+            f"these can: {', '.join(known)}"
         )
     if not problems or episodes < 1:
         raise InputError(
@@ -152,7 +148,7 @@ def train(
     target = Path(output)
     rng = np.random.default_rng(seed)
     with torch_scope(rng) as generator, scalars_to(tensorboard) as scalars:
-        module = importlib.import_module(TRAINABLE[placer])
+        module = importlib.import_module(f"{package}.training")
         trainee: Trainee = module.trainee(make_placer(placer, settings), tuple(problems))
         optimiser = torch.optim.Adam(trainee.policy.parameters(), lr=trainee.learning_rate(0.0))
         done = _restore(target, placer, trainee, optimiser) if resume and target.exists() else 0

@@ -57,7 +57,10 @@ def learn(
     if choices.homogeneous_starts:
         evaluate_homogeneous(problem, evaluator)
     judge = Judge(choices, evaluator, MovingAverage(choices.baseline_decay))
-    with torch_scope(rng) as generator, scalars_to(choices.tensorboard) as scalars:
+    with (
+        torch_scope(rng) as generator,
+        scalars_to(choices.tensorboard, evaluator.record_update) as scalars,
+    ):
         graph = HsdagGraph.of(problem, choices, vocabulary)
         policy = make_policy(choices, graph.features.shape[1], problem.n_devices)
         if start is not None:
