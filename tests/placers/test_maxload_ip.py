@@ -149,7 +149,7 @@ def test_a_packing_that_fails_is_unknown() -> None:
     problem = pipeline_problem([[1] * 2] * 3, [], [0] * 3, sizes=[3] * 3, memory=5)
     solution = QUICK.place(problem, Evaluator(problem), np.random.default_rng(0))
     assert solution.status == "unknown"
-    assert "no packing of 9 B of weights into 10 B" in solution.message
+    assert "no packing of 9 B into 10 B" in solution.message
     assert "no short proof" in solution.message
 
 

@@ -51,7 +51,9 @@ def learned(
     seeds: Annotated[int, typer.Option(help="Runs per placer, seeds 0 .. N-1.")] = 10,
     workers: Annotated[int, typer.Option(help="Processes, with one thread each.")] = 1,
     results: Annotated[
-        Path, typer.Option("--results", help="Results file; runs in it are not repeated.")
+        Path,
+        typer.Option("--results", help="Results file; runs in it are not repeated."),
+        Writes(),
     ] = Path("learned.json"),
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
