@@ -47,12 +47,12 @@ def test_the_best_single_device_keeps_pins(tmp_path: Path, cli: InProcess) -> No
 def test_a_machine_that_has_changed_its_speed_is_told(
     tmp_path: Path, cli: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every round takes twenty times what it takes: far beyond what a busy machine makes of it."""
+    """Every round takes a hundred times what it takes: far beyond what a busy machine makes of it."""
     onnx.save(branching_model(), str(tmp_path / "m.onnx"))
 
     def slow(*runners: Any, **options: Any) -> dict[str, list[float]]:
         rounds = measure_interleaved(*runners, **options)
-        return {name: [20 * seconds for seconds in found] for name, found in rounds.items()}
+        return {name: [100 * seconds for seconds in found] for name, found in rounds.items()}
 
     monkeypatch.setattr(contenders, "measure_interleaved", slow)
     monkeypatch.setattr(running, "measure_interleaved", slow)

@@ -48,3 +48,11 @@ def test_what_cannot_be_compared_is_left_out() -> None:
     assert drifted({"a": math.inf, "b": 0.0}, {"a": 1.0, "b": 1.0, "c": 1.0}, {"a": 0.1}) == {}
     assert drifted({"a": 50e-6}, {"a": 95e-6}, {"a": 0.05}) == {}  # threads hand requests over
     assert speed_note({}) == ""
+
+
+def test_no_scatter_excuses_four_times_the_time() -> None:
+    """A host that was busy while it calibrated would otherwise never be told."""
+    wild = {"a": 30.0}
+    assert drifted({"a": 1.0}, {"a": 3.9}, wild) == {}
+    assert list(drifted({"a": 1.0}, {"a": 4.1}, wild)) == ["a"]
+    assert list(drifted({"a": 1.0}, {"a": 0.24}, wild)) == ["a"]

@@ -14,6 +14,9 @@ from collections.abc import Mapping
 _HAND_OFF = 1e-4
 # Where an earlier version calibrated and kept no scatter. Rounds of short models differ by more.
 _NOTABLE, _SHORT, _NOTABLE_WHERE_SHORT = 1.15, 5e-3, 2.0
+# A host that is busy while it calibrates scatters without end; no reader takes a quarter or four
+# times the predicted time for scatter.
+_NOTABLE_ANYWHERE = 4.0
 
 
 def drifted(
@@ -40,7 +43,8 @@ def drifted(
 def _is_off(measured: float, predicted: float, scatter: float | None) -> bool:
     distance = abs(math.log(measured / predicted))
     if scatter is not None:
-        return distance > math.log1p(scatter) and abs(measured - predicted) > _HAND_OFF
+        excused = min(math.log1p(scatter), math.log(_NOTABLE_ANYWHERE))
+        return distance > excused and abs(measured - predicted) > _HAND_OFF
     return distance > math.log(_NOTABLE_WHERE_SHORT if measured < _SHORT else _NOTABLE)
 
 
