@@ -41,7 +41,7 @@ def test_two_processes_write_at_the_same_time(tmp_path: Path) -> None:
     path = str(tmp_path / "store")
     commands = [[sys.executable, "-c", WRITER, path, name] for name in ("left", "right")]
     writers = [subprocess.Popen(command) for command in commands]
-    assert [writer.wait(timeout=60) for writer in writers] == [0, 0]
+    assert [writer.wait(timeout=600) for writer in writers] == [0, 0]
     keys = [f"{name} {number}" for name in ("left", "right") for number in range(40)]
     assert len(CostStore(path).samples(keys)) == 80
 

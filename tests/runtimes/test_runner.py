@@ -128,7 +128,7 @@ def test_any_plan_computes_what_the_graph_says(
 def test_devices_work_at_the_same_time() -> None:
     """Two ops that wait for each other finish only if both run at once."""
     graph = layered([], 2)
-    barrier = threading.Barrier(2, timeout=10)
+    barrier = threading.Barrier(2, timeout=120)
     model: Any = Adding(graph, hook=lambda op: barrier.wait() and None)
     with ConcurrentRunner(model, segments_of_ops(graph, [(0, [0]), (1, [1])]), DEVICES) as runner:
         runner.run([np.float64(0)])

@@ -42,6 +42,6 @@ def test_the_second_block_takes_no_new_pages() -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=600,
     )
     assert int(ran.stdout) < 100
