@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "readers"))
-
 from cli.runner import InProcess, placewright, the_line
 from model_makers import WEIGHT, graph_def, saved_model, write_onnx
 

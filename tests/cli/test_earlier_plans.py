@@ -16,7 +16,7 @@ from cli.runner import InProcess
 import placewright as pw
 from placewright.core.plan import Plan
 from placewright.files.problem_file import text_sha256
-from placewright.runtimes.registry import make_runtime
+from placewright.frameworks.registry import make_runtime
 
 EARLIER = Path(__file__).parents[1] / "data" / "plans"
 NAMES = ("lost", "pinned", "throughput")

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from cli.runner import InProcess, the_line
-from runtimes.test_runtime_contract import branching_model
+from frameworks.common.test_runtime_contract import branching_model
 
 from placewright.session import facade
 

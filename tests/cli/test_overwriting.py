@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, get_args, get_type_hints
 
 import pytest
 import typer
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "readers"))
-
 from cli.runner import InProcess, the_line
 from cli.test_bad_input import make_onnx, make_xml
 from model_makers import saved_model

@@ -10,7 +10,7 @@ from typing import Any
 import onnx
 import pytest
 from cli.runner import InProcess
-from runtimes.test_runtime_contract import branching_model
+from frameworks.common.test_runtime_contract import branching_model
 
 from placewright.profiling.hardware import measure_interleaved
 from placewright.session import contenders, running
@@ -47,7 +47,7 @@ def test_the_best_single_device_keeps_pins(tmp_path: Path, cli: InProcess) -> No
 def test_a_machine_that_has_changed_its_speed_is_told(
     tmp_path: Path, cli: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every round takes a hundred times what it takes: far beyond what a busy machine makes of it."""
+    """Every round takes a hundred times what it takes: far beyond what a busy machine makes."""
     onnx.save(branching_model(), str(tmp_path / "m.onnx"))
 
     def slow(*runners: Any, **options: Any) -> dict[str, list[float]]:

@@ -15,7 +15,7 @@ FEW = ("--placer", "local-search", "--evaluations", 30, "--no-check")
 
 @pytest.fixture(autouse=True)
 def two_cores() -> None:
-    from placewright.runtimes.torch.devices import discovered
+    from placewright.frameworks.torch.running.devices import discovered
 
     if not [device for device in discovered() if device.name == "cpu:1"]:
         pytest.skip("two cores are needed")

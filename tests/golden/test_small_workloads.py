@@ -28,8 +28,8 @@ import pytest
 from placewright.core.arrays import frozen_floats
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
+from placewright.files.tarnawski import read_split, read_workload
 from placewright.placers.registry import make_placer
-from placewright.readers.tarnawski import read_split, read_workload
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
 

@@ -28,11 +28,11 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
 from placewright.errors import InputError
+from placewright.files.tarnawski import read_workload
 from placewright.placers.ideals.enumeration import enumerate_ideals
 from placewright.placers.ideals.items import items_of
 from placewright.placers.ideals.replication import replicated
 from placewright.placers.registry import make_placer
-from placewright.readers.tarnawski import read_workload
 from placewright.simulation.bounds import balanced_load_bound
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator

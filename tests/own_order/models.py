@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from readers.model_makers import _bytes, _node, _number, _shape, _tensor
+from model_makers import _bytes, _node, _number, _shape, _tensor
 
 SHAPE = (2, 3)
 INPUTS, OUTPUTS = ("a", "b", "c"), ("deep", "shallow")

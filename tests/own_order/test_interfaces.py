@@ -103,7 +103,7 @@ def test_distilbert_takes_ids_and_mask(runtime: str, tmp_path: Path) -> None:
 
 def test_tflite(tmp_path: Path) -> None:
     pytest.importorskip("tflite")
-    from readers.tflite_maker import write_tflite
+    from tflite_maker import write_tflite
 
     rng = np.random.default_rng(2)
     weight = rng.standard_normal((4, 3)).astype(np.float32)

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from runtimes.test_runtime_contract import branching_model
+from frameworks.common.test_runtime_contract import branching_model
 
 import placewright as pw
 from placewright.core.arrays import frozen_floats
@@ -25,9 +25,9 @@ from placewright.core.grouping import Grouping
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
+from placewright.frameworks.openvino.reader import read_openvino
+from placewright.frameworks.registry import make_runtime
 from placewright.profiling.hardware import Comparison
-from placewright.readers.openvino import read_openvino
-from placewright.runtimes.registry import make_runtime
 from placewright.session import contenders, search
 from placewright.session.contenders import check_on_hardware
 from placewright.session.recommended import recommendation_lines, searched_plan

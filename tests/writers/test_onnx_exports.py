@@ -10,13 +10,13 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from runtimes.test_runtime_contract import branching_model
+from frameworks.common.test_runtime_contract import branching_model
 from writers.plans import plan_with
 
 from placewright.core.cluster import Device
 from placewright.core.plan import Plan
 from placewright.errors import InexpressibleError, UnknownNameError
-from placewright.readers.onnx_graph import read_onnx
+from placewright.frameworks.onnxruntime.reader import read_onnx
 from placewright.session.export import export
 from placewright.writers.onnx_layers import OPTION, assignment_settings
 

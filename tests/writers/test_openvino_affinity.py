@@ -9,17 +9,17 @@ import numpy as np
 import onnx
 import openvino
 import pytest
-from runtimes.test_runtime_contract import branching_model
+from frameworks.common.test_runtime_contract import branching_model
 from writers.plans import plan_with
 
 from placewright.core.cluster import Device
 from placewright.core.plan import Plan
 from placewright.errors import InexpressibleError, InputError, StalePlanError
-from placewright.readers.onnx_graph import read_onnx
-from placewright.readers.openvino import read_openvino
+from placewright.frameworks.onnxruntime.reader import read_onnx
+from placewright.frameworks.openvino.reader import read_openvino
 from placewright.writers.openvino_affinity import affinity_data, apply_affinity
 
-CORE = openvino.Core()  # one, which stays: see `runtimes.openvino.runtime`
+CORE = openvino.Core()  # one, which stays: see `frameworks.openvino.runtime`
 TENSORFLOW = Path(__file__).parents[1] / "data" / "tensorflow" / "network.pb"
 PAIR = [Device("cpu", options={"device": "CPU"}), Device("GPU.0", "gpu")]
 

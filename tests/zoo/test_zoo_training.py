@@ -7,7 +7,7 @@ import pytest
 
 from placewright import zoo
 from placewright.core.graph import BACKWARD, UPDATE
-from placewright.readers.torch_training import read_training
+from placewright.frameworks.torch.training.step import read_training
 from placewright.zoo.training import training_of
 
 _LARGE = ("inception_v3", "nasnet_a")  # tracing them takes several seconds

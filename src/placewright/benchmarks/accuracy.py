@@ -22,6 +22,7 @@ from placewright.core.arrays import IntArray
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
+from placewright.execution.runtime import LoadedModel
 from placewright.files.problem_file import problem_text, text_sha256
 from placewright.placers.registry import make_placer
 from placewright.profiling.drawn_placements import wandering_placement
@@ -31,7 +32,6 @@ from placewright.profiling.hardware import (
     whole_model_runner,
 )
 from placewright.profiling.rounds import Rounds
-from placewright.runtimes.base import LoadedModel
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
 

@@ -28,10 +28,10 @@ from placewright.benchmarks.memory import whole_model_bytes
 from placewright.core.problem import Objective, Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError, StalePlanError
+from placewright.execution.runtime import LoadedModel
 from placewright.files.problem_file import read_problem, write_problem
 from placewright.files.quantities import parse_bytes, parse_seconds
 from placewright.files.text import read_json_object, write_text
-from placewright.runtimes.base import LoadedModel
 from placewright.session.problems import (
     ProblemRequest,
     build_problem,
@@ -244,7 +244,7 @@ def _problem(name: str, request: RecordRequest) -> Problem:
 
 def _default_devices() -> str:
     """The processor and every accelerator, the accelerators first."""
-    from placewright.runtimes.torch.devices import discovered
+    from placewright.frameworks.torch.running.devices import discovered
 
     names = [device.name for device in discovered()]
     others = [name for name in names if not name.startswith("cpu")]
@@ -254,7 +254,7 @@ def _default_devices() -> str:
 
 
 def _machine(request: RecordRequest) -> dict[str, Any]:
-    from placewright.runtimes.torch.devices import discovered, machine
+    from placewright.frameworks.torch.running.devices import discovered, machine
 
     wanted = (request.devices or "").split(",")
     return asdict(machine(tuple(d for d in discovered() if d.name in wanted)))

@@ -16,6 +16,7 @@ import numpy as np
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
+from placewright.execution.runtime import LoadedModel, MeasuresMemory
 from placewright.placers.registry import make_placer, placer_names
 from placewright.profiling.hardware import (
     compare_outputs,
@@ -24,7 +25,6 @@ from placewright.profiling.hardware import (
     placement_segments,
     taking_turns,
 )
-from placewright.runtimes.base import LoadedModel, MeasuresMemory
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
 

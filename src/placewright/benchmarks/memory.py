@@ -19,9 +19,9 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InfeasibleError, InputError
+from placewright.execution.runtime import LoadedModel, MeasuresMemory
 from placewright.placers.registry import make_placer
 from placewright.profiling.hardware import compare_outputs, placement_segments
-from placewright.runtimes.base import LoadedModel, MeasuresMemory
 from placewright.session.problems import constrained
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator

@@ -28,10 +28,10 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import AnswerError, FileFormatError, InputError
+from placewright.files.tarnawski import read_workload
 from placewright.files.text import read_json_object, write_text
 from placewright.placers.ideals.replication import replicated
 from placewright.placers.registry import Placer, make_placer, placer_class, placer_names
-from placewright.readers.tarnawski import read_workload
 from placewright.simulation.bounds import balanced_load_bound
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator

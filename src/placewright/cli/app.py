@@ -12,7 +12,7 @@ from typer.exceptions import TyperException
 from placewright.cli.output import keep_standard_output_for_results
 from placewright.cli.overwriting import protect_inputs
 from placewright.errors import AnswerError, InputError, PlacewrightError
-from placewright.runtimes.torch.allocator import share_one_arena
+from placewright.frameworks.torch.running.allocator import share_one_arena
 
 EXIT_NO, EXIT_WRONG_INPUT, EXIT_BUG, EXIT_INTERRUPTED = 1, 2, 70, 130
 

@@ -33,6 +33,8 @@ from placewright.core.deadline import NEVER, Deadline
 from placewright.core.intensity import is_compute_bound
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
+from placewright.execution.runner import ConcurrentRunner
+from placewright.execution.runtime import LoadedModel, OpSegment
 from placewright.profiling.absolute_deviations import non_negative_fit
 from placewright.profiling.drawn_placements import drawn_placement
 from placewright.profiling.hardware import (
@@ -43,8 +45,6 @@ from placewright.profiling.hardware import (
 )
 from placewright.profiling.measure import Progress, ProgressCallback
 from placewright.profiling.rounds import Rounds
-from placewright.runtimes.base import LoadedModel, OpSegment
-from placewright.runtimes.runner import ConcurrentRunner
 from placewright.simulation.model import Simulator
 
 PLACEMENTS, ROUNDS = 8, 11

@@ -17,7 +17,9 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.signature import NO_TENSOR
 from placewright.errors import MismatchError
-from placewright.runtimes.base import (
+from placewright.execution.requests import Execution
+from placewright.execution.runner import ConcurrentRunner
+from placewright.execution.runtime import (
     HostArray,
     LoadedModel,
     OpSegment,
@@ -27,8 +29,6 @@ from placewright.runtimes.base import (
     segments_of_units,
     whole_segment,
 )
-from placewright.runtimes.requests import Execution
-from placewright.runtimes.runner import ConcurrentRunner
 from placewright.simulation.model import Simulator
 from placewright.simulation.segments import segments_of
 

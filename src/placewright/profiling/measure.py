@@ -22,9 +22,9 @@ from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.cluster import Device
 from placewright.core.deadline import NEVER, Deadline
 from placewright.core.grouping import Grouping
+from placewright.execution.runtime import LoadedModel, NativeTensor, SegmentInstance
 from placewright.profiling.rounds import Rounds
 from placewright.profiling.store import CostStore
-from placewright.runtimes.base import LoadedModel, NativeTensor, SegmentInstance
 
 _VERSION = "in-situ/5"  # another way of measuring makes other keys
 _REQUESTS_PER_ROUND = 2  # one with timers, one plain (of a short model another one)

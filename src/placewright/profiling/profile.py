@@ -13,11 +13,11 @@ from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Objective, Problem
 from placewright.core.source import ModelSource
+from placewright.execution.runtime import LoadedModel, Runtime
 from placewright.profiling.light_ops import light_ops_joined
 from placewright.profiling.measure import Effort, Progress, ProgressCallback, measure_costs
 from placewright.profiling.store import CostStore
 from placewright.profiling.units import common_units
-from placewright.runtimes.base import LoadedModel, Runtime
 
 
 def profile(

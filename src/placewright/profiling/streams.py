@@ -12,10 +12,10 @@ from placewright.core.arrays import FloatArray
 from placewright.core.cluster import Device
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
+from placewright.execution.requests import Execution
+from placewright.execution.runner import ConcurrentRunner
+from placewright.execution.runtime import HostArray, LoadedModel, OpSegment, segments_of_units
 from placewright.profiling.hardware import relative_error, whole_model_runner
-from placewright.runtimes.base import HostArray, LoadedModel, OpSegment, segments_of_units
-from placewright.runtimes.requests import Execution
-from placewright.runtimes.runner import ConcurrentRunner
 from placewright.simulation.stream.segments import stream_segments
 
 Sample = Sequence[HostArray]

@@ -12,6 +12,8 @@ import numpy as np
 from placewright.core.deadline import NEVER, Deadline
 from placewright.core.plan import Plan
 from placewright.errors import MismatchError
+from placewright.execution.runner import ConcurrentRunner
+from placewright.execution.runtime import LoadedModel
 from placewright.profiling.hardware import (
     Comparison,
     compare_outputs,
@@ -21,8 +23,6 @@ from placewright.profiling.hardware import (
     whole_model_runner,
 )
 from placewright.profiling.verdict import PLAN, Verdict, judge
-from placewright.runtimes.base import LoadedModel
-from placewright.runtimes.runner import ConcurrentRunner
 from placewright.session.comparable import DEFAULT_NAME, EVEN_NAME, Ways, ways_to_run
 from placewright.session.machine_speed import drifted, speed_note
 from placewright.session.recommended import held_lines, recommended_plan

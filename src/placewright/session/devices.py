@@ -7,10 +7,10 @@ from pathlib import Path
 from placewright.core.cluster import Cluster
 from placewright.errors import InputError, MissingExtraError
 from placewright.files.cluster_file import read_cluster
+from placewright.frameworks.registry import runtime_names
 from placewright.profiling.catalogue import catalogue_cluster, device_names
 from placewright.profiling.discover import completed_cluster
 from placewright.profiling.discover import discover as discover_devices
-from placewright.runtimes.registry import runtime_names
 from placewright.session.runtimes import runtime_named
 
 DEFAULT_RUNTIME = "openvino"

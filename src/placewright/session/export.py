@@ -76,8 +76,8 @@ def _onnx_layers(plan: Plan, path: Path) -> str:
 
 
 def _onnx_segments(plan: Plan, path: Path) -> str:
-    from placewright.runtimes.base import require_signature, segments_of_units
-    from placewright.runtimes.onnxruntime.segments import OnnxParts
+    from placewright.execution.runtime import require_signature, segments_of_units
+    from placewright.frameworks.onnxruntime.segments import OnnxParts
     from placewright.writers.onnx_segments import MANIFEST, file_name, manifest_data
 
     problem = plan.problem

@@ -159,7 +159,7 @@ def run(
     """
     import numpy as np
 
-    from placewright.runtimes.inputs import checked_inputs, named_outputs
+    from placewright.execution.inputs import checked_inputs, named_outputs
 
     model = loaded_model(plan.problem, plan.runtime)
     given = model.random_inputs(np.random.default_rng(0)) if inputs is None else inputs

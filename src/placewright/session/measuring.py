@@ -13,6 +13,7 @@ from placewright.core.cluster import Cluster
 from placewright.core.deadline import NEVER, Deadline
 from placewright.core.problem import Objective, Problem
 from placewright.errors import InputError
+from placewright.execution.runtime import LoadedModel, Runtime
 from placewright.profiling.calibration import calibration, calibration_seconds, has_overheads
 from placewright.profiling.hardware import LONG_SECONDS
 from placewright.profiling.kept_calibration import (
@@ -23,7 +24,6 @@ from placewright.profiling.kept_calibration import (
 from placewright.profiling.measure import QUICK, Ahead, Effort, Progress
 from placewright.profiling.profile import profile
 from placewright.profiling.store import CostStore
-from placewright.runtimes.base import LoadedModel, Runtime
 from placewright.session.models import Model, runnable_source
 from placewright.session.steps import CALIBRATING, CHECKING, MEASURING, SEARCHING, Steps
 

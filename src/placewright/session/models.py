@@ -78,7 +78,7 @@ def load_model(
         runtime: whose view of the model is read; ONNX Runtime's ops are the nodes of an ``.onnx``
             file, PyTorch's the calls of an exported program; None is OpenVINO's, PyTorch's for
             training.
-        optimizer: of a training step, see `readers.torch_optimizers.optimizer_of`.
+        optimizer: of a training step, see `frameworks.torch.training.optimizers.optimizer_of`.
         colocate_backward: every backward op of a training step shares a device with its forward op.
 
     Raises:
@@ -159,8 +159,8 @@ def _with_signature(source: ModelSource, graph: ComputationGraph) -> ModelSource
         again = read_torch_model(source.path, TorchOptions.of_source(source))
         found, read = again.graph, again.source
     else:
-        from placewright.readers.onnx_graph import read_onnx
-        from placewright.readers.openvino import read_openvino
+        from placewright.frameworks.onnxruntime.reader import read_onnx
+        from placewright.frameworks.openvino.reader import read_openvino
 
         read_file = read_onnx if source.format == "onnx" else read_openvino
         fold = source.options.get("fold_constants") != "no"
@@ -175,8 +175,8 @@ def _with_signature(source: ModelSource, graph: ComputationGraph) -> ModelSource
 
 def source_hash(path: Path | str) -> str:
     """Hash of a model's files as readers put it into a source."""
-    from placewright.readers.content import content_hash, existing_path
-    from placewright.readers.model_files import checked_files
+    from placewright.io.content import content_hash, existing_path
+    from placewright.io.model_files import checked_files
 
     file = existing_path(path)
     return content_hash(file if file.is_dir() else file.parent, checked_files(file))
@@ -197,12 +197,12 @@ def _from_torch(name: str, options: TorchOptions, shapes: Shapes) -> Model:
 def _from_zoo(name: str, shapes: Shapes, fold_constants: bool, runtime: str | None) -> Model:
     zoo = ZooSource.named(name)
     if runtime == "onnxruntime":
-        from placewright.readers.onnx_graph import read_onnx
+        from placewright.frameworks.onnxruntime.reader import read_onnx
 
         file = zoo.file("onnx")
         graph, source = read_onnx(file, shapes=shapes, fold_constants=fold_constants)
     else:
-        from placewright.readers.openvino import read_openvino
+        from placewright.frameworks.openvino.reader import read_openvino
 
         file = zoo.file("openvino")
         graph, source = read_openvino(file, shapes=shapes, fold_constants=fold_constants)
@@ -222,7 +222,7 @@ def _from_json(path: Path, objective: Objective) -> Model:
             f"file '{path}' has format {kind!r}; a model is '{GRAPH_FORMAT}', '{PROBLEM_FORMAT}' "
             "or a Tarnawski workload"
         )
-    from placewright.readers.tarnawski import read_workload
+    from placewright.files.tarnawski import read_workload
 
     problem = read_workload(path, objective=objective)
     return Model(problem.graph, problem.source, problem)
@@ -231,10 +231,10 @@ def _from_json(path: Path, objective: Objective) -> Model:
 def _from_file(path: Path, shapes: Shapes, fold_constants: bool, runtime: str | None) -> Model:
     if runtime == "onnxruntime":
         return Model(*_onnx_nodes(path, shapes, fold_constants))
-    from placewright.readers.openvino import read_openvino
+    from placewright.frameworks.openvino.reader import read_openvino
 
     if path.suffix.lower() == ".pt2":
-        from placewright.readers.openvino_export import openvino_file_of_pt2
+        from placewright.frameworks.openvino.conversion import openvino_file_of_pt2
 
         path = openvino_file_of_pt2(path)
     graph, source = read_openvino(path, shapes=shapes, fold_constants=fold_constants)
@@ -245,11 +245,11 @@ def _onnx_nodes(
     path: Path, shapes: Shapes, fold_constants: bool
 ) -> tuple[ComputationGraph, ModelSource]:
     """An ``.onnx`` file node by node; a ``.pt2`` file is exported to one first."""
-    from placewright.readers.onnx_graph import read_onnx
+    from placewright.frameworks.onnxruntime.reader import read_onnx
 
     suffix = path.suffix.lower()
     if suffix == ".pt2":
-        from placewright.readers.onnx_export import onnx_file_of_pt2
+        from placewright.frameworks.onnxruntime.conversion import onnx_file_of_pt2
 
         path = onnx_file_of_pt2(path)
     elif suffix != ".onnx":

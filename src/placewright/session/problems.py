@@ -22,8 +22,8 @@ from placewright.core.problem import (
 from placewright.core.resident_inputs import inputs_named
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, UnknownNameError
+from placewright.execution.runtime import Runtime
 from placewright.profiling.roofline import roofline_problem
-from placewright.runtimes.base import Runtime
 from placewright.session.devices import catalogue_for, cluster_for
 from placewright.session.measuring import Extent, Measured, measured
 from placewright.session.models import load_model, require_model

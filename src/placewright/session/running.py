@@ -14,6 +14,7 @@ from placewright.core.placement import Placement
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.errors import InputError, StalePlanError
+from placewright.execution.runtime import LoadedModel, MeasuresMemory
 from placewright.files.quantities import format_bytes, format_duration
 from placewright.profiling.hardware import (
     Comparison,
@@ -26,7 +27,6 @@ from placewright.profiling.hardware import (
     whole_model_runner,
 )
 from placewright.profiling.verdict import PLAN
-from placewright.runtimes.base import LoadedModel, MeasuresMemory
 from placewright.session.machine_speed import drifted, speed_note
 from placewright.session.models import runnable_source
 from placewright.session.recommended import recommendation_lines

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from placewright.core.problem import Problem
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, UnknownNameError
-from placewright.runtimes.base import Runtime
-from placewright.runtimes.registry import make_runtime, runtime_names
+from placewright.execution.runtime import Runtime
+from placewright.frameworks.registry import make_runtime, runtime_names
 
 DEFAULT_RUNTIMES: Mapping[str, str] = {
     "latency": "openvino",

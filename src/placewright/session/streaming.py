@@ -12,6 +12,9 @@ import numpy as np
 
 from placewright.core.plan import Plan
 from placewright.errors import InputError, PlacewrightError, RuntimeFailure
+from placewright.execution.inputs import GivenInputs, checked_inputs, named_outputs
+from placewright.execution.requests import Execution
+from placewright.execution.runtime import LoadedModel
 from placewright.files.quantities import format_duration
 from placewright.profiling.hardware import whole_model_runner
 from placewright.profiling.streams import (
@@ -24,9 +27,6 @@ from placewright.profiling.streams import (
     worst_sample,
 )
 from placewright.profiling.verdict import PLAN, Verdict, judge
-from placewright.runtimes.base import LoadedModel
-from placewright.runtimes.inputs import GivenInputs, checked_inputs, named_outputs
-from placewright.runtimes.requests import Execution
 from placewright.session.running import check_devices, loaded_model
 from placewright.session.steps import Report, no_report
 from placewright.simulation.model import Simulator

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, StalePlanError
-from placewright.runtimes.torch.allocator import share_one_arena
+from placewright.frameworks.torch.running.allocator import share_one_arena
 from placewright.session.zoo_source import ZooSource
 
 if TYPE_CHECKING:
-    from placewright.readers.fx_program import FxProgram, ReadProgram
+    from placewright.frameworks.torch.reading.fx_program import FxProgram, ReadProgram
 
 ZOO_PREFIX = "zoo:"
 MODULE_PREFIX = "module:"
@@ -28,7 +28,7 @@ class TorchOptions:
 
     Attributes:
         training: the whole training step instead of one inference.
-        optimizer: of the training step, as `readers.torch_optimizers.optimizer_of` takes it.
+        optimizer: of the training step, as `training.optimizers.optimizer_of` takes it.
         colocate_backward: every backward op shares a device with its forward op.
         fold_constants: of inference; False keeps ops that depend on weights alone.
     """
@@ -84,7 +84,7 @@ def remember_module(module: Any, example_inputs: Sequence[Any]) -> str:
 
 
 def load_torch_program(source: ModelSource) -> FxProgram:
-    """What `runtimes.torch.runtime` asks for: the program behind a source.
+    """What `frameworks.torch.running.runtime` asks for: the program behind a source.
 
     Raises:
         StalePlanError: the model is no longer the one that the source was made from.
@@ -155,7 +155,7 @@ def _of_module(
     input_names: Sequence[str] = (),
 ) -> ReadProgram:
     if options.training:
-        from placewright.readers.torch_training import read_training
+        from placewright.frameworks.torch.training.step import read_training
 
         found = read_training(
             model,
@@ -166,7 +166,7 @@ def _of_module(
             name=name,
         )
     else:
-        from placewright.readers.torch_export import read_inference
+        from placewright.frameworks.torch.reading.inference import read_inference
 
         found = read_inference(model, examples, name=name, fold_constants=options.fold_constants)
     return replace(found, source=replace(found.source, path=name or str(model)))

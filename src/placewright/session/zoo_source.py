@@ -43,8 +43,8 @@ class ZooSource:
     def file(self, source_format: str) -> Path:
         """The ``.onnx`` or IR file, converted once and then found again."""
         from placewright import zoo
-        from placewright.readers.onnx_export import onnx_file_of
-        from placewright.readers.openvino_export import openvino_file_of
+        from placewright.frameworks.onnxruntime.conversion import onnx_file_of
+        from placewright.frameworks.openvino.conversion import openvino_file_of
 
         built, version = self.built, str(zoo.ZOO_VERSION)
         file_of = onnx_file_of if source_format == "onnx" else openvino_file_of
@@ -54,7 +54,7 @@ class ZooSource:
 
     def named_ports(self, source: ModelSource) -> ModelSource:
         """A source by the module's names, whichever file it was read from."""
-        from placewright.readers.interface import Interface
+        from placewright.frameworks.interface import Interface
 
         n_outputs = 0 if source.signature is None else len(source.signature.outputs)
         outputs = [f"output_{at}" for at in range(n_outputs)] if n_outputs != 1 else ["output"]

@@ -12,8 +12,8 @@ from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.source import ModelSource
 from placewright.errors import StalePlanError, UnknownNameError
-from placewright.profiling.hardware import relative_error
-from placewright.runtimes.base import (
+from placewright.execution.runner import ConcurrentRunner
+from placewright.execution.runtime import (
     LoadedModel,
     OpSegment,
     PlainCall,
@@ -21,7 +21,7 @@ from placewright.runtimes.base import (
     graph_inputs,
     segments_of_ops,
 )
-from placewright.runtimes.runner import ConcurrentRunner
+from placewright.profiling.hardware import relative_error
 
 
 def check_runtime(

@@ -21,11 +21,11 @@ from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.costs import CostTable
 from placewright.core.problem import Problem
+from placewright.frameworks.openvino.conversion import openvino_file_of
+from placewright.frameworks.openvino.reader import read_openvino
 from placewright.placers.learned.hsdag.coarsening import coarsened, trees_of_single_predecessors
 from placewright.placers.learned.hsdag.features import kind_shares, vocabulary_of
 from placewright.placers.learned.hsdag.graph_view import GraphView
-from placewright.readers.openvino import read_openvino
-from placewright.readers.openvino_export import openvino_file_of
 
 FILE = Path(__file__).parents[2] / "data" / "released_hsdag_groups.npz"
 MODELS = [

@@ -1,0 +1,1 @@
+"""Segments that run for real: the concurrent runner and what it asks of a framework."""

@@ -1,0 +1,126 @@
+"""Where tensors of a split go: which memories they enter, and who reads them last there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from placewright.core.graph import ComputationGraph
+from placewright.errors import RuntimeFailure
+from placewright.execution.runtime import OpSegment, graph_inputs
+
+
+@dataclass(frozen=True)
+class Route:
+    """What one segment does with the tensors at its boundary.
+
+    Attributes:
+        memory: of its device.
+        takes: for each input, whether this segment is its last reader in this memory.
+        stays: for each output, whether a later segment reads it in this memory.
+        goes_to: for each output, the other memories that it goes to, the host's last.
+    """
+
+    memory: int
+    takes: tuple[bool, ...]
+    stays: tuple[bool, ...]
+    goes_to: tuple[tuple[int, ...], ...]
+
+
+@dataclass(frozen=True)
+class Routes:
+    """All routes of one split.
+
+    Attributes:
+        segments: one for each segment.
+        inputs: for each graph input, ascending, the memories that it starts into.
+        host: the host's memory.
+    """
+
+    segments: tuple[Route, ...]
+    inputs: tuple[tuple[int, ...], ...]
+    host: int
+
+
+def routes_of(
+    graph: ComputationGraph, segments: Sequence[OpSegment], n_devices: int, *, shared: bool
+) -> Routes:
+    """Routes of a split.
+
+    Args:
+        graph: that segments were cut from.
+        segments: each device runs its own ones in this order.
+        n_devices: memories 0 .. n_devices - 1 are theirs, n_devices is the host's.
+        shared: all devices and the host share memory 0; a tensor stays there until the next
+            request, because another device may read it at any time.
+    """
+    if shared:
+        return Routes(
+            tuple(
+                Route(
+                    0,
+                    (False,) * len(one.inputs),
+                    (True,) * len(one.outputs),
+                    ((),) * len(one.outputs),
+                )
+                for one in segments
+            ),
+            ((0,),) * len(graph_inputs(graph)),
+            0,
+        )
+    last: dict[tuple[int, int], int] = {}
+    readers: dict[int, dict[int, None]] = {}
+    for index, segment in enumerate(segments):
+        for tensor in segment.inputs:
+            last[tensor, segment.device] = index
+            readers.setdefault(tensor, {})[segment.device] = None
+    found = []
+    for index, segment in enumerate(segments):
+        own = segment.device
+        ends = [(n_devices,) if graph.tensor_is_output[t] else () for t in segment.outputs]
+        found.append(
+            Route(
+                own,
+                tuple(last[tensor, own] == index for tensor in segment.inputs),
+                tuple((tensor, own) in last for tensor in segment.outputs),
+                tuple(
+                    (*(d for d in sorted(readers.get(tensor, {})) if d != own), *end)
+                    for tensor, end in zip(segment.outputs, ends, strict=True)
+                ),
+            )
+        )
+    starts = tuple(tuple(sorted(readers.get(tensor, {}))) for tensor in graph_inputs(graph))
+    return Routes(tuple(found), starts, n_devices)
+
+
+def dependencies(
+    graph: ComputationGraph, segments: Sequence[OpSegment]
+) -> tuple[list[list[int]], list[int]]:
+    """Who waits for each segment, and for how many others each segment waits.
+
+    Raises:
+        RuntimeFailure: a segment needs one that comes later.
+    """
+    home = {op: index for index, segment in enumerate(segments) for op in segment.ops}
+    dependents: list[list[int]] = [[] for _ in segments]
+    needs = []
+    for index, segment in enumerate(segments):
+        producers = [int(graph.tensor_producers[t]) for t in segment.inputs]
+        sources = sorted({home[op] for op in producers if op >= 0})
+        for source in sources:
+            if source >= index:
+                raise RuntimeFailure(
+                    f"segment {index} needs segment {source}, which comes later; "
+                    "the order of segments must be one in which they can execute"
+                )
+            dependents[source].append(index)
+        needs.append(len(sources))
+    return dependents, needs
+
+
+def turns_of(segments: Sequence[OpSegment], n_devices: int) -> list[list[int]]:
+    """Segments of each device in plan order."""
+    turns: list[list[int]] = [[] for _ in range(n_devices)]
+    for index, segment in enumerate(segments):
+        turns[segment.device].append(index)
+    return turns

@@ -1,0 +1,389 @@
+"""The concurrent runner: one worker thread per device, any number of requests in flight.
+
+Each worker executes its device's segments in plan order as their inputs arrive; among requests the
+oldest goes first. The runtime releases Python's global lock while it computes, so that workers
+overlap. Where devices share one memory, tensors are handed over by reference; else a tensor starts
+on its way to every device that reads it as soon as its segment has run, and each device drops it
+with its last reader there.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from queue import SimpleQueue
+
+import numpy as np
+
+from placewright.core.cluster import Device
+from placewright.core.signature import NO_TENSOR
+from placewright.errors import InputError, RuntimeFailure
+from placewright.execution.requests import Execution, Request, Slot
+from placewright.execution.routes import dependencies, routes_of, turns_of
+from placewright.execution.runtime import (
+    ChangesState,
+    CompiledSegment,
+    HostArray,
+    LoadedModel,
+    MovesTensors,
+    NativeTensor,
+    OpSegment,
+    RunsAsynchronously,
+    graph_inputs,
+    graph_outputs,
+)
+
+
+class ConcurrentRunner:
+    """Executes segments on all devices at once. A context manager; `close` ends its threads.
+
+    Args:
+        model: what `segments` were cut from.
+        segments: in an order in which they can execute; each device follows its own part of it.
+        devices: ``segments[i].device`` indexes it.
+        in_flight: requests that may be under way at the same time, >= 1.
+        compiled: of each segment, where the caller has compiled them already.
+
+    Raises:
+        RuntimeFailure: the runtime refuses a segment.
+    """
+
+    def __init__(
+        self,
+        model: LoadedModel,
+        segments: Sequence[OpSegment],
+        devices: Sequence[Device],
+        *,
+        in_flight: int = 1,
+        compiled: Sequence[CompiledSegment] | None = None,
+    ) -> None:
+        if in_flight < 1:
+            raise ValueError(f"in_flight must be >= 1, got {in_flight}")
+        self.model, self.segments, self.devices = model, tuple(segments), tuple(devices)
+        made = model.compile(self.segments, self.devices) if compiled is None else compiled
+        self._inputs = graph_inputs(model.graph)
+        self._outputs = graph_outputs(model.graph)
+        self._dependents, self._needs = dependencies(model.graph, self.segments)
+        self._turns = turns_of(self.segments, len(self.devices))
+        self._compiled = tuple(made)
+        self._mover = model if isinstance(model, MovesTensors) else None
+        self._routes = routes_of(
+            model.graph, self.segments, len(self.devices), shared=self._mover is None
+        )
+        self._slots = [Slot([one.instance() for one in made]) for _ in range(in_flight)]
+        self._finished: SimpleQueue[Request] = SimpleQueue()
+        self._mail: list[SimpleQueue[Request | None]] = [SimpleQueue() for _ in self.devices]
+        self._started = 0
+        self._last_spans: tuple[tuple[float, float], ...] = ()
+        self._plain_outputs: list[HostArray] | None = None
+        self._workers = [self._worker(d) for d, row in enumerate(self._turns) if row]
+
+    def __enter__(self) -> ConcurrentRunner:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self, timeout: float = 10.0) -> None:
+        """End the workers after the segment that each is in; a second call does nothing.
+
+        Args:
+            timeout: seconds to wait for all of them; what still runs then ends by itself.
+        """
+        for mail in self._mail:
+            mail.put(None)
+        deadline = time.monotonic() + timeout
+        for worker in self._workers:
+            worker.join(timeout=max(0.0, deadline - time.monotonic()))
+        self._workers = []
+
+    def run(self, inputs: Sequence[HostArray], *, keep_tensors: bool = False) -> Execution:
+        """Execute one request.
+
+        Args:
+            inputs: values of all inputs, in the model's own order.
+            keep_tensors: return every tensor that left a segment, too.
+
+        Raises:
+            RuntimeFailure: a segment failed; the message names it.
+        """
+        return self.run_many([inputs], keep_tensors=keep_tensors)[0]
+
+    def run_many(
+        self, requests: Sequence[Sequence[HostArray]], *, keep_tensors: bool = False
+    ) -> list[Execution]:
+        """Execute requests, as many at a time as were allowed in flight, answers in their order."""
+        return list(self.stream(requests, keep_tensors=keep_tensors))
+
+    def stream(
+        self, requests: Iterable[Sequence[HostArray]], *, keep_tensors: bool = False
+    ) -> Iterator[Execution]:
+        """Like `outcomes`; the first request that fails ends the stream and closes the runner.
+
+        Raises:
+            RuntimeFailure: a segment failed; the message names it.
+        """
+        for outcome in self.outcomes(requests, keep_tensors=keep_tensors):
+            if isinstance(outcome, RuntimeFailure):
+                self.close()
+                raise outcome
+            yield outcome
+
+    def outcomes(
+        self, requests: Iterable[Sequence[HostArray]], *, keep_tensors: bool = False
+    ) -> Iterator[Execution | RuntimeFailure]:
+        """Execute requests as they come; what each of them gave, or why it failed, in their order.
+
+        A request is taken from `requests` only when fewer than the allowed number are under way,
+        and at most as many more have answers that nobody has fetched. Who leaves the loop early
+        closes the runner.
+
+        Raises:
+            RuntimeFailure: the runner is closed.
+        """
+        if not self._workers:
+            raise RuntimeFailure("the runner is closed; make a new one")
+        source, free = iter(requests), deque(self._slots)
+        under_way: dict[int, int] = {}  # request number -> place in `requests`
+        answers: dict[int, Execution | RuntimeFailure] = {}
+        taken = given = 0
+        is_open = True
+        try:
+            while True:
+                while is_open and free and taken - given < 2 * len(self._slots):
+                    try:
+                        inputs = next(source)
+                    except StopIteration:
+                        is_open = False
+                        break
+                    slot = free.popleft()
+                    slot.kept = {} if keep_tensors else None
+                    under_way[self._start(slot, inputs).number] = taken
+                    taken += 1
+                if given in answers:
+                    yield answers.pop(given)
+                    given += 1
+                elif under_way:
+                    done = self._next_finished()
+                    answer = self._execution(done) if done.error is None else done.error
+                    answers[under_way.pop(done.number)] = answer
+                    free.append(done.slot)
+                else:
+                    return
+        except BaseException as error:
+            # Requests that are under way must not outlive their caller, who may not want to wait.
+            self.close(1.0 if isinstance(error, KeyboardInterrupt) else 10.0)
+            raise
+
+    def time(self, runs: int) -> list[float]:
+        """Seconds of `runs` requests with the inputs of the last one, one after the other.
+
+        Nothing but the execution itself is inside: no conversion of inputs or outputs.
+        """
+        slot = self._slots[0]
+        if slot.inputs is None or not self._workers:
+            raise RuntimeFailure("run the plan once before timing it")
+        seconds = []
+        slot.kept = None
+        try:
+            for _ in range(runs):
+                self._launch(slot)
+                done = self._next_finished()
+                if done.error is not None:
+                    raise done.error
+                seconds.append(done.seconds)
+                self._last_spans = tuple(done.spans)
+        except BaseException:
+            self.close()  # a request that is under way must not be taken for the next one
+            raise
+        return seconds
+
+    @property
+    def last_spans(self) -> tuple[tuple[float, float], ...]:
+        """(start, end) of each segment in the last timed request, seconds since its start."""
+        return self._last_spans
+
+    def state_values(self) -> dict[str, HostArray]:
+        """Name -> present value of all state that the segments change; empty for inference."""
+        found: dict[str, HostArray] = {}
+        for segment in self._compiled:
+            if isinstance(segment, ChangesState):
+                found.update(segment.state_values())
+        return found
+
+    def describe(self, index: int) -> str:
+        """Segment number, device and ops, for messages."""
+        segment, names = self.segments[index], self.model.graph.op_names
+        shown = ", ".join(names[op] for op in segment.ops[:3])
+        more = f", ... ({len(segment.ops)} ops)" if len(segment.ops) > 3 else ""
+        device = self.devices[segment.device].name
+        return f"segment {index} on '{device}' [{shown}{more}]"
+
+    def _next_finished(self) -> Request:
+        """The next request that is done or has failed, with nothing of it running any more."""
+        done = self._finished.get()
+        if self._mover is not None and done.error is None:
+            self._settle(done, self._mover)
+        return done
+
+    def _settle(self, done: Request, mover: MovesTensors) -> None:
+        """Wait for what is queued on devices; its real spans take the place of the queueing's."""
+        queued = False
+        for index, instance in enumerate(done.slot.instances):
+            if isinstance(instance, RunsAsynchronously):
+                span = instance.settled_span()
+                if span is not None:
+                    done.spans[index] = (span[0] - done.start, span[1] - done.start)
+                    queued = True
+        if queued:
+            for tensor in self._outputs:
+                if (value := done.slot.tensors.get((tensor, self._routes.host))) is not None:
+                    mover.arrived(value)
+            done.arrival = time.perf_counter() - done.start
+
+    def _start(self, slot: Slot, inputs: Sequence[HostArray]) -> Request:
+        if len(inputs) != len(self._inputs):
+            raise InputError(
+                f"the model has {len(self._inputs)} inputs, got values for {len(inputs)}"
+            )
+        slot.inputs = [
+            self.model.from_host(value) for value in self.model.signature.ascending(inputs)
+        ]
+        return self._launch(slot)
+
+    def _launch(self, slot: Slot) -> Request:
+        n_segments = len(self.segments)
+        request = Request(
+            slot,
+            self._started,
+            list(self._needs),
+            [0] * len(self.devices),
+            [(0.0, 0.0)] * n_segments,
+            n_segments,
+        )
+        self._started += 1
+        self._send_inputs(slot)
+        for device, turns in enumerate(self._turns):
+            if turns and self._needs[turns[0]] == 0:
+                self._mail[device].put(request)
+        return request
+
+    def _send_inputs(self, slot: Slot) -> None:
+        slot.tensors.clear()
+        for tensor, value, memories in zip(
+            self._inputs, slot.inputs or (), self._routes.inputs, strict=True
+        ):
+            slot.tensors[tensor, self._routes.host] = value
+            for memory in memories:
+                if memory != self._routes.host:
+                    slot.tensors[tensor, memory] = self._moved(value, None, memory)
+            if slot.kept is not None:
+                slot.kept[tensor] = value
+
+    def _moved(self, value: NativeTensor, source: int | None, memory: int) -> NativeTensor:
+        assert self._mover is not None  # without it there is one memory, and nothing moves
+        origin = None if source is None else self.devices[source]
+        goal = None if memory == self._routes.host else self.devices[memory]
+        return self._mover.move(value, origin, goal)
+
+    def _execution(self, done: Request) -> Execution:
+        to_host, tensors = self.model.to_host, done.slot.tensors
+        kept = {tensor: to_host(value) for tensor, value in (done.slot.kept or {}).items()}
+        outputs = tuple(
+            self._constant(at)
+            if port.tensor == NO_TENSOR
+            else to_host(tensors[port.tensor, self._routes.host])
+            for at, port in enumerate(self.model.signature.outputs)
+        )
+        return Execution(outputs, kept, done.seconds, tuple(done.spans), done.start)
+
+    def _constant(self, at: int) -> HostArray:
+        """The value of an output that no input changes and no op makes."""
+        if self._plain_outputs is None:
+            inputs = self.model.random_inputs(np.random.default_rng(0))
+            self._plain_outputs = self.model.plain(self.devices[0])(inputs)
+        return self._plain_outputs[at].copy()
+
+    def _worker(self, device: int) -> threading.Thread:
+        name = f"placewright {self.devices[device].name}"
+        setup = self.model.worker_setup(self.devices[device])
+        thread = threading.Thread(target=self._work, args=(device, setup), name=name, daemon=True)
+        thread.start()
+        return thread
+
+    def _work(self, device: int, setup: Callable[[], None]) -> None:
+        """A worker: a letter says that a request may have something to run here."""
+        failure: RuntimeFailure | None = None
+        try:
+            setup()
+        except BaseException as error:  # told to the first request, which else would wait for ever
+            name = self.devices[device].name
+            failure = RuntimeFailure(f"the worker of '{name}' cannot start: {error}")
+        mail, turns = self._mail[device], self._turns[device]
+        active: dict[int, Request] = {}
+        while True:
+            active = {n: one for n, one in active.items() if one.error is None}
+            runnable = next((n for n in sorted(active) if self._is_ready(active[n], device)), None)
+            if runnable is None or not mail.empty():
+                request = mail.get()
+                if request is None:
+                    return
+                if failure is not None:
+                    if request.fail(failure, running=False):
+                        self._finished.put(request)
+                elif request.turns[device] < len(turns):  # else the letter came after the fact
+                    active[request.number] = request
+                continue
+            request = active[runnable]
+            index = turns[request.turns[device]]
+            request.turns[device] += 1
+            if request.begin():
+                self._execute(request, index)
+            if request.turns[device] == len(turns):
+                del active[runnable]
+
+    def _is_ready(self, request: Request, device: int) -> bool:
+        return request.waiting[self._turns[device][request.turns[device]]] == 0
+
+    def _execute(self, request: Request, index: int) -> None:
+        """Run one segment and tell whoever waits for it."""
+        segment = self.segments[index]
+        begin = time.perf_counter()
+        try:
+            self._run_segment(request.slot, index)
+        except BaseException as cause:  # a worker must never end silently
+            error = RuntimeFailure(f"{self.describe(index)} failed: {cause}")
+            error.__cause__ = cause
+            if request.fail(error, running=True):
+                self._finished.put(request)
+            return
+        request.spans[index] = (begin - request.start, time.perf_counter() - request.start)
+        is_done, ready = request.end(self._dependents[index])
+        arrived = dict.fromkeys(self.segments[dependent].device for dependent in ready)
+        arrived.pop(segment.device, None)  # this worker looks by itself
+        for device in arrived:
+            self._mail[device].put(request)
+        if is_done:
+            self._finished.put(request)
+
+    def _run_segment(self, slot: Slot, index: int) -> None:
+        """Run one segment and send its outputs on; what nobody reads any more is dropped."""
+        segment, route, held = self.segments[index], self._routes.segments[index], slot.tensors
+        memory = route.memory
+        # The list is the only one that holds what this segment reads last.
+        entering = [
+            held.pop((tensor, memory)) if last else held[tensor, memory]
+            for tensor, last in zip(segment.inputs, route.takes, strict=True)
+        ]
+        values = slot.instances[index].run(entering)
+        for tensor, value, stays, memories in zip(
+            segment.outputs, values, route.stays, route.goes_to, strict=True
+        ):
+            if stays:
+                held[tensor, memory] = value
+            for other in memories:
+                held[tensor, other] = self._moved(value, segment.device, other)
+            if slot.kept is not None:
+                slot.kept[tensor] = value

@@ -1,0 +1,46 @@
+"""Compiled segments that a loaded model keeps, so that equal ones are compiled once."""
+
+from __future__ import annotations
+
+from typing import Generic, TypeVar
+
+from placewright.core.graph import ComputationGraph
+from placewright.execution.runtime import OpSegment
+
+_KEPT_MODELS = 6  # compiled segments hold weights in a layout of their own
+
+Key = tuple[object, ...]
+Segment = TypeVar("Segment")
+
+
+class SegmentCache(Generic[Segment]):
+    """Keeps a few models' worth of segments, the oldest go first.
+
+    Args:
+        graph: of the model.
+    """
+
+    def __init__(self, graph: ComputationGraph) -> None:
+        self._graph = graph
+        self._segments: dict[Key, Segment] = {}
+        self._weight_bytes: dict[Key, float] = {}
+
+    def __contains__(self, key: Key) -> bool:
+        return key in self._segments
+
+    def __getitem__(self, key: Key) -> Segment:
+        return self._segments[key]
+
+    def add(self, key: Key, compiled: Segment, segment: OpSegment) -> None:
+        """Keep what was compiled from `segment`."""
+        self._segments[key] = compiled
+        self._weight_bytes[key] = float(self._graph.op_weight_bytes[list(segment.ops)].sum())
+
+    def forget_oldest(self) -> None:
+        """Let go of what exceeds the limit; not while segments of one plan are being asked for."""
+        limit = _KEPT_MODELS * max(1.0, float(self._graph.op_weight_bytes.sum()))
+        held = sum(self._weight_bytes.values())
+        while held > limit:
+            oldest = next(iter(self._segments))
+            held -= self._weight_bytes.pop(oldest)
+            del self._segments[oldest]

@@ -1,0 +1,1 @@
+"""ONNX Runtime: reads models, runs segments of them."""

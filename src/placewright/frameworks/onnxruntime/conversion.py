@@ -1,0 +1,155 @@
+"""A PyTorch model as an ``.onnx`` file: what the ONNX Runtime runtime reads for it."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from placewright.errors import InputError, MissingExtraError
+from placewright.execution.converted_files import converted_file
+from placewright.frameworks.interface import Interface, keep_in_onnx
+from placewright.frameworks.torch.pt2.file import load_program
+from placewright.io.content import UniqueNames, content_hash, existing_path, one_line
+
+if TYPE_CHECKING:
+    import torch
+
+_EXPORT = 1  # goes up when the same model would be exported to another file
+_INTERFACE = "interface 1"  # another when a .pt2 file's would be written in another way
+_LARGEST_MESSAGE = 1 << 30  # bytes; a protocol buffer ends at 2 GiB
+_SCOPES = "pkg.torch.onnx.name_scopes"
+
+
+def onnx_file_of(
+    name: str,
+    module: torch.nn.Module,
+    example_inputs: Sequence[torch.Tensor],
+    input_names: Sequence[str] = (),
+    *,
+    version: str = "",
+    folder: Path | None = None,
+) -> Path:
+    """The ``.onnx`` file of a module, exported once and then found again.
+
+    The file's name holds a hash of `name`, `version`, the example inputs' shapes and the versions
+    of torch, onnx and onnxscript: a change of any of them makes another file.
+
+    Args:
+        name: of the model.
+        module: in evaluation mode.
+        example_inputs: positional inputs; their shapes are fixed.
+        input_names: names of the inputs.
+        version: of whatever determines architecture and weights.
+        folder: where files are kept; None is ``placewright/models`` in the user's cache folder.
+
+    Raises:
+        InputError: the module cannot be exported, or the file cannot be written.
+        MissingExtraError: torch, onnx or onnxscript is not installed.
+    """
+    shapes = [tuple(example.shape) for example in example_inputs]
+
+    def export() -> Any:
+        what = f"module {type(module).__name__}"
+        return _exported(module, tuple(example_inputs), list(input_names) or None, what)
+
+    return _kept(name, [version, shapes], export, folder)
+
+
+def onnx_file_of_pt2(path: Path | str, *, folder: Path | None = None) -> Path:
+    """The ``.onnx`` file of a ``.pt2`` file, exported once and then found again by its content.
+
+    Raises:
+        InputError: there is no such file, it cannot be exported, or the result not written.
+        FileFormatError: the file is damaged, or holds more than data.
+        MissingExtraError: torch, onnx or onnxscript is not installed.
+    """
+    file = existing_path(path)
+    digest = content_hash(file.parent, [file])
+
+    def export() -> Any:
+        program = load_program(file)
+        model = _exported(program, None, None, str(path))
+        keep_in_onnx(model, Interface.of_program(program))
+        return model
+
+    return _kept(file.stem, [digest, _INTERFACE], export, folder)
+
+
+def _exported(model: Any, inputs: Any, input_names: list[str] | None, what: str) -> Any:
+    """An ``onnx.ModelProto`` whose nodes are called after the modules that they came from."""
+    torch, _, _ = _libraries()
+    try:
+        with torch.no_grad(), _without_warnings():
+            program = torch.onnx.export(
+                model, inputs, input_names=input_names, dynamo=True, verbose=False
+            )
+        made = program.model_proto
+    except Exception as error:  # tracing runs the module's own code
+        raise InputError(f"{what} cannot be exported to ONNX: {one_line(error)}") from error
+    _name_by_module(made)
+    return made
+
+
+def _name_by_module(model: Any) -> None:
+    """``encoder.layer.3.output.dense/MatMul`` says where in the model a node sits.
+
+    What else the exporter notes (source files among it) is removed.
+    """
+    unique = UniqueNames()
+    for node in model.graph.node:
+        told = {entry.key: entry.value for entry in node.metadata_props}
+        scopes = ast.literal_eval(told.get(_SCOPES, "[]"))
+        module = str(scopes[-2]) if len(scopes) > 1 else ""
+        node.name = unique(f"{module}/{node.op_type}" if module else node.op_type)
+        node.ClearField("metadata_props")
+        node.ClearField("doc_string")
+    for value in (*model.graph.value_info, *model.graph.input, *model.graph.output):
+        value.ClearField("metadata_props")
+    model.ClearField("metadata_props")
+    model.graph.ClearField("metadata_props")
+
+
+def _kept(name: str, key: Sequence[object], make: Callable[[], Any], folder: Path | None) -> Path:
+    torch, onnx, onnxscript = _libraries()
+
+    def save(model: Any, path: Path) -> None:
+        size = sum(len(one.raw_data) for one in model.graph.initializer)
+        is_large, data = size > _LARGEST_MESSAGE, f"{path.name}.data"
+        onnx.save(model, str(path), save_as_external_data=is_large, location=data)
+
+    versions = (torch.__version__, onnx.__version__, onnxscript.__version__)
+    return converted_file(name, (_EXPORT, *key, *versions), ".onnx", make, save, folder)
+
+
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Keep the exporter's remarks about packages that a model does not need from stderr."""
+    logger = logging.getLogger("torch.onnx")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.setLevel(level)
+
+
+def _libraries() -> tuple[Any, Any, Any]:
+    what = "exporting a PyTorch model to ONNX"
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtraError("torch", "torch", what) from None
+    try:
+        import onnx
+        import onnxscript
+    except ImportError as error:
+        package = str(error.name or "onnxscript").partition(".")[0]
+        raise MissingExtraError(package, "onnxruntime", what) from None
+    return torch, onnx, onnxscript

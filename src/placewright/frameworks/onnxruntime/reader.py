@@ -1,0 +1,254 @@
+"""An ONNX model node by node, as ONNX Runtime sees it; OpenVINO sees another graph in it."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from placewright.core.builder import GraphBuilder
+from placewright.core.graph import ComputationGraph
+from placewright.core.signature import NO_TENSOR, Port, Signature, distinct
+from placewright.core.source import ModelSource
+from placewright.errors import (
+    FileFormatError,
+    GraphError,
+    InputError,
+    MissingExtraError,
+    UnknownNameError,
+)
+from placewright.frameworks.interface import interface_of_onnx
+from placewright.frameworks.onnxruntime.bodies import (
+    Values,
+    captured,
+    constant_numbers,
+    extents,
+    node_flops,
+)
+from placewright.io.content import UniqueNames, content_hash, existing_path, one_line
+from placewright.io.model_files import checked_files
+
+_LOG = logging.getLogger(__name__)
+_NO_SHAPES: Mapping[str, tuple[int, ...]] = {}
+_DTYPES = {
+    "FLOAT": ("f32", 4), "DOUBLE": ("f64", 8), "FLOAT16": ("f16", 2), "BFLOAT16": ("bf16", 2),
+    "INT64": ("i64", 8), "INT32": ("i32", 4), "INT16": ("i16", 2), "INT8": ("i8", 1),
+    "UINT64": ("u64", 8), "UINT32": ("u32", 4), "UINT16": ("u16", 2), "UINT8": ("u8", 1),
+    "BOOL": ("boolean", 1), "INT4": ("i4", 0.5), "UINT4": ("u4", 0.5),
+}  # fmt: skip
+_NEVER_CONSTANT = ("Random", "Multinomial", "Bernoulli")
+
+
+def read_onnx(
+    path: Path | str,
+    *,
+    shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES,
+    fold_constants: bool = True,
+) -> tuple[ComputationGraph, ModelSource]:
+    """Read an ONNX model, one op per node.
+
+    Ops are called by their nodes' names; one without a name, or whose name is taken, gets its first
+    output's name or a number, and the native name ``"#<position in graph.node>"``.
+
+    Args:
+        path: the ``.onnx`` file.
+        shapes: input name -> dimensions to fix; a dimension that stays open becomes 1.
+        fold_constants: nodes that depend on initializers alone become weights.
+
+    Raises:
+        InputError: there is no such file, or the shapes do not fit.
+        UnknownNameError: `shapes` names an input that the model lacks.
+        FileFormatError: it is no ONNX model, is damaged, or refers outside its folder.
+        MissingExtraError: onnx is not installed.
+    """
+    onnx = _onnx()
+    file = existing_path(path)
+    files = checked_files(file)
+    try:
+        model = onnx.load(str(file), load_external_data=False)
+        fixed = _fix_shapes(model, shapes)
+        inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+    except onnx.shape_inference.InferenceError as error:
+        raise InputError(f"the shapes in '{path}' do not fit: {one_line(error)}") from None
+    except (UnknownNameError, InputError):
+        raise
+    except Exception as error:  # the protocol-buffer library has its own types
+        raise FileFormatError(f"ONNX cannot read '{path}': {one_line(error)}") from None
+    try:
+        reading = _Reading(onnx, inferred.graph, fold_constants)
+        graph = reading.graph()
+    except GraphError as error:
+        raise GraphError(f"'{path}': {error}") from None
+    except (TypeError, ValueError, KeyError) as error:  # names or types that ONNX does not know
+        raise FileFormatError(f"'{path}' is damaged: {one_line(error)}") from None
+    source = ModelSource(
+        path=str(path),
+        sha256=content_hash(file.parent, files),
+        format="onnx",
+        shapes=fixed,
+        reader_version=f"onnx {onnx.__version__}",
+        native_names=reading.native_names,
+        options={} if fold_constants else {"fold_constants": "no"},
+        signature=reading.signature(),
+    )
+    interface = interface_of_onnx(model)
+    return graph, source if interface is None else interface.applied_to(source)
+
+
+def _fix_shapes(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+    """Give every input static dimensions, in place; input name -> dimensions."""
+    held = {initializer.name for initializer in model.graph.initializer}  # membership only
+    inputs = [value for value in model.graph.input if value.name not in held]
+    unknown = [name for name in shapes if name not in [value.name for value in inputs]]
+    if unknown:
+        raise UnknownNameError("model input", unknown[0], [value.name for value in inputs])
+    fixed: dict[str, tuple[int, ...]] = {}
+    for value in inputs:
+        tensor = value.type.tensor_type
+        if not tensor.HasField("shape") and value.name not in shapes:
+            raise InputError(f"input {value.name!r} has no known rank; give --shape NAME=1,...")
+        stated = tuple(d.dim_value if d.HasField("dim_value") else 1 for d in tensor.shape.dim)
+        wanted = tuple(shapes.get(value.name, stated))
+        if any(extent < 0 for extent in wanted):
+            raise InputError(f"input {value.name!r}: dimensions must be >= 0, got {wanted}")
+        if value.name not in shapes and not all(d.HasField("dim_value") for d in tensor.shape.dim):
+            _LOG.warning("input '%s' has open dimensions; taking %s (--shape chooses another)",
+                         value.name, list(wanted))  # fmt: skip
+        tensor.shape.ClearField("dim")
+        for extent in wanted:
+            tensor.shape.dim.add().dim_value = extent
+        fixed[value.name] = wanted
+    # What was inferred for open dimensions may contradict the fixed ones.
+    model.graph.ClearField("value_info")
+    for value in model.graph.output:
+        for dimension in value.type.tensor_type.shape.dim:
+            dimension.Clear()
+    return fixed
+
+
+class _Reading:
+    """State of one walk over a graph's nodes, which ONNX stores in topological order."""
+
+    def __init__(self, onnx: Any, graph: Any, fold: bool) -> None:
+        self.onnx = onnx
+        self.source = graph
+        self.fold = fold
+        self.builder = GraphBuilder()
+        self.native_names: dict[str, str] = {}
+        self._name = UniqueNames()
+        self._types = {v.name: v.type.tensor_type
+                       for v in (*graph.output, *graph.value_info, *graph.input)}  # fmt: skip
+        self._initializers = {initializer.name: initializer for initializer in graph.initializer}
+        self._constants: dict[str, float] = {
+            name: _bytes(onnx, initializer.data_type, tuple(initializer.dims))
+            for name, initializer in self._initializers.items()
+        }  # value name -> bytes
+        self._weights: dict[str, int] = {}
+        self._tensors: dict[str, int] = {}
+        self._values = Values(self._shape, constant_numbers(onnx, graph).get)
+
+    def graph(self) -> ComputationGraph:
+        """Add everything; the finished graph."""
+        for value in self.source.input:
+            if value.name not in self._constants:
+                self._tensors[value.name] = self._tensor(-1, value.name)
+        n_ops = 0
+        for position, node in enumerate(self.source.node):
+            read = list(dict.fromkeys([*filter(None, node.input), *captured(node)]))
+            if self._folds(node, read):
+                self._constants |= {name: self._size(name) for name in filter(None, node.output)}
+            else:
+                self._add(position, node, read)
+                n_ops += 1
+        if n_ops == 0:
+            raise GraphError("the model has no operator that depends on an input")
+        for value in self.source.output:
+            if value.name in self._tensors:
+                self.builder.mark_output(self._tensors[value.name])
+        return self.builder.build()
+
+    def signature(self) -> Signature:
+        """Inputs and outputs as the file lists them."""
+        inputs = [value for value in self.source.input if value.name in self._tensors]
+        return Signature(
+            distinct(self._port(value.name) for value in inputs),
+            distinct(self._port(value.name) for value in self.source.output),
+        )
+
+    def _port(self, value: str) -> Port:
+        held = self._types.get(value)
+        dtype = "" if held is None else _dtype(self.onnx, held.elem_type)[0]
+        return Port(value, self._shape(value), dtype, self._tensors.get(value, NO_TENSOR))
+
+    def _folds(self, node: Any, read: list[str]) -> bool:
+        if not self.fold or node.op_type.startswith(_NEVER_CONSTANT):
+            return False
+        return all(name in self._constants for name in read)
+
+    def _add(self, position: int, node: Any, read: list[str]) -> None:
+        wish = node.name or (node.output[0] if node.output else "")
+        name = self._name(wish, node.op_type)
+        if name != node.name:
+            self.native_names[name] = f"#{position}"
+        lost = [value for value in read if not (value in self._constants or value in self._tensors)]
+        if lost:
+            raise GraphError(f"node {name!r} reads {lost[0]!r}, which nothing before it makes")
+        weights = [self._weight(value) for value in read if value in self._constants]
+        op = self.builder.add_op(
+            name,
+            node.op_type,
+            inputs=[self._tensors[value] for value in read if value in self._tensors],
+            flops=node_flops(self.onnx, node, self._values),
+            module=name.rpartition("/")[0],
+            weights=weights,
+        )
+        for value in filter(None, node.output):
+            self._tensors[value] = self._tensor(op, value)
+
+    def _weight(self, value: str) -> int:
+        if value not in self._weights:
+            self._weights[value] = self.builder.add_weight(self._constants[value])
+        return self._weights[value]
+
+    def _tensor(self, op: int, value: str) -> int:
+        held = self._types.get(value)
+        dtype = "" if held is None else _dtype(self.onnx, held.elem_type)[0]
+        size, shape = self._size(value), self._shape(value)
+        if op < 0:
+            return self.builder.add_input(size, shape=shape, dtype=dtype)
+        return self.builder.add_tensor(op, size, shape=shape, dtype=dtype)
+
+    def _shape(self, value: str) -> tuple[int, ...]:
+        if value in self._initializers:
+            return tuple(self._initializers[value].dims)
+        held = self._types.get(value)
+        if held is None:
+            return ()
+        return extents(held)
+
+    def _size(self, value: str) -> float:
+        held = self._types.get(value)
+        if held is None:
+            return self._constants.get(value, 0.0)
+        return _bytes(self.onnx, held.elem_type, self._shape(value))
+
+
+def _dtype(onnx: Any, number: int) -> tuple[str, float]:
+    """Name and bytes per element."""
+    name = onnx.TensorProto.DataType.Name(number)
+    return _DTYPES.get(name, (name.lower(), 1))
+
+
+def _bytes(onnx: Any, number: int, shape: tuple[int, ...]) -> float:
+    return float(math.ceil(math.prod(shape) * _dtype(onnx, number)[1]))
+
+
+def _onnx() -> Any:
+    try:
+        import onnx
+        import onnx.shape_inference
+    except ImportError:
+        raise MissingExtraError("onnx", "onnxruntime", "reading ONNX nodes") from None
+    return onnx

@@ -1,0 +1,361 @@
+"""The ONNX Runtime runtime: devices, sessions, kernels, all through ONNX Runtime's Python API.
+
+A device's ``options``: ``provider`` names the execution provider, ``core`` the processor core that
+the device's worker thread stays on, ``intra_op_num_threads`` the session's threads and
+``graph_optimization_level`` one of disabled, basic, extended, layout, all. A key with a dot
+(``session.intra_op.allow_spinning``) is a session configuration entry; any other goes to the
+execution provider.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from placewright.core.arrays import FloatArray
+from placewright.core.cluster import Device
+from placewright.core.graph import ComputationGraph
+from placewright.core.grouping import Grouping
+from placewright.core.signature import Signature
+from placewright.core.source import ModelSource
+from placewright.errors import InputError, RuntimeFailure, UnknownNameError
+from placewright.execution.processor import stay_on
+from placewright.execution.runtime import (
+    CompiledSegment,
+    HostArray,
+    NativeTensor,
+    OpSegment,
+    PlainCall,
+    random_values,
+    require_signature,
+    unit_labels,
+    whole_segment,
+)
+from placewright.execution.segment_cache import SegmentCache
+from placewright.frameworks.onnxruntime.cuda_driver import cuda_devices
+from placewright.frameworks.onnxruntime.devices import (
+    CUDA,
+    check_options,
+    cpu_devices,
+    cuda_options,
+    hardware_text,
+    memory_of,
+    onnxruntime_library,
+    providers,
+    session_options,
+)
+from placewright.frameworks.onnxruntime.kernels import KernelMap, kernel_microseconds
+from placewright.frameworks.onnxruntime.segments import OnnxParts, SubModel
+from placewright.frameworks.onnxruntime.sessions import OnnxSegment, Port
+
+_TOLERANCE = 2e-4
+_TOLERANCE_OF_DTYPE = {"f16": 3e-2, "bf16": 1e-1, "i8": 2e-2, "u8": 2e-2}
+_WARM_UP_RUNS, _PROFILED_RUNS = 1, 3
+
+
+@dataclass(frozen=True)
+class OnnxRuntime:
+    """Runs models and segments with ONNX Runtime."""
+
+    @property
+    def name(self) -> str:
+        """Name in ``--runtime``."""
+        return "onnxruntime"
+
+    @property
+    def version(self) -> str:
+        """Version of the library."""
+        return f"onnxruntime {onnxruntime_library().__version__}"
+
+    def discover(self) -> tuple[Device, ...]:
+        """The CPU with all its threads, each core with one thread, every CUDA device."""
+        found = list(cpu_devices())
+        if CUDA in onnxruntime_library().get_available_providers():
+            found += [
+                Device(
+                    f"cuda:{number}",
+                    "gpu",
+                    memory_bytes=one.memory_bytes,
+                    options=cuda_options(str(number)),
+                )
+                for number, one in enumerate(cuda_devices())
+            ]
+        return tuple(self.completed(device) for device in found)
+
+    def unsplit_call(self, path: str, device: Device) -> str:
+        """One line of Python: a session of the model on a device's provider."""
+        return f"onnxruntime.InferenceSession({path!r}, providers=[{device.options['provider']!r}])"
+
+    def completed(self, device: Device) -> Device:
+        """Fill the options that a device leaves open, by its name, and its fingerprint.
+
+        Raises:
+            UnknownNameError: there is no such device, provider or option here.
+        """
+        known = {one.name: one for one in cpu_devices()}
+        options = {**(known[device.name].options if device.name in known else {}), **device.options}
+        if "provider" not in options and device.name.startswith("cuda:"):
+            number = device.name.removeprefix("cuda:")
+            options = {**cuda_options(number), **options}
+        available = onnxruntime_library().get_available_providers()
+        provider = options.get("provider")
+        if provider is None:
+            raise UnknownNameError("device", device.name, [*known, *available])
+        if provider not in available:
+            raise UnknownNameError("execution provider", provider, available)
+        check_options(options, device.name)
+        told = {k: v for k, v in sorted(options.items()) if k not in ("core", "device_id")}
+        return replace(device, options=options, fingerprint=f"{hardware_text(options)} {told}")
+
+    def transfer_seconds(self, source: Device, destination: Device, size_bytes: int) -> float:
+        """Median seconds of copying from one memory to the other; 0 between CPUs."""
+        seconds = 0.0
+        array = np.zeros(max(1, size_bytes // 4), dtype=np.float32)
+        for device, is_source in ((source, True), (destination, False)):
+            kind, number = memory_of(device)
+            if kind != "cpu":
+                held = onnxruntime_library().OrtValue.ortvalue_from_numpy(array, kind, number)
+                copy = held.numpy if is_source else lambda v=held: v.update_inplace(array)
+                seconds += _median_seconds(copy)
+        return seconds
+
+    def load(self, source: ModelSource, graph: ComputationGraph) -> OnnxModel:
+        """Read the model behind a graph.
+
+        Raises:
+            StalePlanError: it is no longer the model that the graph was read from.
+            InputError: it is no ONNX model, or was not read as one.
+        """
+        onnxruntime_library()
+        if source.format != "onnx":
+            raise InputError(
+                f"ONNX Runtime runs .onnx models; '{source.path}' was read as "
+                f"'{source.format}'; give an .onnx file, or --runtime openvino"
+            )
+        parts = OnnxParts(Path(source.path), graph, source)
+        return OnnxModel(graph, parts, source, require_signature(source))
+
+
+@dataclass
+class OnnxModel:
+    """A model in parts. See `execution.runtime.LoadedModel`."""
+
+    graph: ComputationGraph
+    parts: OnnxParts
+    source: ModelSource
+    signature: Signature
+    _kernels: dict[tuple[object, ...], KernelMap] = field(default_factory=dict)
+    _shared: dict[str, Any] = field(default_factory=dict)
+    _kept: SegmentCache[OnnxSegment] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._kept = SegmentCache(self.graph)
+
+    def compile(
+        self, segments: Sequence[OpSegment], devices: Sequence[Device]
+    ) -> list[CompiledSegment]:
+        """One session per segment; equal ops on equal options are found in memory.
+
+        Raises:
+            RuntimeFailure: ONNX Runtime refuses a segment; the message names its ops.
+        """
+        found: list[CompiledSegment] = []
+        for segment in segments:
+            device = devices[segment.device]
+            key = _key(segment, device)
+            if key not in self._kept:
+                self._kept.add(key, self._compile(segment, device), segment)
+            found.append(self._kept[key])
+        self._kept.forget_oldest()
+        return found
+
+    def reference(self, device: Device) -> CompiledSegment:
+        """The whole unsplit model on `device`."""
+        return self.compile([whole_segment(self.graph)], [device])[0]
+
+    def fused_groups(self, device: Device) -> Grouping:
+        """Which ops ONNX Runtime executes as one kernel on `device`."""
+        return self._kernel_map(device).grouping
+
+    def profiler(self, device: Device) -> Callable[[], FloatArray]:
+        """A function that runs the whole model with ONNX Runtime's own profiler.
+
+        A session's profile can be read once, when it ends: each call makes a session, warms it up
+        and takes each kernel's median over a few runs.
+        """
+        kernels = self._kernel_map(device)
+        whole = whole_segment(self.graph)
+        part = self.parts.cut(whole)
+        given = self.signature.ascending(self.random_inputs(np.random.default_rng(0)))
+        inputs = [self.from_host(array) for array in given]
+        plain = self.reference(device).instance()
+
+        def run() -> FloatArray:
+            seconds = profiled()
+            plain.run(inputs)  # what is timed beside the kernels finds caches as a run leaves them
+            return seconds
+
+        def profiled() -> FloatArray:
+            with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
+                options = self._session_options(part, device)
+                options.enable_profiling = True
+                options.profile_file_prefix = str(Path(folder) / "profile")
+                session = self._session(part, options, whole, device)
+                segment = OnnxSegment(session, *self._ports(part, whole), device)
+                instance = segment.instance()
+                for _ in range(_WARM_UP_RUNS + _PROFILED_RUNS):
+                    instance.run(inputs)
+                written = Path(session.end_profiling())
+                return kernels.seconds(kernel_microseconds(written, _PROFILED_RUNS))
+
+        return run
+
+    def unit_labels(self, units: Grouping) -> tuple[str, ...]:
+        """Kinds, attributes, shapes and dtypes of a unit's ops, and how they are connected."""
+        own = [self.parts.signature(op) for op in range(self.graph.n_ops)]
+        return unit_labels(self.graph, units, own)
+
+    def random_inputs(self, rng: np.random.Generator) -> list[HostArray]:
+        """See `random_values`."""
+        values: list[HostArray] = []
+        for port, dtype in zip(self.signature.inputs, self.input_dtypes(), strict=True):
+            shape = self.parts.static_shape(port.tensor)
+            assert shape is not None, "readers fix the shapes of all inputs"
+            values.append(random_values(rng, shape, dtype))
+        return values
+
+    def input_dtypes(self) -> list[np.dtype[Any]]:
+        """NumPy types of the values of all inputs."""
+        to_dtype = self.parts.onnx.helper.tensor_dtype_to_np_dtype
+        kinds = [self.parts.element_type(port.tensor) for port in self.signature.inputs]
+        return [np.dtype(to_dtype(kind)) for kind in kinds]
+
+    def plain(self, device: Device) -> PlainCall:
+        """An ``onnxruntime.InferenceSession`` of the file, fed by the names of its inputs."""
+        try:
+            session = onnxruntime_library().InferenceSession(
+                self.source.path, session_options(device), providers=providers(device)
+            )
+        except Exception as error:  # ONNX Runtime has a class of its own for each status
+            raise RuntimeFailure(
+                f"ONNX Runtime cannot make a session of '{self.source.path}' for "
+                f"'{device.name}': {_last_line(error)}"
+            ) from error
+        inputs = [one.name for one in session.get_inputs()]
+        outputs = [one.name for one in session.get_outputs()]
+
+        def run(values: Sequence[HostArray]) -> list[HostArray]:
+            feeds = dict(zip(inputs, map(self.from_host, values), strict=True))
+            return [self.to_host(v) for v in session.run_with_ort_values(outputs, feeds)]
+
+        return run
+
+    def from_host(self, array: HostArray) -> NativeTensor:
+        """A value that shares the array's memory."""
+        values = onnxruntime_library().OrtValue
+        array = np.ascontiguousarray(array).reshape(array.shape)
+        if array.dtype.name == "bfloat16":
+            kind = self.parts.onnx.TensorProto.BFLOAT16
+            return values.ortvalue_from_numpy_with_onnx_type(array.view(np.uint16), kind)
+        return values.ortvalue_from_numpy(array)
+
+    def to_host(self, tensor: NativeTensor) -> HostArray:
+        """A copy of a value; bfloat16 as float32."""
+        if tensor.data_type() == "tensor(bfloat16)":
+            import ctypes
+
+            size = 2 * math.prod(tensor.shape())
+            halves = np.frombuffer(ctypes.string_at(tensor.data_ptr(), size), dtype=np.uint16)
+            widened = (halves.astype(np.uint32) << 16).view(np.float32)
+            return widened.reshape(tensor.shape())
+        return np.array(tensor.numpy())
+
+    def worker_setup(self, device: Device) -> Callable[[], None]:
+        """Keep the worker of a one-core device on its core; its sessions compute in it."""
+        return stay_on(device.options.get("core"), device.name)
+
+    def tolerance(self, devices: Sequence[Device]) -> float:
+        """By the coarsest element type in the model; devices compute in the model's own types."""
+        kinds = dict.fromkeys(self.graph.tensor_dtypes)
+        return max([_TOLERANCE, *(_TOLERANCE_OF_DTYPE.get(kind, 0.0) for kind in kinds)])
+
+    def _compile(self, segment: OpSegment, device: Device) -> OnnxSegment:
+        part = self.parts.cut(segment)
+        session = self._session(part, self._session_options(part, device), segment, device)
+        return OnnxSegment(session, *self._ports(part, segment), device)
+
+    def _ports(self, part: SubModel, segment: OpSegment) -> tuple[tuple[str, ...], list[Port]]:
+        ports = [
+            Port(name, self.parts.element_type(tensor), self.parts.static_shape(tensor))
+            for name, tensor in zip(part.outputs, segment.outputs, strict=True)
+        ]
+        return part.inputs, ports
+
+    def _session(self, part: SubModel, options: Any, segment: OpSegment, device: Device) -> Any:
+        try:
+            return onnxruntime_library().InferenceSession(
+                part.content, options, providers=providers(device)
+            )
+        except Exception as error:  # ONNX Runtime has a class of its own for each status
+            shown = ", ".join(self.graph.op_names[op] for op in segment.ops[:4])
+            raise RuntimeFailure(
+                f"ONNX Runtime cannot make a session of {len(segment.ops)} ops ({shown}, ...) for "
+                f"'{device.name}': {_last_line(error)}"
+            ) from error
+
+    def _session_options(self, part: SubModel, device: Device) -> Any:
+        options = session_options(device)
+        values = [self._shared_value(name) for name in part.shared]
+        if values:
+            options.add_external_initializers(list(part.shared), values)
+        return options
+
+    def _shared_value(self, name: str) -> Any:
+        if name not in self._shared:
+            array = self.parts.shared_arrays[name]
+            self._shared[name] = onnxruntime_library().OrtValue.ortvalue_from_numpy(array)
+        return self._shared[name]
+
+    def _kernel_map(self, device: Device) -> KernelMap:
+        whole = whole_segment(self.graph)
+        key = _key(whole, device)
+        if key not in self._kernels:
+            part = self.parts.cut(whole)
+            with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
+                file = Path(folder) / "optimized.onnx"
+                options = self._session_options(part, device)
+                options.optimized_model_filepath = str(file)
+                entry = "session.optimized_model_external_initializers_file_name"
+                options.add_session_config_entry(entry, "optimized.bin")
+                self._session(part, options, whole, device)
+                nodes = self.parts.onnx.load(str(file), load_external_data=False).graph.node
+            self._kernels[key] = KernelMap(self.graph, nodes, self.parts.op_of_value)
+        return self._kernels[key]
+
+
+def _median_seconds(copy: Callable[[], object]) -> float:
+    seconds = []
+    for _ in range(12):
+        start = time.perf_counter()
+        copy()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds[2:])
+
+
+def _key(segment: OpSegment, device: Device) -> tuple[object, ...]:
+    # Which core runs a segment does not change its session.
+    options = tuple(sorted((k, v) for k, v in device.options.items() if k != "core"))
+    return (tuple(sorted(segment.ops)), segment.inputs, segment.outputs, options)
+
+
+def _last_line(error: Exception) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return lines[-1][:300] if lines else "no reason given"

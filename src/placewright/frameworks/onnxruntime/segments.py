@@ -1,0 +1,325 @@
+"""Cutting an ``.onnx`` model into sub-models at the tensors of a graph that was read from it.
+
+A sub-model is a model of its own: the segment's nodes, the nodes that they need and that depend on
+constants alone, and the initializers that any of these read. Large initializers are not inside it:
+they are handed to every session as one shared array each.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placewright.core.graph import ComputationGraph
+from placewright.core.source import ModelSource
+from placewright.errors import InputError, StalePlanError
+from placewright.execution.runtime import OpSegment
+
+# Smaller ones stay in the sub-model: shape inference and fusions look at their values.
+SHARED_BYTES = 4096
+_SHARED_KINDS = ("FLOAT", "DOUBLE", "FLOAT16", "INT64", "INT32", "INT16", "INT8", "UINT8", "BOOL")
+
+
+@dataclass(frozen=True)
+class SubModel:
+    """What one session is made of.
+
+    Attributes:
+        content: the serialised model, large initializers left out.
+        shared: names of the initializers that were left out.
+        inputs: names of the model's inputs, as the segment lists them.
+        outputs: names of its outputs.
+    """
+
+    content: bytes
+    shared: tuple[str, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+class OnnxParts:
+    """An ONNX model in parts: which node and value stand behind each op and tensor of the graph.
+
+    Args:
+        path: the ``.onnx`` file.
+        graph: read from it with constants folded.
+        source: op name -> native name, and the input shapes that were fixed.
+
+    Raises:
+        StalePlanError: the graph was read from another model.
+        InputError: the model cannot be read, or the graph keeps constants as ops.
+    """
+
+    def __init__(self, path: Path, graph: ComputationGraph, source: ModelSource) -> None:
+        if source.options.get("fold_constants") == "no":
+            raise InputError(
+                f"model '{source.path}' was read with its constants as ops, which is for looking "
+                "at it only; read it with constants folded to profile or run it"
+            )
+        import onnx
+        import onnx.shape_inference
+
+        self.onnx = onnx
+        self.graph = graph
+        self.what = source.path
+        model = onnx.load(str(path), load_external_data=False)
+        _fix_shapes(model, source.shapes)
+        try:
+            self.model = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+        except onnx.shape_inference.InferenceError as error:
+            raise InputError(f"the shapes in '{source.path}' do not fit: {error}") from None
+        inner = self.model.graph
+        self.nodes: list[Any] = list(inner.node)
+        self.types = {v.name: v.type for v in (*inner.output, *inner.value_info, *inner.input)}
+        self.initializers = {i.name: i for i in (*inner.initializer, *_constants(onnx, inner))}
+        self.sparse = {i.values.name: i for i in inner.sparse_initializer}
+        self.node_of_op = self._node_of_op(source)
+        self.value_of_tensor = self._value_of_tensor()
+        self.tensor_of_value = {name: t for t, name in enumerate(self.value_of_tensor)}
+        self.op_of_value = {
+            self.value_of_tensor[tensor]: int(op)
+            for tensor, op in enumerate(graph.tensor_producers)
+            if op >= 0
+        }
+        self.shared_arrays = self._take_out_large(path.parent)
+        ops = {node for node in self.node_of_op}  # membership only
+        self._constant_node = {
+            value: at
+            for at, node in enumerate(self.nodes)
+            if at not in ops
+            for value in node.output
+            if value and value not in self.initializers
+        }
+        for op, at in enumerate(self.node_of_op):
+            self.nodes[at].name = node_name(op)
+
+    def cut(self, segment: OpSegment) -> SubModel:
+        """The sub-model of one segment."""
+        onnx = self.onnx
+        positions = sorted(self.node_of_op[op] for op in segment.ops)
+        inputs = tuple(self.value_of_tensor[tensor] for tensor in segment.inputs)
+        nodes, initializers = self._needed(positions, inputs)
+        sub = onnx.GraphProto(name="segment")
+        sub.node.extend(self.nodes[at] for at in nodes)
+        outputs = []
+        for tensor in segment.outputs:
+            name = value = self.value_of_tensor[tensor]
+            if value in inputs:  # a model may hand an input on
+                name = f"{value}/handed on"
+                sub.node.append(onnx.helper.make_node("Identity", [value], [name], name=name))
+            outputs.append(name)
+            sub.output.append(self._value_info(value, name))
+        sub.input.extend(self._value_info(name, name) for name in inputs)
+        sub.value_info.extend(
+            self._value_info(value, value)
+            for at in positions
+            for value in self.nodes[at].output
+            if value in self.types and value not in outputs
+        )
+        sub.initializer.extend(
+            self.initializers[name] for name in initializers if name in self.initializers
+        )
+        sub.sparse_initializer.extend(
+            self.sparse[name] for name in initializers if name in self.sparse
+        )
+        made = onnx.ModelProto(ir_version=self.model.ir_version, graph=sub)
+        made.opset_import.extend(self.model.opset_import)
+        made.functions.extend(self.model.functions)
+        shared = tuple(name for name in initializers if name in self.shared_arrays)
+        return SubModel(made.SerializeToString(), shared, inputs, tuple(outputs))
+
+    def standalone(self, segment: OpSegment) -> Any:
+        """The ``onnx.ModelProto`` of one segment with all its weights and its ops' own names."""
+        model = self.onnx.ModelProto.FromString(self.cut(segment).content)
+        for held in model.graph.initializer:
+            if held.name in self.shared_arrays:
+                array = np.ascontiguousarray(self.shared_arrays[held.name])
+                held.CopyFrom(self.onnx.numpy_helper.from_array(array, held.name))
+        names = {node_name(op): self.graph.op_names[op] for op in segment.ops}
+        for node in model.graph.node:
+            node.name = names.get(node.name, node.name)
+        return model
+
+    def element_type(self, tensor: int) -> int:
+        """The number that ONNX has for the tensor's element type; 0 where it is no tensor."""
+        return int(self.types[self.value_of_tensor[tensor]].tensor_type.elem_type)
+
+    def static_shape(self, tensor: int) -> tuple[int, ...] | None:
+        """The tensor's dimensions; None where they depend on values."""
+        held = self.types.get(self.value_of_tensor[tensor])
+        if held is None or not held.tensor_type.HasField("shape"):
+            return None
+        dimensions = held.tensor_type.shape.dim
+        if not all(d.HasField("dim_value") for d in dimensions):
+            return None
+        return tuple(int(d.dim_value) for d in dimensions)
+
+    def signature(self, op: int) -> object:
+        """Kind, attributes, and the types of all that an op reads and makes."""
+        node = self.nodes[self.node_of_op[op]]
+        attributes = sorted(a.SerializeToString(deterministic=True) for a in node.attribute)
+        types = [self._type_text(value) for value in (*node.input, *node.output)]
+        return (node.domain, node.op_type, attributes, types)
+
+    def _type_text(self, value: str) -> str:
+        if value in self.initializers:
+            held = self.initializers[value]
+            return f"constant {held.data_type} {list(held.dims)}"
+        return str(self.types.get(value, "")) if value else ""
+
+    def _needed(
+        self, positions: Sequence[int], inputs: Sequence[str]
+    ) -> tuple[list[int], list[str]]:
+        """Positions of all nodes of a sub-model, ascending, and names of its initializers."""
+        found = dict.fromkeys(positions)
+        names: dict[str, None] = {}
+        entering = dict.fromkeys(inputs)
+        left = list(positions)
+        while left:
+            for value in values_read(self.nodes[left.pop()]):
+                maker = self._constant_node.get(value)
+                if value in entering:
+                    continue
+                if value in self.initializers or value in self.sparse:
+                    names[value] = None
+                elif maker is not None and maker not in found:
+                    found[maker] = None
+                    left.append(maker)
+        return sorted(found), list(names)
+
+    def _value_info(self, value: str, name: str) -> Any:
+        info = self.onnx.ValueInfoProto(name=name)
+        if value in self.types:
+            info.type.CopyFrom(self.types[value])
+        return info
+
+    def _node_of_op(self, source: ModelSource) -> list[int]:
+        by_name: dict[str, int] = {}
+        for at, node in enumerate(self.nodes):
+            by_name.setdefault(node.name, at)
+        found = []
+        for name, kind in zip(self.graph.op_names, self.graph.op_kinds, strict=True):
+            native = source.native_name(name)
+            at = int(native[1:]) if native.startswith("#") else by_name.get(native, -1)
+            there = self.nodes[at].op_type if 0 <= at < len(self.nodes) else "nothing"
+            if there != kind:
+                raise StalePlanError(
+                    f"model '{self.what}' has changed: op '{name}' was a {kind}, now there is "
+                    f"{there}; profile and place again"
+                )
+            found.append(at)
+        return found
+
+    def _value_of_tensor(self) -> list[str]:
+        values = [""] * self.graph.n_tensors
+        inputs = np.flatnonzero(self.graph.tensor_producers < 0).tolist()
+        names = [v.name for v in self.model.graph.input if v.name not in self.initializers]
+        self._same_number("the model", "inputs", names, inputs)
+        for tensor, name in zip(inputs, names, strict=True):
+            values[tensor] = name
+        for op, at in enumerate(self.node_of_op):
+            names = [name for name in self.nodes[at].output if name]
+            tensors = self.graph.op_outputs.row(op).tolist()
+            self._same_number(f"op '{self.graph.op_names[op]}'", "outputs", names, tensors)
+            for tensor, name in zip(tensors, names, strict=True):
+                values[tensor] = name
+        return values
+
+    def _same_number(self, who: str, what: str, names: list[str], tensors: list[int]) -> None:
+        if len(names) != len(tensors):
+            raise StalePlanError(
+                f"model '{self.what}' has changed: {who} has {len(names)} {what}, not "
+                f"{len(tensors)}; profile and place again"
+            )
+
+    def _take_out_large(self, folder: Path) -> dict[str, NDArray[Any]]:
+        """Arrays of the large initializers; their entries refer to data outside from now on."""
+        onnx = self.onnx
+        taken = {}
+        for name, held in self.initializers.items():
+            kind = onnx.TensorProto.DataType.Name(held.data_type)
+            is_outside = held.data_location == onnx.TensorProto.EXTERNAL
+            size = math.prod(held.dims)
+            large = kind in _SHARED_KINDS and size * _item_bytes(onnx, held) >= SHARED_BYTES
+            if not (large or is_outside):
+                continue
+            array = _array(onnx, held, folder)
+            stub = onnx.TensorProto(name=name, data_type=held.data_type, dims=held.dims)
+            if large:
+                taken[name] = array
+                stub.data_location = onnx.TensorProto.EXTERNAL
+                for key, value in (("location", "shared"), ("length", str(array.nbytes))):
+                    stub.external_data.add(key=key, value=value)
+            else:
+                stub = onnx.numpy_helper.from_array(array, name)
+            self.initializers[name] = stub
+        del self.model.graph.initializer[:]
+        return taken
+
+
+def node_name(op: int) -> str:
+    """What an op's node is called in sub-models; no model file uses such names by accident."""
+    return f"op<{op}>"
+
+
+def values_read(node: Any) -> Iterator[str]:
+    """Values that a node reads, those that its subgraphs take from around it among them."""
+    yield from filter(None, node.input)
+    for attribute in node.attribute:
+        for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
+            own = {value.name for value in (*graph.input, *graph.initializer)}  # membership only
+            for inner in graph.node:
+                for name in values_read(inner):
+                    if name not in own:
+                        yield name
+                own.update(inner.output)
+            yield from (value.name for value in graph.output if value.name not in own)
+
+
+def _constants(onnx: Any, graph: Any) -> Iterator[Any]:
+    """What ``Constant`` nodes hold, as initializers of their outputs' names."""
+    for node in graph.node:
+        if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
+            for attribute in node.attribute:
+                if attribute.name == "value":
+                    tensor = onnx.TensorProto()
+                    tensor.CopyFrom(attribute.t)
+                    tensor.name = node.output[0]
+                    yield tensor
+
+
+def _array(onnx: Any, tensor: Any, folder: Path) -> NDArray[Any]:
+    """An initializer's values; what lies in a file of its own is mapped, not read."""
+    told = {entry.key: entry.value for entry in tensor.external_data}
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
+    offset, size = int(told.get("offset", 0)), math.prod(tensor.dims)
+    kind = onnx.TensorProto.DataType.Name(tensor.data_type)
+    if "location" in told and kind in _SHARED_KINDS and size and offset % dtype.itemsize == 0:
+        file = folder / told["location"]
+        return np.memmap(file, dtype, mode="r", offset=offset, shape=tuple(tensor.dims))
+    return np.ascontiguousarray(onnx.numpy_helper.to_array(tensor, base_dir=str(folder)))
+
+
+def _item_bytes(onnx: Any, tensor: Any) -> int:
+    return int(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
+
+
+def _fix_shapes(model: Any, shapes: Mapping[str, Sequence[int]]) -> None:
+    """Give every input the dimensions that the graph was read with, in place."""
+    for value in model.graph.input:
+        if value.name in shapes:
+            dimensions = value.type.tensor_type.shape
+            dimensions.ClearField("dim")
+            for extent in shapes[value.name]:
+                dimensions.dim.add().dim_value = extent
+    # What was inferred for open dimensions may contradict the fixed ones.
+    model.graph.ClearField("value_info")
+    for value in model.graph.output:
+        for dimension in value.type.tensor_type.shape.dim:
+            dimension.Clear()

@@ -1,0 +1,1 @@
+"""OpenVINO: reads models, runs segments of them."""

@@ -1,0 +1,196 @@
+"""A PyTorch model as an OpenVINO IR file: what the OpenVINO runtime reads for it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from placewright.errors import InputError, MissingExtraError
+from placewright.execution.converted_files import converted_file
+from placewright.frameworks.interface import Interface, keep_in_openvino
+from placewright.frameworks.openvino.ir_names import name_by_module
+from placewright.frameworks.torch.pt2.file import load_program
+from placewright.frameworks.torch.reading.fx_interface import FxInterface
+from placewright.io.content import content_hash, existing_path, one_line
+
+if TYPE_CHECKING:
+    import torch
+    from torch.export import ExportedProgram
+
+_CONVERSION = 2  # goes up when the same model would be converted to another file
+_INTERFACE = "interface 1"  # another when a .pt2 file's would be written in another way
+
+
+def openvino_model_of(
+    module: torch.nn.Module, example_inputs: Sequence[torch.Tensor], input_names: Sequence[str] = ()
+) -> Any:
+    """Convert a module through ``torch.export``.
+
+    Input shapes are those of the examples, and what depends on shapes alone is folded.
+
+    Args:
+        module: in evaluation mode.
+        example_inputs: positional inputs.
+        input_names: names of the inputs in the result; empty keeps those of ``forward``.
+
+    Returns:
+        An ``openvino.Model``.
+
+    Raises:
+        InputError: the module cannot be exported or converted.
+        MissingExtraError: torch or openvino is not installed.
+    """
+    torch, _ = _libraries()
+    try:
+        with torch.no_grad():
+            program = torch.export.export(module, tuple(example_inputs))
+    except Exception as error:  # tracing runs the module's own code
+        raise InputError(
+            f"module {type(module).__name__} cannot be exported: {one_line(error)}"
+        ) from error
+    return _converted(program, f"module {type(module).__name__}", input_names)
+
+
+def openvino_file_of(
+    name: str,
+    module: torch.nn.Module,
+    example_inputs: Sequence[torch.Tensor],
+    input_names: Sequence[str] = (),
+    *,
+    version: str = "",
+    folder: Path | None = None,
+) -> Path:
+    """The IR file (f32 weights) of a module, converted once and then found again.
+
+    The file's name holds a hash of `name`, `version`, the example inputs' shapes and the versions
+    of torch and openvino: a change of any of them makes another file.
+
+    Args:
+        name: of the model.
+        module: in evaluation mode.
+        example_inputs: positional inputs.
+        input_names: names of the inputs.
+        version: of whatever determines architecture and weights.
+        folder: where files are kept; None is ``placewright/models`` in the user's cache folder.
+
+    Raises:
+        InputError: the module cannot be converted, or the file cannot be written.
+        MissingExtraError: torch or openvino is not installed.
+    """
+    shapes = [tuple(example.shape) for example in example_inputs]
+    return _kept(
+        name,
+        [version, shapes],
+        lambda: openvino_model_of(module, example_inputs, input_names),
+        folder,
+    )
+
+
+def openvino_file_of_pt2(path: Path | str, *, folder: Path | None = None) -> Path:
+    """The IR file of a ``.pt2`` file, converted once and then found again by its content.
+
+    Raises:
+        InputError: there is no such file, it cannot be converted, or the result not written.
+        FileFormatError: the file is damaged, or holds more than data.
+        MissingExtraError: torch or openvino is not installed.
+    """
+    file = existing_path(path)
+    digest = content_hash(file.parent, [file])
+
+    def convert() -> Any:
+        program = load_program(file)
+        interface = Interface.of_program(program)
+        model = _converted(program, str(path), interface.inputs)
+        keep_in_openvino(model, interface)
+        return model
+
+    return _kept(file.stem, [digest, _INTERFACE], convert, folder)
+
+
+def _converted(program: ExportedProgram, what: str, input_names: Sequence[str] = ()) -> Any:
+    """An ``openvino.Model`` with the program's input shapes."""
+    _, openvino = _libraries()
+    from openvino.frontend.pytorch.fx_decoder import TorchFXPythonDecoder
+    from openvino.passes import ConstantFolding, Manager
+
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    examples = [values[name] for name in FxInterface.of(program).inputs]
+    try:
+        with _without_warnings():
+            decoder = TorchFXPythonDecoder.from_exported_program(program, dynamic_shapes=False)
+            positions = _each_once(decoder)
+            model = openvino.convert_model(decoder)
+        if len(model.outputs) < len(positions):
+            made = [port.get_node().input_value(0) for port in model.outputs]
+            results = [openvino.opset13.result(made[at]) for at in positions]
+            model = openvino.Model(results, model.get_parameters(), model.get_friendly_name())
+        for number, (port, example) in enumerate(zip(model.inputs, examples, strict=True)):
+            if input_names:
+                port.get_tensor().set_names({input_names[number]})
+                port.get_node().set_friendly_name(input_names[number])
+            port.get_node().set_partial_shape(openvino.PartialShape(list(example.shape)))
+        model.validate_nodes_and_infer_types()
+    except Exception as error:  # the converter raises whatever an operator leads to
+        raise InputError(f"{what} cannot be converted: {one_line(error)}") from error
+    manager = Manager()
+    manager.register_pass(ConstantFolding())
+    manager.run_passes(model)
+    name_by_module(model, decoder.pt_module.graph)
+    return model
+
+
+def _each_once(decoder: Any) -> list[int]:
+    """Leave each output of a decoder once, since the converter takes no value twice.
+
+    Returns:
+        For each output its position among those that are left.
+    """
+    nodes = [node for _, node in decoder._outputs]
+    first = list(dict.fromkeys(nodes))
+    decoder._outputs = [decoder._outputs[nodes.index(node)] for node in first]
+    return [first.index(node) for node in nodes]
+
+
+def _kept(name: str, key: Sequence[object], make: Callable[[], Any], folder: Path | None) -> Path:
+    torch, openvino = _libraries()
+
+    def save(model: Any, path: Path) -> None:
+        openvino.save_model(model, str(path), compress_to_fp16=False)
+
+    versions = (torch.__version__, openvino.__version__)
+    return converted_file(name, (_CONVERSION, *key, *versions), ".xml", make, save, folder)
+
+
+@contextlib.contextmanager
+def _without_warnings() -> Iterator[None]:
+    """Keep the converter's remarks about PyTorch's own tables from the root logger and stderr."""
+    root, nothing = logging.getLogger(), logging.NullHandler()
+
+    def refuse(record: logging.LogRecord) -> bool:
+        return False
+
+    root.addFilter(refuse)  # of the root logger itself; other loggers' records pass by it
+    root.addHandler(nothing)  # without any handler, logging would install one
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        root.removeFilter(refuse)
+        root.removeHandler(nothing)
+
+
+def _libraries() -> tuple[Any, Any]:
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtraError("torch", "torch", "converting a PyTorch model") from None
+    try:
+        import openvino
+    except ImportError:
+        raise MissingExtraError("openvino", "openvino", "converting a PyTorch model") from None
+    return torch, openvino

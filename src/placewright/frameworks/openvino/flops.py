@@ -1,0 +1,201 @@
+"""Floating-point operations of an OpenVINO node."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from placewright.core import flops
+
+Shape = tuple[int, ...]
+
+
+def flops_of(node: Any) -> float:
+    """Operations of an ``openvino.Node`` by the rules of `core.flops`.
+
+    0 where a shape that the count needs depends on data.
+    """
+    try:
+        return _counted(node)
+    except (IndexError, ValueError):
+        return 0.0
+
+
+def _counted(node: Any) -> float:
+    kind = node.get_type_name()
+    if kind in _NONE:
+        return 0.0
+    special = _SPECIAL.get(kind)
+    if special is not None:
+        return special(node)
+    if kind.startswith("Reduce"):
+        return flops.elementwise(_input(node, 0))
+    if kind in _NORMALISATIONS:
+        return flops.normalisation(_output(node))
+    return flops.elementwise(_output(node)) if node.get_output_size() else 0.0
+
+
+def static_shape(partial: Any) -> Shape:
+    """The dimensions, upper bounds where they depend on data, 1 where nothing is known."""
+    if partial.rank.is_dynamic:
+        return ()
+    return tuple(_extent(dimension) for dimension in partial)
+
+
+def _extent(dimension: Any) -> int:
+    if dimension.is_static:
+        return int(dimension.get_length())
+    upper = int(dimension.get_max_length())
+    return upper if 0 < upper < 2**31 else 1
+
+
+def _output(node: Any, index: int = 0) -> Shape:
+    return static_shape(node.get_output_partial_shape(index))
+
+
+def _input(node: Any, index: int) -> Shape:
+    return static_shape(node.get_input_partial_shape(index))
+
+
+def _convolution(node: Any) -> float:
+    kernel = _input(node, 1)  # (outputs, inputs, ...)
+    return flops.convolution(_output(node), kernel[2:], kernel[1])
+
+
+def _group_convolution(node: Any) -> float:
+    kernel = _input(node, 1)  # (groups, outputs, inputs, ...)
+    return flops.convolution(_output(node), kernel[3:], kernel[2])
+
+
+def _transposed_convolution(node: Any) -> float:
+    kernel = _input(node, 1)  # (inputs, outputs, ...)
+    return flops.transposed_convolution(_input(node, 0), kernel[2:], kernel[1])
+
+
+def _transposed_group_convolution(node: Any) -> float:
+    kernel = _input(node, 1)  # (groups, inputs, outputs, ...)
+    return flops.transposed_convolution(_input(node, 0), kernel[3:], kernel[2])
+
+
+def _matmul(node: Any) -> float:
+    left = _input(node, 0)
+    if len(left) < 2:
+        return flops.matmul(_output(node), left[0] if left else 1)
+    return flops.matmul(_output(node), left[-2 if node.get_attributes()["transpose_a"] else -1])
+
+
+def _attention(node: Any) -> float:
+    query, key, value = (_input(node, index) for index in range(3))
+    return flops.attention(query, key[-2], value[-1])
+
+
+def _pooling(node: Any) -> float:
+    return flops.pooling(_output(node), node.get_attributes()["kernel"])
+
+
+def _adaptive_pooling(node: Any) -> float:
+    return flops.elementwise(_input(node, 0))
+
+
+def _softmax(node: Any) -> float:
+    return flops.softmax(_output(node))
+
+
+def _batch_normalisation(node: Any) -> float:
+    return flops.batch_normalisation(_output(node))
+
+
+def _cell(count: Callable[[int, int, int, int], float]) -> Callable[[Any], float]:
+    """Cells read x as (batch, inputs) and h as (batch, hidden)."""
+
+    def of_node(node: Any) -> float:
+        (batch, inputs), hidden = _input(node, 0), _input(node, 1)[-1]
+        return count(batch, 1, inputs, hidden)
+
+    return of_node
+
+
+def _sequence(count: Callable[[int, int, int, int], float]) -> Callable[[Any], float]:
+    """Sequences read x as (batch, steps, inputs) and h as (batch, directions, hidden)."""
+
+    def of_node(node: Any) -> float:
+        (batch, steps, inputs), state = _input(node, 0), _input(node, 1)
+        return state[1] * count(batch, steps, inputs, state[2])
+
+    return of_node
+
+
+def bodies_of(node: Any) -> tuple[Any, ...]:
+    """The models inside a node: a loop's body, both branches of a choice."""
+    kind = node.get_type_name()
+    if kind in ("Loop", "TensorIterator"):
+        return (node.get_function(),)
+    return (node.get_then_body(), node.get_else_body()) if kind == "If" else ()
+
+
+def _body_flops(node: Any) -> list[float]:
+    return [sum(map(flops_of, body.get_ordered_ops())) for body in bodies_of(node)]
+
+
+def _loop(node: Any) -> float:
+    """The body's operations times the iterations; a number known only at run time counts once."""
+    return float(_body_flops(node)[0] * max(1, node.get_num_iterations()))
+
+
+def _choice(node: Any) -> float:
+    """Those of the branch that has more."""
+    return max(_body_flops(node))
+
+
+def _einsum(node: Any) -> float:
+    """Multiply-add per combination of all indices, which is exact for two operands."""
+    operands = node.get_attributes()["equation"].split("->")[0].split(",")
+    extents: dict[str, int] = {}
+    for index, letters in enumerate(operands):
+        if "." not in letters:
+            extents.update(zip(letters.strip(), _input(node, index), strict=False))
+    return 2.0 * math.prod(extents.values())
+
+
+_SPECIAL: Mapping[str, Callable[[Any], float]] = {
+    "Convolution": _convolution,
+    "GroupConvolution": _group_convolution,
+    "ConvolutionBackpropData": _transposed_convolution,
+    "GroupConvolutionBackpropData": _transposed_group_convolution,
+    "MatMul": _matmul,
+    "Einsum": _einsum,
+    "ScaledDotProductAttention": _attention,
+    "MaxPool": _pooling,
+    "AvgPool": _pooling,
+    "AdaptiveAvgPool": _adaptive_pooling,
+    "AdaptiveMaxPool": _adaptive_pooling,
+    "Softmax": _softmax,
+    "LogSoftmax": _softmax,
+    "BatchNormInference": _batch_normalisation,
+    "LSTMCell": _cell(flops.lstm),
+    "GRUCell": _cell(flops.gru),
+    "RNNCell": _cell(flops.rnn),
+    "LSTMSequence": _sequence(flops.lstm),
+    "GRUSequence": _sequence(flops.gru),
+    "RNNSequence": _sequence(flops.rnn),
+    "Loop": _loop,
+    "TensorIterator": _loop,
+    "If": _choice,
+}
+
+_NORMALISATIONS = frozenset(
+    {"MVN", "NormalizeL2", "GroupNormalization", "RMS", "RMSNorm", "LRN", "LayerNormalization"}
+)
+
+# Ops that move, select or describe data.
+_NONE = frozenset(
+    {
+        *("Parameter", "Constant", "Result", "ReadValue", "Assign", "ShapeOf", "Range"),
+        *("Reshape", "Squeeze", "Unsqueeze", "Transpose", "Concat", "Split", "VariadicSplit"),
+        *("Slice", "StridedSlice", "Pad", "Tile", "Broadcast", "Gather", "GatherElements"),
+        *("GatherND", "ScatterUpdate", "ScatterElementsUpdate", "ScatterNDUpdate", "Reverse"),
+        *("ReverseSequence", "DepthToSpace", "SpaceToDepth", "SpaceToBatch", "BatchToSpace"),
+        *("ShuffleChannels", "OneHot", "Roll", "Identity", "Convert", "NonZero"),
+    }
+)

@@ -1,0 +1,361 @@
+"""Whatever OpenVINO's front-ends read: IR, ONNX, TensorFlow, TensorFlow Lite.
+
+One op per node of OpenVINO's own graph. Constants, and nodes that depend on constants alone, fold
+into the weights of the ops that read them: a constant that several ops read is one shared weight.
+What asks for a fixed shape is such a constant, too, and what it alone reads is no op.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from placewright.core.builder import GraphBuilder
+from placewright.core.graph import ComputationGraph
+from placewright.core.signature import NO_TENSOR, Port, Signature, distinct
+from placewright.core.source import ModelSource
+from placewright.errors import (
+    FileFormatError,
+    GraphError,
+    InputError,
+    MissingExtraError,
+    UnknownNameError,
+)
+from placewright.frameworks.interface import interface_of_openvino
+from placewright.frameworks.openvino.flops import bodies_of, flops_of, static_shape
+from placewright.frameworks.openvino.weights import kept_bytes, port_bytes
+from placewright.io.content import UniqueNames, content_hash, existing_path, one_line
+from placewright.io.model_files import checked_files
+
+_LOG = logging.getLogger(__name__)
+_READER = "openvino"
+# How a front-end starts the line that names operators it does not know.
+_UNKNOWN_OPERATORS = ("Conversion is failed for", "No conversion rule found for")
+_NEVER_FOLDED = ("Parameter", "Result", "ReadValue", "Assign")
+_NO_SHAPES: Mapping[str, tuple[int, ...]] = {}
+
+
+def read_openvino(
+    path: Path | str,
+    *,
+    shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES,
+    fold_constants: bool = True,
+) -> tuple[ComputationGraph, ModelSource]:
+    """Read a model file through OpenVINO.
+
+    Args:
+        path: ``.xml``, ``.onnx``, ``.pb``, ``.tflite`` or a SavedModel folder.
+        shapes: input name -> dimensions to fix. A dimension that stays unknown becomes 1, which is
+            logged and recorded in the source's shapes.
+        fold_constants: False gives the raw graph with one op per constant, parameter and result.
+
+    Returns:
+        The graph, and its source with the shapes of all inputs.
+
+    Raises:
+        InputError: there is no such file, or the shapes do not fit.
+        UnknownNameError: `shapes` names an input that the model lacks.
+        FileFormatError: it is not what its name says, is damaged, or refers outside its folder.
+        MissingExtraError: openvino is not installed.
+    """
+    file = existing_path(path)
+    files = checked_files(file)
+    openvino = _openvino()
+    try:
+        model = openvino.Core().read_model(str(file))
+        fix_shapes(model, shapes)
+        is_stored = file.suffix.lower() == ".xml"
+        reading = _read(model, fold_constants=fold_constants, names_are_stored=is_stored)
+        graph = reading.builder.build()
+    except RuntimeError as error:
+        reason = _reason(error)
+        if file.suffix.lower() == ".onnx" and reason.startswith(_UNKNOWN_OPERATORS):
+            reason += "; --runtime onnxruntime may know these operators"
+        raise FileFormatError(f"OpenVINO cannot read '{path}': {reason}") from None
+    except UnicodeDecodeError:
+        raise FileFormatError(f"'{path}' is damaged: a name in it is not UTF-8 text") from None
+    except GraphError as error:
+        raise GraphError(f"'{path}': {error}") from None
+    root = file if file.is_dir() else file.parent
+    source = ModelSource(
+        path=str(path),
+        sha256=content_hash(root, files),
+        format=_READER,
+        shapes=input_shapes(model),
+        reader_version=f"openvino {openvino.__version__}",
+        native_names=reading.native_names,
+        options={} if fold_constants else {"fold_constants": "no"},
+        signature=reading.signature(model) if fold_constants else None,
+    )
+    interface = interface_of_openvino(model)
+    return graph, source if interface is None else interface.applied_to(source)
+
+
+def graph_of_openvino_model(
+    model: Any, *, fold_constants: bool = True, names_are_stored: bool = False
+) -> tuple[ComputationGraph, dict[str, str]]:
+    """The graph of an ``openvino.Model`` with static input shapes.
+
+    An op is called by its friendly name. A name that OpenVINO made up from its type and a running
+    number differs from one reading to the next; such an op is called by its type and its position
+    in ``model.get_ordered_ops()``, and its native name is ``"#<position>"``.
+
+    Args:
+        model: an ``openvino.Model``.
+        fold_constants: False gives the raw graph.
+        names_are_stored: True for a model read from an IR file, whose names never change.
+
+    Returns:
+        The graph, and op name -> native name where they differ.
+
+    Raises:
+        GraphError: every output of the model is constant.
+    """
+    reading = _read(model, fold_constants=fold_constants, names_are_stored=names_are_stored)
+    return reading.builder.build(), reading.native_names
+
+
+def _read(model: Any, *, fold_constants: bool, names_are_stored: bool) -> _Reading:
+    folded = folded_nodes(model.get_ordered_ops()) if fold_constants else frozenset()
+    reading = _Reading(model, folded, fold_constants, names_are_stored)
+    for position, node in enumerate(reading.nodes):
+        reading.add(position, node)
+    if not reading.op_of:
+        raise GraphError("the model has no operator that depends on an input")
+    return reading
+
+
+def fix_shapes(model: Any, shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES) -> None:
+    """Give every input of an ``openvino.Model`` a static shape, in place.
+
+    Raises:
+        UnknownNameError: `shapes` names an input that the model lacks.
+        InputError: a shape does not fit the model, or an input has no rank and no shape is given.
+    """
+    wanted = dict(shapes)
+    fixed: dict[Any, Any] = {}
+    asked: list[str] = []
+    changed = False
+    for port in model.inputs:
+        names = _names_of(port)
+        given = next((wanted.pop(name) for name in names if name in wanted), None)
+        partial = port.get_partial_shape()
+        if given is None and partial.rank.is_dynamic:
+            raise InputError(f"input {names[0]!r} has no known rank; give --shape NAME=1,...")
+        dimensions = tuple(given) if given is not None else static_shape(partial)
+        if any(extent < 0 for extent in dimensions):
+            raise InputError(f"input {names[0]!r}: dimensions must be >= 0, got {dimensions}")
+        if given is None and partial.is_dynamic:
+            _LOG.warning(
+                "input '%s' has the dynamic shape %s; taking %s (--shape chooses another)",
+                names[0], partial, list(dimensions),
+            )  # fmt: skip
+        changed |= partial.is_dynamic or tuple(partial.to_shape()) != dimensions
+        fixed[port] = _openvino().PartialShape(list(dimensions))
+        asked.append(f"{names[0]}={list(dimensions)}")
+    if wanted:
+        known = [_names_of(port)[0] for port in model.inputs]
+        raise UnknownNameError("model input", next(iter(wanted)), known)
+    if changed:
+        try:
+            model.reshape(fixed)
+        except RuntimeError as error:
+            raise InputError(
+                f"the model cannot take the input shapes {', '.join(asked)}: {_reason(error)}; "
+                "choose others with --shape"
+            ) from None
+
+
+def input_shapes(model: Any) -> dict[str, tuple[int, ...]]:
+    """Input name -> dimensions of an ``openvino.Model``, unknown ones 1."""
+    return {_names_of(port)[0]: static_shape(port.get_partial_shape()) for port in model.inputs}
+
+
+def folded_nodes(nodes: Sequence[Any]) -> frozenset[int]:
+    """Instance ids of the nodes that are no ops, of all nodes in topological order.
+
+    Constants, nodes all of whose inputs are constant (a decompression, a reshape), shapes that are
+    fixed, and nodes that only such a shape was asked of. OpenVINO computes them when it compiles.
+    """
+    folded: dict[int, None] = {}
+    for node in nodes:
+        kind = node.get_type_name()
+        makers = [value.get_node().get_instance_id() for value in node.input_values()]
+        if kind in _NEVER_FOLDED or kind.startswith("Random"):
+            continue
+        is_known = bool(makers) and all(maker in folded for maker in makers)
+        if kind == "Constant" or is_fixed_shape(node) or is_known:
+            folded[node.get_instance_id()] = None
+    for node in reversed(nodes):
+        if node.get_type_name() in _NEVER_FOLDED:
+            continue
+        targets = [target for port in node.outputs() for target in port.get_target_inputs()]
+        if targets and all(target.get_node().get_instance_id() in folded for target in targets):
+            folded[node.get_instance_id()] = None
+    return frozenset(folded)
+
+
+def is_fixed_shape(node: Any) -> bool:
+    """Does a node ask for a shape that no data changes?"""
+    return node.get_type_name() == "ShapeOf" and bool(node.get_input_partial_shape(0).is_static)
+
+
+class _Reading:
+    """State of one walk over a model's nodes in topological order."""
+
+    def __init__(
+        self, model: Any, folded: frozenset[int], fold_constants: bool, names_are_stored: bool
+    ) -> None:
+        self.builder = GraphBuilder()
+        self.nodes = model.get_ordered_ops()
+        self.fold = fold_constants
+        self.names_are_stored = names_are_stored
+        self.op_of: dict[int, int] = {}  # instance id -> op
+        self.native_names: dict[str, str] = {}
+        self._constant = folded  # instance ids; membership only
+        self._tensors: dict[tuple[int, int], int] = {}  # (instance id, port) -> tensor
+        self._weights: dict[tuple[int, int], int] = {}
+        self._variables: dict[str, int] = {}
+        self._name = UniqueNames()
+
+    def add(self, position: int, node: Any) -> None:
+        """Add one node, its output tensors and the weights that it reads."""
+        kind, identity = node.get_type_name(), node.get_instance_id()
+        if identity in self._constant:
+            return
+        if self.fold and kind == "Parameter":
+            self._add_tensors(node, -1)
+        elif self.fold and kind == "Result":
+            self._mark_output(node.input_value(0))
+        else:
+            self.op_of[identity] = self._add_op(position, node, kind)
+            self._add_tensors(node, self.op_of[identity])
+
+    def signature(self, model: Any) -> Signature:
+        """Inputs and outputs as the model lists them."""
+        return Signature(
+            distinct(self._port(port, port) for port in model.inputs),
+            distinct(self._port(port, port.get_node().input_value(0)) for port in model.outputs),
+        )
+
+    def _port(self, port: Any, value: Any) -> Port:
+        names, result = _names_of(port), port.get_node().get_friendly_name()
+        # TensorFlow calls one tensor by every operation that hands it on; a result says which.
+        name, *others = [result, *names] if result in port.get_names() else names
+        # TensorFlow's tensors are called after their operation and a number; users leave out 0.
+        others += [known.removesuffix(":0") for known in (name, *others) if known.endswith(":0")]
+        key = (value.get_node().get_instance_id(), value.get_index())
+        return Port(
+            name,
+            static_shape(port.get_partial_shape()),
+            port.get_element_type().get_type_name(),
+            self._tensors.get(key, NO_TENSOR),
+            tuple(other for other in dict.fromkeys(others) if other != name),
+        )
+
+    def _add_op(self, position: int, node: Any, kind: str) -> int:
+        friendly = node.get_friendly_name()
+        made_up = _looks_made_up(friendly, kind) and not self.names_are_stored
+        name = self._name(f"{kind}_{position}" if made_up else friendly, kind)
+        if made_up or name != friendly:
+            self.native_names[name] = f"#{position}"
+        inputs, weights = [], []
+        for value in node.input_values():
+            key = (value.get_node().get_instance_id(), value.get_index())
+            if key[0] in self._constant:
+                weights.append(self._weight(key, value))
+            else:
+                inputs.append(self._tensors[key])
+        weights += self._weights_inside(node)
+        return self.builder.add_op(
+            name,
+            kind,
+            inputs=inputs,
+            flops=flops_of(node),
+            module=name.rpartition("/")[0],
+            colocation=self._variable_of(node, kind),
+            weights=weights,
+        )
+
+    def _weight(self, key: tuple[int, int], value: Any) -> int:
+        if key not in self._weights:
+            self._weights[key] = self.builder.add_weight(kept_bytes(value))
+        return self._weights[key]
+
+    def _weights_inside(self, node: Any) -> list[int]:
+        """Constants in a loop's body or in both branches of a choice: one weight of the op."""
+        size = _constant_bytes(bodies_of(node))
+        return [self.builder.add_weight(size)] if size else []
+
+    def _variable_of(self, node: Any, kind: str) -> int:
+        """Reading and assigning one variable happens on one device."""
+        if kind not in ("ReadValue", "Assign"):
+            return -1
+        return self._variables.setdefault(node.get_variable_id(), len(self._variables))
+
+    def _add_tensors(self, node: Any, op: int) -> None:
+        for port in node.outputs():
+            if not port.get_target_inputs() and op >= 0:
+                continue  # an output that nobody reads moves nowhere
+            shape = static_shape(port.get_partial_shape())
+            dtype = port.get_element_type().get_type_name()
+            size = port_bytes(port)
+            self._tensors[node.get_instance_id(), port.get_index()] = (
+                self.builder.add_input(size, shape=shape, dtype=dtype)
+                if op < 0
+                else self.builder.add_tensor(op, size, shape=shape, dtype=dtype)
+            )
+
+    def _mark_output(self, value: Any) -> None:
+        key = (value.get_node().get_instance_id(), value.get_index())
+        if key[0] not in self._constant:
+            self.builder.mark_output(self._tensors[key])
+
+
+def _looks_made_up(name: str, kind: str) -> bool:
+    """Is it a type and a number? Of another type where a node took over a name when it replaced
+    one (what is left of a transposed ``Add`` is called ``Transpose_389``)."""
+    prefix, underscore, number = name.rpartition("_")
+    if not (underscore and number.isdecimal()):
+        return False
+    return prefix == kind or prefix.lower() in _operator_names()
+
+
+@cache
+def _operator_names() -> frozenset[str]:
+    """Types of all operators that OpenVINO has, in lower case."""
+    openvino = _openvino()
+    opsets = [getattr(openvino, name) for name in dir(openvino) if name.startswith("opset")]
+    return frozenset(name.replace("_", "").lower() for opset in opsets for name in dir(opset))
+
+
+def _constant_bytes(bodies: Sequence[Any]) -> float:
+    """Bytes of all constants in bodies, and in the bodies inside them."""
+    inner = [node for body in bodies for node in body.get_ordered_ops()]
+    own = sum(port_bytes(node.output(0)) for node in inner if node.get_type_name() == "Constant")
+    return own + sum(_constant_bytes(bodies_of(node)) for node in inner)
+
+
+def _names_of(port: Any) -> list[str]:
+    """Names of an input or output, first the one that users see: its shortest tensor name, or the
+    node's."""
+    tensor_names = sorted(port.get_names(), key=lambda name: (len(name), name))
+    friendly = port.get_node().get_friendly_name()
+    return list(dict.fromkeys([*tensor_names, friendly]))
+
+
+def _reason(error: RuntimeError) -> str:
+    """The last line of OpenVINO's text that is no place in its sources."""
+    lines = [line for line in str(error).splitlines() if not line.startswith("Exception from")]
+    return one_line("\n".join(lines)).removeprefix("-- ")
+
+
+def _openvino() -> Any:
+    try:
+        import openvino
+    except ImportError:
+        raise MissingExtraError("openvino", "openvino", "reading this model") from None
+    return openvino

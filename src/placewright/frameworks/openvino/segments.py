@@ -1,0 +1,136 @@
+"""Cutting an ``openvino.Model`` into sub-models at the tensors of a graph that was read from it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from placewright.core.graph import ComputationGraph
+from placewright.core.source import ModelSource
+from placewright.errors import InputError, StalePlanError
+from placewright.execution.runtime import OpSegment
+
+
+class NodeMap:
+    """Which node and port of a model stand behind each op and tensor of the graph.
+
+    Nodes are addressed by their position in ``get_ordered_ops()``; a clone of the model keeps it.
+
+    Args:
+        model: an ``openvino.Model``.
+        graph: read from the same model with constants folded.
+        source: op name -> native name.
+
+    Raises:
+        StalePlanError: the graph was read from another model.
+        InputError: the graph keeps constants as ops.
+    """
+
+    def __init__(self, model: Any, graph: ComputationGraph, source: ModelSource) -> None:
+        if source.options.get("fold_constants") == "no":
+            raise InputError(
+                f"model '{source.path}' was read with its constants as ops, which is for looking "
+                "at it only; read it with constants folded to profile or run it"
+            )
+        nodes = model.get_ordered_ops()
+        by_name = {node.get_friendly_name(): at for at, node in enumerate(nodes)}
+        self.node_of_op: list[int] = []
+        for name, kind in zip(graph.op_names, graph.op_kinds, strict=True):
+            native = source.native_name(name)
+            at = int(native[1:]) if native.startswith("#") else by_name.get(native, -1)
+            found = nodes[at].get_type_name() if 0 <= at < len(nodes) else "nothing"
+            if found != kind:
+                raise StalePlanError(
+                    f"model '{source.path}' has changed: op '{name}' was a {kind}, now there is "
+                    f"{found}; profile and place again"
+                )
+            self.node_of_op.append(at)
+        self.op_positions = frozenset(self.node_of_op)
+        self.parameters = [at for at, n in enumerate(nodes) if n.get_type_name() == "Parameter"]
+        self.port_of_tensor = self._ports(nodes, graph, source)
+
+    def _ports(
+        self, nodes: Sequence[Any], graph: ComputationGraph, source: ModelSource
+    ) -> list[tuple[int, int]]:
+        ports: list[tuple[int, int]] = [(-1, -1)] * graph.n_tensors
+        inputs = np.flatnonzero(graph.tensor_producers < 0).tolist()
+        if len(inputs) != len(self.parameters):
+            raise StalePlanError(
+                f"model '{source.path}' has changed: it has {len(self.parameters)} inputs, the "
+                f"graph {len(inputs)}; profile and place again"
+            )
+        for tensor, at in zip(inputs, self.parameters, strict=True):
+            ports[tensor] = (at, 0)
+        for op, at in enumerate(self.node_of_op):
+            read = [port.get_index() for port in nodes[at].outputs() if port.get_target_inputs()]
+            tensors = graph.op_outputs.row(op).tolist()
+            if len(read) != len(tensors):
+                raise StalePlanError(
+                    f"model '{source.path}' has changed: op '{graph.op_names[op]}' has "
+                    f"{len(read)} outputs, not {len(tensors)}; profile and place again"
+                )
+            for tensor, port in zip(tensors, read, strict=True):
+                ports[tensor] = (at, port)
+        return ports
+
+
+def cut(openvino: Any, model: Any, nodes: NodeMap, segments: Sequence[OpSegment]) -> list[Any]:
+    """One sub-model per segment, its parameters and results in the order of inputs and outputs.
+
+    Nodes are called ``op<number in the graph>``. Constants, and nodes that depend on constants
+    alone, go with whatever reads them; weights are shared with `model`, not copied. A shape that is
+    no op of the graph becomes a constant, so that no segment needs the tensor it was asked of.
+
+    Args:
+        openvino: the module.
+        model: stays as it is.
+        nodes: which node stands behind each op.
+        segments: no two of them share an op.
+    """
+    clone = model.clone()
+    ordered = clone.get_ordered_ops()
+    for op, at in enumerate(nodes.node_of_op):
+        ordered[at].set_friendly_name(f"op{op}")
+    _fix_shapes(openvino, [n for at, n in enumerate(ordered) if at not in nodes.op_positions])
+    parts = []
+    for segment in segments:
+        inside = {ordered[nodes.node_of_op[op]].get_instance_id() for op in segment.ops}
+        outputs = [_port(ordered, nodes, tensor) for tensor in segment.outputs]
+        parameters = []
+        for tensor in segment.inputs:
+            port = _port(ordered, nodes, tensor)
+            parameter = openvino.opset13.parameter(
+                port.get_partial_shape(), port.get_element_type()
+            )
+            parameter.set_friendly_name(f"tensor{tensor}")
+            for target in port.get_target_inputs():
+                if target.get_node().get_instance_id() in inside:
+                    target.replace_source_output(parameter.output(0))
+            parameters.append(parameter)
+        parts.append((outputs, parameters, [ordered[nodes.node_of_op[op]] for op in segment.ops]))
+    return [_sub_model(openvino, *part) for part in parts]
+
+
+def _fix_shapes(openvino: Any, nodes: Sequence[Any]) -> None:
+    """Replace the nodes that ask for a static shape by that shape."""
+    for node in nodes:
+        if node.get_type_name() == "ShapeOf" and node.get_input_partial_shape(0).is_static:
+            shape = np.array(node.get_input_shape(0), node.get_output_element_type(0).to_dtype())
+            node.output(0).replace(openvino.opset13.constant(shape).output(0))
+
+
+def _sub_model(
+    openvino: Any, outputs: Sequence[Any], parameters: Sequence[Any], nodes: Sequence[Any]
+) -> Any:
+    results = [openvino.opset13.result(port) for port in outputs]
+    sinks = [node for node in nodes if node.get_type_name() == "Assign"]
+    if sinks:
+        return openvino.Model(results, sinks, parameters, "segment")
+    return openvino.Model(results, parameters, "segment")
+
+
+def _port(ordered: Sequence[Any], nodes: NodeMap, tensor: int) -> Any:
+    at, port = nodes.port_of_tensor[tensor]
+    return ordered[at].output(port)

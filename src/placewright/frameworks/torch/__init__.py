@@ -1,0 +1,1 @@
+"""PyTorch: reads models, runs segments of them."""

@@ -1,0 +1,165 @@
+"""Loading a ``.pt2`` file without running what is in it.
+
+``torch.export.load`` falls back to full unpickling and to an older format, loads compiled code,
+hands the texts of symbolic sizes to an evaluator, and executes source text that it makes of the
+names in the file: each runs what a file brings along. So only the members that an exported program
+needs are admitted, each is checked (`pt2.program`, `pt2.inputs` beside this), and PyTorch gets a
+new archive of nothing but what was checked. Raw weights, which are nothing but numbers, stay in
+the file until PyTorch reads them: a model takes its own size in memory, not four times as much.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import struct
+import zipfile
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+from placewright.errors import FileFormatError, InputError, MissingExtraError
+from placewright.frameworks.torch.pt2.grammar import shown
+from placewright.frameworks.torch.pt2.inputs import checked_inputs
+from placewright.frameworks.torch.pt2.program import checked_program, checked_tensors
+from placewright.frameworks.torch.pt2.spliced_file import SplicedFile
+from placewright.io.content import one_line
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+
+_MEMBERS = re.compile(
+    r"archive_format|archive_version|byteorder|version|\.data/version|\.data/serialization_id"
+    r"|models/model\.json|data/sample_inputs/model\.pt"
+    r"|data/weights/(model_weights_config\.json|weight_\d+)"
+    r"|data/constants/(model_constants_config\.json|tensor_\d+)",
+    re.ASCII,
+)
+_RAW = re.compile(r"data/weights/weight_\d+|data/constants/tensor_\d+", re.ASCII)
+_BLOCK = 2**20  # bytes
+
+
+def load_program(path: Path) -> ExportedProgram:
+    """Load what ``torch.export.save`` wrote.
+
+    Raises:
+        InputError: the file cannot be read.
+        FileFormatError: it is no such file, is damaged, or holds pickled objects, names that are
+            no identifiers, operators that do more than compute, or computed sizes.
+        MissingExtraError: torch is not installed.
+    """
+    if find_spec("torch") is None:
+        raise MissingExtraError("torch", "torch", "reading a .pt2 file")
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise InputError(f"file '{path}' cannot be read: {error.strerror}") from None
+    with file:
+        return _loaded(file, path)
+
+
+def _loaded(file: BinaryIO, path: Path) -> ExportedProgram:
+    import torch
+
+    try:
+        admitted = _admitted(file)
+    except FileFormatError as error:
+        raise FileFormatError(f"'{path}' is not a valid .pt2 model: {error}") from None
+    except Exception as error:  # zipfile answers damage with many types
+        if not zipfile.is_zipfile(file):
+            raise FileFormatError(f"'{path}' is not a valid .pt2 model: it is no archive") from None
+        reason = one_line(error)
+        raise FileFormatError(f"'{path}' is a damaged .pt2 archive: {reason}") from None
+    log = logging.getLogger("torch.export")
+    level = log.level
+    log.setLevel(logging.CRITICAL)  # a failure is told in one line below, not in a traceback
+    try:
+        return torch.export.load(cast(BinaryIO, admitted))
+    except Exception as error:  # the loader has no error type of its own
+        raise FileFormatError(f"PyTorch cannot read '{path}': {one_line(error)}") from None
+    finally:
+        log.setLevel(level)
+
+
+def _admitted(file: BinaryIO) -> SplicedFile:
+    """A new archive of what an exported program needs, all of it checked."""
+    with zipfile.ZipFile(file) as archive:
+        names = archive.namelist()
+        roots = list(dict.fromkeys(name.partition("/")[0] for name in names))
+        if not any(re.search(r"(^|/)models/[^/]+\.json$", name) for name in names):
+            raise FileFormatError("it holds no exported program")
+        if len(roots) != 1 or len(dict.fromkeys(names)) < len(names):
+            raise FileFormatError("it has more than one folder, or a member twice")
+        full_name = {name.partition("/")[2]: name for name in names}
+        for inner, name in full_name.items():
+            if not _MEMBERS.fullmatch(inner):
+                raise FileFormatError(f"it holds {shown(name)}, which no exported program needs")
+        members = {
+            inner: _checked(inner, archive.read(name))
+            for inner, name in full_name.items()
+            if not _RAW.fullmatch(inner)
+        }
+        raw = {inner: name for inner, name in full_name.items() if inner not in members}
+        return _archive_of(members, archive, raw, file)
+
+
+def _archive_of(
+    members: Mapping[str, bytes], original: zipfile.ZipFile, raw: Mapping[str, str], file: BinaryIO
+) -> SplicedFile:
+    """A new archive with these members, those raw ones of the original one, and nothing else."""
+    spliced = SplicedFile()
+    with zipfile.ZipFile(spliced, "w", zipfile.ZIP_STORED) as archive:
+        for name, data in members.items():
+            archive.writestr(f"model/{name}", data)
+        for inner, name in raw.items():
+            info = original.getinfo(name)
+            is_stored = info.compress_type == zipfile.ZIP_STORED
+            at = _data_offset(file, info)
+            is_large = info.file_size >= zipfile.ZIP64_LIMIT // 2
+            with (
+                original.open(name) as source,  # raises at its end where the checksum is wrong
+                archive.open(f"model/{inner}", "w", force_zip64=is_large) as target,
+            ):
+                while block := source.read(_BLOCK):
+                    if is_stored:
+                        spliced.lies_at(file, at)
+                    target.write(block)
+                    at += len(block)
+    spliced.seek(0)
+    return spliced
+
+
+def _data_offset(file: BinaryIO, info: zipfile.ZipInfo) -> int:
+    """Where the bytes of a member begin: behind its own header, a name and an extra field."""
+    header = os.pread(file.fileno(), 30, info.header_offset)
+    name_length, extra_length = struct.unpack("<HH", header[26:30])
+    return info.header_offset + 30 + int(name_length) + int(extra_length)
+
+
+def _checked(inner: str, data: bytes) -> bytes:
+    """A member of nothing but what was checked."""
+    try:
+        match inner.rpartition("/")[2]:
+            case "model.json":
+                return _written(checked_program(_json(data)))
+            case "model_weights_config.json" | "model_constants_config.json":
+                return _written(checked_tensors(_json(data)))
+            case "model.pt":
+                return checked_inputs(data)
+        return data
+    except FileFormatError as error:
+        raise FileFormatError(f"in '{inner}': {error}") from None
+
+
+def _json(data: bytes) -> Any:
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        raise FileFormatError("it is not valid JSON") from None
+
+
+def _written(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, allow_nan=False).encode()

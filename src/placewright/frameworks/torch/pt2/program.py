@@ -1,0 +1,345 @@
+"""What ``models/model.json`` of a ``.pt2`` file may say; anything else is refused.
+
+PyTorch builds a program from this document. It writes the names of inputs, nodes and arguments into
+Python source text and executes that; it looks operators up by name; it evaluates texts of symbolic
+sizes and of guards; tree specifications name classes and modules that it imports. The checks
+below follow the schema of PyTorch's serialized programs (``torch/_export/serde/schema.py``,
+version 8) and pass on a new document of exactly what they know, without the notes that no reader
+of ours needs (stack traces and the like).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from placewright.errors import FileFormatError
+from placewright.frameworks.torch.pt2.grammar import (
+    DROPPED,
+    Check,
+    dotted,
+    empty,
+    flag,
+    identifier,
+    integer,
+    mapping,
+    one_of,
+    optional,
+    real,
+    record,
+    sequence,
+    shown,
+    symbol,
+    text,
+    union,
+)
+from placewright.frameworks.torch.pt2.operators import is_admitted
+
+_DEEPEST = 20  # branches and loop bodies inside each other
+_DEVICES = ("cpu", "cuda", "xpu", "mps", "meta")
+_DIALECTS = ("TRAINING", "ATEN")
+_STACK = re.compile(r"[\w.@]*,[\w.@\[\]']*,[\w.<>]*", re.ASCII)
+_CALLED_MODULE = re.compile(r"@\d+$")
+_LISTS = ("builtins.tuple", "builtins.list", "torch.fx.immutable_collections.immutable_list")
+_MAPPINGS = (
+    "builtins.dict",
+    "collections.OrderedDict",
+    "torch.fx.immutable_collections.immutable_dict",
+)
+
+
+def checked_program(document: Any) -> dict[str, Any]:
+    """The same program, of nothing but what was checked.
+
+    Raises:
+        FileFormatError: it says something that an exported program of ATen operators does not.
+    """
+    checked: dict[str, Any] = _PROGRAM(document)
+    return checked
+
+
+def checked_tensors(document: Any) -> dict[str, Any]:
+    """``model_weights_config.json`` or ``model_constants_config.json``: where each tensor lies.
+
+    Raises:
+        FileFormatError: an entry is no plain tensor, or is stored as a pickle.
+    """
+    checked: dict[str, Any] = _TENSORS(document)
+    return checked
+
+
+def _target(value: Any) -> str:
+    target = text(value)
+    if not is_admitted(target):
+        raise FileFormatError(
+            f"it calls {shown(target)}, which is no ATen operator that only computes; export the "
+            "model without it"
+        )
+    return target
+
+
+def _argument_name(value: Any) -> str:
+    return "" if value == "" else identifier(value)  # positional ones may have none
+
+
+def _module_path(value: Any) -> str:
+    path = text(value)
+    return path if path == "" else dotted(_CALLED_MODULE.sub("", path)) and path
+
+
+def _module_stack(value: Any) -> str:
+    stack = text(value)
+    for entry in stack.split(";"):
+        if stack and not _STACK.fullmatch(entry):
+            raise FileFormatError(f"the module stack {shown(entry)} is not made of plain names")
+    return stack
+
+
+def _tree(value: Any) -> str:
+    """A specification of nested containers, and of the names of keyword arguments."""
+    try:
+        protocol, tree = json.loads(text(value))
+    except (ValueError, TypeError, RecursionError):
+        raise FileFormatError(f"{shown(value)} is no tree of containers") from None
+    if protocol != 1 or isinstance(protocol, bool):
+        raise FileFormatError(f"{shown(value)} is a tree of containers of another version")
+    return json.dumps([1, _node_of_tree(tree)])
+
+
+def _node_of_tree(value: Any) -> dict[str, Any]:
+    node = _TREE_NODE(value)
+    kind, context, children = node["type"], node["context"], node["children_spec"]
+    if kind is None or kind in _LISTS:
+        if context != (None if kind is None else "null") or (kind is None and children):
+            raise FileFormatError(f"{shown(context)} is no part of a tree of containers")
+    elif kind in _MAPPINGS:
+        keys = _keys(context)
+        if len(keys) != len(children):
+            raise FileFormatError(f"{shown(context)} does not name each part of a tree")
+        context = json.dumps(keys)
+    else:
+        raise FileFormatError(
+            f"its inputs or outputs are {shown(kind)}; export a model that takes and returns "
+            "tensors, tuples, lists and dictionaries"
+        )
+    return {"type": kind, "context": context, "children_spec": children}
+
+
+def _keys(context: Any) -> list[str]:
+    """Keys of a dictionary; those of the keyword arguments become names of source text."""
+    try:
+        keys = json.loads(text(context))
+    except (ValueError, RecursionError):
+        raise FileFormatError(f"{shown(context)} is no list of keys") from None
+    return [identifier(key) for key in sequence(text)(keys)]
+
+
+def _graph(value: Any, depth: int = 0) -> dict[str, Any]:
+    if depth > _DEEPEST:
+        raise FileFormatError(f"its branches and loops are nested more than {_DEEPEST} deep")
+    checked: dict[str, Any] = _graph_check(depth)(value)
+    return checked
+
+
+_DEVICE = record({"type": one_of(*_DEVICES)}, {"index": optional(integer)})
+_TENSOR_NAME = record({"name": identifier})
+_EXPRESSION = record(
+    {"expr_str": symbol},
+    {"hint": optional(union({"as_int": integer, "as_bool": flag, "as_float": real}))},
+)
+_SIZE = union({"as_expr": _EXPRESSION, "as_int": integer})
+_TENSOR = record(
+    {
+        "dtype": integer,
+        "sizes": sequence(_SIZE),
+        "requires_grad": flag,
+        "device": _DEVICE,
+        "strides": sequence(_SIZE),
+        "storage_offset": _SIZE,
+        "layout": integer,
+    }
+)
+_SIZE_ARGUMENT = union({"as_name": identifier, "as_int": integer})
+_REAL_ARGUMENT = union({"as_name": identifier, "as_float": real})
+_FLAG_ARGUMENT = union({"as_name": identifier, "as_bool": flag})
+_MAYBE_TENSOR = union({"as_tensor": _TENSOR_NAME, "as_none": flag})
+_ARGUMENTS: dict[str, Check] = {
+    "as_none": flag,
+    "as_tensor": _TENSOR_NAME,
+    "as_tensors": sequence(_TENSOR_NAME),
+    "as_int": integer,
+    "as_ints": sequence(integer),
+    "as_float": real,
+    "as_floats": sequence(real),
+    "as_string": text,  # written into source text as a literal
+    "as_strings": sequence(text),
+    "as_sym_int": _SIZE_ARGUMENT,
+    "as_sym_ints": sequence(_SIZE_ARGUMENT),
+    "as_scalar_type": integer,
+    "as_memory_format": integer,
+    "as_layout": integer,
+    "as_device": _DEVICE,
+    "as_bool": flag,
+    "as_bools": sequence(flag),
+    "as_sym_bool": _FLAG_ARGUMENT,
+    "as_sym_bools": sequence(_FLAG_ARGUMENT),
+    "as_optional_tensors": sequence(_MAYBE_TENSOR),
+    "as_optional_tensor": _MAYBE_TENSOR,
+    "as_sym_float": _REAL_ARGUMENT,
+    "as_sym_floats": sequence(_REAL_ARGUMENT),
+    "as_complex": record({"real": real, "imag": real}),
+}
+_ARGUMENT = union(_ARGUMENTS)
+_NOTES = {
+    "nn_module_stack": _module_stack,
+    **dict.fromkeys(("stack_trace", "source_fn_stack", "torch_fn", "custom", "from_node"), DROPPED),
+}
+_TREE_NODE = record(
+    {
+        "type": optional(text),
+        "context": optional(text),
+        "children_spec": sequence(lambda child: _node_of_tree(child)),
+    }
+)
+
+
+def _graph_check(depth: int) -> Check:
+    body = record({"name": identifier, "graph": lambda graph: _graph(graph, depth + 1)})
+    argument = union({**_ARGUMENTS, "as_graph": body})
+    given = record({"name": _argument_name, "arg": argument}, {"kind": optional(integer)})
+    node = record(
+        {
+            "target": _target,
+            "inputs": sequence(given),
+            "outputs": sequence(_ARGUMENT),
+            "metadata": record({}, _NOTES),
+        },
+        {"is_hop_single_tensor_return": optional(flag), "name": optional(identifier)},
+    )
+    return record(
+        {
+            "inputs": sequence(_ARGUMENT),
+            "outputs": sequence(_ARGUMENT),
+            "nodes": sequence(node),
+            "tensor_values": mapping(identifier, _TENSOR),
+            "sym_int_values": mapping(identifier, _SIZE),
+            "sym_bool_values": mapping(
+                identifier, union({"as_expr": _EXPRESSION, "as_bool": flag})
+            ),
+        },
+        {
+            "is_single_tensor_return": flag,
+            "custom_obj_values": empty("brings objects of other packages"),
+            "sym_float_values": mapping(
+                identifier, union({"as_expr": _EXPRESSION, "as_float": real})
+            ),
+        },
+    )
+
+
+_CONSTANT = union(
+    {"as_none": flag, "as_int": integer, "as_float": real, "as_string": text, "as_bool": flag}
+)
+_INPUT = union(
+    {
+        "user_input": record({"arg": _ARGUMENT}),
+        "parameter": record({"arg": _TENSOR_NAME, "parameter_name": dotted}),
+        "buffer": record({"arg": _TENSOR_NAME, "buffer_name": dotted, "persistent": flag}),
+        "tensor_constant": record({"arg": _TENSOR_NAME, "tensor_constant_name": dotted}),
+        "constant_input": record({"name": identifier, "value": _CONSTANT}),
+    }
+)
+_OUTPUT = union(
+    {
+        "user_output": record({"arg": _ARGUMENT}),
+        "loss_output": record({"arg": _TENSOR_NAME}),
+        "buffer_mutation": record({"arg": _TENSOR_NAME, "buffer_name": dotted}),
+        "parameter_mutation": record({"arg": _TENSOR_NAME, "parameter_name": dotted}),
+        "gradient_to_parameter": record({"arg": _TENSOR_NAME, "parameter_name": dotted}),
+        "gradient_to_user_input": record({"arg": _TENSOR_NAME, "user_input_name": identifier}),
+        "user_input_mutation": record({"arg": _TENSOR_NAME, "user_input_name": identifier}),
+    }
+)
+_CALL = record(
+    {
+        "inputs": sequence(_ARGUMENT),
+        "outputs": sequence(_ARGUMENT),
+        "in_spec": _tree,
+        "out_spec": _tree,
+    },
+    {"forward_arg_names": optional(sequence(identifier))},
+)
+_PROGRAM = record(
+    {
+        "graph_module": record(
+            {
+                "graph": _graph,
+                "signature": record(
+                    {"input_specs": sequence(_INPUT), "output_specs": sequence(_OUTPUT)}
+                ),
+                "module_call_graph": sequence(
+                    record({"fqn": _module_path}, {"signature": optional(_CALL)})
+                ),
+            },
+            {
+                "metadata": lambda _: {},
+                "treespec_namedtuple_fields": empty(
+                    "takes or returns named tuples; export a model that takes and returns tensors"
+                ),
+            },
+        ),
+        "opset_version": mapping(identifier, integer),
+        "range_constraints": mapping(
+            symbol, record({"min_val": optional(integer), "max_val": optional(integer)})
+        ),
+        "schema_version": record({"major": integer, "minor": integer}),
+    },
+    {
+        "verifiers": sequence(one_of(*_DIALECTS)),
+        "torch_version": DROPPED,
+        "guards_code": empty("brings code for its guards; export with static shapes"),
+    },
+)
+
+
+def _is_tensor_file(value: Any) -> str:
+    path = text(value)
+    if not re.fullmatch(r"(weight|tensor)_\d{1,9}", path):
+        raise FileFormatError(f"it names {shown(path)}, which is no tensor")
+    return path
+
+
+def _stored(value: Any) -> bool:
+    if flag(value):
+        raise FileFormatError("a tensor is stored as a pickle: it is not made of tensors alone")
+    return False
+
+
+_STATIC_SIZE = union({"as_int": integer})
+_STATIC_TENSOR = record(
+    {
+        "dtype": integer,
+        "sizes": sequence(_STATIC_SIZE),
+        "requires_grad": flag,
+        "device": _DEVICE,
+        "strides": sequence(_STATIC_SIZE),
+        "storage_offset": _STATIC_SIZE,
+        "layout": integer,
+    }
+)
+_TENSORS = record(
+    {
+        "config": mapping(
+            dotted,
+            record(
+                {
+                    "path_name": _is_tensor_file,
+                    "is_param": flag,
+                    "use_pickle": _stored,
+                    "tensor_meta": _STATIC_TENSOR,
+                }
+            ),
+        )
+    }
+)

@@ -1,0 +1,1 @@
+"""PyTorch programs -> computation graphs."""

@@ -1,0 +1,201 @@
+"""A PyTorch module, or a ``.pt2`` file, through ``torch.export``: the graph of one inference."""
+
+from __future__ import annotations
+
+import hashlib
+import warnings
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from placewright.core.builder import GraphBuilder
+from placewright.core.graph import ComputationGraph
+from placewright.core.signature import Signature
+from placewright.core.source import ModelSource
+from placewright.errors import InputError, MissingExtraError
+from placewright.frameworks.torch.pt2.file import load_program
+from placewright.frameworks.torch.reading.fx_graph import (
+    FxRules,
+    add_fx_graph,
+    shape_of,
+    signature_of,
+)
+from placewright.frameworks.torch.reading.fx_interface import FxInterface
+from placewright.frameworks.torch.reading.fx_program import ReadProgram, inference_program
+from placewright.io.content import content_hash, existing_path, one_line
+
+if TYPE_CHECKING:
+    import torch
+    from torch.export import ExportedProgram
+
+
+def read_torch(
+    model: torch.nn.Module | Path | str,
+    example_inputs: Sequence[torch.Tensor] = (),
+    *,
+    name: str = "",
+    fold_constants: bool = True,
+) -> tuple[ComputationGraph, ModelSource]:
+    """Read a module with its example inputs, or a ``.pt2`` file.
+
+    Parameters and buffers are weights; tied ones are one weight. Op names are the names of the
+    nodes of ``functional_program(model, example_inputs)``.
+
+    Args:
+        model: a module in evaluation mode, or the path of a file that ``torch.export.save`` wrote.
+        example_inputs: positional inputs of the module; a file holds its own.
+        name: what the source calls a module; empty takes its class.
+        fold_constants: ops that depend on weights alone become weights.
+
+    Raises:
+        InputError: the module cannot be exported, or there is no such file.
+        FileFormatError: the file is damaged, or holds more than data.
+        MissingExtraError: torch is not installed.
+    """
+    found = read_inference(model, example_inputs, name=name, fold_constants=fold_constants)
+    return found.graph, found.source
+
+
+def read_inference(
+    model: torch.nn.Module | Path | str,
+    example_inputs: Sequence[torch.Tensor] = (),
+    *,
+    name: str = "",
+    fold_constants: bool = True,
+) -> ReadProgram:
+    """As `read_torch`, with the program that the PyTorch runtime executes."""
+    torch = _torch()
+    original = _exported(model, example_inputs)
+    program = _functional(original)
+    graph, signature = _read(program, fold_constants, FxInterface.of(original))
+    if isinstance(model, Path | str):
+        file = existing_path(model)
+        path, digest = str(model), content_hash(file.parent, [file])
+    else:
+        path, digest = name or f"module:{type(model).__name__}", program_hash(program)
+    source = ModelSource(
+        path=path,
+        sha256=digest,
+        format="torch",
+        shapes=_input_shapes(program),
+        reader_version=f"torch {torch.__version__}",
+        options={} if fold_constants else {"fold_constants": "no"},
+        signature=signature,
+        state=FxInterface.of(original).state,
+    )
+    return ReadProgram(graph, source, inference_program(program, example_inputs, original))
+
+
+def functional_program(
+    model: torch.nn.Module | Path | str, example_inputs: Sequence[torch.Tensor] = ()
+) -> ExportedProgram:
+    """The exported program without in-place operators; composite operators stay whole.
+
+    Raises:
+        InputError: the module cannot be exported.
+        FileFormatError: the file is damaged, or holds more than data.
+    """
+    return _functional(_exported(model, example_inputs))
+
+
+def _exported(
+    model: torch.nn.Module | Path | str, example_inputs: Sequence[torch.Tensor]
+) -> ExportedProgram:
+    torch = _torch()
+    if isinstance(model, Path | str):
+        return load_program(existing_path(model))
+    try:
+        with torch.no_grad():
+            found: ExportedProgram = torch.export.export(model, tuple(example_inputs))
+            return found
+    except Exception as error:  # tracing runs the module's own code
+        raise InputError(
+            f"module {type(model).__name__} cannot be exported: {one_line(error)}"
+        ) from error
+
+
+def _functional(program: ExportedProgram) -> ExportedProgram:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", FutureWarning)  # of PyTorch about its own code
+        functional: ExportedProgram = program.run_decompositions({})
+    return functional
+
+
+def graph_of_program(program: ExportedProgram, *, fold_constants: bool = True) -> ComputationGraph:
+    """The graph of a functional exported program."""
+    return _read(program, fold_constants, FxInterface.of(program))[0]
+
+
+def _read(
+    program: ExportedProgram, fold_constants: bool, named: FxInterface
+) -> tuple[ComputationGraph, Signature]:
+    """The graph, and the signature by the names that the caller of `named` sees."""
+    builder = GraphBuilder()
+    weights = program_weights(builder, program)
+    rules = FxRules(weights=weights, fold_constants=fold_constants)
+    ops = add_fx_graph(builder, program.graph, rules)
+    own = FxInterface.of(program)
+    for output in own.outputs:
+        for tensor in ops.tensors_of.get(output, ()):
+            builder.mark_output(tensor)
+    signature = signature_of(
+        program.graph,
+        ops,
+        list(zip(named.input_names, own.inputs, strict=True)),
+        list(zip(named.output_names, own.outputs, strict=True)),
+    )
+    return builder.build(), signature
+
+
+def program_weights(builder: GraphBuilder, program: ExportedProgram) -> dict[str, int]:
+    """Add the program's parameters, buffers and constants; placeholder name -> weight.
+
+    Names whose tensors share memory share one weight.
+    """
+    signature = program.graph_signature
+    held: Mapping[str, Any] = {**program.constants, **program.state_dict}
+    targets = {
+        **signature.inputs_to_parameters,
+        **signature.inputs_to_buffers,
+        **signature.inputs_to_lifted_tensor_constants,
+    }
+    weights: dict[str, int] = {}
+    of_storage: dict[tuple[int, int], int] = {}
+    for placeholder, target in targets.items():
+        tensor = held[target]
+        storage = tensor.untyped_storage()
+        key = (storage.data_ptr(), storage.nbytes()) if storage.data_ptr() else (-1, id(tensor))
+        if key not in of_storage:
+            of_storage[key] = builder.add_weight(tensor.numel() * tensor.element_size())
+        weights[placeholder] = of_storage[key]
+    return weights
+
+
+def program_hash(program: ExportedProgram) -> str:
+    """SHA-256 of a program's calls, their arguments and all weights."""
+    digest = hashlib.sha256()
+    for node in program.graph.nodes:
+        digest.update(f"{node.op} {node.name} {node.target} {node.args} {node.kwargs}\n".encode())
+    for name, tensor in sorted({**program.constants, **program.state_dict}.items()):
+        if hasattr(tensor, "untyped_storage"):
+            digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+            flat = tensor.detach().cpu().contiguous().view(-1)
+            digest.update(flat.view(_torch().uint8).numpy().data)
+    return digest.hexdigest()
+
+
+def _input_shapes(program: ExportedProgram) -> dict[str, tuple[int, ...]]:
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    return {
+        str(name): shape_of(values[name])
+        for name in program.graph_signature.user_inputs
+        if hasattr(values.get(name), "shape")
+    }
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtraError("torch", "torch", "reading a PyTorch model") from None
+    return torch

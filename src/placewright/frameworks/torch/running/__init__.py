@@ -1,0 +1,1 @@
+"""Segments of a PyTorch program, compiled, run and timed."""

@@ -1,0 +1,153 @@
+"""Devices as PyTorch sees them: the processor, its cores, and whatever accelerator there is."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from typing import Any
+
+import torch
+
+from placewright.core.cluster import Device
+from placewright.errors import UnknownNameError
+from placewright.execution.processor import physical_cores, processor_devices, processor_text
+
+OWN_OPTIONS = ("device", "core", "threads", "compile")
+
+
+def discovered() -> tuple[Device, ...]:
+    """``cpu`` with one thread per physical core, ``cpu:N`` with one, and every accelerator."""
+    processor = processor_devices(
+        {"device": "cpu", "threads": str(physical_cores())}, {"device": "cpu", "threads": "1"}
+    )
+    return tuple(_told(device) for device in (*processor, *_accelerators()))
+
+
+def completed(device: Device) -> Device:
+    """Fill the options that a device leaves open, by its name, and its fingerprint.
+
+    Raises:
+        UnknownNameError: PyTorch has no such device here.
+    """
+    known = {one.name: one for one in discovered()}
+    base = known.get(device.name)
+    options = {**(base.options if base else {}), **device.options}
+    if options.get("device", "") not in {one.options["device"] for one in known.values()}:
+        raise UnknownNameError("device", device.name, list(known))
+    memory = base.memory_bytes if base else device.memory_bytes
+    return _told(replace(device, options=options, memory_bytes=min(device.memory_bytes, memory)))
+
+
+def native_device(device: Device) -> torch.device:
+    """What PyTorch calls a device."""
+    name = device.options.get("device", "cpu" if device.kind == "cpu" else device.name)
+    return torch.device(name)
+
+
+def n_threads(device: Device) -> int:
+    """Threads that an operator may use on the processor."""
+    return int(device.options.get("threads", "1"))
+
+
+def compile_mode(device: Device) -> str:
+    """``"eager"`` or what ``--compile`` asks for."""
+    return device.options.get("compile", "eager")
+
+
+def _accelerators() -> list[Device]:
+    if not torch.accelerator.is_available():
+        return []
+    current = torch.accelerator.current_accelerator()
+    kind = current.type if current is not None else "cuda"
+    found = []
+    for number in range(torch.accelerator.device_count()):
+        name = f"{kind}:{number}"
+        found.append(
+            Device(
+                name,
+                "npu" if kind == "npu" else "gpu",
+                memory_bytes=accelerator_memory(torch.device(name)),
+                overlaps_transfers=True,
+                options={"device": name},
+            )
+        )
+    return found
+
+
+def accelerator_memory(device: torch.device) -> float:
+    """Total bytes of an accelerator's memory; inf where its library does not tell."""
+    module: Any = torch.get_device_module(device)
+    properties = getattr(module, "get_device_properties", None)
+    total = getattr(properties(device), "total_memory", None) if properties else None
+    return float(total) if total else float("inf")
+
+
+def _told(device: Device) -> Device:
+    told = {k: v for k, v in sorted(device.options.items()) if k not in ("core", "device")}
+    native = native_device(device)
+    text = processor_text(device.options.get("core")) if native.type == "cpu" else ""
+    if native.type == "cpu":
+        text = f"{text}; {torch.backends.cpu.get_cpu_capability()}"
+    else:
+        text = accelerator_text(native)
+    return replace(device, fingerprint=f"{text} {told}")
+
+
+def accelerator_text(device: torch.device) -> str:
+    """Name, memory, capability, driver and library versions of an accelerator."""
+    module: Any = torch.get_device_module(device)
+    facts: dict[str, object] = {"type": device.type}
+    properties = getattr(module, "get_device_properties", None)
+    if properties is not None:
+        found = properties(device)
+        for key in ("name", "total_memory", "major", "minor", "multi_processor_count"):
+            if hasattr(found, key):
+                facts[key] = getattr(found, key)
+    if device.type == "cuda":
+        facts["cuda"] = torch.version.cuda
+        facts["cudnn"] = cudnn_version()
+        facts["driver"] = _driver_version()
+    return "; ".join(f"{key} {value}" for key, value in facts.items())
+
+
+def cudnn_version() -> str:
+    """Of cuDNN, "None" without it."""
+    found: object = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
+    return str(found)
+
+
+def _driver_version() -> str:
+    """Of NVIDIA's kernel module, as the system tells."""
+    try:
+        with open("/proc/driver/nvidia/version", encoding="utf-8") as file:
+            return file.readline().strip()
+    except OSError:
+        return "unknown"
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What costs were recorded on.
+
+    Attributes:
+        devices: name -> fingerprint.
+        versions: library, language and system -> version.
+    """
+
+    devices: Mapping[str, str]
+    versions: Mapping[str, str]
+
+
+def machine(devices: tuple[Device, ...]) -> Machine:
+    """Facts about this machine for a record of measurements."""
+    versions = {
+        "placewright": version("placewright"),
+        "python": platform.python_version(),
+        "system": platform.platform(),
+        "torch": torch.__version__,
+        "cuda": str(torch.version.cuda),
+        "cudnn": cudnn_version(),
+    }
+    return Machine({device.name: device.fingerprint for device in devices}, versions)

@@ -1,0 +1,202 @@
+"""What executes a segment: TorchScript's interpreter, Python step by step, or compiled code."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import threading
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch.fx import Node
+
+from placewright.errors import InputError, RuntimeFailure
+from placewright.frameworks.torch.reading.random_calls import draws_random_numbers
+from placewright.frameworks.torch.running.nodes import is_item
+from placewright.frameworks.torch.running.script import NotScriptable, compiled_script, script_text
+from placewright.frameworks.torch.running.segments import SegmentModule
+
+_LOG = logging.getLogger(__name__)
+_RANDOM = threading.Lock()  # the CPU's random numbers come from one generator per process
+MODES = ("eager", "inductor")
+# TorchScript marks the line of the call that failed: "name = torch.ops.aten.add(...)".
+_FAILED_CALL = re.compile(r"^ *(\S[^=\n]*) = torch\.ops\.[^\n]*\n *~+ <--- HERE", re.MULTILINE)
+_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
+
+
+class SegmentFunction(Protocol):
+    """Executes one segment. Two threads may call one function at the same time."""
+
+    def state_box(self, tensors: Sequence[torch.Tensor]) -> Any:
+        """State in the form that `run` takes, made once."""
+        ...
+
+    def run(self, entering: list[torch.Tensor], state: Any) -> list[torch.Tensor]:
+        """Empty the list of tensors that enter and compute those that leave.
+
+        Raises:
+            RuntimeFailure: an operator failed; one line that names it.
+        """
+        ...
+
+
+def segment_function(segment: SegmentModule, mode: str) -> SegmentFunction:
+    """What executes a segment in one of `MODES`.
+
+    Raises:
+        InputError: there is no such mode, or compiling needs a compiler that is not there.
+    """
+    if mode == "inductor":
+        return CompiledFunction(segment)
+    if mode != "eager":
+        raise InputError(f"option 'compile' is one of {', '.join(MODES)}, got '{mode}'")
+    try:
+        return ScriptedFunction(segment)
+    except NotScriptable as reason:
+        _LOG.info("a segment runs in Python, step by step: %s", reason)
+        return SteppedFunction(segment)
+
+
+class ScriptedFunction:
+    """TorchScript's interpreter: the kernels of eager execution without Python between them.
+
+    Raises:
+        NotScriptable: an operator has no TorchScript form.
+    """
+
+    def __init__(self, segment: SegmentModule) -> None:
+        self._function = compiled_script(script_text(segment.module, segment.n_inputs))
+
+    def state_box(self, tensors: Sequence[torch.Tensor]) -> Any:
+        """A list that the interpreter takes without converting it."""
+        return torch._C.ScriptList(list(tensors))
+
+    def run(self, entering: list[torch.Tensor], state: Any) -> list[torch.Tensor]:
+        """Hand the tensors over: the interpreter drops each after its last use."""
+        box = torch._C.ScriptList(entering)
+        entering.clear()
+        try:
+            return self._function(box, state)
+        except Exception as error:  # whatever an operator raises
+            raise _failure(error) from error
+
+
+class SteppedFunction:
+    """Python calls one operator after the other and drops values after their last use.
+
+    Operators that draw random numbers are seeded by PyTorch's initial seed, their own number and
+    the number of runs so far: what they draw depends neither on the order in which devices come to
+    them nor on the split.
+    """
+
+    def __init__(self, segment: SegmentModule) -> None:
+        graph = segment.module.graph
+        self._placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+        self._calls = [node for node in graph.nodes if node.op == "call_function"]
+        self._results: list[Node] = list(next(n for n in graph.nodes if n.op == "output").args[0])
+        last: dict[Node, Node] = {}
+        for node in self._calls:
+            last[node] = node  # a result that nobody reads
+            for source in node.all_input_nodes:
+                last[source] = node
+        kept = set(self._results)
+        self._dropped: dict[Node, list[Node]] = {}
+        for value, reader in last.items():
+            if value not in kept:
+                self._dropped.setdefault(reader, []).append(value)
+
+    def state_box(self, tensors: Sequence[torch.Tensor]) -> _SteppedState:
+        """A plain list, with the number of runs."""
+        return _SteppedState(list(tensors))
+
+    def run(self, entering: list[torch.Tensor], state: _SteppedState) -> list[torch.Tensor]:
+        """Call every operator in order."""
+        given = [*entering, *state.tensors]
+        entering.clear()
+        number, state.runs = state.runs, state.runs + 1
+        values: dict[Node, Any] = dict(zip(self._placeholders, given, strict=True))
+        del given
+        for node in self._calls:
+            args = torch.fx.node.map_arg(node.args, values.__getitem__)
+            kwargs = torch.fx.node.map_arg(node.kwargs, values.__getitem__)
+            try:
+                values[node] = _called(node, args, kwargs, number)
+            except Exception as error:  # whatever an operator raises
+                raise _failure(error, node.name) from error
+            del args, kwargs
+            for done in self._dropped.get(node, ()):
+                del values[done]
+        return [values[node] for node in self._results]
+
+
+class CompiledFunction:
+    """``torch.compile`` of the segment's module; compiled at the first run.
+
+    Raises:
+        InputError: there is no C++ compiler.
+    """
+
+    def __init__(self, segment: SegmentModule) -> None:
+        compiler = os.environ.get("CXX", "")
+        if not any(shutil.which(name) for name in (compiler, "g++", "clang++", "cl") if name):
+            raise InputError(
+                "compiled segments need a C++ compiler, and none of g++, clang++ or $CXX is here; "
+                "install one, or run without --compile"
+            )
+        self._function = torch.compile(segment.module, dynamic=False, fullgraph=True)
+
+    def state_box(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """A plain list."""
+        return list(tensors)
+
+    def run(self, entering: list[torch.Tensor], state: Any) -> list[torch.Tensor]:
+        """Call the compiled code."""
+        given = [*entering, *state]
+        entering.clear()
+        try:
+            return list(self._function(*given))
+        except Exception as error:  # whatever an operator raises
+            raise _failure(error) from error
+
+
+@dataclass
+class _SteppedState:
+    """State of a stepped function."""
+
+    tensors: list[torch.Tensor]
+    runs: int = 0
+
+
+def _failure(error: Exception, name: str = "") -> RuntimeFailure:
+    """One line of an operator's error: TorchScript tells it with the text of the whole segment."""
+    text = str(error)
+    found = _FAILED_CALL.search(text)
+    # The first of several results is called after the operator, "NAME_at0".
+    name = found.group(1).partition(",")[0].removesuffix("_at0") if found else name
+    reason = text.rpartition("\nRuntimeError: ")[2] if found else text
+    line = " ".join(reason.split("\n\n")[0].split())
+    where = f"op '{name}': " if name else ""
+    if any(word in text for word in _OUT_OF_MEMORY):
+        hint = "limit the device with --memory to what is free there and place again"
+        return RuntimeFailure(f"{where}out of memory ({line}); {hint}")
+    return RuntimeFailure(f"{where}{line}")
+
+
+def _called(node: Node, args: Any, kwargs: Any, number: int) -> Any:
+    if is_item(node) or not draws_random_numbers(node):
+        return node.target(*args, **kwargs)  # type: ignore[operator]
+    with _RANDOM, torch.random.fork_rng(devices=_devices_of(args)):
+        text = f"{torch.initial_seed()} {node.meta.get('op', node.name)} {number}"
+        torch.manual_seed(zlib.crc32(text.encode()))
+        return node.target(*args, **kwargs)  # type: ignore[operator]
+
+
+def _devices_of(args: Any) -> list[int]:
+    """CUDA devices whose generators an operator may use."""
+    tensors = [value for value in args if isinstance(value, torch.Tensor)]
+    return sorted({value.device.index for value in tensors if value.device.type == "cuda"})

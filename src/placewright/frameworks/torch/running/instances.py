@@ -1,0 +1,161 @@
+"""Executable segments with the state of their device."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from placewright.errors import RuntimeFailure
+from placewright.execution.runtime import HostArray, NativeTensor
+from placewright.frameworks.torch.running.functions import SegmentFunction
+from placewright.frameworks.torch.running.lanes import Lane, on_host
+from placewright.frameworks.torch.running.segments import Writes
+
+
+@dataclass
+class DeviceState:
+    """Parameters, buffers and optimizer state on one device.
+
+    Attributes:
+        device: where it is.
+        initial: name -> initial value, wherever that is; names of tied parameters have one.
+        constant: name -> the same on the device, which may be shared.
+        changing: names whose value changes; they are copies of this object's own.
+        tensors: name -> value, of what was asked for.
+        held: new values that a later segment writes.
+        copies: id of an initial value -> its copy; states that share them change the same tensors.
+    """
+
+    device: torch.device
+    initial: Mapping[str, torch.Tensor]
+    constant: Callable[[str], torch.Tensor]
+    changing: Collection[str]
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    held: dict[str, torch.Tensor] = field(default_factory=dict)
+    copies: dict[int, torch.Tensor] = field(default_factory=dict)
+
+    def tensor(self, name: str) -> torch.Tensor:
+        """The tensor behind a name; names of tied parameters have one."""
+        if name not in self.tensors:
+            if name in self.changing:
+                initial = self.initial[name]
+                if id(initial) not in self.copies:
+                    self.copies[id(initial)] = initial.to(self.device, copy=True)
+                self.tensors[name] = self.copies[id(initial)]
+            else:
+                self.tensors[name] = self.constant(name)
+        return self.tensors[name]
+
+    def write_held(self, name: str) -> None:
+        """Write a new value whose old one nobody reads any more."""
+        with torch.no_grad():
+            self.tensors[name].copy_(self.held.pop(name))
+
+
+@dataclass(eq=False)
+class TorchSegment:
+    """A segment of one device. See `execution.runtime.CompiledSegment`.
+
+    Attributes:
+        function: that executes it.
+        state: of the device, shared with its other segments.
+        names: of the state that the function takes.
+        writes: state that it changes.
+        n_outputs: tensors that leave it; further results are held for later segments.
+        threads: of an operator.
+        lane: queues of an accelerator.
+    """
+
+    function: SegmentFunction
+    state: DeviceState
+    names: tuple[str, ...]
+    writes: Writes
+    n_outputs: int
+    threads: int
+    lane: Lane | None
+    _n_instances: int = 0
+
+    def __post_init__(self) -> None:
+        for name in (*self.names, *self.writes.after):
+            self.state.tensor(name)
+
+    def instance(self) -> TorchInstance:
+        """A copy for one request in flight.
+
+        Raises:
+            RuntimeFailure: a step that changes state has one request in flight, no more.
+        """
+        self._n_instances += 1
+        if self._n_instances > 1 and self.state.changing:
+            raise RuntimeFailure(
+                "a training step changes its parameters, so that the next one must wait for it; "
+                "run one request at a time"
+            )
+        return TorchInstance(self)
+
+    def state_values(self) -> Mapping[str, HostArray]:
+        """Name -> present value of the state that this segment changes."""
+        names = [name for _, name, _ in self.writes.inside] + list(self.writes.after)
+        found = {}
+        for name in names:
+            value = self.state.tensor(name).detach().cpu()
+            value = value.float() if value.dtype == torch.bfloat16 else value
+            found[name] = value.numpy().copy()
+        return found
+
+
+class TorchInstance:
+    """One executable copy of a segment."""
+
+    def __init__(self, segment: TorchSegment) -> None:
+        self.segment = segment
+        tensors = [segment.state.tensor(name) for name in segment.names]
+        self._state = segment.function.state_box(tensors)
+
+    def run(self, inputs: Sequence[NativeTensor]) -> Sequence[NativeTensor]:
+        """Compute the outputs. A list of inputs is emptied: its tensors die with their last use."""
+        if self.segment.lane is not None:
+            return self._queue(self.segment.lane, inputs)
+        entering = [on_host(value) for value in inputs]
+        if isinstance(inputs, list):
+            inputs.clear()
+        # MKL has one number of threads for the whole process, whoever set it last.
+        torch.set_num_threads(self.segment.threads)
+        return self._call(entering)
+
+    def _call(self, entering: list[torch.Tensor]) -> list[torch.Tensor]:
+        segment, state = self.segment, self.segment.state
+        with torch.inference_mode():
+            found = segment.function.run(entering, self._state)
+            for (name, _), value in zip(
+                segment.writes.held, found[segment.n_outputs :], strict=True
+            ):
+                state.held[name] = value
+            del found[segment.n_outputs :]
+            for name in segment.writes.after:
+                state.write_held(name)
+        return found
+
+    def _queue(self, lane: Lane, inputs: Sequence[Any]) -> list[torch.Tensor]:
+        begin, end = lane.event(timed=True), lane.event(timed=True)
+        with lane.module.stream(lane.compute):
+            entering = [lane.received(value) for value in inputs]
+            if isinstance(inputs, list):
+                inputs.clear()
+            begin.record(lane.compute)
+            found = self._call(entering)
+            end.record(lane.compute)
+        self._span = (begin, end)
+        return found
+
+    def settled_span(self) -> tuple[float, float] | None:
+        """Wait until the last run is done: when it began and ended, ``time.perf_counter`` seconds.
+
+        None on the processor, where `run` itself takes that time.
+        """
+        if self.segment.lane is None:
+            return None
+        return self.segment.lane.settled([self._span])[0]

@@ -1,0 +1,159 @@
+"""Seconds of every op of a model on one device, and of copies between memories."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from placewright.core.arrays import FloatArray
+from placewright.execution.runtime import OpSegment
+from placewright.frameworks.torch.running.functions import SegmentFunction, segment_function
+from placewright.frameworks.torch.running.instances import DeviceState
+from placewright.frameworks.torch.running.lanes import Lane
+from placewright.frameworks.torch.running.nodes import NodeMap
+from placewright.frameworks.torch.running.script import compiled_script
+from placewright.frameworks.torch.running.segments import Writes, segment_module
+
+_EMPTY = "def segment(entering: List[Tensor], state: List[Tensor]):\n    return [entering.pop()]\n"
+_QUIET_CYCLES = 20_000_000  # ten milliseconds in which the host gets ahead of an accelerator
+_OPS_AHEAD = 128  # that the host queues in that time; an accelerator's queue holds a thousand
+
+
+class OpTimer:
+    """Runs a model op by op.
+
+    On the processor a counter is read around every call, and what an empty call takes is
+    subtracted. On an accelerator events stand between the ops; its queue is held up every few ops
+    until the host is ahead, so that only kernels are between two events.
+
+    Args:
+        nodes: of the model.
+        device: to run on.
+        lane: its queues; None for the processor.
+        threads: of an op on the processor.
+    """
+
+    def __init__(
+        self, nodes: NodeMap, device: torch.device, lane: Lane | None, threads: int
+    ) -> None:
+        graph = nodes.graph
+        self.nodes, self.device, self.lane, self.threads = nodes, device, lane, threads
+        self._order = graph.topological_order.tolist()
+        self._segments: list[OpSegment] = []
+        self._functions: list[SegmentFunction] = []
+        self._names: list[tuple[str, ...]] = []
+        self._boxes: list[Any] = []
+        last = np.full(graph.n_tensors, -1, dtype=np.int64)
+        for at, op in enumerate(self._order):
+            last[graph.op_inputs.row(op)] = at
+            row = graph.op_outputs.row(op).tolist()
+            outputs = tuple(t for t in row if len(graph.tensor_consumers.row(t)))
+            inputs = tuple(dict.fromkeys(graph.op_inputs.row(op).tolist()))
+            segment = OpSegment(0, (op,), inputs, outputs)
+            part = segment_module(nodes, segment, device, Writes())
+            self._segments.append(segment)
+            self._functions.append(segment_function(part, "eager"))
+            self._names.append(part.state)
+        self._last_use = last
+
+    def seconds(self, inputs: Sequence[torch.Tensor], state: DeviceState) -> FloatArray:
+        """Seconds of each op in one run, shape (n_ops,)."""
+        if not self._boxes:
+            for function, names in zip(self._functions, self._names, strict=True):
+                self._boxes.append(function.state_box([state.tensor(name) for name in names]))
+        graph = self.nodes.graph
+        torch.set_num_threads(self.threads)
+        starts = np.flatnonzero(graph.tensor_producers < 0).tolist()
+        values = {t: v.to(self.device) for t, v in zip(starts, inputs, strict=True)}
+        with torch.inference_mode():
+            if self.lane is not None:
+                return self._by_events(self.lane, values)
+            return self._by_counter(values)
+
+    def _by_counter(self, values: dict[int, torch.Tensor]) -> FloatArray:
+        found = np.zeros(len(self._order))
+        empty = empty_call_seconds()
+        for at, op in enumerate(self._order):
+            entering = self._entering(values, at)
+            start = time.perf_counter()
+            results = self._functions[at].run(entering, self._boxes[at])
+            taken = time.perf_counter() - start
+            found[op] = max(0.0, taken - empty)
+            values.update(zip(self._segments[at].outputs, results, strict=True))
+            del results
+        return found
+
+    def _by_events(self, lane: Lane, values: dict[int, torch.Tensor]) -> FloatArray:
+        found = np.zeros(len(self._order))
+        events: list[tuple[Any, Any]] = []
+        hold = getattr(lane.module, "_sleep", None)
+        with lane.module.stream(lane.compute):
+            begin = lane.event(timed=True)
+            for at in range(len(self._order)):
+                if at % _OPS_AHEAD == 0:
+                    if hold is not None:
+                        hold(_QUIET_CYCLES)
+                    begin = lane.event(timed=True)  # what was held up is in front of it
+                    begin.record(lane.compute)
+                entering = self._entering(values, at)
+                results = self._functions[at].run(entering, self._boxes[at])
+                end = lane.event(timed=True)
+                end.record(lane.compute)
+                events.append((begin, end))
+                begin = end
+                values.update(zip(self._segments[at].outputs, results, strict=True))
+                del results
+            begin.synchronize()
+        for op, (begin, end) in zip(self._order, events, strict=True):
+            found[op] = begin.elapsed_time(end) / 1e3
+        return found
+
+    def _entering(self, values: dict[int, torch.Tensor], at: int) -> list[torch.Tensor]:
+        """Inputs of an op; those that no later op reads are given away."""
+        inputs = self._segments[at].inputs
+        return [values.pop(t) if self._last_use[t] == at else values[t] for t in inputs]
+
+
+def empty_call_seconds(rounds: int = 31) -> float:
+    """Median seconds of a call that computes nothing."""
+    function = compiled_script(_EMPTY)
+    tensor, state = torch.zeros(1), torch._C.ScriptList([torch.zeros(1)])
+    seconds = []
+    for _ in range(rounds):
+        entering = [tensor]
+        start = time.perf_counter()
+        box = torch._C.ScriptList(entering)
+        entering.clear()
+        function(box, state)
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)
+
+
+def transfer_seconds(
+    source: torch.device, destination: torch.device, size_bytes: int, *, rounds: int = 12
+) -> float:
+    """Median seconds of copying bytes from one memory to another; 0 within one."""
+    if source == destination or (source.type == destination.type == "cpu"):
+        return 0.0
+    data = torch.zeros(size_bytes, dtype=torch.uint8, device=source)
+    if source.type == "cpu":
+        data = data.pin_memory()
+    target = torch.zeros(
+        size_bytes, dtype=torch.uint8, device=destination, pin_memory=destination.type == "cpu"
+    )
+    waiting = [device for device in (source, destination) if device.type != "cpu"]
+    seconds = []
+    for _ in range(rounds):
+        for device in waiting:
+            torch.accelerator.synchronize(device)
+        start = time.perf_counter()
+        target.copy_(data, non_blocking=True)
+        for device in waiting:
+            torch.accelerator.synchronize(device)
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds[2:])

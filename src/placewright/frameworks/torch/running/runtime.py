@@ -1,0 +1,358 @@
+"""The PyTorch runtime: segments of a functional graph on processor cores and accelerators.
+
+A device's ``options``: ``device`` is PyTorch's name of it, ``threads`` how many of them an operator
+may use on the processor, ``core`` the core that the worker of a one-core device stays on, and
+``compile`` is ``inductor`` where segments go through ``torch.compile``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from placewright.core.arrays import FloatArray
+from placewright.core.cluster import Device
+from placewright.core.graph import ComputationGraph
+from placewright.core.grouping import Grouping
+from placewright.core.signature import Signature
+from placewright.core.source import ModelSource
+from placewright.errors import InputError, MissingExtraError
+from placewright.execution.processor import stay_on
+from placewright.execution.runtime import (
+    CompiledSegment,
+    HostArray,
+    NativeTensor,
+    OpSegment,
+    PlainCall,
+    require_signature,
+    unit_labels,
+    whole_segment,
+)
+from placewright.frameworks.torch.running.program import TorchProgram
+
+try:
+    import torch
+except ImportError:
+    raise MissingExtraError("torch", "torch", "the PyTorch runtime") from None
+
+from placewright.frameworks.torch.running import devices as torch_devices
+from placewright.frameworks.torch.running.allocator import give_back_freed_memory, keep_freed_memory
+from placewright.frameworks.torch.running.devices import native_device
+from placewright.frameworks.torch.running.functions import SegmentFunction, segment_function
+from placewright.frameworks.torch.running.instances import DeviceState, TorchSegment
+from placewright.frameworks.torch.running.lanes import Arriving, Lane, moved, on_host
+from placewright.frameworks.torch.running.memory import memory_peaks
+from placewright.frameworks.torch.running.nodes import NodeMap, kind_of
+from placewright.frameworks.torch.running.profile import OpTimer, transfer_seconds
+from placewright.frameworks.torch.running.segments import (
+    copied_outputs,
+    planned_writes,
+    segment_module,
+)
+
+_TOLERANCE = {"f32": 2e-4, "f64": 2e-4, "f16": 3e-2, "bf16": 1e-1}
+_ACCELERATOR_TOLERANCE = 1e-2  # convolutions may use 10-bit mantissas (TF32) there
+_KEPT_FUNCTIONS = 4_000  # about 300 KiB each
+_RANDOM_CHOICES = 2  # so few distinct values are flags, not numbers
+
+
+def no_program(source: ModelSource) -> TorchProgram:
+    """The reader of a runtime that was made without one.
+
+    Raises:
+        InputError: always.
+    """
+    raise InputError(f"model '{source.path}' needs a reader: TorchRuntime(load_program)")
+
+
+@dataclass(frozen=True)
+class TorchRuntime:
+    """Runs models and training steps with PyTorch.
+
+    Attributes:
+        load_program: the reader: source -> program.
+    """
+
+    load_program: Callable[[ModelSource], TorchProgram] = no_program
+
+    @property
+    def name(self) -> str:
+        """Name in ``--runtime``."""
+        return "torch"
+
+    @property
+    def version(self) -> str:
+        """Version of the library."""
+        return f"torch {torch.__version__}"
+
+    def discover(self) -> tuple[Device, ...]:
+        """The processor, each of its cores, and every accelerator."""
+        return torch_devices.discovered()
+
+    def unsplit_call(self, path: str, device: Device) -> str:
+        """One line of Python: the exported program as a module on a device."""
+        name = str(torch_devices.native_device(device))
+        return f"torch.export.load({path!r}).module().to({name!r})"
+
+    def completed(self, device: Device) -> Device:
+        """Fill the options that a device leaves open, by its name, and its fingerprint.
+
+        Raises:
+            UnknownNameError: PyTorch has no such device here.
+        """
+        return torch_devices.completed(device)
+
+    def transfer_seconds(self, source: Device, destination: Device, size_bytes: int) -> float:
+        """Median seconds of a copy between two memories; 0 between cores, which share one."""
+        return transfer_seconds(native_device(source), native_device(destination), size_bytes)
+
+    def load(self, source: ModelSource, graph: ComputationGraph) -> TorchModel:
+        """Read the model behind a graph.
+
+        Raises:
+            StalePlanError: it is no longer the model that the graph was read from.
+            InputError: it cannot be read.
+        """
+        keep_freed_memory()
+        program = self.load_program(source)
+        nodes = NodeMap(program, graph, source)
+        return TorchModel(program, graph, nodes, require_signature(source))
+
+
+@dataclass
+class TorchModel:
+    """A model that PyTorch has read. See `execution.runtime.LoadedModel`."""
+
+    program: TorchProgram
+    graph: ComputationGraph
+    nodes: NodeMap
+    signature: Signature
+    _functions: dict[tuple[object, ...], SegmentFunction] = field(default_factory=dict)
+    _lanes: dict[torch.device, Lane] = field(default_factory=dict)
+    _on_device: dict[tuple[str, torch.device], torch.Tensor] = field(default_factory=dict)
+    _shared: dict[torch.device, dict[int, torch.Tensor]] | None = None
+
+    def compile(
+        self, segments: Sequence[OpSegment], devices: Sequence[Device]
+    ) -> list[CompiledSegment]:
+        """Make segments executable; those of one call share the state that they change.
+
+        Raises:
+            RuntimeFailure: ops on several devices share a parameter that changes.
+            InputError: ``compile`` needs a compiler that is not there.
+        """
+        give_back_freed_memory()
+        writes = planned_writes(self.nodes, segments, devices)
+        copies = copied_outputs(self.nodes, segments)
+        states: dict[int, DeviceState] = {}
+        made: list[CompiledSegment] = []
+        for number, segment in enumerate(segments):
+            device = devices[segment.device]
+            native, mode = native_device(device), torch_devices.compile_mode(device)
+            ops = tuple(segment.ops)
+            key = (ops, segment.inputs, segment.outputs, writes[number], copies[number], native,
+                   mode)  # fmt: skip
+            part = segment_module(self.nodes, segment, native, writes[number], copies[number])
+            function = self._functions.get(key)
+            if function is None:
+                function = segment_function(part, mode)
+                self._functions[key] = function
+            if segment.device not in states:
+                states[segment.device] = self._state(native, self.nodes.updates)
+            made.append(
+                TorchSegment(
+                    function,
+                    states[segment.device],
+                    part.state,
+                    writes[number],
+                    len(segment.outputs),
+                    torch_devices.n_threads(device),
+                    self.lane_of(device),
+                )
+            )
+        while len(self._functions) > _KEPT_FUNCTIONS:
+            del self._functions[next(iter(self._functions))]
+        for lane in dict.fromkeys(self.lane_of(devices[number]) for number in states):
+            if lane is not None:
+                # State is copied on the default queue, which the lane's queues do not wait for.
+                lane.module.synchronize(lane.device)
+        return made
+
+    @contextlib.contextmanager
+    def one_state(self) -> Iterator[None]:
+        """See `execution.runtime.SharesState`."""
+        self._shared = {}
+        try:
+            yield
+        finally:
+            self._shared = None
+
+    def reference(self, device: Device) -> CompiledSegment:
+        """The whole unsplit model on `device`."""
+        return self.compile([whole_segment(self.graph)], [device])[0]
+
+    def lane_of(self, device: Device | None) -> Lane | None:
+        """Queues of an accelerator; None for the processor and the host."""
+        native = torch.device("cpu") if device is None else native_device(device)
+        if native.type == "cpu":
+            return None
+        if native not in self._lanes:
+            self._lanes[native] = Lane(native)
+        return self._lanes[native]
+
+    def fused_groups(self, device: Device) -> Grouping:
+        """Every op by itself: eager execution fuses nothing."""
+        return Grouping.identity(self.graph.n_ops)
+
+    def profiler(self, device: Device) -> Callable[[], FloatArray]:
+        """A function that runs the model once, op by op, each timed where it stands.
+
+        What a call costs beside its kernel is measured with a call that does nothing, and
+        subtracted. State stays as it is.
+        """
+        given = self.signature.ascending(self.random_inputs(np.random.default_rng(0)))
+        inputs = [self.from_host(array) for array in given]
+        native = native_device(device)
+        timer = OpTimer(self.nodes, native, self.lane_of(device), torch_devices.n_threads(device))
+        state = self._state(native, ())
+        return lambda: timer.seconds(inputs, state)
+
+    def unit_labels(self, units: Grouping) -> tuple[str, ...]:
+        """Kinds, arguments, shapes and dtypes of a unit's ops, and how they are connected."""
+        own = [_signature(node) for node in self.nodes.node_of_op]
+        return unit_labels(self.graph, units, own)
+
+    def random_inputs(self, rng: np.random.Generator) -> list[HostArray]:
+        """Standard normal values; integers, and what holds two values at most, drawn from the
+        example's own, which are valid."""
+        values = []
+        for example in self._examples():
+            flat = example.reshape(-1)
+            few = flat.size > _RANDOM_CHOICES and len(np.unique(flat)) <= _RANDOM_CHOICES
+            if np.issubdtype(example.dtype, np.floating) and not few and np.isfinite(flat).all():
+                values.append(rng.standard_normal(example.shape).astype(example.dtype))
+            else:
+                values.append(rng.choice(flat, example.shape).astype(example.dtype))
+        return values
+
+    def input_dtypes(self) -> list[np.dtype[Any]]:
+        """NumPy types of the values of all inputs; float32 for bfloat16, which NumPy lacks."""
+        return [example.dtype for example in self._examples()]
+
+    def plain(self, device: Device) -> PlainCall:
+        """The exported program's own module, on the processor, called with its own arguments."""
+        kinds = [self.program.example_inputs[name].dtype for name in self.program.inputs]
+
+        def run(values: Sequence[HostArray]) -> list[HostArray]:
+            pairs = zip(values, kinds, strict=True)
+            given = [self.from_host(value).to(kind) for value, kind in pairs]
+            return [np.array(_host_array(value)) for value in self.program.plain(given)]
+
+        return run
+
+    def _examples(self) -> list[HostArray]:
+        """Example values of all inputs; a program's inputs are in the model's own order."""
+        return [_host_array(self.program.example_inputs[name]) for name in self.program.inputs]
+
+    def from_host(self, array: HostArray) -> NativeTensor:
+        """A tensor that shares the array's memory."""
+        return torch.from_numpy(np.ascontiguousarray(array).reshape(array.shape))
+
+    def to_host(self, tensor: NativeTensor) -> HostArray:
+        """A copy of a tensor; bfloat16, which NumPy lacks, as float32."""
+        return np.array(_host_array(on_host(tensor)))
+
+    def move(
+        self, tensor: NativeTensor, source: Device | None, destination: Device | None
+    ) -> NativeTensor:
+        """See `execution.runtime.MovesTensors`; cores share one memory, nothing is copied there."""
+        return moved(tensor, self.lane_of(source), self.lane_of(destination))
+
+    def arrived(self, tensor: NativeTensor) -> None:
+        """Wait until a tensor is in the processor's memory."""
+        if isinstance(tensor, Arriving):
+            on_host(tensor)
+
+    def worker_setup(self, device: Device) -> Callable[[], None]:
+        """Stay on the core and use the device's threads."""
+        pin, threads = stay_on(device.options.get("core"), device.name), device.options
+        number, native = int(threads.get("threads", "1")), native_device(device)
+
+        def setup() -> None:
+            pin()
+            torch.set_num_threads(number)
+            # Gradients of a batch that is seen again and again shrink to subnormal numbers, which
+            # take many times as long; a step's time must not depend on how many came before.
+            torch.set_flush_denormal(True)
+            # Both hold for the calling thread, until it ends. Without optimization TorchScript
+            # calls each operator as it stands.
+            torch._C._set_graph_executor_optimize(False)
+            if native.type == "cuda":
+                torch.cuda.set_device(native)
+                torch.backends.cudnn.benchmark = False
+                torch.backends.cudnn.deterministic = True
+
+        return setup
+
+    def memory_peaks(self, segments: Sequence[OpSegment], devices: Sequence[Device]) -> FloatArray:
+        """Bytes in use at one time on each device, shape (n_devices,), as its allocator tells.
+
+        See `frameworks.torch.running.memory` for what is counted.
+        """
+        compiled = [one for one in self.compile(segments, devices) if isinstance(one, TorchSegment)]
+        given = self.signature.ascending(self.random_inputs(np.random.default_rng(0)))
+        inputs = [self.from_host(array) for array in given]
+        return memory_peaks(self.graph, segments, devices, compiled, inputs)
+
+    def tolerance(self, devices: Sequence[Device]) -> float:
+        """By the coarsest precision in the graph, and by what accelerators round."""
+        dtypes = [dtype for dtype in self.graph.tensor_dtypes if dtype in _TOLERANCE]
+        coarsest = max((_TOLERANCE[dtype] for dtype in dtypes), default=_TOLERANCE["f32"])
+        if any(native_device(device).type != "cpu" for device in devices):
+            return max(coarsest, _ACCELERATOR_TOLERANCE)
+        return coarsest
+
+    def _state(self, device: torch.device, changing: Collection[str]) -> DeviceState:
+        copies = {} if self._shared is None else self._shared.setdefault(device, {})
+        constants = self.nodes.constants
+        return DeviceState(
+            device, constants, lambda name: self._constant(name, device), changing, copies=copies
+        )
+
+    def _constant(self, name: str, device: torch.device) -> torch.Tensor:
+        value: torch.Tensor = self.nodes.constants[name]
+        if value.device == device:
+            return value
+        key = (name, device)
+        if key not in self._on_device:
+            self._on_device[key] = value.to(device)
+        return self._on_device[key]
+
+
+def _host_array(tensor: torch.Tensor) -> HostArray:
+    held = tensor.detach().cpu()
+    return (held.float() if held.dtype == torch.bfloat16 else held).numpy()
+
+
+def _signature(node: Any) -> object:
+    def described(value: Any) -> object:
+        if isinstance(value, torch.fx.Node):
+            held = value.meta.get("val")
+            rows = held if isinstance(held, list | tuple) else [held]
+            return [
+                (tuple(map(str, row.shape)), str(row.dtype), tuple(map(str, row.stride())))
+                if isinstance(row, torch.Tensor)
+                else repr(row)
+                for row in rows
+            ]
+        if isinstance(value, list | tuple):
+            return [described(entry) for entry in value]
+        return repr(value)
+
+    arguments = [described(value) for value in node.args]
+    named = sorted((key, described(value)) for key, value in node.kwargs.items())
+    return (kind_of(node), str(node.target), arguments, named)

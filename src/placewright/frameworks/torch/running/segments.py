@@ -1,0 +1,226 @@
+"""Segments of a functional PyTorch graph as graph modules of their own.
+
+A segment's module takes the tensors that enter it, then the state that it reads, and returns the
+tensors that leave it, then the new state that a later segment writes. State that changes is
+written in place as soon as the last reader of its old value has run.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.fx import Graph, GraphModule, Node
+
+from placewright.core.cluster import Device
+from placewright.errors import RuntimeFailure
+from placewright.execution.runtime import OpSegment
+from placewright.frameworks.torch.running.nodes import NodeMap, n_values
+
+_DEVICE_ARGUMENT = "device"
+
+
+@dataclass(frozen=True)
+class Writes:
+    """State that one segment writes.
+
+    Attributes:
+        inside: (position in the segment, state placeholder, graph tensor): written right after the
+            op at that position.
+        held: (state placeholder, graph tensor): returned behind the outputs, for a later segment.
+        after: state placeholders whose held value is written when the segment has run.
+    """
+
+    inside: tuple[tuple[int, str, int], ...] = ()
+    held: tuple[tuple[str, int], ...] = ()
+    after: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SegmentModule:
+    """A segment as a graph module.
+
+    Attributes:
+        module: placeholders of inputs, then of state; one list of outputs.
+        n_inputs: tensors that enter.
+        state: names in `NodeMap.constants`, in the order of the placeholders.
+    """
+
+    module: GraphModule
+    n_inputs: int
+    state: tuple[str, ...]
+
+
+def planned_writes(
+    nodes: NodeMap, segments: Sequence[OpSegment], devices: Sequence[Device]
+) -> tuple[Writes, ...]:
+    """Where each segment writes state.
+
+    Raises:
+        RuntimeFailure: readers of a state that changes are on several devices.
+    """
+    at = {op: (s, p) for s, one in enumerate(segments) for p, op in enumerate(one.ops)}
+    inside: list[list[tuple[int, str, int]]] = [[] for _ in segments]
+    held: list[list[tuple[str, int]]] = [[] for _ in segments]
+    after: list[list[str]] = [[] for _ in segments]
+    graph, readers = nodes.graph, nodes.readers_of_state(nodes.updates)
+    for name, tensor in nodes.updates.items():
+        producer = int(graph.tensor_producers[tensor])
+        if producer not in at:
+            continue
+        made = at[producer]
+        home = segments[made[0]].device
+        for op in nodes.direct_readers(name):
+            if op in at and segments[at[op][0]].device != home:
+                other = devices[segments[at[op][0]].device].name
+                raise RuntimeFailure(
+                    f"'{name}' changes in this step, but op '{graph.op_names[op]}' reads it on "
+                    f"'{other}' and its new value is made on '{devices[home].name}'; ops that "
+                    "share a parameter must be on one device"
+                )
+        local = [at[op] for op in readers[name] if op in at and segments[at[op][0]].device == home]
+        last = max([made, *local])
+        if last[0] == made[0]:
+            inside[last[0]].append((last[1], name, tensor))
+        else:
+            held[made[0]].append((name, tensor))
+            after[last[0]].append(name)
+    return tuple(
+        Writes(tuple(inside[s]), tuple(held[s]), tuple(after[s])) for s in range(len(segments))
+    )
+
+
+def copied_outputs(nodes: NodeMap, segments: Sequence[OpSegment]) -> tuple[tuple[int, ...], ...]:
+    """Of each segment, the outputs that share memory with state that changes and are read on
+    another device or by the host: they leave as copies."""
+    graph = nodes.graph
+    device_of = {op: segment.device for segment in segments for op in segment.ops}
+    found = []
+    for segment in segments:
+        row = []
+        for tensor in segment.outputs:
+            readers = graph.tensor_consumers.row(tensor).tolist()
+            far = any(device_of.get(op, segment.device) != segment.device for op in readers)
+            if (far or graph.tensor_is_output[tensor]) and any(
+                name in nodes.updates for name in nodes.shares_state(tensor)
+            ):
+                row.append(tensor)
+        found.append(tuple(row))
+    return tuple(found)
+
+
+def segment_module(
+    nodes: NodeMap,
+    segment: OpSegment,
+    device: torch.device,
+    writes: Writes,
+    copies: Sequence[int] = (),
+) -> SegmentModule:
+    """The graph module of one segment, with factory calls directed to `device`."""
+    return _Building(nodes, segment, device).build(writes, copies)
+
+
+class _Building:
+    """State of building one segment's graph."""
+
+    def __init__(self, nodes: NodeMap, segment: OpSegment, device: torch.device) -> None:
+        self.nodes, self.segment, self.device = nodes, segment, device
+        self.graph = Graph()
+        self.of_tensor: dict[int, Node] = {}
+        self.of_state: dict[str, Node] = {}
+        self.tuples: dict[int, tuple[Node, int]] = {}  # tensor -> call that returns it, position
+
+    def build(self, writes: Writes, copies: Sequence[int]) -> SegmentModule:
+        casts = {}
+        for number, tensor in enumerate(self.segment.inputs):
+            self.of_tensor[tensor] = self.graph.placeholder(f"x{number}")
+            if self.nodes.graph.tensor_producers[tensor] < 0:
+                casts[tensor] = self.of_tensor[tensor]
+        self._add_state(writes)
+        for tensor, node in casts.items():
+            self._cast_from_host(tensor, node)
+        due = {position: [(n, t) for p, n, t in writes.inside if p == position]
+               for position, _, _ in writes.inside}  # fmt: skip
+        for position, op in enumerate(self.segment.ops):
+            self._add_op(op)
+            for name, tensor in due.get(position, ()):
+                self._write(name, tensor)
+        results = [self._value(tensor) for tensor in self.segment.outputs]
+        results = [
+            self.graph.call_function(torch.ops.aten.clone.default, (node,)) if t in copies else node
+            for t, node in zip(self.segment.outputs, results, strict=True)
+        ]
+        results += [self._value(tensor) for _, tensor in writes.held]
+        self.graph.output(results)
+        module = GraphModule(torch.nn.Module(), self.graph)
+        return SegmentModule(module, len(self.segment.inputs), tuple(self.of_state))
+
+    def _add_state(self, writes: Writes) -> None:
+        names: dict[str, None] = {}
+        for op in self.segment.ops:
+            node = self.nodes.node_of_op[op]
+            for source in node.all_input_nodes:
+                if source not in self.nodes.tensor_of:
+                    names[source.name] = None
+        for _, name, _ in writes.inside:
+            names[name] = None
+        for number, name in enumerate(names):
+            self.of_state[name] = self.graph.placeholder(f"w{number}")
+
+    def _cast_from_host(self, tensor: int, node: Node) -> None:
+        """NumPy has no bfloat16: such inputs come as float32."""
+        if self.nodes.graph.tensor_dtypes[tensor] == "bf16":
+            cast = torch.ops.aten._to_copy.default
+            self.of_tensor[tensor] = self.graph.call_function(
+                cast, (node,), {"dtype": torch.bfloat16}
+            )
+
+    def _add_op(self, op: int) -> None:
+        original = self.nodes.node_of_op[op]
+        node = self.graph.node_copy(original, self._argument)
+        node.meta = {"val": original.meta.get("val"), "op": op}
+        self._direct(node)
+        row = self.nodes.graph.op_outputs.row(op).tolist()
+        if isinstance(original.meta.get("val"), list | tuple):
+            for position, tensor in enumerate(row):
+                self.tuples[tensor] = (node, position)
+        else:
+            self.of_tensor[row[0]] = node
+
+    def _argument(self, source: Node) -> Any:
+        """What stands for an argument; a tuple that is passed on whole becomes its entries."""
+        held = self.nodes.tensor_of.get(source)
+        if held is None:
+            return self.of_state[source.name]
+        if n_values(source) == 1 and not isinstance(source.meta.get("val"), list | tuple):
+            return self._value(held[0])
+        return [self._value(tensor) for tensor in held]
+
+    def _value(self, tensor: int) -> Node:
+        if tensor not in self.of_tensor:
+            call, position = self.tuples[tensor]
+            self.of_tensor[tensor] = self.graph.call_function(operator.getitem, (call, position))
+        return self.of_tensor[tensor]
+
+    def _write(self, name: str, tensor: int) -> None:
+        target = torch.ops.aten.copy_.default
+        self.graph.call_function(target, (self.of_state[name], self._value(tensor)))
+
+    def _direct(self, node: Node) -> None:
+        """Make a factory call create its tensor where the segment runs."""
+        schema = getattr(node.target, "_schema", None)
+        arguments = () if schema is None else schema.arguments
+        if node.kwargs.get(_DEVICE_ARGUMENT) is not None or (
+            self.device.type != "cpu"
+            and not node.all_input_nodes
+            and any(argument.name == _DEVICE_ARGUMENT for argument in arguments)
+        ):
+            node.update_kwarg(_DEVICE_ARGUMENT, self.device)
+
+
+def state_of_segments(modules: Sequence[SegmentModule]) -> Mapping[str, None]:
+    """All state that some segments read or write, in the order in which they first do."""
+    return {name: None for module in modules for name in module.state}

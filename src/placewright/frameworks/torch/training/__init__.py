@@ -1,0 +1,1 @@
+"""A training step: forward, backward and update as one graph."""

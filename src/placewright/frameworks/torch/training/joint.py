@@ -1,0 +1,225 @@
+"""Forward and backward of an exported program as one functional graph, by AOTAutograd."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from placewright.errors import InputError
+from placewright.frameworks.torch.reading.fx_program import FxProgram, inference_program
+from placewright.frameworks.torch.reading.random_calls import draws_random_numbers
+from placewright.io.content import one_line
+
+if TYPE_CHECKING:
+    from torch.export import ExportedProgram
+    from torch.fx import Graph, Node
+
+
+@dataclass(frozen=True)
+class JointGraph:
+    """Forward and backward.
+
+    Attributes:
+        program: its updates are those of buffers (running statistics); its module's output is the
+            loss, then the updates' new values.
+        gradients: parameter placeholder -> node of its gradient; parameters without one are
+            missing.
+        forward, backward: names of calls.
+        pairs: (backward call, forward call) that autograd made it for.
+    """
+
+    program: FxProgram
+    gradients: dict[str, str]
+    forward: tuple[str, ...]
+    backward: tuple[str, ...]
+    pairs: tuple[tuple[str, str], ...]
+
+
+def joint_graph(
+    exported: ExportedProgram,
+    examples: Any = (),
+    input_names: Sequence[str] = (),
+) -> JointGraph:
+    """Trace forward and backward of a program whose first output is a scalar loss.
+
+    Tied parameters are one placeholder; their gradients are added by autograd.
+
+    Raises:
+        InputError: nothing can be trained, or the step draws random numbers.
+    """
+    import torch
+
+    read = inference_program(exported, examples)
+    names = [node.name for node in exported.graph.nodes if node.op == "placeholder"]
+    values = {n.name: n.meta.get("val") for n in exported.graph.nodes if n.op == "placeholder"}
+    owner = {id(value): name for name, value in reversed(list(read.state.items()))}
+    stands_for = {n: owner[id(read.state[n])] if n in read.state else n for n in names}
+    kept = [n for n in names if stands_for[n] == n and (n in read.state or n in read.inputs)]
+    constants = {n: values[n] for n in names if n not in read.state and n not in read.inputs}
+    trainable = _trainable(exported, stands_for)
+    module = exported.graph_module
+    position = list(exported.graph_signature.user_outputs).index(read.outputs[0])
+
+    def forward(*given: Any) -> Any:
+        of_name = dict(zip(kept, given, strict=True)) | constants
+        with torch.fx.traceback.preserve_node_meta():
+            results = torch.fx.Interpreter(module).run(*[of_name[stands_for[n]] for n in names])
+        found = results[len(exported.graph_signature.buffers_to_mutate) :]
+        return (found[position],)
+
+    fakes = [_fake(values[name], name in trainable) for name in kept]
+    graph, mutated = _traced(forward, fakes, module)
+    renamed = dict(zip(read.inputs, input_names or read.inputs, strict=True))
+    return _joint(graph, kept, mutated, read, set(trainable), renamed)
+
+
+def _trainable(exported: ExportedProgram, stands_for: dict[str, str]) -> dict[str, None]:
+    """Placeholders of the parameters that require a gradient."""
+    held = exported.state_dict
+    parameters = exported.graph_signature.inputs_to_parameters
+    return {
+        stands_for[name]: None
+        for name, target in parameters.items()
+        if held[target].requires_grad and held[target].dtype.is_floating_point
+    }
+
+
+def _fake(value: Any, requires_gradient: bool) -> Any:
+    return value.detach().requires_grad_(requires_gradient)
+
+
+def _traced(forward: Any, fakes: list[Any], module: Any) -> tuple[Any, list[int]]:
+    """The joint graph module, and the positions of the inputs that the step changes."""
+    import torch
+    from torch._functorch.aot_autograd import _aot_export_function
+    from torch._guards import detect_fake_mode
+
+    if not any(value.requires_grad for value in fakes):
+        raise InputError("this model has no parameter that requires a gradient: nothing to train")
+    mode: Any = detect_fake_mode(fakes)
+    try:
+        with mode, torch.enable_grad():
+            traced, metadata, *_ = _aot_export_function(
+                forward,
+                tuple(fakes),
+                decompositions={},
+                num_params_buffers=0,
+                no_tangents=True,
+                trace_joint=True,
+            )
+    except Exception as error:  # tracing runs operators' own code
+        raise InputError(f"the training step cannot be traced: {one_line(error)}") from error
+    changed = [i for i, info in enumerate(metadata.input_info) if info.mutates_data]
+    return traced, changed
+
+
+def _joint(
+    traced: Any,
+    kept: list[str],
+    mutated: list[int],
+    read: FxProgram,
+    trainable: set[str],
+    renamed: dict[str, str],
+) -> JointGraph:
+    import torch
+
+    graph: Graph = traced.graph
+    results = _outputs(graph)
+    _name_placeholders(graph, [renamed.get(name, name) for name in kept])
+    loss, gradients = results[len(mutated)], results[len(mutated) + 1 :]
+    of_parameter = {
+        name: node
+        for name, node in zip(kept, gradients, strict=True)
+        if node is not None and name in trainable
+    }
+    updates = {kept[at]: node for at, node in zip(mutated, results, strict=False)}
+    graph.output_node().args = ((loss, *updates.values(), *of_parameter.values()),)
+    _without_copies(graph)
+    loss, *others = _outputs(graph)
+    of_buffers = dict(zip(updates, others, strict=False))
+    of_parameter = dict(zip(of_parameter, others[len(updates) :], strict=True))
+    graph.set_codegen(torch.fx.graph.CodeGen())  # plain arguments instead of nested ones
+    graph.eliminate_dead_code()
+    _refuse_randomness(graph)
+    graph.lint()
+    program = FxProgram(
+        torch.fx.GraphModule(traced, graph),
+        {name: read.state[name] for name in kept if name in read.state},
+        tuple(renamed[name] for name in kept if name not in read.state),
+        (loss.name,),
+        {name: node.name for name, node in of_buffers.items()},
+        {renamed[name]: read.example_inputs[name] for name in kept if name not in read.state},
+        lambda values: read.plain(values)[:1],
+    )
+    calls = [n for n in graph.nodes if n.op == "call_function" and n.target is not operator.getitem]
+    backward = tuple(node.name for node in calls if _is_backward(node))
+    forward = tuple(node.name for node in calls if not _is_backward(node))
+    named = {name: node.name for name, node in of_parameter.items()}
+    return JointGraph(program, named, forward, backward, _pairs(calls))
+
+
+def _name_placeholders(graph: Graph, names: Sequence[str]) -> None:
+    placeholders = [node for node in graph.nodes if node.op == "placeholder"]
+    for node in placeholders[len(names) :]:  # tangents: the loss's is one
+        if node.users:
+            raise InputError("the training step needs gradients of its outputs; return the loss")
+        graph.erase_node(node)
+    for node in graph.nodes:
+        if node.op == "call_function" and node.name in names:
+            node._rename(f"{node.name}_call")
+    for node, name in zip(placeholders, names, strict=False):
+        node.name = node.target = name
+
+
+def _outputs(graph: Graph) -> list[Any]:
+    found: Any = graph.output_node().args[0]
+    return list(found)
+
+
+def _is_backward(node: Node) -> bool:
+    return bool(node.meta.get("partitioner_tag") == "is_backward")
+
+
+def _pairs(calls: Sequence[Node]) -> tuple[tuple[str, str], ...]:
+    """Autograd numbers each node of its graph; the calls of its backward carry the same number."""
+    forward: dict[int, str] = {}
+    for node in calls:
+        if not _is_backward(node) and "seq_nr" in node.meta:
+            forward[node.meta["seq_nr"]] = node.name
+    return tuple(
+        (node.name, forward[node.meta["seq_nr"]])
+        for node in calls
+        if _is_backward(node) and node.meta.get("seq_nr") in forward
+    )
+
+
+def _without_copies(graph: Graph) -> None:
+    """Take out ``detach`` and copies that change nothing: nothing here is written in place."""
+    for node in list(graph.nodes):
+        if node.op != "call_function" or not node.all_input_nodes:
+            continue
+        source, kind = node.all_input_nodes[0], str(node.target)
+        copies = kind in ("aten.detach.default", "aten.alias.default") or (
+            kind == "aten.clone.default" and _same_layout(node, source)
+        )
+        if copies and source.op == "call_function":
+            node.replace_all_uses_with(source)
+            graph.erase_node(node)
+
+
+def _same_layout(node: Node, source: Node) -> bool:
+    mine: Any = node.meta.get("val")
+    other: Any = source.meta.get("val")
+    strided = hasattr(mine, "stride") and hasattr(other, "stride")
+    return strided and bool(mine.stride() == other.stride())
+
+
+def _refuse_randomness(graph: Graph) -> None:
+    for node in graph.nodes:
+        if draws_random_numbers(node):
+            raise InputError(
+                f"the training step draws random numbers ('{node.name}', {node.target}); switch "
+                "dropout off, so that the split step can be compared with the unsplit one"
+            )

@@ -1,0 +1,197 @@
+"""One training step of a PyTorch module as one graph: forward, backward and optimizer update.
+
+The module, with its loss, goes through ``torch.export``; PyTorch's AOT machinery then traces
+forward and backward together without in-place operators; the optimizer's rule is added for each
+parameter. Composite operators are taken apart as autograd does, no further.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from placewright.core.builder import GraphBuilder
+from placewright.core.graph import BACKWARD, FORWARD, UPDATE, ComputationGraph
+from placewright.core.signature import Signature
+from placewright.core.source import ModelSource
+from placewright.errors import InputError, MissingExtraError
+from placewright.frameworks.torch.pt2.file import load_program
+from placewright.frameworks.torch.reading.fx_graph import (
+    FxRules,
+    add_fx_graph,
+    shape_of,
+    signature_of,
+)
+from placewright.frameworks.torch.reading.fx_interface import FxInterface, called, tensors_in
+from placewright.frameworks.torch.reading.fx_program import (
+    FxProgram,
+    ReadProgram,
+    inference_program,
+)
+from placewright.frameworks.torch.reading.inference import program_hash
+from placewright.frameworks.torch.training.colocation import colocation_classes, state_views
+from placewright.frameworks.torch.training.joint import JointGraph, joint_graph
+from placewright.frameworks.torch.training.optimizers import optimizer_of
+from placewright.frameworks.torch.training.update import Updates, add_updates
+from placewright.io.content import content_hash, existing_path, one_line
+
+if TYPE_CHECKING:
+    import torch
+    from torch.export import ExportedProgram
+
+FORMAT = "torch-training"
+DEFAULT_OPTIMIZER = "sgd"
+SUM_OF_MEANS = "sum of means"  # option `loss` of a source whose model returns none
+
+
+def read_training(
+    model: torch.nn.Module | Path | str,
+    example_inputs: Sequence[torch.Tensor] = (),
+    *,
+    input_names: Sequence[str] = (),
+    optimizer: str = DEFAULT_OPTIMIZER,
+    colocate_backward: bool = False,
+    name: str = "",
+) -> ReadProgram:
+    """Read the training step of a module that returns its loss.
+
+    A module is traced with dropout off and with batch normalisation on the batch's own statistics,
+    whose running averages the step updates; a ``.pt2`` file in the mode in which it was exported.
+
+    Args:
+        model: returns a scalar, the loss, alone or as the first of several outputs; or the path of
+            a ``.pt2`` file. A file whose first output is no scalar is trained on the sum of the
+            means of its outputs.
+        example_inputs: positional inputs of the module, targets among them; a file holds its own.
+        input_names: names of the graph inputs; empty keeps those of ``forward``.
+        optimizer: see `frameworks.torch.training.optimizers.optimizer_of`.
+        colocate_backward: every backward op shares a device with the forward op it belongs to.
+        name: what the source calls a module; empty takes its class.
+
+    Raises:
+        InputError: the step cannot be traced, draws random numbers, or trains nothing.
+        FileFormatError: the file is damaged, or holds more than data.
+        MissingExtraError: torch is not installed.
+    """
+    torch = _torch()
+    rule = optimizer_of(optimizer)
+    given = _exported(model, example_inputs)
+    exported = _with_scalar_loss(given)
+    digest = program_hash(exported)
+    examples = [example.detach() for example in tensors_in(tuple(example_inputs))]
+    names = input_names or FxInterface.of(given).input_names
+    joint = joint_graph(exported, examples, names)
+    updated = add_updates(joint, rule)
+    program = replace(joint.program, state=updated.state, updates=updated.updates)
+    options = {"optimizer": optimizer} | ({"colocate_backward": "yes"} if colocate_backward else {})
+    options |= {"loss": SUM_OF_MEANS} if exported is not given else {}
+    if isinstance(model, Path | str):
+        file = existing_path(model)
+        path, digest = str(model), content_hash(file.parent, [file])
+    else:
+        path = name or f"module:{type(model).__name__}"
+    source = ModelSource(
+        path=path,
+        sha256=hashlib.sha256(f"{digest} {rule!r}".encode()).hexdigest(),
+        format=FORMAT,
+        shapes={key: shape_of(value) for key, value in program.example_inputs.items()},
+        reader_version=f"torch {torch.__version__}",
+        options=options,
+        state=FxInterface.of(given).state,
+    )
+    graph, signature = _graph(program, joint, updated, colocate_backward)
+    return ReadProgram(graph, replace(source, signature=signature), program)
+
+
+def _graph(
+    program: FxProgram, joint: JointGraph, updated: Updates, colocate_backward: bool
+) -> tuple[ComputationGraph, Signature]:
+    phases = dict.fromkeys(joint.backward, BACKWARD)
+    phases |= {name: UPDATE for ops in updated.ops.values() for name in ops}
+    builder = GraphBuilder()
+    of_tensor: dict[int, int] = {}
+    weights = {}
+    for name, value in program.state.items():
+        if id(value) not in of_tensor:
+            of_tensor[id(value)] = builder.add_weight(value.numel() * value.element_size())
+        weights[name] = of_tensor[id(value)]
+    pairs = [(ops[0], name) for ops in updated.ops.values() for name in ops[1:]]
+    classes = colocation_classes(program, [*pairs, *(joint.pairs if colocate_backward else ())])
+    nodes = {node.name: node for node in program.module.graph.nodes}
+    views = {view.name for name in program.updates for view in state_views(nodes[name])}
+    rules = FxRules(
+        weights=weights,
+        fold_constants=False,
+        phase_of=lambda node: phases.get(node.name, FORWARD),
+        colocation_of=lambda node: classes.get(node.name, -1),
+        resident=views,
+    )
+    ops = add_fx_graph(builder, program.module.graph, rules)
+    for output in program.outputs:
+        for tensor in ops.tensors_of.get(output, ()):
+            builder.mark_output(tensor)
+    inputs = [(name, name) for name in program.inputs]
+    outputs = [("loss", node) for node in program.outputs]
+    return builder.build(), signature_of(program.module.graph, ops, inputs, outputs)
+
+
+def _exported(
+    model: torch.nn.Module | Path | str, example_inputs: Sequence[torch.Tensor]
+) -> ExportedProgram:
+    torch = _torch()
+    if isinstance(model, Path | str):
+        return load_program(existing_path(model))
+    modes = {part: part.training for part in model.modules()}
+    try:
+        for part in modes:
+            part.training = isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
+        found: ExportedProgram = torch.export.export(model, tuple(example_inputs))
+        return found
+    except Exception as error:  # tracing runs the module's own code
+        raise InputError(
+            f"module {type(model).__name__} cannot be exported: {one_line(error)}"
+        ) from error
+    finally:
+        for part, mode in modes.items():
+            part.training = mode
+
+
+def _with_scalar_loss(exported: ExportedProgram) -> ExportedProgram:
+    """The program itself where its first output is a scalar, else with the sum of means before."""
+    torch = _torch()
+    values = {node.name: node.meta.get("val") for node in exported.graph.nodes}
+    outputs: list[Any] = [values.get(str(name)) for name in exported.graph_signature.user_outputs]
+    first = outputs[0] if outputs else None
+    if first is not None and hasattr(first, "numel") and first.numel() == 1:
+        return exported
+    if not any(hasattr(v, "dtype") and v.dtype.is_floating_point for v in outputs):
+        raise InputError("a model without a floating-point output has no loss to train on")
+    inner = exported.module()
+
+    class SumOfMeans(torch.nn.Module):  # type: ignore[misc, name-defined]
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = inner
+
+        def forward(self, *inputs: Any) -> Any:
+            found = called(exported, self.model, inputs)
+            floating = [value for value in found if value.dtype.is_floating_point]
+            return sum(value.mean() for value in floating)
+
+    found: ExportedProgram = torch.export.export(SumOfMeans(), _examples_of(exported))
+    return found
+
+
+def _examples_of(exported: ExportedProgram) -> tuple[Any, ...]:
+    return tuple(inference_program(exported).example_inputs.values())
+
+
+def _torch() -> Any:
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtraError("torch", "torch", "reading a training step") from None
+    return torch

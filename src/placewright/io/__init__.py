@@ -1,0 +1,1 @@
+"""Files before anything opens them; imports the standard library only."""

@@ -1,1 +1,0 @@
-"""What executes segments for real: the concurrent runner, and one folder per runtime."""

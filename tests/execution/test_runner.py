@@ -1,0 +1,238 @@
+"""The runner: order, concurrency, requests in flight, errors; with a runtime of plain functions."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from signatures import ascending_signature
+
+from placewright.core.builder import GraphBuilder
+from placewright.core.cluster import Device
+from placewright.core.graph import ComputationGraph
+from placewright.core.signature import Signature
+from placewright.errors import GraphError, InputError, RuntimeFailure
+from placewright.execution.runner import ConcurrentRunner
+from placewright.execution.runtime import OpSegment, graph_outputs, segments_of_ops
+
+Hook = Callable[[int], None]
+
+
+def nothing(op: int) -> None:
+    """The default hook."""
+
+
+@dataclass
+class Adding:
+    """A runtime whose every op adds its inputs, and its own number plus one."""
+
+    graph: ComputationGraph
+    hook: Hook = nothing
+    threads: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def signature(self) -> Signature:
+        return ascending_signature(self.graph)
+
+    def compile(self, segments: Sequence[OpSegment], devices: Sequence[Device]) -> list[Any]:
+        return [AddingSegment(self, segment) for segment in segments]
+
+    def from_host(self, array: Any) -> Any:
+        return array
+
+    def to_host(self, tensor: Any) -> Any:
+        return np.asarray(tensor)
+
+    def worker_setup(self, device: Device) -> Callable[[], None]:
+        return lambda: None
+
+
+@dataclass
+class AddingSegment:
+    model: Any
+    segment: OpSegment
+
+    def instance(self) -> AddingSegment:
+        return self
+
+    def run(self, inputs: Sequence[Any]) -> list[Any]:
+        graph, values = self.model.graph, dict(zip(self.segment.inputs, inputs, strict=True))
+        for op in self.segment.ops:
+            self.model.hook(op)
+            self.model.threads[op] = threading.current_thread().name
+            total = sum(values[t] for t in graph.op_inputs.row(op).tolist()) + op + 1
+            values |= dict.fromkeys(graph.op_outputs.row(op).tolist(), total)
+        return [values[tensor] for tensor in self.segment.outputs]
+
+
+def layered(edges: Sequence[tuple[int, int]], n_ops: int) -> ComputationGraph:
+    builder = GraphBuilder()
+    x = builder.add_input(4)
+    tensors: list[int] = []
+    for op in range(n_ops):
+        inputs = [tensors[a] for a, b in edges if b == op] or [x]
+        builder.add_op(f"op {op}", "Add", inputs=inputs)
+        has_reader = any(a == op for a, _ in edges)
+        tensors.append(builder.add_tensor(op, 4, is_output=not has_reader))
+    return builder.build()
+
+
+def expected(graph: ComputationGraph, x: float) -> list[float]:
+    values = {int(t): x for t in np.flatnonzero(graph.tensor_producers < 0)}
+    for op in graph.topological_order.tolist():
+        total = sum(values[t] for t in graph.op_inputs.row(op).tolist()) + op + 1
+        values |= dict.fromkeys(graph.op_outputs.row(op).tolist(), total)
+    return [values[t] for t in graph_outputs(graph)]
+
+
+DEVICES = (Device("a"), Device("b"), Device("c"))
+
+
+@st.composite
+def plans(draw: st.DrawFn) -> tuple[ComputationGraph, list[tuple[int, list[int]]]]:
+    n_ops = draw(st.integers(1, 9))
+    pairs = [(a, b) for b in range(n_ops) for a in range(b)]
+    edges = draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
+    devices = draw(st.lists(st.integers(0, 2), min_size=n_ops, max_size=n_ops))
+    parts: list[tuple[int, list[int]]] = []
+    for op, device in enumerate(devices):
+        if parts and parts[-1][0] == device and draw(st.booleans()):
+            parts[-1][1].append(op)
+        else:
+            parts.append((device, [op]))
+    return layered(edges, n_ops), parts
+
+
+@settings(max_examples=60)
+@given(plans(), st.integers(1, 4))
+def test_any_plan_computes_what_the_graph_says(
+    plan: tuple[ComputationGraph, list[tuple[int, list[int]]]], in_flight: int
+) -> None:
+    graph, parts = plan
+    model: Any = Adding(graph)
+    segments = segments_of_ops(graph, parts)
+    with ConcurrentRunner(model, segments, DEVICES, in_flight=in_flight) as runner:
+        results = runner.run_many([[np.float64(x)] for x in range(6)])
+    for x, result in enumerate(results):
+        assert [float(v) for v in result.outputs] == expected(graph, float(x))
+        assert all(end >= start >= 0 for start, end in result.spans)
+
+
+def test_devices_work_at_the_same_time() -> None:
+    """Two ops that wait for each other finish only if both run at once."""
+    graph = layered([], 2)
+    barrier = threading.Barrier(2, timeout=120)
+    model: Any = Adding(graph, hook=lambda op: barrier.wait() and None)
+    with ConcurrentRunner(model, segments_of_ops(graph, [(0, [0]), (1, [1])]), DEVICES) as runner:
+        runner.run([np.float64(0)])
+    assert model.threads[0] != model.threads[1]
+
+
+def test_a_device_keeps_the_plan_order() -> None:
+    """Op 2 is ready from the start, but its device has op 1 first, which needs op 0 elsewhere."""
+    graph = layered([(0, 1)], 3)
+    seen: list[int] = []
+    model: Any = Adding(graph, hook=seen.append)
+    parts = segments_of_ops(graph, [(0, [0]), (1, [1]), (1, [2])])
+    with ConcurrentRunner(model, parts, DEVICES) as runner:
+        runner.run([np.float64(0)])
+        seen.clear()
+        runner.time(3)
+    assert [op for op in seen if op != 0] == [1, 2] * 3
+
+
+def test_an_error_in_a_worker_names_the_segment() -> None:
+    def fail(op: int) -> None:
+        if op == 1:
+            raise ValueError("no memory left")
+
+    graph = layered([(0, 1)], 2)
+    model: Any = Adding(graph, hook=fail)
+    runner = ConcurrentRunner(model, segments_of_ops(graph, [(0, [0]), (1, [1])]), DEVICES)
+    with pytest.raises(RuntimeFailure, match=r"segment 1 on 'b' \[op 1\] failed: no memory left"):
+        runner.run([np.float64(0)])
+    with pytest.raises(RuntimeFailure, match="closed"):
+        runner.run([np.float64(0)])
+
+
+def test_an_order_that_cannot_execute_is_refused() -> None:
+    graph = layered([(0, 1)], 2)
+    model: Any = Adding(graph)
+    with pytest.raises(RuntimeFailure, match="segment 0 needs segment 1"):
+        ConcurrentRunner(model, segments_of_ops(graph, [(0, [1]), (1, [0])]), DEVICES)
+
+
+def test_wrong_number_of_inputs() -> None:
+    graph = layered([], 1)
+    model: Any = Adding(graph)
+    with (
+        ConcurrentRunner(model, segments_of_ops(graph, [(0, [0])]), DEVICES) as runner,
+        pytest.raises(InputError, match="has 1 inputs, got values for 2"),
+    ):
+        runner.run([np.float64(0), np.float64(1)])
+
+
+def test_segments_cover_every_op_once() -> None:
+    graph = layered([(0, 1)], 2)
+    with pytest.raises(GraphError, match="'op 1' is in no segment"):
+        segments_of_ops(graph, [(0, [0])])
+    with pytest.raises(GraphError, match="'op 0' is in two segments"):
+        segments_of_ops(graph, [(0, [0, 1]), (1, [0])])
+
+
+def test_all_boundary_tensors_on_request() -> None:
+    graph = layered([(0, 1)], 2)
+    model: Any = Adding(graph)
+    parts = segments_of_ops(graph, [(0, [0]), (1, [1])])
+    with ConcurrentRunner(model, parts, DEVICES) as runner:
+        kept = runner.run([np.float64(5)], keep_tensors=True).tensors
+    assert {tensor: float(value) for tensor, value in kept.items()} == {0: 5.0, 1: 6.0, 2: 8.0}
+
+
+def test_a_worker_that_cannot_start_is_reported() -> None:
+    class Failing(Adding):
+        def worker_setup(self, device: Device) -> Callable[[], None]:
+            def setup() -> None:
+                raise OSError("no such core")
+
+            return setup
+
+    graph = layered([], 1)
+    model: Any = Failing(graph)
+    runner = ConcurrentRunner(model, segments_of_ops(graph, [(0, [0])]), DEVICES)
+    with pytest.raises(RuntimeFailure, match="the worker of 'a' cannot start: no such core"):
+        runner.run([np.float64(0)])
+
+
+@pytest.mark.skipif(not hasattr(signal, "pthread_kill"), reason="signals cannot be sent here")
+@pytest.mark.parametrize("many", [True, False])
+def test_an_interrupt_ends_the_workers(many: bool) -> None:
+    """Ctrl-C comes while the caller waits for op 1, whose result must not be taken for a later
+    one."""
+    armed = threading.Event()
+
+    def interrupt(op: int) -> None:
+        if armed.is_set() and op == 1:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    graph = layered([(0, 1)], 2)
+    model: Any = Adding(graph, hook=interrupt)
+    runner = ConcurrentRunner(model, segments_of_ops(graph, [(0, [0]), (1, [1])]), DEVICES)
+    runner.run([np.float64(0)])
+    armed.set()
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            runner.run([np.float64(0)]) if many else runner.time(1)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert not [t for t in threading.enumerate() if t.name.startswith("placewright")]
+    with pytest.raises(RuntimeFailure, match=r"closed|run the plan once"):
+        runner.time(1)

@@ -1,0 +1,59 @@
+"""CUDA devices through the driver's C interface: none without a driver; a stand-in's otherwise."""
+
+from __future__ import annotations
+
+import ctypes
+from typing import Any
+
+import pytest
+
+from placewright.frameworks.onnxruntime import cuda_driver
+from placewright.frameworks.onnxruntime.cuda_driver import CudaDevice, cuda_devices, listed
+
+
+class Driver:
+    """Answers like a driver with two devices; `failing` names a function that returns an error."""
+
+    def __init__(self, failing: str = "") -> None:
+        self.failing = failing
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*arguments: Any) -> int:
+            if name == self.failing:
+                return 100
+            if name == "cuDeviceGetCount":
+                _write(arguments[0], ctypes.c_int, 2)
+            elif name == "cuDeviceGet":
+                _write(arguments[0], ctypes.c_int, arguments[1] + 40)
+            elif name == "cuDeviceGetName":
+                arguments[0].value = f"device {arguments[2].value}".encode()
+            elif name == "cuDeviceTotalMem_v2":
+                _write(arguments[0], ctypes.c_size_t, arguments[1].value * 2**30)
+            return 0
+
+        return call
+
+
+def _write(reference: Any, kind: Any, value: int) -> None:
+    ctypes.cast(reference, ctypes.POINTER(kind)).contents.value = value
+
+
+def test_devices_in_the_drivers_order() -> None:
+    found = listed(Driver())  # type: ignore[arg-type]
+    expected = (CudaDevice("device 40", 40.0 * 2**30), CudaDevice("device 41", 41.0 * 2**30))
+    assert found == expected
+
+
+@pytest.mark.parametrize("failing", ["cuInit", "cuDeviceGetCount", "cuDeviceTotalMem_v2"])
+def test_a_driver_that_does_not_start_has_no_devices(failing: str) -> None:
+    assert listed(Driver(failing)) == ()  # type: ignore[arg-type]
+
+
+def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str) -> Any:
+        raise OSError(name)
+
+    monkeypatch.setattr(cuda_driver.ctypes, "CDLL", missing)
+    cuda_devices.cache_clear()
+    assert cuda_devices() == ()
+    cuda_devices.cache_clear()

@@ -1,0 +1,321 @@
+"""ONNX Runtime: sub-models of unusual models, kernels mapped to ops, shared weights, options."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime as ort
+import pytest
+from frameworks.common.test_runtime_contract import branching_model
+from onnx import TensorProto, helper, numpy_helper
+
+from placewright.core.cluster import Device
+from placewright.errors import InputError, MissingExtraError, RuntimeFailure, UnknownNameError
+from placewright.execution.runner import ConcurrentRunner
+from placewright.execution.runtime import segments_of_ops
+from placewright.frameworks.onnxruntime.kernels import KernelMap
+from placewright.frameworks.onnxruntime.reader import read_onnx
+from placewright.frameworks.onnxruntime.runtime import OnnxModel, OnnxRuntime
+from placewright.profiling.units import common_units
+from placewright.testing.runtime_contract import check_split, random_segments
+
+AFFINITY = "session.intra_op_thread_affinities"  # wants one entry per thread but the first
+
+
+def saved(
+    path: Path,
+    nodes: Sequence[Any],
+    inputs: Sequence[tuple[str, int, list[int]]],
+    outputs: Sequence[tuple[str, int, list[int] | None]],
+    initializers: dict[str, np.ndarray[Any, Any]],
+) -> Path:
+    """A model file with these nodes."""
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        list(nodes),
+        "g",
+        [value(*one) for one in inputs],
+        [value(*one) for one in outputs],
+        [numpy_helper.from_array(array, name) for name, array in initializers.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(model, str(path))
+    return path
+
+
+def loaded(path: Path) -> OnnxModel:
+    graph, source = read_onnx(path)
+    return OnnxRuntime().load(source, graph)
+
+
+def cores() -> list[Device]:
+    return [device for device in OnnxRuntime().discover() if device.name.startswith("cpu:")][:2]
+
+
+def split_outputs(model: OnnxModel, inputs: Sequence[np.ndarray[Any, Any]]) -> list[Any]:
+    """Outputs with every op in a segment of its own, devices in turn."""
+    order = model.graph.topological_order.tolist()
+    parts = segments_of_ops(model.graph, [(at % 2, [op]) for at, op in enumerate(order)])
+    devices = (cores() * 2)[:2]
+    with ConcurrentRunner(model, parts, devices) as runner:
+        return list(runner.run(inputs).outputs)
+
+
+def session_outputs(path: Path, inputs: Sequence[np.ndarray[Any, Any]]) -> list[Any]:
+    """Outputs of the file itself, by ONNX Runtime alone."""
+    session = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    names = [one.name for one in session.get_inputs()]
+    return list(session.run(None, dict(zip(names, inputs, strict=True))))
+
+
+def make_branching(path: Path) -> Path:
+    onnx.save(branching_model(), str(path))
+    return path
+
+
+def make_external(path: Path) -> Path:
+    """Weights in a file of their own; the small ones too."""
+    onnx.save(
+        branching_model(),
+        str(path),
+        save_as_external_data=True,
+        location="weights.bin",
+        size_threshold=0,
+    )
+    return path
+
+
+def make_value_dependent(path: Path) -> Path:
+    """The number of non-zero elements depends on the input's values."""
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("NonZero", ["r"], ["where"]),
+        helper.make_node("Cast", ["where"], ["float"], to=TensorProto.FLOAT),
+        helper.make_node("ReduceSum", ["float"], ["y"], keepdims=0),
+    ]
+    outputs = [("where", TensorProto.INT64, [2, None]), ("y", TensorProto.FLOAT, [])]
+    return saved(path, nodes, [("x", TensorProto.FLOAT, [3, 5])], outputs, {})  # type: ignore[list-item]
+
+
+def make_captured(path: Path) -> Path:
+    """A branch whose subgraphs read a value and an initializer of the graph around them."""
+
+    def branch(kind: str) -> Any:
+        output = helper.make_tensor_value_info(f"{kind}_out", TensorProto.FLOAT, [2, 3])
+        inner = helper.make_node(kind, ["doubled", "w"], [f"{kind}_out"])
+        return helper.make_graph([inner], kind, [], [output])
+
+    nodes = [
+        helper.make_node("Add", ["x", "x"], ["doubled"]),
+        helper.make_node("ReduceSum", ["x"], ["total"], keepdims=0),
+        helper.make_node("Greater", ["total", "zero"], ["positive"]),
+        helper.make_node(
+            "If", ["positive"], ["z"], then_branch=branch("Add"), else_branch=branch("Mul")
+        ),
+        helper.make_node("Neg", ["z"], ["y"]),
+    ]
+    weights = {"w": np.full((2, 3), 3.0, np.float32), "zero": np.float32(0)}
+    inputs = [("x", TensorProto.FLOAT, [2, 3])]
+    return saved(path, nodes, inputs, [("y", TensorProto.FLOAT, [2, 3])], weights)  # type: ignore[dict-item]
+
+
+def make_constant_chain(path: Path) -> Path:
+    """A weight that nodes compute from constants, read by two ops; a large ``Constant`` node."""
+    large = numpy_helper.from_array(np.arange(4096, dtype=np.float32).reshape(64, 64) / 4096)
+    nodes = [
+        helper.make_node("Constant", [], ["c"], value=large),
+        helper.make_node("Transpose", ["c"], ["t"]),
+        helper.make_node("Mul", ["t", "half"], ["w"]),
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("MatMul", ["a", "w"], ["b"]),
+        helper.make_node("Sub", ["b", "x"], ["y"]),
+    ]
+    inputs = [("x", TensorProto.FLOAT, [2, 64])]
+    outputs = [("y", TensorProto.FLOAT, [2, 64])]
+    return saved(path, nodes, inputs, outputs, {"half": np.float32(0.5)})  # type: ignore[dict-item]
+
+
+def make_handed_on(path: Path) -> Path:
+    """An output that is an input, and one tensor that is read twice by one node."""
+    nodes = [helper.make_node("Mul", ["x", "x"], ["y"])]
+    outputs = [("y", TensorProto.FLOAT, [4]), ("x", TensorProto.FLOAT, [4])]
+    return saved(path, nodes, [("x", TensorProto.FLOAT, [4])], outputs, {})
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        make_branching,
+        make_external,
+        make_value_dependent,
+        make_captured,
+        make_constant_chain,
+        make_handed_on,
+    ],
+)
+def test_split_gives_what_the_file_gives(make: Callable[[Path], Path], tmp_path: Path) -> None:
+    path = make(tmp_path / "model.onnx")
+    model = loaded(path)
+    for seed in range(3):
+        inputs = model.random_inputs(np.random.default_rng(seed))
+        expected = session_outputs(path, inputs)
+        found = split_outputs(model, inputs)
+        for mine, other in zip(found, expected, strict=True):
+            np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-5)
+
+
+def test_half_precision(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Relu", ["a"], ["y"]),
+    ]
+    weight = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float16)
+    kind = TensorProto.FLOAT16
+    path = saved(
+        tmp_path / "h.onnx", nodes, [("x", kind, [2, 64])], [("y", kind, [2, 64])], {"w": weight}
+    )
+    model = loaded(path)
+    assert model.tolerance(cores()) == pytest.approx(3e-2)
+    check_split(model, cores(), random_segments(model.graph, 1, np.random.default_rng(0)))
+
+
+def test_brain_float_values_travel(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Cast", ["x"], ["b"], to=TensorProto.BFLOAT16),
+        helper.make_node("Cast", ["b"], ["y"], to=TensorProto.FLOAT),
+    ]
+    kind = TensorProto.FLOAT
+    outputs = [("b", TensorProto.BFLOAT16, [2, 3]), ("y", kind, [2, 3])]
+    path = saved(tmp_path / "b.onnx", nodes, [("x", kind, [2, 3])], outputs, {})  # type: ignore[arg-type]
+    x = np.array([[1.0, 2.5, -3.0], [0.0, 1e20, -0.125]], np.float32)
+    rounded, widened = split_outputs(loaded(path), [x])
+    np.testing.assert_allclose(rounded, x, rtol=4e-3)
+    np.testing.assert_array_equal(rounded, widened)
+
+
+def test_convolution_and_activation_are_one_kernel(tmp_path: Path) -> None:
+    model = loaded(make_branching(tmp_path / "m.onnx"))
+    graph, fused = model.graph, model.fused_groups(cores()[0])
+    at = {model.parts.value_of_tensor[graph.op_outputs.row(op)[0]]: op for op in range(graph.n_ops)}
+    for convolution, activation in (("a", "b"), ("c", "d"), ("e", "f")):
+        assert fused.group_of[at[convolution]] == fused.group_of[at[activation]]
+    assert fused.group_of[at["a"]] != fused.group_of[at["c"]]
+    assert fused.group_of[at["j"]] == fused.group_of[at["logits"]]
+    units = common_units(graph, [fused])
+    assert units.n_groups == fused.n_groups == graph.n_ops - 4
+
+
+def test_seconds_are_where_the_work_is(tmp_path: Path) -> None:
+    """A product of 512 x 512 takes longer than the sum of 512 values that follows it."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("ReduceSum", ["a"], ["y"], keepdims=0),
+    ]
+    weight = np.ones((512, 512), np.float32)
+    kind = TensorProto.FLOAT
+    path = saved(
+        tmp_path / "w.onnx", nodes, [("x", kind, [512, 512])], [("y", kind, [])], {"w": weight}
+    )
+    product, total = loaded(path).profiler(cores()[0])()
+    assert product > total > 0
+
+
+def test_large_weights_are_shared_between_sessions(tmp_path: Path) -> None:
+    model = loaded(make_constant_chain(tmp_path / "m.onnx"))
+    order = model.graph.topological_order.tolist()
+    parts = segments_of_ops(model.graph, [(0, [op]) for op in order])
+    products = [s for s in parts if model.graph.op_kinds[s.ops[0]] == "MatMul"]
+    cut = [model.parts.cut(segment) for segment in products]
+    assert [part.shared for part in cut] == [("c",), ("c",)]
+    assert all(len(part.content) < 64 * 64 * 4 for part in cut)
+    model.compile(parts, cores())
+    assert list(model._shared) == ["c"]
+
+
+def test_equal_segments_make_one_session(tmp_path: Path) -> None:
+    model = loaded(make_branching(tmp_path / "m.onnx"))
+    order = model.graph.topological_order.tolist()
+    halves = segments_of_ops(model.graph, [(0, order[:4]), (0, order[4:])])
+    first, again = model.compile(halves, cores()), model.compile(halves, cores())
+    assert all(a is b for a, b in zip(first, again, strict=True))
+
+
+def test_a_refused_segment_is_named(tmp_path: Path) -> None:
+    model = loaded(make_branching(tmp_path / "m.onnx"))
+    device = replace(cores()[0], options={"intra_op_num_threads": "3", AFFINITY: "none"})
+    with pytest.raises(RuntimeFailure, match=r"session of 12 ops \(.*'cpu:0'"):
+        model.reference(device)
+
+
+def test_options_that_mean_nothing_are_refused() -> None:
+    runtime = OnnxRuntime()
+    with pytest.raises(UnknownNameError, match="INFERENCE_PRECISION_HINT"):
+        runtime.completed(Device("cpu", options={"INFERENCE_PRECISION_HINT": "bf16"}))
+    with pytest.raises(UnknownNameError, match="execution provider 'NoProvider'"):
+        runtime.completed(Device("x", options={"provider": "NoProvider"}))
+    with pytest.raises(UnknownNameError, match="graph_optimization_level 'most'"):
+        runtime.completed(Device("cpu", options={"graph_optimization_level": "most"}))
+    with pytest.raises(InputError, match="must be a number, got 'many'"):
+        runtime.completed(Device("cpu", options={"intra_op_num_threads": "many"}))
+
+
+def test_levels_of_optimisation_fuse_differently(tmp_path: Path) -> None:
+    model = loaded(make_branching(tmp_path / "m.onnx"))
+    runtime = OnnxRuntime()
+    plain = runtime.completed(Device("cpu:0", options={"graph_optimization_level": "disabled"}))
+    assert model.fused_groups(plain).n_groups == model.graph.n_ops
+    assert plain.fingerprint != runtime.completed(Device("cpu:0")).fingerprint
+
+
+def test_other_formats_are_refused(tmp_path: Path) -> None:
+    graph, source = read_onnx(make_branching(tmp_path / "m.onnx"))
+    with pytest.raises(InputError, match=r"runs \.onnx models"):
+        OnnxRuntime().load(replace(source, format="openvino"), graph)
+
+
+def test_without_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'placewright\[onnxruntime\]'"):
+        OnnxRuntime().discover()
+
+
+def test_additions_go_with_the_kernel_that_they_serve(tmp_path: Path) -> None:
+    """By hand: x -> MatMul a -> Add b -> (Tanh c, Erf d).
+
+    As executed: a reshape, a product that took the addition's bias, and a reshape that makes b;
+    then a conversion that only the last kernel reads.
+    """
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"]),
+        helper.make_node("Add", ["a", "n"], ["b"]),
+        helper.make_node("Tanh", ["b"], ["c"]),
+        helper.make_node("Erf", ["b"], ["d"]),
+    ]
+    kind = TensorProto.FLOAT
+    path = saved(
+        tmp_path / "a.onnx",
+        nodes,
+        [("x", kind, [2, 4])],
+        [("c", kind, [2, 4]), ("d", kind, [2, 4])],
+        {"w": np.ones((4, 4), np.float32), "n": np.ones(4, np.float32)},
+    )
+    model = loaded(path)
+    executed = [
+        helper.make_node("Reshape", ["x"], ["new1"], name="reshape_token_1"),
+        helper.make_node("Gemm", ["new1", "w", "n"], ["new2"], name="op<0>/MatMulAddFusion"),
+        helper.make_node("Reshape", ["new2"], ["b"], name="reshape_token_2"),
+        helper.make_node("Tanh", ["b"], ["new3"], name="c_nchwc_token_7"),
+        helper.make_node("ReorderOutput", ["new3"], ["c"], name="ReorderOutput"),
+        helper.make_node("Reorder", ["b"], ["new4"], name="reorder"),
+        helper.make_node("Erf", ["new4"], ["d"], name="op<3>"),
+    ]
+    kernels = KernelMap(model.graph, executed, model.parts.op_of_value)
+    assert kernels.grouping.group_of.tolist() == [0, 0, 1, 2]
+    seconds = kernels.seconds({node.name: 10.0 for node in executed})
+    np.testing.assert_allclose(seconds, [21e-6, 10.5e-6, 21e-6, 21e-6])

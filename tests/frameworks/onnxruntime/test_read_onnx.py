@@ -1,0 +1,223 @@
+"""Reading ONNX node by node: folding, names, subgraphs, shapes, and refusals."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from model_makers import BIAS, WEIGHT, write_onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from placewright.core import flops
+from placewright.errors import FileFormatError, GraphError, InputError, UnknownNameError
+from placewright.frameworks.onnxruntime.reader import read_onnx
+
+FLOAT = TensorProto.FLOAT
+
+
+def write(path: Path, nodes: list[Any], constants: dict[str, Any] | None = None, **io: Any) -> Path:
+    """A model with input x (2, 4) and output y, unless `io` says otherwise."""
+    inputs = io.get("inputs", {"x": [2, 4]})
+    outputs = io.get("outputs", ["y"])
+    graph = helper.make_graph(
+        nodes,
+        "graph",
+        [helper.make_tensor_value_info(name, FLOAT, shape) for name, shape in inputs.items()],
+        [helper.make_tensor_value_info(name, io.get("type", FLOAT), None) for name in outputs],
+        [numpy_helper.from_array(np.asarray(v), k) for k, v in (constants or {}).items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def test_one_op_per_node(tmp_path: Path) -> None:
+    write_onnx(tmp_path / "small.onnx")
+    graph, source = read_onnx(tmp_path / "small.onnx")
+    assert graph.op_names == ("dense/product", "dense/sum", "activation")
+    assert graph.op_kinds == ("MatMul", "Add", "Relu")
+    assert graph.op_flops.tolist() == [24, 3, 3]
+    assert graph.op_weight_bytes.tolist() == [WEIGHT.nbytes, BIAS.nbytes, 0]
+    assert graph.tensor_bytes.tolist() == [16, 12, 12, 12]
+    assert graph.tensor_is_output.tolist() == [False, False, False, True]
+    assert source.format == "onnx"
+    assert source.native_names == {}
+
+
+def test_nodes_of_constants_fold_into_one_weight(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Cast", ["half"], ["weight"], name="decompress", to=FLOAT),
+        helper.make_node("MatMul", ["x", "weight"], ["p"], name="first"),
+        helper.make_node("MatMul", ["p", "weight"], ["y"], name="second"),
+    ]
+    path = write(tmp_path / "tied.onnx", nodes, {"half": np.ones((4, 4), np.float16)})
+    graph, _ = read_onnx(path)
+    assert graph.op_names == ("first", "second")
+    assert graph.weight_bytes.tolist() == [64]
+    raw, source = read_onnx(path, fold_constants=False)
+    assert raw.op_names == ("decompress", "first", "second")
+    assert source.options == {"fold_constants": "no"}
+
+
+def test_nodes_without_a_name_are_found_by_position(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"]),
+        helper.make_node("Tanh", ["a"], ["b"], name="same"),
+        helper.make_node("Exp", ["b"], ["y"], name="same"),
+    ]
+    graph, source = read_onnx(write(tmp_path / "names.onnx", nodes))
+    assert graph.op_names == ("a", "same", "same_1")
+    assert source.native_names == {"a": "#0", "same_1": "#2"}
+
+
+def test_a_branch_reads_what_it_captures(tmp_path: Path) -> None:
+    def branch(kind: str) -> Any:
+        out = helper.make_tensor_value_info("inner", FLOAT, [2, 4])
+        return helper.make_graph([helper.make_node(kind, ["a"], ["inner"])], kind, [], [out])
+
+    nodes = [
+        helper.make_node("Relu", ["x"], ["a"], name="before"),
+        helper.make_node("ReduceSum", ["x"], ["s"], name="sum", keepdims=0),
+        helper.make_node("Cast", ["s"], ["c"], name="condition", to=TensorProto.BOOL),
+        helper.make_node("If", ["c"], ["y"], name="choice",
+                         then_branch=branch("Exp"), else_branch=branch("Neg")),
+    ]  # fmt: skip
+    graph, _ = read_onnx(write(tmp_path / "branch.onnx", nodes))
+    choice = graph.op_index["choice"]
+    names = [graph.op_names[op] for op in graph.predecessors.row(choice)]
+    assert names == ["before", "condition"]
+
+
+def body(nodes: list[Any], inputs: list[Any], outputs: list[Any]) -> Any:
+    return helper.make_graph(nodes, "body", inputs, outputs)
+
+
+def test_the_more_expensive_branch_counts(tmp_path: Path) -> None:
+    """It multiplies what it captures, (2, 4), by a weight of its own, (4, 5); the other copies."""
+    out = helper.make_tensor_value_info("inner", FLOAT, None)
+    weight = helper.make_tensor("w", FLOAT, [4, 5], np.zeros(20, np.float32))
+    product = helper.make_node("MatMul", ["x", "w"], ["inner"])
+    multiply = helper.make_graph([product], "then", [], [out], [weight])
+    other = helper.make_tensor("v", FLOAT, [2, 5], np.zeros(10, np.float32))
+    copy = helper.make_graph(
+        [helper.make_node("Identity", ["v"], ["inner"])], "else", [], [out], [other]
+    )
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["s"], name="sum", keepdims=0),
+        helper.make_node("Cast", ["s"], ["c"], name="condition", to=TensorProto.BOOL),
+        helper.make_node("If", ["c"], ["y"], name="choice", then_branch=multiply, else_branch=copy),
+    ]
+    graph, _ = read_onnx(write(tmp_path / "branch.onnx", nodes))
+    assert graph.op_flops[graph.op_index["choice"]] == 2 * (2 * 5) * 4
+
+
+@pytest.mark.parametrize("trips", [3, 2**63 - 1, None])
+def test_a_loop_counts_as_often_as_it_runs(trips: int | None, tmp_path: Path) -> None:
+    """Two element-wise operations on 2 x 4 values a turn; once where only running it tells."""
+    value = helper.make_tensor_value_info
+    inside = body(
+        [
+            helper.make_node("Identity", ["again"], ["on"]),
+            helper.make_node("Exp", ["state"], ["e"]),
+            helper.make_node("Add", ["e", "x"], ["next"]),
+        ],
+        [value("turn", TensorProto.INT64, []), value("again", TensorProto.BOOL, []),
+         value("state", FLOAT, [2, 4])],
+        [value("on", TensorProto.BOOL, []), value("next", FLOAT, [2, 4])],
+    )  # fmt: skip
+    first = "" if trips is None else "trips"
+    nodes = [helper.make_node("Loop", [first, "on_at_first", "x"], ["y"], name="loop", body=inside)]
+    constants = {"on_at_first": np.array(True)}
+    constants |= {} if trips is None else {"trips": np.array(trips)}
+    graph, _ = read_onnx(write(tmp_path / "loop.onnx", nodes, constants))
+    once = flops.elementwise((2, 4)) * 2
+    assert graph.op_flops[graph.op_index["loop"]] == once * (3 if trips == 3 else 1)
+
+
+def test_a_scan_counts_each_step(tmp_path: Path) -> None:
+    """Over the four columns of x, (2, 4): two values a step."""
+    value = helper.make_tensor_value_info
+    inside = body(
+        [helper.make_node("Exp", ["column"], ["made"])],
+        [value("column", FLOAT, [2])],
+        [value("made", FLOAT, [2])],
+    )
+    nodes = [
+        helper.make_node("Scan", ["x"], ["y"], name="scan", num_scan_inputs=1, body=inside,
+                         scan_input_axes=[1], scan_output_axes=[1]),
+    ]  # fmt: skip
+    graph, _ = read_onnx(write(tmp_path / "scan.onnx", nodes))
+    assert graph.op_flops[graph.op_index["scan"]] == 4 * flops.elementwise((2,))
+
+
+def test_flops_follow_the_common_rules(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "k", "b"], ["c"], name="conv", group=4),
+        helper.make_node("ConvTranspose", ["x", "t"], ["d"], name="transposed"),
+        helper.make_node("MaxPool", ["x"], ["p"], name="pool", kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("GlobalAveragePool", ["x"], ["g"], name="mean"),
+        helper.make_node("Softmax", ["x"], ["s"], name="softmax"),
+        helper.make_node("Transpose", ["x"], ["m"], name="turn", perm=[0, 2, 3, 1]),
+    ]
+    constants = {
+        "k": np.zeros((16, 2, 3, 3), np.float32),
+        "b": np.zeros(16, np.float32),
+        "t": np.zeros((8, 16, 3, 3), np.float32),
+    }
+    path = write(tmp_path / "flops.onnx", nodes, constants,
+                 inputs={"x": [1, 8, 10, 10]}, outputs=list("cdpgsm"))  # fmt: skip
+    graph, _ = read_onnx(path)
+    assert dict(zip(graph.op_names, graph.op_flops.tolist(), strict=True)) == {
+        "conv": 2 * 16 * 8 * 8 * 3 * 3 * 2 + 16 * 8 * 8,
+        "transposed": 2 * 8 * 10 * 10 * 3 * 3 * 16,
+        "pool": 8 * 5 * 5 * 4,
+        "mean": 800,
+        "softmax": 4000,
+        "turn": 0,
+    }
+
+
+def test_shapes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "open.onnx"
+    write_onnx(path, batch="batch")
+    with caplog.at_level(logging.WARNING):
+        assert read_onnx(path)[1].shapes == {"x": (1, 4)}
+    assert "--shape" in caplog.text
+    graph, source = read_onnx(path, shapes={"x": (5, 4)})
+    assert source.shapes == {"x": (5, 4)}
+    assert graph.op_flops[0] == 5 * 24
+    with pytest.raises(UnknownNameError, match="unknown model input 'z'; available: x"):
+        read_onnx(path, shapes={"z": (1,)})
+    with pytest.raises(InputError, match="do not fit") as caught:
+        read_onnx(path, shapes={"x": (2, 9)})
+    assert "\n" not in str(caught.value)
+    with pytest.raises(InputError, match="must be >= 0"):
+        read_onnx(path, shapes={"x": (-1, 4)})
+
+
+def test_external_data_stays_in_its_folder(tmp_path: Path) -> None:
+    path = tmp_path / "outside.onnx"
+    write_onnx(path, external="weights.data")
+    (tmp_path / "weights.data").write_bytes(WEIGHT.tobytes())
+    assert read_onnx(path)[0].op_weight_bytes[0] == 48
+    write_onnx(path, external="../weights.data")
+    with pytest.raises(FileFormatError, match="outside its own folder"):
+        read_onnx(path)
+
+
+def test_damaged_models_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "damaged.onnx"
+    path.write_bytes(b"hello, this is text\n")
+    with pytest.raises(FileFormatError, match=r"damaged\.onnx"):
+        read_onnx(path)
+    with pytest.raises(GraphError, match="no operator"):
+        read_onnx(write(path, [helper.make_node("Exp", ["c"], ["y"])], {"c": np.ones(2, "f4")}))
+    write_onnx(path)
+    path.write_bytes(path.read_bytes().replace(b"dense/sum", b"dense/\xff\xfem"))
+    with pytest.raises(InputError, match=r"damaged\.onnx"):
+        read_onnx(path)
+    with pytest.raises(InputError, match=r"damaged\.onnx"):
+        read_onnx(write(path, [helper.make_node("Add", ["x", "ghost"], ["y"], name="sum")]))

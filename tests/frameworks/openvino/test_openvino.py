@@ -1,0 +1,194 @@
+"""OpenVINO: cuts give the unsplit outputs; kernels map to ops; shared constants are legal."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13 as ops
+
+from placewright.core.grouping import Grouping, quotient
+from placewright.errors import RuntimeFailure, StalePlanError, UnknownNameError
+from placewright.execution.runner import ConcurrentRunner
+from placewright.execution.runtime import OpSegment, segments_of_ops
+from placewright.frameworks.openvino.reader import read_openvino
+from placewright.frameworks.openvino.runtime import OpenVinoModel, OpenVinoRuntime
+from placewright.profiling.units import common_units
+
+
+def small_model() -> Any:
+    """Two branches of convolutions that share one weight, joined, pooled, and a linear head."""
+    rng = np.random.default_rng(7)
+    x = ops.parameter([1, 4, 16, 16], np.float32, name="x")
+    shared = ops.constant(rng.standard_normal((4, 4, 3, 3)).astype(np.float32))
+
+    def convolution(value: Any, weight: Any) -> Any:
+        ones = [1, 1]
+        return ops.relu(ops.convolution(value, weight, ones, ones, ones, ones))
+
+    left, right = convolution(x, shared), convolution(convolution(x, shared), shared)
+    joined = ops.concat([left, right], 1)
+    pooled = ops.reduce_mean(joined, np.array([2, 3]), False)
+    parts = ops.split(pooled, np.int64(1), 2)
+    head = ops.constant(rng.standard_normal((4, 5)).astype(np.float32))
+    logits = ops.matmul(parts.output(0), head, False, False)
+    gate = ops.sigmoid(parts.output(1))
+    return ov.Model([ops.result(logits), ops.result(gate)], [x], "small")
+
+
+@pytest.fixture(scope="module")
+def model_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("models") / "small.xml"
+    ov.save_model(small_model(), str(path), compress_to_fp16=False)
+    return path
+
+
+@pytest.fixture(scope="module")
+def model(model_path: Path) -> OpenVinoModel:
+    graph, source = read_openvino(model_path)
+    return OpenVinoRuntime().load(source, graph)
+
+
+def test_an_interrupt_is_one_after_models_came_and_went(model_path: Path) -> None:
+    """In a process of its own, which a signal without a stack would end."""
+    code = (
+        "import signal, sys\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a shell may ignore it
+        "from placewright.frameworks.openvino.reader import read_openvino\n"
+        "from placewright.frameworks.openvino.runtime import OpenVinoRuntime\n"
+        "runtime, (graph, source) = OpenVinoRuntime(), read_openvino(sys.argv[1])\n"
+        "first, second = runtime.load(source, graph), runtime.load(source, graph)\n"
+        "first.reference(runtime.discover()[0]), second.reference(runtime.discover()[0])\n"
+        "del first\n"
+        "del second\n"
+        "try:\n    signal.raise_signal(signal.SIGINT)\n"
+        "except KeyboardInterrupt:\n    print('interrupted')"
+    )
+    command = [sys.executable, "-c", code, str(model_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.strip()) == (0, "interrupted"), done.stderr
+
+
+def core_device() -> Any:
+    return OpenVinoRuntime().discover()[1]
+
+
+def test_every_op_in_a_segment_of_its_own_gives_the_same_outputs(model: OpenVinoModel) -> None:
+    inputs = model.random_inputs(np.random.default_rng(1))
+    devices = [core_device(), core_device()]
+    whole = OpSegment(0, *_whole(model))
+    order = model.graph.topological_order.tolist()
+    single = segments_of_ops(model.graph, [(op % 2, [op]) for op in order])
+    with (
+        ConcurrentRunner(model, [whole], devices) as unsplit,
+        ConcurrentRunner(model, single, devices) as split,
+    ):
+        expected, found = unsplit.run(inputs).outputs, split.run(inputs).outputs
+    assert len(expected) == 2
+    assert all(np.abs(value).max() > 0 for value in expected)
+    for mine, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-5)
+
+
+def test_other_inputs_give_other_outputs(model: OpenVinoModel) -> None:
+    rng = np.random.default_rng(1)
+    requests = [model.random_inputs(rng) for _ in range(5)]
+    order = model.graph.topological_order.tolist()
+    parts = segments_of_ops(model.graph, [(op % 2, [op]) for op in order])
+    devices = [core_device(), core_device()]
+    with ConcurrentRunner(model, parts, devices, in_flight=3) as runner:
+        together = runner.run_many(requests)
+        one_by_one = [runner.run(request) for request in requests]
+    for mine, other in zip(together, one_by_one, strict=True):
+        np.testing.assert_array_equal(mine.outputs[0], other.outputs[0])
+    assert not np.array_equal(together[0].outputs[0], together[1].outputs[0])
+
+
+def test_equal_segments_are_compiled_once(model: OpenVinoModel) -> None:
+    order = model.graph.topological_order.tolist()
+    halves = segments_of_ops(model.graph, [(0, order[:4]), (0, order[4:])])
+    first = model.compile(halves, [core_device()])
+    again = model.compile(halves, [core_device()])
+    assert all(a is b for a, b in zip(first, again, strict=True))
+
+
+def test_convolution_and_activation_are_one_kernel(model: OpenVinoModel) -> None:
+    graph = model.graph
+    fused = model.fused_groups(core_device())
+    convolutions = [op for op, kind in enumerate(graph.op_kinds) if kind == "Convolution"]
+    assert len(convolutions) == 3
+    for op in convolutions:
+        (relu,) = graph.successors.row(op).tolist()
+        assert fused.group_of[op] == fused.group_of[relu]
+    units = common_units(graph, [fused])
+    assert quotient(graph, units).graph.n_ops == units.n_groups < graph.n_ops
+
+
+def test_kernel_times_are_positive_where_the_work_is(model: OpenVinoModel) -> None:
+    seconds = model.profiler(core_device())()
+    assert seconds.shape == (model.graph.n_ops,)
+    assert np.isfinite(seconds).all()
+    assert (seconds >= 0).all()
+
+
+def test_equal_ops_have_equal_labels(model: OpenVinoModel) -> None:
+    units = Grouping.identity(model.graph.n_ops)
+    labels = model.unit_labels(units)
+    convolutions = [op for op, kind in enumerate(model.graph.op_kinds) if kind == "Convolution"]
+    of_convolutions = {labels[int(units.group_of[op])] for op in convolutions}
+    assert len(of_convolutions) == 1
+    assert len(set(labels)) > 1
+
+
+def test_a_changed_model_is_refused(model_path: Path) -> None:
+    graph, source = read_openvino(model_path)
+    changed = model_path.with_name("changed.xml")
+    x = ops.parameter([1, 4, 16, 16], np.float32, name="x")
+    ov.save_model(ov.Model([ops.tanh(x)], [x], "other"), str(changed))
+    other = type(source)(str(changed), source.sha256, source.format)
+    with pytest.raises(StalePlanError, match="has changed: op"):
+        OpenVinoRuntime().load(other, graph)
+
+
+def test_a_refused_segment_is_named(model: OpenVinoModel) -> None:
+    device = type(core_device())("bad", options={"device": "CPU", "NUM_STREAMS": "many"})
+    with pytest.raises(RuntimeFailure, match=r"cannot compile a segment of .* for 'bad'"):
+        model.reference(device)
+
+
+def test_an_unknown_device_is_named() -> None:
+    device = type(core_device())("GPU.7", "gpu")
+    if any(name.startswith("GPU") for name in ov.Core().available_devices):
+        pytest.skip("this machine has a GPU")
+    with pytest.raises(UnknownNameError, match=r"GPU\.7"):
+        OpenVinoRuntime().completed(device)
+
+
+def _whole(model: OpenVinoModel) -> tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]:
+    (segment,) = segments_of_ops(model.graph, [(0, model.graph.topological_order.tolist())])
+    return segment.ops, segment.inputs, segment.outputs
+
+
+def test_segments_know_the_shapes_that_other_segments_were_asked_for(tmp_path: Path) -> None:
+    """A sum over axes 0 .. rank - 1, as converters write it: cut from the op whose rank it asks,
+    it would have axes of unknown number, which the CPU plug-in refuses."""
+    x = ops.parameter([-1, 4], np.float32, name="x")
+    relu = ops.relu(x)
+    rank = ops.squeeze(ops.shape_of(ops.shape_of(relu)), ops.constant(0))
+    axes = ops.range(ops.constant(0), ops.convert(rank, "i32"), ops.constant(1), "i32")
+    total = ops.reduce_sum(relu, axes, keep_dims=False)
+    path = tmp_path / "sum.xml"
+    ov.save_model(ov.Model([ops.exp(total)], [x], "sum"), str(path), compress_to_fp16=False)
+    graph, source = read_openvino(path, shapes={"x": (3, 4)})
+    assert graph.op_kinds == ("Relu", "ReduceSum", "Exp")
+    model, device = OpenVinoRuntime().load(source, graph), core_device()
+    segments = segments_of_ops(graph, [(0, [op]) for op in graph.topological_order.tolist()])
+    inputs = model.random_inputs(np.random.default_rng(0))
+    with ConcurrentRunner(model, segments, [device]) as runner:
+        (found,) = runner.run(inputs).outputs
+    np.testing.assert_allclose(found, np.exp(np.maximum(inputs[0], 0).sum()), rtol=1e-5)

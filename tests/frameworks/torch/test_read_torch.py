@@ -1,0 +1,238 @@
+"""Reading PyTorch modules and .pt2 files, and refusing files that bring code along."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from placewright.core.builder import GraphBuilder
+from placewright.errors import FileFormatError, InputError
+from placewright.frameworks.torch.reading.fx_graph import FxRules, add_fx_graph
+from placewright.frameworks.torch.reading.inference import functional_program, read_torch
+from placewright.session.reading import read
+
+
+class Small(torch.nn.Module):
+    """Two layers with one tied weight, an in-place activation and a split."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = torch.nn.Linear(4, 4)
+        self.second = torch.nn.Linear(4, 4, bias=False)
+        self.second.weight = self.first.weight
+        self.register_buffer("shift", torch.arange(2.0))
+
+    def forward(self, x: Any) -> Any:
+        y = self.first(x)
+        torch.nn.functional.relu(y, inplace=True)
+        left, right = self.second(y).chunk(2, 1)
+        return left * right + torch.sqrt(self.shift), y
+
+
+EXAMPLE = (torch.ones(3, 4),)
+
+
+def saved(folder: Path) -> Path:
+    path = folder / "small.pt2"
+    torch.export.save(torch.export.export(Small().eval(), EXAMPLE), path)
+    return path
+
+
+class TestModule:
+    def test_ops_tensors_and_weights(self) -> None:
+        graph, source = read_torch(Small().eval(), EXAMPLE, name="small")
+        assert graph.op_kinds == ("linear", "relu", "linear", "split", "mul", "add")
+        assert graph.op_flops.tolist() == [2 * 3 * 4 * 4 + 12, 12, 2 * 3 * 4 * 4, 0, 6, 6]
+        # The tied weight is one; the square root of the buffer is computed once and kept.
+        tied = graph.op_weights.row(0).tolist()
+        assert tied[0] == graph.op_weights.row(2).tolist()[0]
+        assert graph.op_weight_bytes.tolist() == [64 + 16, 0, 64, 0, 0, 8]
+        assert graph.op_modules[2] == "second"
+        outputs = [graph.op_kinds[graph.tensor_producers[t]]
+                   for t in range(graph.n_tensors) if graph.tensor_is_output[t]]  # fmt: skip
+        assert outputs == ["relu", "add"]
+        assert graph.op_outputs.row(3).size == 2
+        assert source.shapes == {"x": (3, 4)}
+        assert source.path == "small"
+
+    def test_constants_stay_where_asked(self) -> None:
+        graph, source = read_torch(Small().eval(), EXAMPLE, fold_constants=False)
+        assert "sqrt" in graph.op_kinds
+        assert source.options == {"fold_constants": "no"}
+
+    def test_the_hash_follows_the_weights(self) -> None:
+        module = Small().eval()
+        first = read_torch(module, EXAMPLE)[1].sha256
+        assert read_torch(module, EXAMPLE)[1].sha256 == first
+        with torch.no_grad():
+            module.first.bias[0] += 1
+        assert read_torch(module, EXAMPLE)[1].sha256 != first
+
+    def test_a_module_that_cannot_be_traced_is_named(self) -> None:
+        class Branching(torch.nn.Module):
+            def forward(self, x: Any) -> Any:
+                return x if x.sum() > 0 else -x
+
+        with pytest.raises(InputError, match="Branching cannot be exported") as caught:
+            read_torch(Branching().eval(), EXAMPLE)
+        assert "\n" not in str(caught.value)
+
+    def test_phases_and_colocation_come_from_the_caller(self) -> None:
+        program = functional_program(Small().eval(), EXAMPLE)
+        builder = GraphBuilder()
+        rules = FxRules(phase_of=lambda node: int("mul" in node.name), colocation_of=lambda node: 4)
+        add_fx_graph(builder, program.graph, rules)
+        graph = builder.build()
+        assert [int(kind == "mul") for kind in graph.op_kinds] == graph.op_phases.tolist()
+        assert set(graph.op_colocation.tolist()) == {4}
+
+
+class TestFile:
+    def test_a_saved_program_gives_the_graph_of_its_module(self, tmp_path: Path) -> None:
+        path = saved(tmp_path)
+        graph, source = read(path)
+        expected, _ = read_torch(Small().eval(), EXAMPLE)
+        assert graph.op_names == expected.op_names
+        assert graph.weight_bytes.tolist() == expected.weight_bytes.tolist()
+        assert source.path == str(path)
+        assert source.format == "torch"
+
+    @pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04 not an archive"])
+    def test_other_content_is_refused(self, tmp_path: Path, content: bytes) -> None:
+        path = tmp_path / "wrong.pt2"
+        path.write_bytes(content)
+        with pytest.raises(FileFormatError, match=r"wrong\.pt2.*no archive"):
+            read(path)
+
+    def test_a_truncated_file_is_refused(self, tmp_path: Path) -> None:
+        path = saved(tmp_path)
+        path.write_bytes(path.read_bytes()[:-200])
+        with pytest.raises(FileFormatError, match=r"small\.pt2"):
+            read(path)
+
+    def test_an_archive_of_something_else_is_refused(self, tmp_path: Path) -> None:
+        path = tmp_path / "other.pt2"
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("readme.txt", "hello")
+        with pytest.raises(FileFormatError, match="no exported program"):
+            read(path)
+
+
+class Payload:
+    """Creates a file when it is unpickled."""
+
+    def __init__(self, target: Path) -> None:
+        self.target = target
+
+    def __reduce__(self) -> Any:
+        return os.mkdir, (str(self.target),)
+
+
+def replaced(path: Path, ending: str, change: Any) -> None:
+    """Rewrite the archive with `change` applied to the member whose name ends in `ending`."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    name = next(name for name in members if name.endswith(ending))
+    members[name] = change(members[name])
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for key, value in members.items():
+            archive.writestr(key, value)
+
+
+class TestFilesThatBringCode:
+    def test_pickled_sample_inputs(self, tmp_path: Path) -> None:
+        path, target = saved(tmp_path), tmp_path / "made"
+        buffer = io.BytesIO()
+        torch.save(((Payload(target),), {}), buffer, pickle_module=pickle)
+        replaced(path, "sample_inputs/model.pt", lambda _: buffer.getvalue())
+        with pytest.raises(FileFormatError, match="not made of tensors alone"):
+            read(path)
+        assert not target.exists()
+
+    def test_pickled_weights(self, tmp_path: Path) -> None:
+        path, target = saved(tmp_path), tmp_path / "made"
+        buffer = io.BytesIO()
+        torch.save(Payload(target), buffer)
+
+        def as_pickle(content: bytes) -> bytes:
+            config = json.loads(content)
+            config["config"]["first.bias"]["use_pickle"] = True
+            return json.dumps(config).encode()
+
+        replaced(path, "model_weights_config.json", as_pickle)
+        replaced(path, "weights/weight_1", lambda _: buffer.getvalue())
+        replaced(path, "weights/weight_0", lambda _: buffer.getvalue())
+        with pytest.raises(FileFormatError, match="not made of tensors alone"):
+            read(path)
+        assert not target.exists()
+
+    @pytest.mark.parametrize("prefix", ["custom_obj_0", "opaque_obj_0", "../weights/weight_0"])
+    def test_constants_that_are_no_tensors(self, tmp_path: Path, prefix: str) -> None:
+        path = saved(tmp_path)
+
+        def changed(content: bytes) -> bytes:
+            return json.dumps({"config": {"c": {"path_name": prefix}}}).encode()
+
+        replaced(path, "model_constants_config.json", changed)
+        with pytest.raises(FileFormatError, match="is no tensor"):
+            read(path)
+
+    @pytest.mark.parametrize(
+        "member",
+        [
+            "small/data/aotinductor/model/code.so",  # compiled code
+            "small/data/constants/model.pt",  # constants of an older format, unpickled in full
+            "small/data/constants/opaque_obj_0",
+            "small/models/other.json",
+            "version",  # marks the oldest format
+            "serialized_constants.pt",
+        ],
+    )
+    def test_members_that_no_program_needs(self, tmp_path: Path, member: str) -> None:
+        path = saved(tmp_path)
+        with zipfile.ZipFile(path, "a") as archive:
+            root = archive.namelist()[0].partition("/")[0]
+            archive.writestr(member.replace("small/", f"{root}/"), b"anything")
+        with pytest.raises(
+            FileFormatError, match=r"no exported program needs|more than one folder"
+        ):
+            read(path)
+
+    @pytest.mark.filterwarnings("ignore:Duplicate name")
+    def test_a_member_that_is_there_twice(self, tmp_path: Path) -> None:
+        path = saved(tmp_path)
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.writestr(archive.namelist()[0], b"another")
+        with pytest.raises(FileFormatError, match="twice"):
+            read(path)
+
+    @pytest.mark.parametrize(
+        ("key", "value", "message"),
+        [
+            ("guards_code", ["__import__('os').mkdir('made')"], "brings code"),
+            ("range_constraints", {"open('made', 'w')": {}}, "computes sizes"),
+            ("range_constraints", {"s0": {"expr_str": "open('made', 'w')"}}, "expr_str"),
+            ("verifiers", ["evil.Verifier"], "none of TRAINING"),
+            ("extra", [{"target": "torch.ops.evil.run"}], "'extra', which no exported program"),
+        ],
+    )
+    def test_expressions_and_foreign_calls(
+        self, tmp_path: Path, key: str, value: object, message: str
+    ) -> None:
+        path = saved(tmp_path)
+
+        def changed(content: bytes) -> bytes:
+            return json.dumps({**json.loads(content), key: value}).encode()
+
+        replaced(path, "models/model.json", changed)
+        with pytest.raises(FileFormatError, match=message):
+            read(path)
+        assert not Path("made").exists()

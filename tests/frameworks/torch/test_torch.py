@@ -1,0 +1,186 @@
+"""PyTorch segments: splits equal the unsplit model, also of a training step, whatever the order."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch_programs import branches, inference_program, step_program
+
+from placewright.execution.runner import ConcurrentRunner
+from placewright.execution.runtime import segments_of_ops
+from placewright.frameworks.torch.running.runtime import TorchModel, TorchRuntime
+from placewright.testing.runtime_contract import check_runtime, random_segments
+
+
+def loaded(made: tuple) -> TorchModel:
+    program, graph, source = made
+    return TorchRuntime(lambda _: program).load(source, graph)
+
+
+def cores(model: TorchModel) -> list:
+    return [d for d in TorchRuntime(lambda _: model.program).discover() if ":" in d.name][:2]
+
+
+def test_the_runtime_keeps_the_contract() -> None:
+    program, graph, source = branches()
+    check_runtime(TorchRuntime(lambda _: program), source, graph)
+
+
+def test_outputs_are_those_of_the_module() -> None:
+    from torch_programs import Branches
+
+    model = loaded(branches())
+    inputs = model.random_inputs(np.random.default_rng(0))
+    with torch.no_grad():
+        expected = Branches().eval()(*[torch.from_numpy(value) for value in inputs])
+    rng = np.random.default_rng(0)
+    segments = random_segments(model.graph, 2, rng, ops=3)
+    with ConcurrentRunner(model, segments, cores(model)) as runner:
+        found = runner.run(inputs).outputs
+    for mine, other in zip(found, expected, strict=True):
+        np.testing.assert_allclose(mine, other.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def stepped(model: TorchModel, steps: int) -> tuple[list[float], dict]:
+    """Losses and state by calling the graph module itself, step by step."""
+    program = model.program
+    state = {name: value.clone() for name, value in program.state.items()}
+    inputs = model.random_inputs(np.random.default_rng(0))
+    losses = []
+    for _ in range(steps):
+        values = program.module(*state.values(), *[torch.from_numpy(v) for v in inputs])
+        losses.append(float(values[0]))
+        state = dict(zip(state, values[1:], strict=True))
+    return losses, {name: value.numpy() for name, value in state.items()}
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_split_training_step_changes_state_as_the_unsplit_one(seed: int) -> None:
+    model = loaded(step_program())
+    losses, state = stepped(model, 3)
+    assert losses[2] < losses[0]
+    rng = np.random.default_rng(seed)
+    # What shares a parameter stays together: all ops of one random order on random devices, but
+    # readers of a parameter with its update.
+    segments = colocated_segments(model, rng)
+    with ConcurrentRunner(model, segments, cores(model)) as runner:
+        inputs = model.random_inputs(np.random.default_rng(0))
+        found = [float(runner.run(inputs).outputs[0]) for _ in range(3)]
+        after = runner.state_values()
+    np.testing.assert_allclose(found, losses, rtol=1e-6)
+    assert sorted(after) == sorted(state)
+    for name, value in state.items():
+        np.testing.assert_allclose(after[name], value, rtol=1e-5, atol=1e-7)
+
+
+def colocated_segments(model: TorchModel, rng: np.random.Generator) -> tuple:
+    graph = model.graph
+    group = np.arange(graph.n_ops)
+    for name, tensor in model.nodes.updates.items():
+        readers = [*model.nodes.direct_readers(name), int(graph.tensor_producers[tensor])]
+        labels = group[readers]
+        group[np.isin(group, labels)] = labels.min()
+    device_of = rng.integers(2, size=graph.n_ops)[group]
+    ready = np.array([len(graph.predecessors.row(op)) for op in range(graph.n_ops)])
+    order, parts = [], []
+    while len(order) < graph.n_ops:
+        choices = [op for op in range(graph.n_ops) if ready[op] == 0 and op not in order]
+        op = int(rng.choice(choices))
+        order.append(op)
+        parts.append((int(device_of[op]), [op]))
+        for reader in graph.successors.row(op).tolist():
+            ready[reader] -= 1
+    return segments_of_ops(graph, parts)
+
+
+def test_state_starts_afresh_with_every_runner() -> None:
+    model = loaded(step_program())
+    inputs = model.random_inputs(np.random.default_rng(0))
+    order = model.graph.topological_order.tolist()
+    segments = segments_of_ops(model.graph, [(0, order)])
+    losses = []
+    for _ in range(2):
+        with ConcurrentRunner(model, segments, cores(model)) as runner:
+            losses.append(float(runner.run(inputs).outputs[0]))
+    assert losses[0] == losses[1]
+
+
+def test_plans_that_take_turns_change_one_state() -> None:
+    model = loaded(step_program())
+    inputs = model.random_inputs(np.random.default_rng(0))
+    order = model.graph.topological_order.tolist()
+    segments = segments_of_ops(model.graph, [(0, order)])
+    losses, state = stepped(model, 2)
+    with model.one_state():
+        one = ConcurrentRunner(model, segments, cores(model))
+        other = ConcurrentRunner(model, segments, cores(model))
+    apart = ConcurrentRunner(model, segments, cores(model))
+    with one, other, apart:
+        found = [float(runner.run(inputs).outputs[0]) for runner in (one, other, apart)]
+        after = one.state_values()
+        for name, value in other.state_values().items():
+            np.testing.assert_array_equal(after[name], value)
+    np.testing.assert_allclose(found, [*losses, losses[0]], rtol=1e-6)
+    for name, value in state.items():
+        np.testing.assert_allclose(after[name], value, rtol=1e-5, atol=1e-7)
+
+
+class Chain(torch.nn.Module):
+    """Four element-wise ops on a million numbers; the first result is read again at the end."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first = torch.tanh(x)
+        return (torch.exp(torch.sin(first)) + first).sum()
+
+
+def test_memory_peaks_count_live_tensors_of_each_device() -> None:
+    million = 4_000_000  # bytes of one tensor
+    model = loaded(inference_program(Chain(), [torch.zeros(1000, 1000)]))
+    kinds = model.graph.op_kinds
+    order = model.graph.topological_order.tolist()
+    assert [kinds[op] for op in order] == ["tanh", "sin", "exp", "add", "sum"]
+    devices = cores(model)
+    one = segments_of_ops(model.graph, [(0, order)])
+    # While sin runs: first and its own result, the input has been dropped; exp and add likewise
+    # hold first, what they read and what they make.
+    assert model.memory_peaks(one, devices) == pytest.approx([3 * million, 0], rel=1e-3)
+    # exp elsewhere: it holds what arrived and what it makes; the first device keeps only first,
+    # and at the end what came back and the sum of both.
+    split = segments_of_ops(model.graph, [(0, order[:2]), (1, order[2:3]), (0, order[3:])])
+    assert model.memory_peaks(split, devices) == pytest.approx([3 * million, 2 * million], rel=1e-3)
+
+
+class Products(torch.nn.Module):
+    """A sum of products, as the gradient of a weight that many steps share."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        total = x @ x
+        for number in range(8):
+            total = total + (x + number) @ x
+        return total
+
+
+def test_memory_peaks_are_those_of_workers_which_do_not_merge_products() -> None:
+    size = 4 * 500 * 500
+    model = loaded(inference_program(Products(), [torch.zeros(500, 500)]))
+    order = model.graph.topological_order.tolist()
+    # In order of depth: what the products read and make is there before the sums.
+    adds = [op for op in order if model.graph.op_kinds[op] == "add"]
+    sums = [op for op in adds if len(model.graph.predecessors.row(op)) == 2]
+    first = [op for op in order if op not in sums]
+    segments = segments_of_ops(model.graph, [(0, first + sums)])
+    counted = model.memory_peaks(segments, cores(model))[0]
+    # x, nine products and the first sum.
+    assert counted == pytest.approx(11 * size, rel=0.02)
+    assert torch._C._get_graph_executor_optimize()
+
+
+def test_memory_peaks_count_state_once() -> None:
+    model = loaded(step_program())
+    order = model.graph.topological_order.tolist()
+    segments = segments_of_ops(model.graph, [(0, order)])
+    state = 4 * 2 * (6 * 8 + 8 * 4)
+    peak = model.memory_peaks(segments, cores(model))
+    assert state < peak[0] < state + 4 * 6 * 6 * 8 * 4
+    assert peak[1] == 0
