@@ -11,7 +11,7 @@ from placewright.placers.homogeneous import homogeneous_placements
 from placewright.placers.learned.random_grouped import HasActions
 from placewright.placers.registry import Placer, make_placer
 
-LEARNERS = ("cem", "post", "seq2seq", "grouper-placer", "hierarchical", "placeto")
+LEARNERS = ("cem", "post", "seq2seq", "grouper-placer", "hierarchical", "placeto", "hsdag")
 NARROW = {"hierarchical": {"hidden": "64"}}
 
 
