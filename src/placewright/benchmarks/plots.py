@@ -51,7 +51,7 @@ def draw_kernel_rates(rows: Sequence[KernelRow], path: Path) -> None:
         axes.legend(frameon=False)
         return figure
 
-    _write(draw, path)
+    write_picture(draw, path)
 
 
 def draw_accuracy(rows: Sequence[AccuracyRow], path: Path) -> None:
@@ -79,7 +79,7 @@ def draw_accuracy(rows: Sequence[AccuracyRow], path: Path) -> None:
             axes.set_axis_off()
         return figure
 
-    _write(draw, path)
+    write_picture(draw, path)
 
 
 def _family(row: KernelRow) -> tuple[int, int]:
@@ -122,7 +122,12 @@ def pyplot() -> Any:
     return module
 
 
-def _write(draw: Callable[[Any], Any], path: Path) -> None:
+def write_picture(draw: Callable[[Any], Any], path: Path) -> None:
+    """Write what `draw` makes of matplotlib's drawing module as SVG.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
     module = pyplot()
     with module.rc_context(_SETTINGS):
         figure = draw(module)

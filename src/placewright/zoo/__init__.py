@@ -21,7 +21,10 @@ ZOO_VERSION = 1  # goes up when a model's architecture, weights or example input
 _BUILDERS: dict[str, tuple[str, Mapping[str, Mapping[str, Any]]]] = {
     "inception_v3": ("inception:inception_v3", {"tiny": {"size": 75, "classes": 10}}),
     "resnet50": ("resnet:resnet50", {"tiny": {"size": 32, "classes": 10}}),
-    "bert_base": ("transformer:bert_base", {"tiny": {"layers": 2, "hidden": 64, "sequence": 16}}),
+    "bert_base": (
+        "transformer:bert_base",
+        {"tiny": {"layers": 2, "hidden": 64, "sequence": 16}, "short": {"sequence": 8}},
+    ),
     "gpt2": ("transformer:gpt2", {"tiny": {"layers": 2, "hidden": 64, "sequence": 16}}),
     "gnmt": (
         "gnmt:gnmt",

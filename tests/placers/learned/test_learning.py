@@ -263,3 +263,55 @@ def test_forbidden_devices_are_never_chosen() -> None:
     Post().place(evaluator.problem, evaluator, np.random.default_rng(0))
     assert evaluator.best is not None
     assert evaluator.best.device_of[1] == 0
+
+
+def test_placetos_ablations_see_what_they_should() -> None:
+    """Without messages edges do not count, but who comes before whom; as one sum not even that."""
+    import torch
+
+    from placewright.placers.learned.placeto.learner import PlacetoGraph, PlacetoPolicy
+
+    problem = toys.two_cluster_problem(2)
+    graph = PlacetoGraph.of(Placeto().actions(problem), Evaluator(problem))
+    n = graph.space.n_groups
+    cut = dataclasses.replace(graph, adjacency=torch.zeros_like(graph.adjacency))
+    turned = dataclasses.replace(cut, ancestors=graph.descendants, descendants=graph.ancestors)
+    features, current = torch.rand(1, n, 8), torch.tensor([n // 2])
+    same = {}
+    for embedding in ("messages", "partition", "sum"):
+        torch.manual_seed(0)
+        policy = PlacetoPolicy(2, 2, embedding)
+        logits = [policy(view, features, current) for view in (graph, cut, turned)]
+        same[embedding] = [torch.allclose(logits[0], other, atol=1e-6) for other in logits[1:]]
+    assert same == {"messages": [False, False], "partition": [True, False], "sum": [True, True]}
+
+
+def test_a_terminal_reward_pays_every_step_the_fall_over_the_episode() -> None:
+    """The gradient is that of the same actions with the whole return at each step."""
+    import torch
+
+    from placewright.placers.learned.placeto.learner import (
+        Episode,
+        PlacetoGraph,
+        PlacetoPolicy,
+        update,
+    )
+
+    problem = toys.two_cluster_problem(2)
+    graph = PlacetoGraph.of(Placeto().actions(problem), Evaluator(problem))
+    n = graph.space.n_groups
+    actions = torch.zeros((n, 1), dtype=torch.int64)
+    features = torch.rand(n, 1, n, 8)
+    rewards = np.arange(1.0, n + 1.0)[:, None]
+    told = np.zeros_like(rewards)
+    told[-1] = rewards.sum()  # returns from here on are the whole sum at every step
+    losses = []
+    for reward, paid in (("terminal", rewards), ("intermediate", told)):
+        torch.manual_seed(0)
+        policy = PlacetoPolicy(2, 2)
+        baseline = PerStepAverage()
+        baseline.update(np.zeros(n))
+        settings = Placeto(reward=reward, normalised=False)
+        loss, _ = update(settings, policy, graph, Episode(features, actions, paid), baseline, 0.5)
+        losses.append(loss.item())
+    assert losses[0] == pytest.approx(losses[1])

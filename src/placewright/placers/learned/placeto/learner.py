@@ -125,10 +125,10 @@ def start_seconds(space: ActionSpace, evaluator: Evaluator, device_of: IntArray)
 class PlacetoPolicy(nn.Module):
     """Message passing both ways, three aggregations, classifier for the current node."""
 
-    def __init__(self, n_devices: int, rounds: int) -> None:
+    def __init__(self, n_devices: int, rounds: int, embedding: str = "messages") -> None:
         super().__init__()
         d = 4 + 2 * n_devices
-        self.n_devices, self.rounds = n_devices, rounds
+        self.n_devices, self.rounds, self.embedding = n_devices, rounds, embedding
         self.transform = perceptron(d, d, d, d)
         self.messages = nn.ModuleList(_aggregator(d) for _ in range(2))
         self.updates = nn.ModuleList(_aggregator(d) for _ in range(2))
@@ -149,9 +149,16 @@ class PlacetoPolicy(nn.Module):
             current: node of each state, shape (batch,).
         """
         own = self.transform(features)  # (batch, n, d)
-        both = torch.cat(self._passed(graph, own).unbind(0), dim=-1)  # (batch, n, 2 d)
+        sides = own.expand(2, -1, -1, -1)
+        if self.embedding == "messages":
+            sides = self._passed(graph, own)
+        both = torch.cat(sides.unbind(0), dim=-1)  # (batch, n, 2 d)
         parts = [both[torch.arange(len(current)), current]]  # (batch, 2 d)
-        for index, relation in enumerate((graph.ancestors, graph.descendants, graph.parallel)):
+        relations = (graph.ancestors, graph.descendants, graph.parallel)
+        if self.embedding == "sum":
+            nothing = torch.zeros_like(graph.parallel)
+            relations = (sum(relations, nothing), nothing, nothing)
+        for index, relation in enumerate(relations):
             weights = relation[current].unsqueeze(1)  # (batch, 1, n)
             total = (weights @ self.gathers[index](both)).squeeze(1)
             parts.append(self.summaries[index](total))
@@ -259,6 +266,8 @@ def update(
 ) -> tuple[Tensor, float]:
     """REINFORCE loss with entropy bonus, gradients summed over workers; the mean entropy."""
     returns = discounted(episode.rewards, 1.0)  # (T, W)
+    if settings.reward == "terminal":
+        returns = np.tile(returns[0], (len(returns), 1))
     baseline.update(returns.mean(axis=1))  # first: the current episode is part of the mean
     advantage = returns - baseline.value[:, None]
     if settings.normalised:
@@ -286,7 +295,7 @@ def learn(
         torch_scope(rng) as generator,
         scalars_to(settings.tensorboard, evaluator.record_update) as scalars,
     ):
-        policy = PlacetoPolicy(space.problem.n_devices, settings.rounds)
+        policy = PlacetoPolicy(space.problem.n_devices, settings.rounds, settings.embedding)
         graph = PlacetoGraph.of(space, evaluator)
         if settings.homogeneous_starts:
             evaluate_homogeneous(graph.space.problem, evaluator)
@@ -340,10 +349,11 @@ def load_weights(policy: PlacetoPolicy, path: str) -> None:
     checkpoint = load_checkpoint(path, "placeto")
     checkpoint.setting("aggregators")  # files without it are of another network
     trained, rounds = checkpoint.setting("n_devices"), checkpoint.setting("rounds")
-    if trained != policy.n_devices or rounds != policy.rounds:
+    embedding = checkpoint.metadata.get("embedding", "messages")  # files before had no choice
+    if (trained, rounds, embedding) != (policy.n_devices, policy.rounds, policy.embedding):
         raise FileFormatError(
-            f"policy '{path}' is for {trained} devices and {rounds} rounds, "
-            f"not {policy.n_devices} and {policy.rounds}; train one for them"
+            f"policy '{path}' is for {trained} devices, {rounds} rounds and {embedding}, "
+            f"not {policy.n_devices}, {policy.rounds} and {policy.embedding}; train one for them"
         )
     checkpoint.give_to(policy)
 

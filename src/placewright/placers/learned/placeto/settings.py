@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from placewright.errors import InputError
 
 INITIAL = ("random", "zero", "varied")
+REWARDS = ("intermediate", "terminal")
+EMBEDDINGS = ("messages", "partition", "sum")
 
 
 @dataclass(frozen=True)
@@ -19,6 +21,10 @@ class PlacetoSettings:
         workers: episodes that run side by side and share one update.
         initial: first placement of an episode: ``random`` draws one for all episodes, ``varied``
             one for each, ``zero`` takes the first device.
+        reward: ``intermediate`` pays each step the fall in time; ``terminal`` pays every step the
+            fall over the episode (ablation; as many placements are timed as else).
+        embedding: ``messages`` passes messages; ``partition`` adds up ancestors, descendants and
+            the rest without them, ``sum`` all nodes alike (ablations).
         learning_rate: first of Adam.
         last_learning_rate: it falls linearly to this.
         entropy_weight: first weight of the entropy bonus; falls linearly to 0.
@@ -37,6 +43,8 @@ class PlacetoSettings:
     rounds: int = 8
     workers: int = 1
     initial: str = "random"
+    reward: str = "intermediate"
+    embedding: str = "messages"
     learning_rate: float = 1e-3
     last_learning_rate: float = 1e-4
     entropy_weight: float = 0.3
@@ -51,8 +59,11 @@ class PlacetoSettings:
     tensorboard: str = ""
 
     def __post_init__(self) -> None:
-        if self.initial not in INITIAL:
-            raise InputError(f"placeto: initial must be one of {INITIAL}, got '{self.initial}'")
+        known = {"initial": INITIAL, "reward": REWARDS, "embedding": EMBEDDINGS}
+        for what, choices in known.items():
+            if getattr(self, what) not in choices:
+                got = getattr(self, what)
+                raise InputError(f"placeto: {what} must be one of {choices}, got '{got}'")
         for what in ("groups", "rounds", "workers", "baseline_window", "horizon"):
             if getattr(self, what) < 1:
                 raise InputError(f"placeto: {what} must be >= 1, got {getattr(self, what)}")

@@ -29,10 +29,12 @@ class PlacetoTrainee:
 
     def __init__(self, settings: Placeto, problems: Sequence[Problem]) -> None:
         self.settings = settings
-        self.policy = PlacetoPolicy(problems[0].n_devices, settings.rounds)
+        n_devices = problems[0].n_devices
+        self.policy = PlacetoPolicy(n_devices, settings.rounds, settings.embedding)
         self.clip_norm = settings.clip_norm
         self.metadata: Mapping[str, Any] = {
-            "n_devices": problems[0].n_devices,
+            "n_devices": n_devices,
+            "embedding": settings.embedding,
             "rounds": settings.rounds,
             "aggregators": AGGREGATORS,
         }

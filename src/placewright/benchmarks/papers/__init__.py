@@ -1,0 +1,1 @@
+"""Tables of published learned systems, run again: HSDAG, Post, Placeto."""
