@@ -43,7 +43,7 @@ def training_cases(names: tuple[str, ...], clusters: tuple[str, ...]) -> list[Ca
 
 def training_graph(name: str) -> ComputationGraph:
     """The training step of one of `STEPS`, as PyTorch captures it."""
-    from placewright.readers.torch_training import read_training
+    from placewright.frameworks.torch.training.step import read_training
     from placewright.zoo.training import training_of
 
     step = training_of(STEPS[name]())
