@@ -103,6 +103,13 @@ class AttentionalDecoder(nn.Module):
         self.n_devices = n_devices
         self.bidirectional = bidirectional
 
+    def anywhere(self, n_groups: int) -> Tensor:
+        """Every group on every device, shape (groups, devices).
+
+        What a unit cannot run on its group's device goes to its own fastest one.
+        """
+        return torch.ones((n_groups, self.n_devices), dtype=torch.bool)
+
     def encode(self, groups: Tensor) -> Encoded:
         """Memory and first state, with gradient, from (batch, groups, inputs)."""
         memory, final = self.encoder(groups)

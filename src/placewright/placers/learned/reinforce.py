@@ -12,6 +12,7 @@ from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.placers.homogeneous import evaluate_homogeneous
 from placewright.placers.learned.baselines import MovingAverage
+from placewright.placers.learned.learning_scope import clipped_step
 from placewright.placers.learned.monitoring import EarlyStop, Scalars
 from placewright.placers.learned.returns import (
     FAILING_TIMES,
@@ -64,8 +65,8 @@ class Reinforce:
         scalars: Scalars,
     ) -> None:
         self.updates = 0
-        self._parameters = list(policy.parameters())
-        self._optimiser = torch.optim.Adam(self._parameters, lr=settings.learning_rate)
+        self._policy = policy
+        self._optimiser = torch.optim.Adam(policy.parameters(), lr=settings.learning_rate)
         self._clip_norm = settings.clip_norm
         self._evaluator, self._scalars = evaluator, scalars
         self._learns = settings.updates
@@ -117,10 +118,7 @@ class Reinforce:
         With updates off the parameters stay as they are.
         """
         if self._learns:
-            self._optimiser.zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            nn.utils.clip_grad_norm_(self._parameters, self._clip_norm)
-            self._optimiser.step()
+            clipped_step(self._policy, self._optimiser, loss, self._clip_norm)
         self._scalars(
             self._evaluator.evaluations,
             best=self._evaluator.best_value,

@@ -180,13 +180,10 @@ def train(
 
 
 def _descend(trainee: Trainee, optimiser: Any, loss: Any, progress: float) -> None:
-    import torch
+    from placewright.placers.learned.learning_scope import clipped_step
 
     optimiser.param_groups[0]["lr"] = trainee.learning_rate(progress)
-    optimiser.zero_grad()
-    loss.backward()
-    torch.nn.utils.clip_grad_norm_(trainee.policy.parameters(), trainee.clip_norm)
-    optimiser.step()
+    clipped_step(trainee.policy, optimiser, loss, trainee.clip_norm)
 
 
 def _graph_of_episode(seed: int, episode: int, n_graphs: int) -> int:

@@ -17,14 +17,13 @@ from placewright.placers.learned.encoders import (
 )
 from placewright.placers.learned.group_inputs import JointSpace
 from placewright.placers.learned.grouper_placer.settings import GrouperPlacerSettings
-from placewright.placers.learned.monitoring import scalars_to
+from placewright.placers.learned.learning_scope import learning_scope
 from placewright.placers.learned.reinforce import Reinforce
 from placewright.placers.learned.sampling import (
     as_array,
     chosen,
     entropy,
     sample,
-    torch_scope,
 )
 from placewright.simulation.evaluator import Evaluator
 
@@ -84,10 +83,7 @@ def learn(
 ) -> GrouperPlacerPolicy:
     """Learn on one problem until the budget ends (`BudgetSpent`) or patience is lost."""
     problem = joint.space.problem
-    with (
-        torch_scope(rng) as generator,
-        scalars_to(settings.tensorboard, evaluator.record_update) as scalars,
-    ):
+    with learning_scope(settings.tensorboard, evaluator, rng) as (generator, scalars):
         policy = GrouperPlacerPolicy(joint, settings)
         run = Reinforce(policy, settings, problem, evaluator, scalars)
         while run.goes_on:
@@ -110,7 +106,7 @@ def draw(
     group_of = as_array(groups)
     rows = [joint.rows.for_placer(row, joint.n_groups) for row in group_of]
     inputs = torch.tensor(np.stack(rows)).float()  # (samples, groups, inputs)
-    anywhere = torch.ones((joint.n_groups, policy.placer.n_devices), dtype=torch.bool)
+    anywhere = policy.placer.anywhere(joint.n_groups)
     encoded = policy.placer.encode(inputs)
     actions = policy.placer.draw(encoded, anywhere, samples, PLAIN, generator)
     placements = [

@@ -5,23 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
-from placewright.core.problem import Problem
-from placewright.core.solution import Solution
-from placewright.errors import Requires
-from placewright.placers.anytime import anytime
-from placewright.placers.learned.extra import require_packages
-from placewright.placers.learned.group_inputs import JointSpace
 from placewright.placers.learned.grouper_placer.settings import PRESETS, GrouperPlacerSettings
 from placewright.placers.learned.presets import with_presets
-from placewright.placers.shared_weights import with_shared_weights_tied
-from placewright.simulation.evaluator import Evaluator
+from placewright.placers.learned.searching import GroupsAndPlaces
 
 
 @with_presets(PRESETS)
 @dataclass(frozen=True)
-class GrouperPlacer(GrouperPlacerSettings):
+class GrouperPlacer(GrouperPlacerSettings, GroupsAndPlaces):
     """A fully connected network groups ops, a recurrent placer chooses devices, both by REINFORCE.
 
     "An Effective Method for Operations Placement in TensorFlow", HP3C 2019. Only the abstract could
@@ -48,28 +39,4 @@ class GrouperPlacer(GrouperPlacerSettings):
 
     name: ClassVar[str] = "grouper-placer"
     paper: ClassVar[str] = "Liu et al., HP3C 2019"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "training", "throughput")
-    needs_training: ClassVar[bool] = False
-    requires: ClassVar[Requires] = (("torch", "learned"),)
-
-    def why_not(self, problem: Problem) -> str | None:
-        """Defined for every problem."""
-        del problem
-        return None
-
-    def actions(self, problem: Problem) -> JointSpace:
-        """Groups of every op and devices of every group: what the policies choose from."""
-        return JointSpace.of(with_shared_weights_tied(problem), self.groups)
-
-    @anytime
-    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """Sample groups and devices, evaluate and learn until the budget ends.
-
-        Raises:
-            MissingExtraError: PyTorch is absent.
-        """
-        require_packages("torch")
-        from placewright.placers.learned.grouper_placer.learner import learn
-
-        learn(self, self.actions(problem), evaluator, rng)
-        return evaluator.solution()
+    learner: ClassVar[str] = "placewright.placers.learned.grouper_placer.learner"

@@ -5,6 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from placewright.errors import InputError
+from placewright.placers.learned.searching import (
+    ReinforceSettings,
+    require_counts,
+    require_one_of,
+)
 
 VARIANTS = ("paper", "corrected")
 PRESETS: dict[str, dict[str, object]] = {
@@ -13,8 +18,8 @@ PRESETS: dict[str, dict[str, object]] = {
 
 
 @dataclass(frozen=True)
-class GrouperPlacerSettings:
-    """Hyperparameters of `GrouperPlacer`.
+class GrouperPlacerSettings(ReinforceSettings):
+    """Hyperparameters of `GrouperPlacer`, beside those of `ReinforceSettings`.
 
     Attributes:
         variant: ``paper`` or ``corrected``, which presets what is not given.
@@ -27,13 +32,7 @@ class GrouperPlacerSettings:
         entropy_weight: of the placer's mean entropy per group, in the loss.
         grouper_entropy_weight: of the grouper's mean entropy per node, in the loss.
         aligned: the decoder's logits see the encoder's state of the group that is placed.
-        clip_norm: largest global gradient norm.
-        baseline_decay: of the moving average.
         normalised: divide advantages by their moving root mean square.
-        homogeneous_starts: evaluate the homogeneous placements first; they teach nothing.
-        updates: False only samples, from the untrained policy: the control of learning.
-        patience: stop after so many evaluations without improvement; 0 never.
-        tensorboard: folder for TensorBoard scalars; "" writes none.
     """
 
     variant: str = "paper"
@@ -46,21 +45,11 @@ class GrouperPlacerSettings:
     entropy_weight: float = 0.3
     grouper_entropy_weight: float = 0.0
     aligned: bool = False
-    clip_norm: float = 1.0
-    baseline_decay: float = 0.9
     normalised: bool = True
-    homogeneous_starts: bool = True
-    updates: bool = True
-    patience: int = 0
-    tensorboard: str = ""
 
     def __post_init__(self) -> None:
-        if self.variant not in VARIANTS:
-            raise InputError(
-                f"grouper-placer: variant must be one of {VARIANTS}, got '{self.variant}'"
-            )
-        for what in ("groups", "grouper_hidden", "embedding", "hidden", "samples_per_update"):
-            if getattr(self, what) < 1:
-                raise InputError(f"grouper-placer: {what} must be >= 1, got {getattr(self, what)}")
+        counts = ("groups", "grouper_hidden", "embedding", "hidden", "samples_per_update")
+        require_one_of("grouper-placer", self, VARIANTS, "variant")
+        require_counts("grouper-placer", self, *counts)
         if not self.learning_rate > 0:
             raise InputError(f"grouper-placer: learning_rate must be > 0, got {self.learning_rate}")

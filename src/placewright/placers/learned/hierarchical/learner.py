@@ -17,14 +17,13 @@ from placewright.placers.learned.encoders import (
 )
 from placewright.placers.learned.group_inputs import JointSpace
 from placewright.placers.learned.hierarchical.settings import HierarchicalSettings
-from placewright.placers.learned.monitoring import scalars_to
+from placewright.placers.learned.learning_scope import learning_scope
 from placewright.placers.learned.reinforce import Reinforce
 from placewright.placers.learned.sampling import (
     as_array,
     chosen,
     entropy,
     sample,
-    torch_scope,
 )
 from placewright.simulation.evaluator import Evaluator
 
@@ -79,10 +78,7 @@ def learn(
 ) -> HierarchicalPolicy:
     """Learn on one problem until the budget ends (`BudgetSpent`) or patience is lost."""
     problem = joint.space.problem
-    with (
-        torch_scope(rng) as generator,
-        scalars_to(settings.tensorboard, evaluator.record_update) as scalars,
-    ):
+    with learning_scope(settings.tensorboard, evaluator, rng) as (generator, scalars):
         policy = HierarchicalPolicy(joint, settings)
         run = Reinforce(policy, settings, problem, evaluator, scalars)
         while run.goes_on:
@@ -118,7 +114,8 @@ def draw(
         shape = (k, joint.n_groups, n_devices)
         noise = settings.noise * torch.randn(shape, generator=generator)
     encoded = policy.placer.encode(inputs)
-    actions = policy.placer.draw(encoded, anywhere(joint), k, logits_of(settings), generator, noise)
+    allowed = policy.placer.anywhere(joint.n_groups)
+    actions = policy.placer.draw(encoded, allowed, k, logits_of(settings), generator, noise)
     placements = joint.expand(group_of, as_array(actions))
     return Batch(log_groups, groups, encoded, noise, actions, placements)
 
@@ -134,7 +131,7 @@ def batch_loss(
     index = torch.tensor(kept)
     scored = policy.placer.score_actions(
         batch.encoded,
-        torch.ones((batch.actions.shape[1], policy.placer.n_devices), dtype=torch.bool),
+        policy.placer.anywhere(batch.actions.shape[1]),
         batch.actions[index],
         logits_of(settings),
         None if batch.noise is None else batch.noise[index],
@@ -143,11 +140,6 @@ def batch_loss(
     placer_loss = -(advantage * scored.log_probability).mean()
     grouper_loss = -advantage.mean() * chosen(batch.log_groups, batch.groups).sum()
     return placer_loss + grouper_loss, spread
-
-
-def anywhere(joint: JointSpace) -> Tensor:
-    """Sampled groups may go to any device; units that cannot follow go home."""
-    return torch.ones((joint.n_groups, joint.space.problem.n_devices), dtype=torch.bool)
 
 
 def logits_of(settings: HierarchicalSettings) -> Logits:

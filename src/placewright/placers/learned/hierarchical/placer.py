@@ -5,23 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
-from placewright.core.problem import Problem
-from placewright.core.solution import Solution
-from placewright.errors import Requires
-from placewright.placers.anytime import anytime
-from placewright.placers.learned.extra import require_packages
-from placewright.placers.learned.group_inputs import JointSpace
 from placewright.placers.learned.hierarchical.settings import PRESETS, HierarchicalSettings
 from placewright.placers.learned.presets import with_presets
-from placewright.placers.shared_weights import with_shared_weights_tied
-from placewright.simulation.evaluator import Evaluator
+from placewright.placers.learned.searching import GroupsAndPlaces
 
 
 @with_presets(PRESETS)
 @dataclass(frozen=True)
-class Hierarchical(HierarchicalSettings):
+class Hierarchical(HierarchicalSettings, GroupsAndPlaces):
     """A feed-forward grouper and a bidirectional sequence-to-sequence placer, one reward for both.
 
     "A Hierarchical Model for Device Placement", ICLR 2018, with the defaults of TensorFlow's
@@ -60,28 +51,4 @@ class Hierarchical(HierarchicalSettings):
 
     name: ClassVar[str] = "hierarchical"
     paper: ClassVar[str] = "Mirhoseini et al., ICLR 2018"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "training", "throughput")
-    needs_training: ClassVar[bool] = False
-    requires: ClassVar[Requires] = (("torch", "learned"),)
-
-    def why_not(self, problem: Problem) -> str | None:
-        """Defined for every problem."""
-        del problem
-        return None
-
-    def actions(self, problem: Problem) -> JointSpace:
-        """Groups of every op and devices of every group: what the policies choose from."""
-        return JointSpace.of(with_shared_weights_tied(problem), self.groups)
-
-    @anytime
-    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """Sample groups and devices, evaluate and learn until the budget ends.
-
-        Raises:
-            MissingExtraError: PyTorch is absent.
-        """
-        require_packages("torch")
-        from placewright.placers.learned.hierarchical.learner import learn
-
-        learn(self, self.actions(problem), evaluator, rng)
-        return evaluator.solution()
+    learner: ClassVar[str] = "placewright.placers.learned.hierarchical.learner"

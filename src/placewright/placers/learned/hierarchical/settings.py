@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from placewright.errors import InputError
+from placewright.placers.learned.searching import ReinforceSettings, require_one_of
 
 VARIANTS = ("paper", "corrected")
 PRESETS: dict[str, dict[str, object]] = {
@@ -20,8 +21,8 @@ PRESETS: dict[str, dict[str, object]] = {
 
 
 @dataclass(frozen=True)
-class HierarchicalSettings:
-    """Hyperparameters of `Hierarchical`.
+class HierarchicalSettings(ReinforceSettings):
+    """Hyperparameters of `Hierarchical`, beside those of `ReinforceSettings`.
 
     Attributes:
         variant: ``paper`` or ``corrected``, which presets what is not given.
@@ -32,8 +33,6 @@ class HierarchicalSettings:
         learning_rate: of Adam.
         tanh_constant: C of C * tanh(u / T).
         temperature: T of C * tanh(u / T).
-        clip_norm: largest global gradient norm.
-        baseline_decay: of the moving average.
         entropy_weight: of the placer's mean entropy per group, in the loss.
         noise: standard deviation of the noise on the placer's logits, in units of their root mean
             square.
@@ -42,10 +41,6 @@ class HierarchicalSettings:
         grouper_entropy_weight: of the grouper's mean entropy per node, in the loss.
         aligned: the decoder's logits see the encoder's state of the group that is placed.
         normalised: divide advantages by their moving root mean square.
-        homogeneous_starts: evaluate the homogeneous placements first; they teach nothing.
-        updates: False only samples, from the untrained policy: the control of learning.
-        patience: stop after so many evaluations without improvement; 0 never.
-        tensorboard: folder for TensorBoard scalars; "" writes none.
     """
 
     variant: str = "paper"
@@ -56,8 +51,6 @@ class HierarchicalSettings:
     learning_rate: float = 0.001
     tanh_constant: float = 5.0
     temperature: float = 10.0
-    clip_norm: float = 1.0
-    baseline_decay: float = 0.9
     entropy_weight: float = 0.03
     grouper_entropy_weight: float = 0.0
     aligned: bool = False
@@ -65,16 +58,9 @@ class HierarchicalSettings:
     noise_updates: int = 750
     feasible_only_after: int = 1_000
     normalised: bool = False
-    homogeneous_starts: bool = True
-    updates: bool = True
-    patience: int = 0
-    tensorboard: str = ""
 
     def __post_init__(self) -> None:
-        if self.variant not in VARIANTS:
-            raise InputError(
-                f"hierarchical: variant must be one of {VARIANTS}, got '{self.variant}'"
-            )
+        require_one_of("hierarchical", self, VARIANTS, "variant")
         if self.groups < 1 or self.hidden < 2 or self.hidden % 2:
             raise InputError(
                 "hierarchical: groups must be >= 1 and hidden even and >= 2, got "

@@ -22,8 +22,8 @@ from placewright.placers.learned.hsdag.episodes import (
 from placewright.placers.learned.hsdag.features import vocabulary_of
 from placewright.placers.learned.hsdag.network import HsdagPolicy
 from placewright.placers.learned.hsdag.presets import Choices
-from placewright.placers.learned.monitoring import EarlyStop, scalars_to
-from placewright.placers.learned.sampling import torch_scope
+from placewright.placers.learned.learning_scope import clipped_step, learning_scope
+from placewright.placers.learned.monitoring import EarlyStop
 from placewright.simulation.evaluator import Evaluator
 
 # What a policy file fixes: the network and what it sees.
@@ -57,10 +57,7 @@ def learn(
     if choices.homogeneous_starts:
         evaluate_homogeneous(problem, evaluator)
     judge = Judge(choices, evaluator, MovingAverage(choices.baseline_decay))
-    with (
-        torch_scope(rng) as generator,
-        scalars_to(choices.tensorboard, evaluator.record_update) as scalars,
-    ):
+    with learning_scope(choices.tensorboard, evaluator, rng) as (generator, scalars):
         graph = HsdagGraph.of(problem, choices, vocabulary)
         policy = make_policy(choices, graph.features.shape[1], problem.n_devices)
         if start is not None:
@@ -71,10 +68,7 @@ def learn(
             rewards = judge.rewards(steps.placements)
             loss = episode_loss(choices, steps, judge.weights(rewards))
             if choices.updates:
-                optimiser.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
-                torch.nn.utils.clip_grad_norm_(policy.parameters(), clip_norm_of(choices))
-                optimiser.step()
+                clipped_step(policy, optimiser, loss, clip_norm_of(choices))
             scalars(
                 evaluator.evaluations,
                 best=evaluator.best_value,

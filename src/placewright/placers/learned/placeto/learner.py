@@ -24,7 +24,8 @@ from placewright.placers.learned.features import (
     levels,
 )
 from placewright.placers.learned.grouping import ActionSpace
-from placewright.placers.learned.monitoring import EarlyStop, scalars_to
+from placewright.placers.learned.learning_scope import clipped_step, learning_scope
+from placewright.placers.learned.monitoring import EarlyStop
 from placewright.placers.learned.placeto.settings import PlacetoSettings
 from placewright.placers.learned.returns import (
     FAILING_TIMES,
@@ -38,7 +39,6 @@ from placewright.placers.learned.sampling import (
     entropy,
     masked_log_softmax,
     sample,
-    torch_scope,
 )
 from placewright.simulation.evaluator import Evaluator
 
@@ -291,10 +291,7 @@ def learn(
 ) -> PlacetoPolicy:
     """Learn on one problem until the budget ends (`BudgetSpent`) or patience is lost."""
     stop, baseline = EarlyStop(settings.patience), PerStepAverage(settings.baseline_window)
-    with (
-        torch_scope(rng) as generator,
-        scalars_to(settings.tensorboard, evaluator.record_update) as scalars,
-    ):
+    with learning_scope(settings.tensorboard, evaluator, rng) as (generator, scalars):
         policy = PlacetoPolicy(space.problem.n_devices, settings.rounds, settings.embedding)
         graph = PlacetoGraph.of(space, evaluator)
         if settings.homogeneous_starts:
@@ -314,10 +311,7 @@ def learn(
             optimiser.param_groups[0]["lr"] = settings.learning_rate_at(progress)
             loss, spread = update(settings, policy, graph, episode, baseline, progress)
             if settings.updates:
-                optimiser.zero_grad()
-                loss.backward()  # type: ignore[no-untyped-call]
-                nn.utils.clip_grad_norm_(policy.parameters(), settings.clip_norm)
-                optimiser.step()
+                clipped_step(policy, optimiser, loss, settings.clip_norm)
             episode_number += 1
             gain = float(episode.rewards.sum(axis=0).mean())
             scalars(

@@ -5,21 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
-from placewright.core.problem import Problem
-from placewright.core.solution import Solution
-from placewright.errors import Requires
-from placewright.placers.anytime import anytime
-from placewright.placers.learned.extra import require_packages
-from placewright.placers.learned.grouping import ActionSpace, merged_space
 from placewright.placers.learned.placeto.settings import PlacetoSettings
-from placewright.placers.shared_weights import with_shared_weights_tied
-from placewright.simulation.evaluator import Evaluator
+from placewright.placers.learned.searching import PlacesGroups
 
 
 @dataclass(frozen=True)
-class Placeto(PlacetoSettings):
+class Placeto(PlacetoSettings, PlacesGroups):
     """Visit each node once an episode, give it a device, be paid the fall in running time.
 
     "Placeto: Learning Generalizable Device Placement Algorithms for Distributed Machine Learning",
@@ -60,29 +51,4 @@ class Placeto(PlacetoSettings):
 
     name: ClassVar[str] = "placeto"
     paper: ClassVar[str] = "Addanki et al., NeurIPS 2019"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "training", "throughput")
-    needs_training: ClassVar[bool] = False
-    requires: ClassVar[Requires] = (("torch", "learned"),)
-
-    def why_not(self, problem: Problem) -> str | None:
-        """Defined for every problem."""
-        del problem
-        return None
-
-    def actions(self, problem: Problem) -> ActionSpace:
-        """Groups and their devices: what the policy chooses from."""
-        return merged_space(with_shared_weights_tied(problem), self.groups)
-
-    @anytime
-    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """Run episodes and learn until the budget ends.
-
-        Raises:
-            MissingExtraError: PyTorch is absent.
-            FileFormatError: the policy file is unusable for this placer or number of devices.
-        """
-        require_packages("torch")
-        from placewright.placers.learned.placeto.learner import learn
-
-        learn(self, self.actions(problem), evaluator, rng)
-        return evaluator.solution()
+    learner: ClassVar[str] = "placewright.placers.learned.placeto.learner"

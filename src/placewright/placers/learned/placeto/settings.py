@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from placewright.errors import InputError
+from placewright.placers.learned.searching import SearchSettings, require_counts, require_one_of
 
 INITIAL = ("random", "zero", "varied")
 REWARDS = ("intermediate", "terminal")
@@ -12,8 +12,8 @@ EMBEDDINGS = ("messages", "partition", "sum")
 
 
 @dataclass(frozen=True)
-class PlacetoSettings:
-    """Hyperparameters of `Placeto`.
+class PlacetoSettings(SearchSettings):
+    """Hyperparameters of `Placeto`, beside those of `SearchSettings`.
 
     Attributes:
         groups: largest number of groups.
@@ -33,10 +33,6 @@ class PlacetoSettings:
         baseline_window: episodes that the per-step baseline remembers.
         horizon: episodes over which rates fall where the budget has no evaluation limit.
         policy: file of a trained policy to start from; "" starts from scratch.
-        homogeneous_starts: evaluate the homogeneous placements first; they teach nothing.
-        updates: False only samples, from the untrained policy: the control of learning.
-        patience: stop after so many evaluations without improvement; 0 never.
-        tensorboard: folder for TensorBoard scalars; "" writes none.
     """
 
     groups: int = 64
@@ -53,20 +49,12 @@ class PlacetoSettings:
     baseline_window: int = 10
     horizon: int = 100
     policy: str = ""
-    homogeneous_starts: bool = True
-    updates: bool = True
-    patience: int = 0
-    tensorboard: str = ""
 
     def __post_init__(self) -> None:
-        known = {"initial": INITIAL, "reward": REWARDS, "embedding": EMBEDDINGS}
-        for what, choices in known.items():
-            if getattr(self, what) not in choices:
-                got = getattr(self, what)
-                raise InputError(f"placeto: {what} must be one of {choices}, got '{got}'")
-        for what in ("groups", "rounds", "workers", "baseline_window", "horizon"):
-            if getattr(self, what) < 1:
-                raise InputError(f"placeto: {what} must be >= 1, got {getattr(self, what)}")
+        require_one_of("placeto", self, INITIAL, "initial")
+        require_one_of("placeto", self, REWARDS, "reward")
+        require_one_of("placeto", self, EMBEDDINGS, "embedding")
+        require_counts("placeto", self, "groups", "rounds", "workers", "baseline_window", "horizon")
 
     def learning_rate_at(self, progress: float) -> float:
         """Learning rate where `progress` of the episodes, in [0, 1], are done."""

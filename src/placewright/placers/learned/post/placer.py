@@ -9,17 +9,17 @@ import numpy as np
 
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
+from placewright.errors import Requires
 from placewright.placers.anytime import anytime
 from placewright.placers.homogeneous import evaluate_homogeneous
-from placewright.placers.learned.grouping import ActionSpace, merged_space
 from placewright.placers.learned.post.distribution import learn
 from placewright.placers.learned.post.settings import PostSettings
-from placewright.placers.shared_weights import with_shared_weights_tied
+from placewright.placers.learned.searching import PlacesGroups
 from placewright.simulation.evaluator import Evaluator
 
 
 @dataclass(frozen=True)
-class Post(PostSettings):
+class Post(PostSettings, PlacesGroups):
     """One softmax per group; a PPO step every K samples, a cross-entropy step every N.
 
     "Post: Device Placement with Cross-Entropy Minimization and Proximal Policy Optimization",
@@ -48,17 +48,7 @@ class Post(PostSettings):
 
     name: ClassVar[str] = "post"
     paper: ClassVar[str] = "Gao et al., NeurIPS 2018"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "training", "throughput")
-    needs_training: ClassVar[bool] = False
-
-    def why_not(self, problem: Problem) -> str | None:
-        """Defined for every problem."""
-        del problem
-        return None
-
-    def actions(self, problem: Problem) -> ActionSpace:
-        """Groups and their devices: what the policy chooses from."""
-        return merged_space(with_shared_weights_tied(problem), self.groups)
+    requires: ClassVar[Requires] = ()
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from placewright.errors import InputError
+from placewright.placers.learned.searching import SearchSettings, require_counts, require_one_of
 
 ABLATIONS = ("", "ce_only", "ppo_only")
 
 
 @dataclass(frozen=True)
-class PostSettings:
-    """Hyperparameters of `Post`.
+class PostSettings(SearchSettings):
+    """Hyperparameters of `Post`, beside those of `SearchSettings`.
 
     Attributes:
         groups: largest number of groups M.
@@ -26,10 +27,6 @@ class PostSettings:
             no update goes beyond twice this.
         horizon: samples over which epsilon falls where the budget has no evaluation limit.
         ablation: "", ``ce_only`` or ``ppo_only``.
-        homogeneous_starts: evaluate the homogeneous placements first; they teach nothing.
-        updates: False only samples, from the untrained policy: the control of learning.
-        patience: stop after so many evaluations without improvement; 0 never.
-        tensorboard: folder for TensorBoard scalars; "" writes none.
     """
 
     groups: int = 128
@@ -43,17 +40,10 @@ class PostSettings:
     kl_target: float = 0.03
     horizon: int = 2_400
     ablation: str = ""
-    homogeneous_starts: bool = True
-    updates: bool = True
-    patience: int = 0
-    tensorboard: str = ""
 
     def __post_init__(self) -> None:
-        if self.ablation not in ABLATIONS:
-            raise InputError(f"post: ablation must be one of {ABLATIONS}, got '{self.ablation}'")
-        for what in ("groups", "ppo_every", "ce_every", "sga_steps", "horizon"):
-            if getattr(self, what) < 1:
-                raise InputError(f"post: {what} must be >= 1, got {getattr(self, what)}")
+        require_one_of("post", self, ABLATIONS, "ablation")
+        require_counts("post", self, "groups", "ppo_every", "ce_every", "sga_steps", "horizon")
         for what in ("learning_rate", "beta", "kl_target"):
             if not getattr(self, what) > 0:
                 raise InputError(f"post: {what} must be > 0, got {getattr(self, what)}")

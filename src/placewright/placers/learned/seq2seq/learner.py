@@ -14,9 +14,9 @@ from placewright.placers.learned.features import (
     output_shapes,
 )
 from placewright.placers.learned.grouping import ActionSpace
-from placewright.placers.learned.monitoring import scalars_to
+from placewright.placers.learned.learning_scope import learning_scope
 from placewright.placers.learned.reinforce import Reinforce
-from placewright.placers.learned.sampling import as_array, torch_scope
+from placewright.placers.learned.sampling import as_array
 from placewright.placers.learned.seq2seq.settings import Seq2SeqSettings
 from placewright.simulation.evaluator import Evaluator
 
@@ -67,10 +67,7 @@ def learn(
     is_rnn = settings.variant == "hsdag-rnn"
     problem = space.problem
     allowed = torch.tensor(space.allowed)
-    with (
-        torch_scope(rng) as generator,
-        scalars_to(settings.tensorboard, evaluator.record_update) as scalars,
-    ):
+    with learning_scope(settings.tensorboard, evaluator, rng) as (generator, scalars):
         policy = Seq2SeqPolicy(space, settings)
         run = Reinforce(policy, settings, problem, evaluator, scalars)
         while run.goes_on:

@@ -5,23 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
-from placewright.core.problem import Problem
-from placewright.core.solution import Solution
-from placewright.errors import Requires
-from placewright.placers.anytime import anytime
-from placewright.placers.learned.extra import require_packages
-from placewright.placers.learned.grouping import ActionSpace, merged_space
 from placewright.placers.learned.presets import with_presets
+from placewright.placers.learned.searching import PlacesGroups
 from placewright.placers.learned.seq2seq.settings import PRESETS, Seq2SeqSettings
-from placewright.placers.shared_weights import with_shared_weights_tied
-from placewright.simulation.evaluator import Evaluator
 
 
 @with_presets(PRESETS)
 @dataclass(frozen=True)
-class Seq2Seq(Seq2SeqSettings):
+class Seq2Seq(Seq2SeqSettings, PlacesGroups):
     """LSTM encoder and attentional LSTM decoder over co-located groups, learned by REINFORCE.
 
     "Device Placement Optimization with Reinforcement Learning", ICML 2017, arXiv 1706.04972.
@@ -55,28 +46,4 @@ class Seq2Seq(Seq2SeqSettings):
 
     name: ClassVar[str] = "seq2seq"
     paper: ClassVar[str] = "Mirhoseini et al., ICML 2017"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "training", "throughput")
-    needs_training: ClassVar[bool] = False
-    requires: ClassVar[Requires] = (("torch", "learned"),)
-
-    def why_not(self, problem: Problem) -> str | None:
-        """Defined for every problem."""
-        del problem
-        return None
-
-    def actions(self, problem: Problem) -> ActionSpace:
-        """Groups and their devices: what the policy chooses from."""
-        return merged_space(with_shared_weights_tied(problem), self.groups)
-
-    @anytime
-    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """Sample, evaluate and learn until the budget ends.
-
-        Raises:
-            MissingExtraError: PyTorch is absent.
-        """
-        require_packages("torch")
-        from placewright.placers.learned.seq2seq.learner import learn
-
-        learn(self, self.actions(problem), evaluator, rng)
-        return evaluator.solution()
+    learner: ClassVar[str] = "placewright.placers.learned.seq2seq.learner"
