@@ -19,6 +19,71 @@ TABLE = {
     ("NASNet-A", "4gpu"): (37.5, 1.28, 0.84, 1.22, 0.74, 0.76),
 }
 METHODS = ("CPU only", "single GPU", "expert", "Scotch", "Placeto", "RNN-based")
+ABLATED = CODE.replace("entropy_weight=1:normalised=false:", "")
+RULES = (
+    "Time of one training step on 2 and 4 K80 (p2.8xlarge), measured in a simulator while "
+    "learning.",
+    "1,600 to 94,000 placements are timed until the best one; here 5,000 for every method.",
+    "All episodes start from one placement; homogeneous placements get no evaluation of their own.",
+    "The code's entropy weight is 1 beside returns in seconds.",
+)
+STAGES = (
+    Stage(
+        "Baselines without learning",
+        {
+            "single:device=cpu": "CPU only",
+            "single": "single GPU",
+            "expert": "expert",
+            "scotch": "Scotch",
+            "heft": "a list schedule (not in the paper)",
+        },
+        EVALUATIONS,
+        1,
+    ),
+    Stage("Under the paper's rules", {CODE: "Placeto, the code's weights"}, EVALUATIONS, 2),
+    Stage(
+        "Under the paper's rules: the RNN-based policy (Mirhoseini et al. 2017)",
+        {"seq2seq:homogeneous_starts=false": "RNN-based"},
+        EVALUATIONS,
+        1,
+    ),
+    Stage(
+        "Ablations of the paper, with our entropy weight",
+        {
+            ABLATED: "Placeto",
+            f"{ABLATED}:reward=terminal": "no intermediate rewards",
+            f"{ABLATED}:embedding=partition": "simple partitioner",
+            f"{ABLATED}:embedding=sum": "simple aggregator",
+        },
+        EVALUATIONS,
+        1,
+    ),
+    Stage(
+        "Equal budgets, all with our defaults",
+        {
+            "placeto": "",
+            "post": "",
+            "local-search": "no learning",
+            "random-grouped:learner=placeto": "uniform over Placeto's groups",
+            "random": "uniform over ops",
+        },
+        EVALUATIONS,
+        2,
+    ),
+)
+CLAIMS = (
+    "up to 6.1 times fewer placements than the RNN-based policy (abstract)",
+    "a policy that was trained on a family is close to one trained on each graph (figures "
+    "of distributions, no table)",
+)
+MISSING = (
+    "The hardware, its profiles and TensorFlow's graphs. Ours are roofline costs of a Xeon "
+    "E5-2699 v3 and K80s, and the steps as PyTorch captures them.",
+    "The paper's families of 32 graphs each are a download outside its repository that "
+    "could not be had. Ours are generated in their spirit, see below.",
+    "`important_ops_simulator`, `utils` and the grouper are not in the authors' repository.",
+    "Batch sizes that the paper does not state: ours are 32 images and 64 sentences.",
+)
 
 
 def published() -> list[Published]:
@@ -33,78 +98,15 @@ def published() -> list[Published]:
 
 def placeto_suite() -> PaperSuite:
     """The suite."""
-    ablated = CODE.replace("entropy_weight=1:normalised=false:", "")
     return PaperSuite(
         name="placeto",
         title="Placeto: Learning Generalizable Device Placement Algorithms for Distributed Machine "
         "Learning (Addanki et al., NeurIPS 2019)",
-        rules=(
-            "Time of one training step on 2 and 4 K80 (p2.8xlarge), measured in a simulator while "
-            "learning.",
-            "1,600 to 94,000 placements are timed until the best one; here 5,000 for every method.",
-            "All episodes start from one placement; homogeneous placements get no evaluation of "
-            "their own.",
-            "The code's entropy weight is 1 beside returns in seconds.",
-        ),
+        rules=RULES,
         cases=training_cases(MODELS, CLUSTERS),
         baseline="single GPU",
-        stages=(
-            Stage(
-                "Baselines without learning",
-                {
-                    "single:device=cpu": "CPU only",
-                    "single": "single GPU",
-                    "expert": "expert",
-                    "scotch": "Scotch",
-                    "heft": "a list schedule (not in the paper)",
-                },
-                EVALUATIONS,
-                1,
-            ),
-            Stage("Under the paper's rules", {CODE: "Placeto, the code's weights"}, EVALUATIONS, 2),
-            Stage(
-                "Under the paper's rules: the RNN-based policy (Mirhoseini et al. 2017)",
-                {"seq2seq:homogeneous_starts=false": "RNN-based"},
-                EVALUATIONS,
-                1,
-            ),
-            Stage(
-                "Ablations of the paper, with our entropy weight",
-                {
-                    ablated: "Placeto",
-                    f"{ablated}:reward=terminal": "no intermediate rewards",
-                    f"{ablated}:embedding=partition": "simple partitioner",
-                    f"{ablated}:embedding=sum": "simple aggregator",
-                },
-                EVALUATIONS,
-                1,
-            ),
-            Stage(
-                "Equal budgets, all with our defaults",
-                {
-                    "placeto": "",
-                    "post": "",
-                    "local-search": "no learning",
-                    "random-grouped:learner=placeto": "uniform over Placeto's groups",
-                    "random": "uniform over ops",
-                },
-                EVALUATIONS,
-                2,
-            ),
-        ),
+        stages=STAGES,
         published=published(),
-        claims=(
-            "up to 6.1 times fewer placements than the RNN-based policy (abstract)",
-            "a policy that was trained on a family is close to one trained on each graph (figures "
-            "of distributions, no table)",
-        ),
-        missing=(
-            "The hardware, its profiles and TensorFlow's graphs. Ours are roofline costs of a Xeon "
-            "E5-2699 v3 and K80s, and the steps as PyTorch captures them.",
-            "The paper's families of 32 graphs each are a download outside its repository that "
-            "could not be had. Ours are generated in their spirit, see below.",
-            "`important_ops_simulator`, `utils` and the grouper are not in the authors' "
-            "repository.",
-            "Batch sizes that the paper does not state: ours are 32 images and 64 sentences.",
-        ),
+        claims=CLAIMS,
+        missing=MISSING,
     )
