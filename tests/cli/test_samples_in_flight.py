@@ -15,6 +15,7 @@ from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
+from placewright.core.execution_models import MaxLoad
 from placewright.core.problem import Problem
 from placewright.errors import InputError
 from placewright.files.problem_file import write_problem
@@ -37,7 +38,7 @@ def pipeline_problem(*, near: float = 1.0) -> Problem:
     links = tuple(Link(a, b, bandwidth=1 / (near if a[0] == b[0] else 1.0)) for a, b in ends)
     cluster = Cluster(tuple(Device(name) for name in names), links)
     base = Problem.of_ops(builder.build(), cluster, CostTable(frozen_floats(np.ones((4, 4)))))
-    return replace(base, objective="throughput", execution_model="max-load")
+    return replace(base, objective="throughput", execution_model=MaxLoad(samples_in_flight=0))
 
 
 def plain_bytes(problem: Problem, device_of: list[int], samples: int) -> list[float]:
@@ -72,7 +73,7 @@ def test_a_model_that_is_read_keeps_one_sample(tmp_path: Path, cli: InProcess) -
     assert "(weights and 1 sample in flight)" in told.stdout
     assert "warning" not in told.stdout + told.stderr
     plan = pw.read_plan(tmp_path / "plan.json")
-    assert plan.problem.samples_in_flight == 1
+    assert plan.problem.execution_model == MaxLoad(1)
     assert plan.memory["gpu:1"] <= 1e6
     counted = plain_bytes(plan.problem, plan.placement.device_of.tolist(), samples=1)
     assert list(plan.memory.values()) == pytest.approx(counted)
@@ -84,18 +85,19 @@ def test_no_samples_where_the_execution_model_has_none(tmp_path: Path, cli: InPr
     below = the_line(cli(*words, -1, "--objective", "throughput", cwd=tmp_path), 2)
     assert "expects a number >= 0 or 'pipeline', got '-1'" in below
     with pytest.raises(InputError, match="must be >= 0"):
-        replace(pipeline_problem(), samples_in_flight=-1)
+        MaxLoad(samples_in_flight=-1)
 
 
 def test_a_stored_problem_keeps_its_own_and_takes_another(tmp_path: Path, cli: InProcess) -> None:
     stored = tmp_path / "stored.problem.json"
-    write_problem(stored, replace(pipeline_problem(), samples_in_flight=3))
+    write_problem(stored, pipeline_problem().with_samples_in_flight(3))
     option = "--samples-in-flight"
     for words, expected in (((), 3), ((option, 0), 0), ((option, "pipeline"), 4)):
         few = ("--placer", "single", "--evaluations", 3, "-o", tmp_path / "plan.json")
         made = cli("place", stored, *few, *words, cwd=tmp_path)
         assert made.returncode == 0, made.stderr
-        assert pw.read_plan(tmp_path / "plan.json").problem.samples_in_flight == expected
+        stored_model = pw.read_plan(tmp_path / "plan.json").problem.execution_model
+        assert stored_model == MaxLoad(expected)
 
 
 def test_the_facade_says_what_a_limit_leaves_out() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from placewright.core.builder import GraphBuilder
+from placewright.core.execution_models import MaxLoad
 from placewright.core.residency import kept_of, tensors_of_ops
 from placewright.placers.integer_program.program import Rows
 from placewright.testing.problems import random_problem
@@ -22,7 +23,7 @@ def test_weights_and_tensors_of_two_samples_by_hand() -> None:
     tensor = builder.add_tensor(0, 3.0)
     builder.add_op("b", "Op", inputs=[tensor], weights=[shared])
     builder.add_op("c", "Op", inputs=[tensor], weights=[builder.add_weight(5.0)])
-    kept = kept_of(builder.build(), 2)
+    kept = kept_of(builder.build(), MaxLoad(samples_in_flight=2))
     assert kept.unit_bytes.tolist() == [16, 16, 11]
     assert kept.bytes_by_label(np.array([0, 0, 1])).tolist() == [16, 11]
     assert kept.total == 21

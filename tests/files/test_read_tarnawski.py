@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from placewright.core.execution_models import EVENT, MaxLoad, Subgraph
 from placewright.core.graph import BACKWARD
 from placewright.errors import FileFormatError, GraphError, InputError, PlacewrightError
 from placewright.files.tarnawski import read_split, read_workload
@@ -63,15 +64,15 @@ def test_a_small_workload_becomes_the_problem_that_its_file_says(tmp_path: Path)
     assert cluster.memory_bytes.tolist() == [100, 100, np.inf]
     assert [device.pays_transfers for device in cluster.devices] == [True, True, False]
     assert problem.costs.seconds.tolist() == [[1, 1, 10], [np.inf, np.inf, 20], [3, 3, 30]]
-    assert (problem.objective, problem.execution_model) == ("throughput", "max-load")
+    assert (problem.objective, problem.execution_model) == ("throughput", MaxLoad(0))
     assert problem.time_unit == "ms"
 
 
 def test_latency_means_the_published_evaluator(tmp_path: Path) -> None:
     path = written(tmp_path, SMALL)
-    assert read_workload(path, objective="latency").execution_model == "subgraph"
-    chosen = read_workload(path, objective="latency", execution_model="event")
-    assert chosen.execution_model == "event"
+    assert read_workload(path, objective="latency").execution_model == Subgraph()
+    chosen = read_workload(path, objective="latency", execution_model=EVENT)
+    assert chosen.execution_model == EVENT
 
 
 def test_an_accelerator_reaches_another_only_through_the_host(tmp_path: Path) -> None:

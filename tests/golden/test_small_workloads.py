@@ -26,8 +26,10 @@ import numpy as np
 import pytest
 
 from placewright.core.arrays import frozen_floats
+from placewright.core.execution_models import MaxLoad
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
+from placewright.files.model_names import model_of
 from placewright.files.tarnawski import read_split, read_workload
 from placewright.placers.registry import make_placer
 from placewright.simulation.evaluator import Evaluator
@@ -48,12 +50,13 @@ def max_load(path: Path) -> Problem:
 
 
 def two_maxima(path: Path) -> Problem:
-    return replace(read_workload(path), split_phases=True)
+    return replace(read_workload(path), execution_model=MaxLoad(0, split_phases=True))
 
 
 def latency(path: Path, model: str, q: int = 1) -> Problem:
-    problem = read_workload(path, objective="latency", execution_model=model)  # type: ignore[arg-type]
-    return replace(problem, subgraphs_per_accelerator=q)
+    return read_workload(
+        path, objective="latency", execution_model=model_of(model, per_accelerator=q)
+    )
 
 
 def solved(problem: Problem, name: str, folder: Path, path: Path) -> Solution:

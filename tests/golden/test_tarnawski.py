@@ -24,6 +24,7 @@ from workloads import (
     needs_workloads,
 )
 
+from placewright.core.execution_models import SubgraphIP
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
@@ -69,7 +70,7 @@ def test_small_workload_under_max_load() -> None:
 
 def test_small_workload_under_latency() -> None:
     """One subgraph per accelerator."""
-    problem = read_workload(SMALL, objective="latency", execution_model="subgraph-ip")
+    problem = read_workload(SMALL, objective="latency", execution_model=SubgraphIP())
     solution = solved("latency-ip", problem, annealing_steps="500", annealing_rounds="2")
     assert solution.value == pytest.approx(LEAST_LATENCY)
     assert solution.lower_bound <= LEAST_LATENCY + 1e-9

@@ -11,6 +11,7 @@ from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
+from placewright.core.execution_models import MaxLoad
 from placewright.core.graph import BACKWARD, FORWARD
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
@@ -63,7 +64,7 @@ def pipeline_problem(
         CostTable(frozen_floats(seconds)),
         Grouping.identity(n_ops),
         transfer_seconds=frozen_floats(carried),
-        **{"objective": "throughput", "execution_model": "max-load", **settings},  # type: ignore[arg-type]
+        **{"objective": "throughput", "execution_model": MaxLoad(0), **settings},  # type: ignore[arg-type]
     )
 
 
@@ -127,10 +128,12 @@ def max_load(problem: Problem, device_of: list[int]) -> float:
             return math.inf
         loads[device][int(graph.op_phases[op] != FORWARD)] += seconds / replicas[device]
         resident[device] += float(graph.op_weight_bytes[op])
+    model = problem.execution_model
+    assert isinstance(model, MaxLoad)
     for tensor, size in enumerate(graph.tensor_bytes.tolist()):
         users = {int(graph.tensor_producers[tensor]), *graph.tensor_consumers.row(tensor).tolist()}
         for device in {device_of[op] for op in users}:
-            resident[device] += problem.samples_in_flight * size
+            resident[device] += model.samples_in_flight * size
     if any(r > d.memory_bytes for r, d in zip(resident, cluster.devices, strict=True)):
         return math.inf
     for one, other in itertools.combinations(range(graph.n_ops), 2):
@@ -147,7 +150,7 @@ def max_load(problem: Problem, device_of: list[int]) -> float:
                 phase = int(graph.op_phases[producer] != FORWARD)
                 seconds = float(problem.transfer_seconds[tensor])
                 loads[device][phase] += seconds / replicas[device]
-    if problem.split_phases:
+    if model.split_phases:
         return max(load[0] for load in loads) + max(load[1] for load in loads)
     return max(sum(load) for load in loads)
 

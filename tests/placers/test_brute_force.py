@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from placewright.core.cluster import Cluster
+from placewright.core.execution_models import EVENT
 from placewright.core.placement import Placement
 from placewright.core.problem import Objective, Problem
 from placewright.errors import InputError
@@ -27,7 +28,7 @@ from placewright.testing.problems import random_problem
 def all_of_them(problem: Problem) -> dict[tuple[int, ...], list[float]]:
     """Values of every order of every legal placement, rank dispatch first."""
     simulator = Simulator(problem)
-    orders = list(topological_orders(problem)) if problem.execution_model == "event" else []
+    orders = list(topological_orders(problem)) if problem.execution_model == EVENT else []
     return {
         tuple(device_of.tolist()): [
             simulator.value(Placement.of(device_of)),

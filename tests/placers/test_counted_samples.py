@@ -11,6 +11,7 @@ import pytest
 from pipelines import best_by_brute_force, is_contiguous, max_load, pipeline_problem
 from test_two_levels import best_in_groups, hosts, problem_on
 
+from placewright.core.execution_models import MaxLoad
 from placewright.core.graph import BACKWARD, FORWARD
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
@@ -60,7 +61,7 @@ def flying(seed: int, *, is_training: bool = False) -> Problem:
         tensor_bytes=tensors.tolist(),
         phases=phases,
         classes=classes,
-        samples_in_flight=samples,
+        execution_model=MaxLoad(samples),
     )
 
 
@@ -93,7 +94,7 @@ def test_the_limit_binds_in_these_problems() -> None:
     lower = 0
     for seed in range(12):
         problem = flying(seed)
-        weights_only = replace(problem, samples_in_flight=0)
+        weights_only = problem.with_samples_in_flight(0)
         counted = best_by_brute_force(problem, contiguous=True)
         lower += best_by_brute_force(weights_only, contiguous=True) < counted
     assert lower >= 6
@@ -115,7 +116,7 @@ def test_splits_in_groups_equal_brute_force(seed: int) -> None:
         tensors.tolist(),
         weights=weights.tolist(),
     )
-    problem = replace(problem, samples_in_flight=samples)
+    problem = problem.with_samples_in_flight(samples)
     best, found = best_in_groups(problem), solved(problem, IdealDp())
     assert found.value == pytest.approx(best)
 
@@ -125,6 +126,7 @@ def test_bytes_of_the_load_model_equal_a_plain_account(seed: int) -> None:
     """And those of the simulator: every tensor once per device, for each sample."""
     problem = flying(seed)
     graph, model = problem.graph, load_model(problem, problem.colocation)
+    samples = 1 + seed % 2
     rng = np.random.default_rng(seed)
     for _ in range(20):
         device_of = rng.integers(0, problem.n_devices, N_OPS)
@@ -133,7 +135,7 @@ def test_bytes_of_the_load_model_equal_a_plain_account(seed: int) -> None:
         for tensor, size in enumerate(graph.tensor_bytes.tolist()):
             users = [int(graph.tensor_producers[tensor]), *graph.tensor_consumers.row(tensor)]
             for device in sorted({int(device_of[user]) for user in users}):
-                expected[device] += problem.samples_in_flight * size
+                expected[device] += samples * size
         assert model.resident_bytes(device_of) == pytest.approx(expected)
         value, peaks = Simulator(problem).value_and_peaks(Placement.of(device_of))
         assert peaks == pytest.approx(expected)
@@ -144,7 +146,7 @@ def test_groups_of_replicas_count_them_too() -> None:
     """Each member of a group keeps what the group's stage keeps."""
     problem = pipeline_problem(
         [[8.0] * 3, [2.0] * 3], [(0, 1)], [0.0, 0.0], sizes=[1.0, 1.0], memory=12.0,
-        tensor_bytes=[5.0, 0.0], samples_in_flight=2,
+        tensor_bytes=[5.0, 0.0], execution_model=MaxLoad(2),
     )  # fmt: skip
     found = replicated(problem)
     assert found.device_of is not None

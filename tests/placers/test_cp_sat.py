@@ -14,6 +14,7 @@ from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
+from placewright.core.execution_models import EVENT, MaxLoad
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
@@ -51,7 +52,7 @@ def fork_problem(*, contention: float = 1.0, dispatch: float = 0.0) -> Problem:
         CostTable(frozen_floats(seconds)),
         Grouping.identity(4),
         objective="latency",
-        execution_model="event",
+        execution_model=EVENT,
     )
 
 
@@ -128,7 +129,7 @@ def test_live_tensors_that_fit_nowhere_leave_the_answer_open() -> None:
         CostTable(frozen_floats(np.ones((4, 1)))),
         Grouping.identity(4),
         objective="latency",
-        execution_model="event",
+        execution_model=EVENT,
     )
     value, _, status = solve(problem)
     assert (value, status) == (math.inf, "unknown")
@@ -148,7 +149,9 @@ def test_refuses_what_it_does_not_model() -> None:
     problem = fork_problem()
     assert CpSat().why_not(problem) is None
     assert "takes up to 3 units" in str(CpSat(max_units=3).why_not(problem))
-    pipeline = replace(problem, objective="throughput", execution_model="max-load")
+    pipeline = replace(
+        problem, objective="throughput", execution_model=MaxLoad(samples_in_flight=0)
+    )
     assert "'max-load'" in str(CpSat().why_not(pipeline))
     for wrong in ({"max_units": 0}, {"deterministic_seconds": 0.0}, {"workers": -1}):
         with pytest.raises(InputError, match=next(iter(wrong))):

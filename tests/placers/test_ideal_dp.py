@@ -21,6 +21,7 @@ from placewright.core.arrays import Csr
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device
 from placewright.core.costs import CostTable
+from placewright.core.execution_models import MaxLoad, Subgraph
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
@@ -121,7 +122,7 @@ def test_a_shared_weight_counts_once_per_device() -> None:
         CostTable(np.array([[1.0], [2.0]])),
         Grouping.identity(2),
         objective="throughput",
-        execution_model="max-load",
+        execution_model=MaxLoad(samples_in_flight=0),
         transfer_seconds=np.zeros(1),
     )
     assert solve_exactly(problem)[0] == 3
@@ -164,6 +165,6 @@ def test_too_many_ideals_fall_back_to_the_linear_split() -> None:
 def test_settings_and_problems_that_it_refuses() -> None:
     with pytest.raises(InputError, match="max_ideals must be >= 2, got 1"):
         IdealDp(max_ideals=1)
-    problem = pipeline_problem([[1.0] * 2] * 2, [(0, 1)], [1, 0], execution_model="subgraph")
+    problem = pipeline_problem([[1.0] * 2] * 2, [(0, 1)], [1, 0], execution_model=Subgraph())
     assert "max-load" in str(IdealDp().why_not(problem))
     assert "max-load" in str(why_not_separable(problem))

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from pipelines import pipeline_problem, random_pipeline
 
+from placewright.core.execution_models import Subgraph, SubgraphIP
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError
@@ -51,7 +52,7 @@ def told_plainly(problem: Problem, device_of: list[int]) -> float:
                 work[one] += float(problem.transfer_seconds[tensor])
     finish = {one: work[one] for one in work}
     edges = {(block[u], block[v]) for v in range(n_ops) for u in before[v] if block[u] != block[v]}
-    if problem.execution_model == "subgraph-ip":
+    if isinstance(problem.execution_model, SubgraphIP):
         edges |= {(a, b) for a in work for b in work if a[0] == b[0] < 0 and a[1] + 1 == b[1]}
     for _ in range(len(work) + 1):
         old = dict(finish)
@@ -72,7 +73,7 @@ def test_one_piece_takes_its_transfers_and_its_compute_in_a_row() -> None:
         [1, 4, 3, 0],
         n_cpus=1,
         objective="latency",
-        execution_model="subgraph",
+        execution_model=Subgraph(),
     )
     arrays = latency_arrays(problem)
     assert latency(arrays, np.array([1, 0, 0, 1])) == 23
@@ -82,12 +83,10 @@ def test_one_piece_takes_its_transfers_and_its_compute_in_a_row() -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-@pytest.mark.parametrize("model", ["subgraph", "subgraph-ip"])
+@pytest.mark.parametrize("model", [Subgraph(), SubgraphIP(per_accelerator=7)])
 def test_latency_equals_a_plain_account(seed: int, model: str) -> None:
     rng = np.random.default_rng(seed)
-    problem = random_pipeline(
-        rng, 7, 2, 1, objective="latency", execution_model=model, subgraphs_per_accelerator=7
-    )
+    problem = random_pipeline(rng, 7, 2, 1, objective="latency", execution_model=model)
     arrays = latency_arrays(problem)
     for _ in range(30):
         device_of = rng.integers(0, 3, 7)
@@ -105,8 +104,7 @@ def test_it_equals_brute_force(seed: int, q: int) -> None:
         2,
         1,
         objective="latency",
-        execution_model="subgraph-ip",
-        subgraphs_per_accelerator=q,
+        execution_model=SubgraphIP(per_accelerator=q),
     )
     evaluator = Evaluator(problem)
     best = min(
@@ -127,7 +125,7 @@ def placement_of(device_of: tuple[int, ...]):  # type: ignore[no-untyped-def]
 @pytest.mark.parametrize("seed", range(5))
 def test_search_alone_is_legal_and_has_a_valid_bound(seed: int) -> None:
     problem = random_pipeline(
-        np.random.default_rng(seed), 6, 2, 1, objective="latency", execution_model="subgraph"
+        np.random.default_rng(seed), 6, 2, 1, objective="latency", execution_model=Subgraph()
     )
     evaluator = Evaluator(problem, Budget(evaluations=20))
     solution = QUICK.place(problem, evaluator, np.random.default_rng(0))
@@ -149,7 +147,7 @@ def test_greedy_fills_accelerators_in_order() -> None:
         sizes=[2, 2, 3, 1, 4],
         memory=4,
         objective="latency",
-        execution_model="subgraph",
+        execution_model=Subgraph(),
     )
     assert filled(problem).tolist() == [0, 0, 1, 1, 2]  # type: ignore[union-attr]
     solution = Greedy().place(problem, Evaluator(problem), np.random.default_rng(0))
@@ -170,7 +168,7 @@ def test_settings_and_problems_that_it_refuses() -> None:
 
 def test_a_program_without_a_solution_is_unknown() -> None:
     """Three ops of 3 bytes, two accelerators of 5 bytes: the solver's word is no short proof."""
-    problem = under_subgraphs(packing_problem(), "subgraph-ip")
+    problem = under_subgraphs(packing_problem(), SubgraphIP(per_accelerator=2))
     devices = tuple(replace(device, pays_transfers=True) for device in problem.cluster.devices)
     problem = replace(problem, cluster=replace(problem.cluster, devices=devices))
     solution = QUICK.place(problem, Evaluator(problem), np.random.default_rng(0))
@@ -180,7 +178,7 @@ def test_a_program_without_a_solution_is_unknown() -> None:
 
 def test_a_cpu_whose_memory_the_program_leaves_out() -> None:
     """With one of the two devices a CPU the program puts all 9 bytes on its 5: 4 bytes short."""
-    problem = under_subgraphs(packing_problem(), "subgraph-ip")
+    problem = under_subgraphs(packing_problem(), SubgraphIP(per_accelerator=2))
     solution = QUICK.place(problem, Evaluator(problem), np.random.default_rng(0))
     assert solution.status == "unknown"
     assert "'b' needs 9 B and has 5 B: 4 B short" in solution.message

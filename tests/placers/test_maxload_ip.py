@@ -21,6 +21,7 @@ from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
+from placewright.core.execution_models import MaxLoad
 from placewright.core.grouping import Grouping
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
@@ -115,7 +116,10 @@ def test_phases_apart_equal_brute_force(seed: int) -> None:
     """Max forward + max backward, the published ``diffmaxima``."""
     from dataclasses import replace
 
-    problem = replace(random_training(np.random.default_rng(seed), 3, 2), split_phases=True)
+    problem = replace(
+        random_training(np.random.default_rng(seed), 3, 2),
+        execution_model=MaxLoad(0, split_phases=True),
+    )
     solution = QUICK.place(problem, Evaluator(problem), np.random.default_rng(0))
     assert solution.value == pytest.approx(best_by_brute_force(problem, contiguous=False))
     assert solution.status == "optimal"
@@ -252,5 +256,5 @@ def linked_problem(rng: np.random.Generator, *, host_is_device: bool) -> Problem
         CostTable(frozen_floats(seconds)),
         Grouping.identity(6),
         objective="throughput",
-        execution_model="max-load",
+        execution_model=MaxLoad(samples_in_flight=0),
     )

@@ -14,6 +14,7 @@ from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
+from placewright.core.execution_models import MaxLoad
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
@@ -52,7 +53,7 @@ def chain(
         CostTable(frozen_floats(seconds)),
         Grouping.identity(n_ops),
         objective="throughput",
-        execution_model="max-load",
+        execution_model=MaxLoad(samples_in_flight=0),
     )
 
 
@@ -181,7 +182,7 @@ def test_awkward_graphs_have_an_answer(name: str, case: str) -> None:
         CostTable(frozen_floats(costs)),
         Grouping.identity(n_ops),
         objective="throughput",
-        execution_model="max-load",
+        execution_model=MaxLoad(samples_in_flight=0),
     )
     solution = solve(name, problem, evaluations=3)
     assert solution.placement is not None

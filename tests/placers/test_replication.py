@@ -17,6 +17,7 @@ from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
+from placewright.core.execution_models import MaxLoad, Subgraph
 from placewright.core.graph import BACKWARD, FORWARD, UPDATE
 from placewright.core.grouping import Grouping
 from placewright.core.placement import Placement
@@ -100,7 +101,7 @@ def training(
         CostTable(frozen_floats(rows)),
         Grouping.identity(graph.n_ops),
         objective="training",
-        execution_model="max-load",
+        execution_model=MaxLoad(samples_in_flight=0),
     )
 
 
@@ -279,7 +280,7 @@ def test_what_cannot_be_grouped_is_refused() -> None:
     with pytest.raises(InputError, match="no two devices are alike"):
         replicated(pipeline_problem([[1, 2]], [], [0]))
     with pytest.raises(InputError, match="minimises max-load, not 'subgraph'"):
-        replicated(replace(problem, execution_model="subgraph"))
+        replicated(replace(problem, execution_model=Subgraph()))
     with pytest.raises(ClusterError, match=r"'acc:0\+acc:1' stands for 2 devices"):
         replicated(grouped(problem, [[0, 1], [2]]))
     unknown = pipeline_problem([[1] * 2] * 2, [(0, 1)], [1, 0], phases=[FORWARD, BACKWARD])

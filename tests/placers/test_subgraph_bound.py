@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from pipelines import pipeline_problem, random_pipeline
 
+from placewright.core.execution_models import ExecutionModel, Subgraph, SubgraphIP
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
@@ -20,6 +21,8 @@ from placewright.placers.subgraphs.bound import bound_program, program_size
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
 from placewright.simulation.subgraph import latency_arrays
+
+SUBGRAPH = Subgraph()
 
 
 def relaxed(problem: Problem) -> float:
@@ -37,7 +40,7 @@ def best_of_all(problem: Problem) -> float:
     )
 
 
-def chain_of_three(transfers: list[float], execution_model: str = "subgraph") -> Problem:
+def chain_of_three(transfers: list[float], execution_model: ExecutionModel = SUBGRAPH) -> Problem:
     """Ops of 2 s (30 s on the CPU) and 3 bytes each; two accelerators hold 6 bytes."""
     return pipeline_problem(
         [[2.0, 2.0, 30.0]] * 3,
@@ -66,9 +69,9 @@ def test_a_cpu_pays_for_what_accelerators_send_only() -> None:
     assert best_of_all(chain_of_three([20, 20, 0])) == 46
 
 
-@pytest.mark.parametrize("execution_model", ["subgraph", "subgraph-ip"])
+@pytest.mark.parametrize("execution_model", [SUBGRAPH, SubgraphIP(per_accelerator=6)])
 @pytest.mark.parametrize("seed", range(20))
-def test_no_placement_is_faster(seed: int, execution_model: str) -> None:
+def test_no_placement_is_faster(seed: int, execution_model: ExecutionModel) -> None:
     """Two accelerators and a CPU or none, memory limits, dear transfers, tensors read twice."""
     rng = np.random.default_rng(seed)
     problem = random_pipeline(
@@ -78,7 +81,6 @@ def test_no_placement_is_faster(seed: int, execution_model: str) -> None:
         int(seed % 3 > 0),
         objective="latency",
         execution_model=execution_model,
-        subgraphs_per_accelerator=6,
     )
     assert problem.transfer_seconds is not None
     dear = problem.transfer_seconds * float(rng.uniform(0.5, 4))
@@ -102,7 +104,7 @@ def test_classes_move_as_one(seed: int) -> None:
         memory=12.0,
         classes=[0, 1, 2, 0, 1, 2],
         objective="latency",
-        execution_model="subgraph",
+        execution_model=Subgraph(),
     )
     best = best_of_all(problem)
     if math.isfinite(best):

@@ -13,6 +13,7 @@ from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
+from placewright.core.execution_models import MaxLoad
 from placewright.core.graph import BACKWARD, FORWARD
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
@@ -79,7 +80,7 @@ def problem_on(
         CostTable(frozen_floats([[value] * cluster.n_devices for value in seconds])),
         Grouping.identity(n_ops),
         objective="throughput",
-        execution_model="max-load",
+        execution_model=MaxLoad(samples_in_flight=0),
     )
 
 
@@ -120,10 +121,12 @@ def load_over_links(problem: Problem, device_of: list[int]) -> float:
     held = np.zeros(cluster.n_devices)
     np.add.at(load, device_of, [problem.costs.seconds[op, d] for op, d in enumerate(device_of)])
     np.add.at(held, device_of, graph.op_weight_bytes)
+    model = problem.execution_model
+    assert isinstance(model, MaxLoad)
     for tensor, size in enumerate(graph.tensor_bytes.tolist()):
         users = [int(graph.tensor_producers[tensor]), *graph.tensor_consumers.row(tensor).tolist()]
         for device in sorted({device_of[user] for user in users if user >= 0}):
-            held[device] += problem.samples_in_flight * size
+            held[device] += model.samples_in_flight * size
     if (held > cluster.memory_bytes).any():
         return math.inf
     for tensor in range(graph.n_tensors):

@@ -11,6 +11,7 @@ import pytest
 
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device
+from placewright.core.execution_models import MaxLoad
 from placewright.core.graph import ComputationGraph
 from placewright.errors import ClusterError, UnknownNameError
 from placewright.profiling.catalogue import (
@@ -140,7 +141,7 @@ def test_every_link_states_its_source(name: str) -> None:
 @pytest.mark.parametrize("name", cluster_names())
 def test_named_clusters_give_problems(name: str) -> None:
     problem = roofline_problem(three_ops(), name, "throughput")
-    assert problem.execution_model == "max-load"
+    assert problem.execution_model == MaxLoad(samples_in_flight=1)
     assert np.isfinite(problem.costs.seconds).all()
     host = problem.cluster.host_endpoint
     reached = problem.cluster.link_seconds_per_byte[host]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from placewright.core.execution_models import MaxLoad, SubgraphIP, splits_phases
 from placewright.core.graph import UPDATE
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
@@ -73,7 +74,7 @@ class MaxLoadReference:
         return float(self.cluster.link_latency[hop]) + size * per_byte
 
     def phase_of(self, unit: int) -> int:
-        return int(self.problem.split_phases and self.graph.op_phases[unit] > 0)
+        return int(splits_phases(self.problem.execution_model) and self.graph.op_phases[unit] > 0)
 
     def tensors_of(self, phase: int) -> list[int]:
         makers = self.graph.tensor_producers.tolist()
@@ -133,11 +134,13 @@ class MaxLoadReference:
 
     def memory(self, device: int) -> float:
         total = weights_of(self.problem, self.device_of, device)
+        model = self.problem.execution_model
+        samples = model.samples_in_flight if isinstance(model, MaxLoad) else 0
         for tensor in range(self.graph.n_tensors):
             readers = self.graph.tensor_consumers.row(tensor).tolist()
             ops = [*readers, int(self.graph.tensor_producers[tensor])]
             if any(op >= 0 and self.device_of[op] == device for op in ops):
-                total += self.problem.samples_in_flight * float(self.graph.tensor_bytes[tensor])
+                total += samples * float(self.graph.tensor_bytes[tensor])
         return total
 
     def value(self) -> float:
@@ -152,7 +155,7 @@ class MaxLoadReference:
                 [self.load(device, phase) for device in devices]
                 + [self.channel_load(name, phase) for name in names]
             )
-            for phase in ((0, 1) if self.problem.split_phases else (0,))
+            for phase in ((0, 1) if splits_phases(self.problem.execution_model) else (0,))
         )
 
 
@@ -222,8 +225,9 @@ class SubgraphReference:
             if weights_of(problem, self.device_of, device) > limit:
                 return math.inf
         block_of = [self.block_of(unit) for unit in range(problem.n_units)]
-        serial = problem.execution_model == "subgraph-ip"
-        most = problem.subgraphs_per_accelerator
+        model = problem.execution_model
+        serial = isinstance(model, SubgraphIP)
+        most = model.per_accelerator if isinstance(model, SubgraphIP) else 1
         if serial and most > 0 and any(d >= 0 and n >= most for d, n in block_of):
             return math.inf
         before = {b: {block_of[u] for u, v in self.edges if block_of[v] == b} for b in block_of}

@@ -11,6 +11,7 @@ from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
+from placewright.core.execution_models import MaxLoad, Placeto
 from placewright.core.graph import BACKWARD, ComputationGraph
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
@@ -151,7 +152,7 @@ def test_placeto_adds_overheads_and_shares_one_bus_per_source() -> None:
     graph = graph_of(3, [(0, [1]), (0, [2])], size=7600.0)
     problem = replace(
         problem_of(graph, [[10 * MICRO] * 3] * 3, []),
-        execution_model="placeto",
+        execution_model=Placeto(),
     )
     simulator = Simulator(problem)
     # 10 + 5.7, then two transfers of 1 + 25 on the bus of d0, then 10 + 5.7
@@ -163,7 +164,7 @@ def test_placeto_adds_overheads_and_shares_one_bus_per_source() -> None:
 def test_placeto_sends_one_tensor_once_and_free_ops_cost_nothing() -> None:
     graph = graph_of(3, [(0, [1, 2])], size=7600.0)
     seconds = [[0.0] * 3, [10 * MICRO] * 3, [10 * MICRO] * 3]
-    problem = replace(problem_of(graph, seconds, []), execution_model="placeto")
+    problem = replace(problem_of(graph, seconds, []), execution_model=Placeto())
     value = Simulator(problem).value(Placement.of([0, 1, 2]))
     assert value == pytest.approx((26 + 15.7) * MICRO, abs=1e-12)
 
@@ -172,7 +173,7 @@ def test_max_load_charges_each_tensor_once_per_device() -> None:
     graph = graph_of(4, [(0, [1, 2, 3])])
     links = [Link(f"d{a}", f"d{b}", 0.0, 4.0) for a in range(3) for b in range(3) if a != b]
     base = problem_of(graph, [[1.0] * 3] * 4, links)
-    problem = replace(base, objective="throughput", execution_model="max-load")
+    problem = replace(base, objective="throughput", execution_model=MaxLoad(samples_in_flight=0))
     # d0: 1 + one send; d1: two ops + one receive; d2: one op + one receive
     placement = Placement.of([0, 1, 1, 2])
     simulator = Simulator(problem)
@@ -191,14 +192,17 @@ def test_max_load_of_split_phases_and_samples_in_flight() -> None:
     builder.add_op("backward", "Op", inputs=[tensor], phase=BACKWARD)
     links = [Link("d0", "d1", 0.0, 4.0)]
     base = problem_of(builder.build(), [[3.0, 3.0], [5.0, 5.0]], links, memory_bytes=9.0)
-    problem = replace(base, objective="throughput", execution_model="max-load")
+    problem = replace(base, objective="throughput", execution_model=MaxLoad(samples_in_flight=0))
     apart = Placement.of([0, 1])
     # the forward phase pays the send and the receive of its tensor
     assert Simulator(problem).value(apart) == 6.0
-    assert Simulator(replace(problem, split_phases=True)).value(apart) == 4.0 + 5.0
-    flying = replace(problem, samples_in_flight=2)
+    assert (
+        Simulator(replace(problem, execution_model=MaxLoad(0, split_phases=True))).value(apart)
+        == 4.0 + 5.0
+    )
+    flying = problem.with_samples_in_flight(2)
     assert Simulator(flying).memory_peaks(apart).tolist() == [8.0, 8.0]
-    assert Simulator(replace(problem, samples_in_flight=3)).value(apart) == np.inf
+    assert Simulator(problem.with_samples_in_flight(3)).value(apart) == np.inf
 
 
 def test_what_waits_at_the_host_goes_on_after_what_was_sent_before() -> None:

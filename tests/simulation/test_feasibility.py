@@ -15,7 +15,8 @@ from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
 from placewright.core.grouping import Grouping
-from placewright.core.problem import ExecutionModel, Problem
+from placewright.core.problem import Problem
+from placewright.files.model_names import model_of
 from placewright.simulation.feasibility import prove_infeasible
 from placewright.testing.brute_force import brute_force
 from placewright.testing.problems import impossible_problem, packing_problem, random_problem
@@ -33,7 +34,7 @@ def chain(
     together: tuple[int, ...] = (),
     pins: dict[int, int] | None = None,
     links: tuple[Link, ...] = BOTH_WAYS,
-    model: ExecutionModel = "event",
+    model: str = "event",
     in_flight: int = 0,
     host: str = "a",
 ) -> Problem:
@@ -64,9 +65,8 @@ def chain(
         CostTable(frozen_floats(costs)),
         Grouping.identity(len(weights)),
         objective="throughput" if model == "max-load" else "latency",
-        execution_model=model,
+        execution_model=model_of(model, samples_in_flight=in_flight),
         pins=pins or {},
-        samples_in_flight=in_flight,
     )
 
 
@@ -134,7 +134,7 @@ def test_max_load_counts_samples_in_flight() -> None:
     pipeline = chain([1, 50, 1], (40, 60), tensor=7, model="max-load", in_flight=2)
     assert "needs 78 B" in proof(pipeline)
     assert "'b', is 18 B short" in proof(pipeline)
-    assert prove_infeasible(replace(pipeline, samples_in_flight=0)) is None
+    assert prove_infeasible(pipeline.with_samples_in_flight(0)) is None
 
 
 def test_a_class_too_large_though_its_ops_fit_alone() -> None:
@@ -209,7 +209,7 @@ def test_no_route_between_two_ops() -> None:
 
 
 @pytest.mark.parametrize("model", ["event", "max-load"])
-def test_no_route_from_or_to_the_host(model: ExecutionModel) -> None:
+def test_no_route_from_or_to_the_host(model: str) -> None:
     """An input that must enter b, an output that must leave b, one link between b and the host."""
     builder = GraphBuilder()
     op = builder.add_op("x0", "Op", inputs=[builder.add_input(1.0)])
@@ -283,8 +283,9 @@ def test_a_proof_means_that_brute_force_finds_nothing(
         problem,
         cluster=Cluster(devices, links),
         costs=CostTable(frozen_floats(np.where(np.isinf(problem.costs.seconds), INF, seconds))),
-        samples_in_flight=seed % 3 if pipeline else 0,
     )
+    if pipeline:
+        problem = problem.with_samples_in_flight(seed % 3)
     found = prove_infeasible(problem)
     event("no proof" if found is None else "proof")
     if found is not None:

@@ -12,6 +12,7 @@ from strategies import random_placement, random_problem, seeds
 from placewright.benchmarks.incremental import run_incremental_benchmark
 from placewright.core.arrays import frozen_floats, frozen_ints
 from placewright.core.costs import CostTable
+from placewright.core.execution_models import MaxLoad
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.errors import InputError
@@ -49,7 +50,7 @@ def test_throughput_is_bit_identical(seed: int) -> None:
     problem = uneven(random_problem(rng, n_ops), rng)
     in_flight = int(rng.integers(0, 3))
     problem = replace(
-        problem, objective="throughput", execution_model="max-load", samples_in_flight=in_flight
+        problem, objective="throughput", execution_model=MaxLoad(samples_in_flight=in_flight)
     )
     if rng.random() < 0.5:
         problem = with_gradients(problem, rng)

@@ -17,8 +17,9 @@ from numba.core.dispatcher import Dispatcher
 from placewright import simulation
 from placewright.core.arrays import frozen_floats
 from placewright.core.costs import CostTable
+from placewright.core.execution_models import EXECUTION_MODELS, ExecutionModel, Subgraph, SubgraphIP
 from placewright.core.placement import Placement
-from placewright.core.problem import EXECUTION_MODELS, ExecutionModel, Problem
+from placewright.core.problem import Problem
 from placewright.simulation.evaluator import compile_kernels
 from placewright.simulation.model import Simulator
 from placewright.testing.problems import random_problem, under_subgraphs
@@ -39,7 +40,7 @@ def problem_under(model: ExecutionModel, rng: np.random.Generator, *, constraine
     problem = random_problem(rng, n_devices=2, constrained=constrained)
     seconds = np.asfortranarray(problem.costs.seconds.copy())
     problem = replace(problem, costs=CostTable(seconds))
-    if model in ("subgraph", "subgraph-ip"):
+    if isinstance(model, Subgraph | SubgraphIP):
         return under_subgraphs(problem, model)
     if constrained:  # transfers of its own beside those that links make
         own = np.ones(problem.graph.n_tensors)
@@ -47,7 +48,7 @@ def problem_under(model: ExecutionModel, rng: np.random.Generator, *, constraine
     return replace(problem, execution_model=model)
 
 
-@pytest.mark.parametrize("model", EXECUTION_MODELS)
+@pytest.mark.parametrize("model", [model() for model in EXECUTION_MODELS])
 def test_evaluating_compiles_nothing_that_is_not_there(model: ExecutionModel) -> None:
     compile_kernels(model)
     before = compiled_kernels()

@@ -18,8 +18,10 @@ from strategies import (
 )
 
 from placewright.core.arrays import frozen_floats, frozen_ints
+from placewright.core.execution_models import MaxLoad
 from placewright.core.placement import Placement
-from placewright.core.problem import ExecutionModel, Problem
+from placewright.core.problem import Problem
+from placewright.files.model_names import model_of
 from placewright.simulation.bounds import lower_bounds
 from placewright.simulation.model import Simulator
 from placewright.simulation.segments import segments_of
@@ -163,7 +165,7 @@ def test_names_of_devices_do_not_change_the_value(seed: int) -> None:
 @pytest.mark.parametrize("model", ["event", "max-load", "subgraph", "subgraph-ip", "placeto"])
 @settings(max_examples=50)
 @given(seeds)
-def test_bounds_hold_for_all_placements_and_many_orders(model: ExecutionModel, seed: int) -> None:
+def test_bounds_hold_for_all_placements_and_many_orders(model: str, seed: int) -> None:
     rng = np.random.default_rng(seed)
     problem = _under(model, random_problem(rng, int(rng.integers(1, 5))), rng)
     simulator = Simulator(problem)
@@ -181,7 +183,7 @@ def test_bounds_hold_for_all_placements_and_many_orders(model: ExecutionModel, s
     event(f"{top.method}, {'met' if top.value >= best * (1 - 1e-9) else 'below'}")
 
 
-def _under(model: ExecutionModel, problem: Problem, rng: np.random.Generator) -> Problem:
+def _under(model: str, problem: Problem, rng: np.random.Generator) -> Problem:
     """The problem under another execution model, with what that one asks for."""
     if model == "event":
         return problem
@@ -191,23 +193,23 @@ def _under(model: ExecutionModel, problem: Problem, rng: np.random.Generator) ->
             problem,
             graph=replace(problem.graph, op_phases=phases),
             objective="throughput",
-            execution_model=model,
-            split_phases=bool(rng.random() < 0.4),
-            samples_in_flight=int(rng.choice([0, 0, 1, 2])),
+            execution_model=MaxLoad(
+                split_phases=bool(rng.random() < 0.4),
+                samples_in_flight=int(rng.choice([0, 0, 1, 2])),
+            ),
         )
     seconds = frozen_floats(rng.integers(0, 9, problem.graph.n_tensors) / 2.0)
     return replace(
         problem,
         transfer_seconds=None if model == "placeto" else seconds,
-        execution_model=model,
-        subgraphs_per_accelerator=int(rng.integers(1, 4)),
+        execution_model=model_of(model, per_accelerator=int(rng.integers(1, 4))),
     )
 
 
 @pytest.mark.parametrize("model", ["event", "max-load", "subgraph", "subgraph-ip", "placeto"])
 @settings(max_examples=60)
 @given(seeds)
-def test_many_placements_at_once_have_the_values_of_each(model: ExecutionModel, seed: int) -> None:
+def test_many_placements_at_once_have_the_values_of_each(model: str, seed: int) -> None:
     """Enough of them that threads share the work."""
     rng = np.random.default_rng(seed)
     problem = _under(model, random_problem(rng), rng)

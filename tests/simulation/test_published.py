@@ -12,9 +12,11 @@ from simulation.published_oracles import MaxLoadReference, PlacetoReference, Sub
 from strategies import random_placement, random_problem, seeds
 
 from placewright.core.arrays import frozen_floats, frozen_ints
+from placewright.core.execution_models import MaxLoad, Placeto
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.errors import InputError
+from placewright.files.model_names import model_of
 from placewright.simulation.model import Simulator
 
 
@@ -59,9 +61,10 @@ def test_max_load_equals_the_reference(seed: int) -> None:
         problem,
         graph=replace(problem.graph, op_phases=phases),
         objective="throughput",
-        execution_model="max-load",
-        split_phases=bool(rng.random() < 0.4),
-        samples_in_flight=int(rng.choice([0, 0, 1, 2])),
+        execution_model=MaxLoad(
+            split_phases=bool(rng.random() < 0.4),
+            samples_in_flight=int(rng.choice([0, 0, 1, 2])),
+        ),
     )
     if rng.random() < 0.5:
         problem = _with_replicas(problem, rng)
@@ -81,12 +84,16 @@ def test_subgraph_models_equal_the_reference(seed: int) -> None:
     problem = replace(
         problem,
         transfer_seconds=frozen_floats(rng.integers(0, 9, problem.graph.n_tensors) / 2.0),
-        execution_model=str(rng.choice(["subgraph", "subgraph-ip"])),
-        subgraphs_per_accelerator=int(rng.integers(1, 4)),
+        execution_model=model_of(
+            str(rng.choice(["subgraph", "subgraph-ip"])),
+            per_accelerator=int(rng.integers(1, 4)),
+        ),
     )
     placement = _placement(rng, problem)
     expected = SubgraphReference(problem, placement).value()
-    event(f"{problem.execution_model}, {'feasible' if math.isfinite(expected) else 'infeasible'}")
+    event(
+        f"{problem.execution_model.name}, {'feasible' if math.isfinite(expected) else 'infeasible'}"
+    )
     assert Simulator(problem).value(placement) == pytest.approx(expected, rel=1e-12)
 
 
@@ -109,7 +116,7 @@ def test_placeto_equals_the_reference(seed: int) -> None:
             problem.graph,
             tensor_bytes=frozen_floats(rng.integers(1, 10**6, problem.graph.n_tensors)),
         ),
-        execution_model="placeto",
+        execution_model=Placeto(),
     )
     placement = _placement(rng, problem)
     reference = PlacetoReference(problem, placement)

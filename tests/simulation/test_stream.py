@@ -11,6 +11,7 @@ from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
+from placewright.core.execution_models import MaxLoad
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.errors import InfeasibleError, InputError
@@ -36,7 +37,7 @@ def chain(seconds, size=0.0, devices=None, links=()) -> Problem:
         CostTable(frozen_floats(table)),
         Grouping.identity(len(seconds)),
         objective="throughput",
-        execution_model="max-load",
+        execution_model=MaxLoad(samples_in_flight=0),
     )
 
 
@@ -139,7 +140,7 @@ def test_what_waits_at_a_slow_reader_is_kept():
         CostTable(frozen_floats(np.array([[1.0, 1.0], [4.0, 4.0], [1.0, 1.0]]))),
         Grouping.identity(3),
         objective="throughput",
-        execution_model="max-load",
+        execution_model=MaxLoad(samples_in_flight=0),
     )
     peaks = {f: played(problem, [0, 1, 0], in_flight=f).memory_peaks[0] for f in (1, 2, 3)}
     assert peaks[1] == 11.0

@@ -11,6 +11,7 @@ from functools import partial
 import numpy as np
 
 from placewright.benchmarks.kernel import random_layered_problem
+from placewright.core.execution_models import MaxLoad
 from placewright.core.placement import Placement
 from placewright.errors import MismatchError
 from placewright.simulation.incremental import Incremental
@@ -56,7 +57,7 @@ def _row(
 ) -> IncrementalRow:
     problem = random_layered_problem(rng, n_ops, n_devices)
     if objective == "throughput":
-        problem = replace(problem, objective="throughput", execution_model="max-load")
+        problem = replace(problem, objective="throughput", execution_model=MaxLoad())
     simulator = Simulator(problem)
     held = Incremental(simulator, rng.integers(0, n_devices, n_ops))
     full, in_part = [], []

@@ -20,6 +20,7 @@ from placewright.core.arrays import (
 )
 from placewright.core.cluster import Cluster
 from placewright.core.costs import LONGEST, CostTable
+from placewright.core.execution_models import EVENT, ExecutionModel, MaxLoad
 from placewright.core.graph import FORWARD, UPDATE, ComputationGraph
 from placewright.core.grouping import Grouping, Quotient, colocation_of_groups, quotient
 from placewright.core.residency import Kept, kept_of, working_bytes
@@ -28,10 +29,8 @@ from placewright.core.source import ModelSource
 from placewright.errors import CostError, GraphError, InputError, UnknownNameError
 
 Objective = Literal["latency", "throughput", "training"]
-ExecutionModel = Literal["event", "max-load", "subgraph", "subgraph-ip", "placeto"]
 Samples = int | Literal["pipeline"]
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
-EXECUTION_MODELS: tuple[str, ...] = get_args(ExecutionModel)
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,14 +45,11 @@ class Problem:
         costs: seconds (in `time_unit`) of each unit on each device, shape (n_units, n_devices).
         units: op -> unit, a grouping into convex sets; the quotient is acyclic.
         objective: what is minimised.
-        execution_model: what the value of a placement means.
+        execution_model: what the value of a placement means, with its parameters.
         pins: op -> device that it must run on.
         transfer_seconds: seconds of one transfer of each tensor of `graph`, shape (n_tensors,),
             where the problem carries them; None derives them from the links.
         time_unit: ``"s"``, or the unit of a file that keeps its own (``"ms"``).
-        samples_in_flight: whose tensors a device keeps under max-load; 0 counts weights only.
-        subgraphs_per_accelerator: q of the `subgraph-ip` execution model.
-        split_phases: max-load value is max forward + max backward (Tarnawski's ``diffmaxima``).
         source: the model behind the graph, None for a graph made in memory.
         inner_tensors: tensors inside a unit take memory while it runs, because the runtime executes
             its ops one by one; False where a unit is one kernel.
@@ -62,7 +58,7 @@ class Problem:
 
     Raises:
         CostError: shapes do not match, or a unit has no device (the message names an op).
-        InputError: an unknown objective, execution model or device, or samples below 0.
+        InputError: an unknown objective or device, or what is no execution model.
     """
 
     graph: ComputationGraph
@@ -70,24 +66,22 @@ class Problem:
     costs: CostTable
     units: Grouping
     objective: Objective = "latency"
-    execution_model: ExecutionModel = "event"
+    execution_model: ExecutionModel = EVENT
     pins: Mapping[int, int] = field(default_factory=dict)
     transfer_seconds: FloatArray | None = None
     time_unit: str = "s"
-    samples_in_flight: int = 0
-    subgraphs_per_accelerator: int = 1
-    split_phases: bool = False
     source: ModelSource | None = None
     inner_tensors: bool = False
     resident_inputs: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if self.samples_in_flight < 0:
-            raise InputError(f"samples in flight must be >= 0, got {self.samples_in_flight}")
         if self.objective not in OBJECTIVES:
             raise UnknownNameError("objective", self.objective, OBJECTIVES)
-        if self.execution_model not in EXECUTION_MODELS:
-            raise UnknownNameError("execution model", self.execution_model, EXECUTION_MODELS)
+        if not isinstance(self.execution_model, ExecutionModel):
+            raise InputError(
+                f"execution model {self.execution_model!r} is none: give an object of "
+                "core.execution_models, such as MaxLoad(samples_in_flight=1)"
+            )
         shape = (self.units.n_groups, self.cluster.n_devices)
         if self.costs.seconds.shape != shape:
             raise CostError(f"costs have shape {self.costs.seconds.shape}, expected {shape}")
@@ -135,27 +129,7 @@ class Problem:
     @cached_property
     def kept(self) -> Kept:
         """What devices keep for the units, whatever runs at the time."""
-        return kept_of(self.unit_graph, self._samples_kept)
-
-    @property
-    def counts_weights_only(self) -> bool:
-        """True where tensors take no memory: as published, or with no sample in flight."""
-        is_timed = self.execution_model in ("event", "placeto")
-        return not is_timed and self._samples_kept == 0
-
-    @property
-    def memory_counts(self) -> str:
-        """What a device's bytes are: ``"peak"``, ``"weights only"``, or weights and samples."""
-        if self.counts_weights_only:
-            return "weights only"
-        samples = self._samples_kept
-        if samples == 0:
-            return "peak"
-        return f"weights and {samples} {'sample' if samples == 1 else 'samples'} in flight"
-
-    @property
-    def _samples_kept(self) -> int:
-        return self.samples_in_flight if self.execution_model == "max-load" else 0
+        return kept_of(self.unit_graph, self.execution_model)
 
     @cached_property
     def unit_transfer_seconds(self) -> FloatArray | None:
@@ -237,13 +211,14 @@ class Problem:
         Raises:
             InputError: samples below 0, or no device keeps any under the execution model.
         """
-        if self.execution_model != "max-load":
+        model = self.execution_model
+        if not isinstance(model, MaxLoad):
             raise InputError(
-                f"{samples} samples in flight: execution model '{self.execution_model}' has none; "
+                f"{samples} samples in flight: execution model '{model.name}' has none; "
                 "use objective throughput, or leave them out"
             )
         number = self.n_devices if samples == "pipeline" else samples
-        return replace(self, samples_in_flight=number)
+        return replace(self, execution_model=replace(model, samples_in_flight=number))
 
     def device_of_ops(self, device_of: IntArray) -> IntArray:
         """Devices of units -> devices of ops, shape (n_units,) -> (graph.n_ops,)."""
@@ -300,8 +275,8 @@ class Problem:
         groups = [device for device in self.cluster.devices if device.replicas > 1]
         if not groups:
             return
-        if self.execution_model != "max-load":
-            self.cluster.require_single_devices(f"execution model '{self.execution_model}'")
+        if not isinstance(self.execution_model, MaxLoad):
+            self.cluster.require_single_devices(f"execution model '{self.execution_model.name}'")
         if (self.graph.op_phases == FORWARD).all():
             return
         name = groups[0].name

@@ -17,6 +17,7 @@ from functools import cached_property
 import numpy as np
 
 from placewright.core.arrays import Csr, FloatArray, IntArray, frozen_floats
+from placewright.core.execution_models import ExecutionModel, MaxLoad
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
 
@@ -62,19 +63,20 @@ class Kept:
         return np.asarray(total, dtype=np.float64)
 
 
-def kept_of(graph: ComputationGraph, samples_in_flight: int) -> Kept:
+def kept_of(graph: ComputationGraph, model: ExecutionModel) -> Kept:
     """What devices keep for the units of a graph.
 
     Args:
         graph: of units.
-        samples_in_flight: whose tensors stay, on every device that makes or reads them; nothing is
-            freed within a sample, since no order of ops is known.
+        model: under max-load the tensors of its samples in flight stay, on every device that makes
+            or reads them; nothing is freed within a sample, since no order of ops is known.
     """
-    if samples_in_flight == 0:
+    samples = model.samples_in_flight if isinstance(model, MaxLoad) else 0
+    if samples == 0:
         return Kept(graph.op_weights, graph.weight_bytes)
     terms = [
         (graph.op_weights, graph.weight_bytes),
-        (tensors_of_ops(graph), samples_in_flight * graph.tensor_bytes),
+        (tensors_of_ops(graph), samples * graph.tensor_bytes),
     ]
     rows, entries, n_entries = [], [], 0
     for of_units, sizes in terms:

@@ -6,7 +6,8 @@ from typing import Any, Literal
 
 from pydantic import Field
 
-from placewright.core.problem import ExecutionModel, Objective
+from placewright.core.execution_models import ModelName
+from placewright.core.problem import Objective
 from placewright.core.solution import Status
 from placewright.files.cluster_file import ClusterDocument
 from placewright.files.schema import Strict, validated
@@ -96,7 +97,7 @@ class PlanDocument(Strict):
     model: ModelEntry
     problem: ProblemEntry
     objective: Objective
-    execution_model: ExecutionModel
+    execution_model: ModelName
     runtime: str
     cluster: ClusterDocument
     placement: dict[str, str]
@@ -129,7 +130,7 @@ class PlanDocument1(Strict):
     model: ModelEntry
     problem: ProblemEntry
     objective: Objective
-    execution_model: ExecutionModel
+    execution_model: ModelName
     runtime: str
     cluster: ClusterDocument
     placement: dict[str, str]

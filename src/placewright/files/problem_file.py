@@ -14,8 +14,9 @@ from pydantic import Field
 
 from placewright.core.arrays import frozen_floats, frozen_ints
 from placewright.core.costs import CostTable
+from placewright.core.execution_models import ModelName
 from placewright.core.grouping import Grouping
-from placewright.core.problem import ExecutionModel, Objective, Problem
+from placewright.core.problem import Objective, Problem
 from placewright.core.resident_inputs import input_names, inputs_named
 from placewright.errors import FileFormatError
 from placewright.files.cluster_file import ClusterDocument, cluster_data, cluster_of
@@ -27,6 +28,7 @@ from placewright.files.graph_file import (
     source_data,
     source_of,
 )
+from placewright.files.model_names import model_of, model_parameters
 from placewright.files.schema import Strict, validated
 from placewright.files.text import read_json_object, write_text
 
@@ -51,7 +53,7 @@ class ProblemDocument(Strict):
     cluster: ClusterDocument
     costs: CostColumns
     objective: Objective
-    execution_model: ExecutionModel
+    execution_model: ModelName
     pins: dict[str, str]
     transfer_seconds: list[float] | None
     samples_in_flight: int
@@ -80,14 +82,12 @@ def problem_text(problem: Problem) -> str:
             ],
         },
         "objective": problem.objective,
-        "execution_model": problem.execution_model,
+        "execution_model": problem.execution_model.name,
         "pins": {graph.op_names[op]: names[at] for op, at in sorted(problem.pins.items())},
         "transfer_seconds": None
         if problem.transfer_seconds is None
         else problem.transfer_seconds.tolist(),
-        "samples_in_flight": problem.samples_in_flight,
-        "subgraphs_per_accelerator": problem.subgraphs_per_accelerator,
-        "split_phases": problem.split_phases,
+        **model_parameters(problem.execution_model),
     }
     if problem.inner_tensors:
         data["inner_tensors"] = True
@@ -147,13 +147,15 @@ def read_problem(path: Path | str) -> Problem:
         costs=CostTable(frozen_floats(seconds), document.costs.source),
         units=Grouping(frozen_ints(document.units)),
         objective=document.objective,
-        execution_model=document.execution_model,
+        execution_model=model_of(
+            document.execution_model,
+            samples_in_flight=document.samples_in_flight,
+            per_accelerator=document.subgraphs_per_accelerator,
+            split_phases=document.split_phases,
+        ),
         pins={graph.op_index[op]: cluster.device(at) for op, at in document.pins.items()},
         transfer_seconds=None if transfers is None else frozen_floats(transfers),
         time_unit=document.unit,
-        samples_in_flight=document.samples_in_flight,
-        subgraphs_per_accelerator=document.subgraphs_per_accelerator,
-        split_phases=document.split_phases,
         inner_tensors=document.inner_tensors,
         resident_inputs=inputs_named(document.resident_inputs, graph, source),
         source=source,

@@ -23,10 +23,11 @@ from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
+from placewright.core.execution_models import EVENT, ExecutionModel, MaxLoad, Subgraph
 from placewright.core.graph import BACKWARD, FORWARD, ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.placement import Placement
-from placewright.core.problem import ExecutionModel, Objective, Problem
+from placewright.core.problem import Objective, Problem
 from placewright.core.source import ModelSource
 from placewright.errors import FileFormatError, GraphError
 from placewright.io.content import content_hash, existing_path
@@ -34,9 +35,9 @@ from placewright.io.content import content_hash, existing_path
 _MOST_DEVICES = 10_000
 _REQUIRED = ("maxFPGAs", "maxCPUs", "maxSizePerFPGA", "nodes", "edges")
 _DEFAULT_MODEL: Mapping[str, ExecutionModel] = {
-    "throughput": "max-load",
-    "latency": "subgraph",
-    "training": "event",
+    "throughput": MaxLoad(samples_in_flight=0),
+    "latency": Subgraph(),
+    "training": EVENT,
 }
 
 

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from placewright.core.execution_models import Event
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
@@ -66,8 +67,8 @@ class CpSat:
 
     def why_not(self, problem: Problem) -> str | None:
         """None for execution model `event` and a few hundred units."""
-        if problem.execution_model != "event":
-            return f"cp-sat models execution model 'event', not '{problem.execution_model}'"
+        if not isinstance(problem.execution_model, Event):
+            return f"cp-sat models execution model 'event', not '{problem.execution_model.name}'"
         if problem.n_units > self.max_units:
             return (
                 f"cp-sat takes up to {self.max_units} units and this problem has "

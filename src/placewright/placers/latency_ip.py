@@ -20,6 +20,7 @@ from typing import ClassVar
 import numpy as np
 
 from placewright.core.arrays import IntArray
+from placewright.core.execution_models import MaxLoad, Subgraph, SubgraphIP
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
@@ -81,10 +82,10 @@ class LatencyIp:
 
     def why_not(self, problem: Problem) -> str | None:
         """None for the execution models `subgraph` and `subgraph-ip`."""
-        if problem.execution_model not in ("subgraph", "subgraph-ip"):
+        if not isinstance(problem.execution_model, Subgraph | SubgraphIP):
             return (
-                f"it minimises the latency of atomic subgraphs, not '{problem.execution_model}'; "
-                "use execution model subgraph or subgraph-ip"
+                "it minimises the latency of atomic subgraphs, not "
+                f"'{problem.execution_model.name}'; use execution model subgraph or subgraph-ip"
             )
         return None
 
@@ -173,8 +174,9 @@ class LatencyIp:
         evaluator: Evaluator,
     ) -> Solution:
         """Run the solver on the program and turn what it leaves into a solution."""
-        is_exact = problem.execution_model == "subgraph-ip"
-        q = problem.subgraphs_per_accelerator
+        chosen = problem.execution_model
+        is_exact = isinstance(chosen, SubgraphIP)
+        q = chosen.per_accelerator if isinstance(chosen, SubgraphIP) else 1
         n_machines = 1 + q * int(arrays.is_atomic.sum())
         size = n_machines * (2 * problem.n_units + 2 * len(arrays.transfer))
         if size > self.max_columns or evaluator.is_spent:
@@ -211,7 +213,7 @@ def _starts(problem: Problem, arrays: LatencyArrays) -> list[IntArray]:
     cpus = np.flatnonzero(arrays.is_atomic == 0)
     starts += [np.full(problem.n_units, cpu, dtype=np.int64) for cpu in cpus[:1].tolist()]
     pipeline = replace(
-        problem, objective="throughput", execution_model="max-load", samples_in_flight=0
+        problem, objective="throughput", execution_model=MaxLoad(samples_in_flight=0)
     )
     if why_not_contiguous(pipeline) is None:
         items = items_of(pipeline)

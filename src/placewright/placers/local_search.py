@@ -17,6 +17,7 @@ from typing import ClassVar
 import numpy as np
 
 from placewright.core.arrays import IntArray
+from placewright.core.execution_models import Event
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
@@ -133,7 +134,7 @@ class LocalSearch:
         rng: np.random.Generator,
     ) -> None:
         """Orders pay off near the incumbent only: the device's own rule is hard to beat."""
-        if problem.execution_model != "event" or value > 1.01 * evaluator.best_value:
+        if not isinstance(problem.execution_model, Event) or value > 1.01 * evaluator.best_value:
             return
         order = order_by_priority(problem, upward_ranks(problem, device_of))
         best = evaluator.evaluate(device_of, order)

@@ -19,6 +19,7 @@ from typing import ClassVar
 import numpy as np
 
 from placewright.core.arrays import Csr, IntArray
+from placewright.core.execution_models import splits_phases
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
@@ -118,7 +119,7 @@ class MaxloadIp:
         rng: np.random.Generator,
     ) -> IntArray | None:
         """Best of the start and rounds of annealing at falling heat; improvements are evaluated."""
-        fixed = fixed_arrays(model, split_phases=problem.split_phases)
+        fixed = fixed_arrays(model, split_phases=splits_phases(problem.execution_model))
         best = _spread(model) if start is None else np.array(start)
         value = math.inf if start is None else evaluator.best_value
         scale = max(model.area_bound, 1e-300) if math.isinf(value) else value
@@ -158,7 +159,7 @@ class MaxloadIp:
         program = max_load_program(
             _scaled(model, scale),
             successors=successors,
-            split_phases=problem.split_phases,
+            split_phases=splits_phases(problem.execution_model),
             may_be=first_devices(model),
         )
         columns = None

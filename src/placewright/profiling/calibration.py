@@ -30,6 +30,7 @@ import numpy as np
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.deadline import NEVER, Deadline
+from placewright.core.execution_models import Event
 from placewright.core.intensity import is_compute_bound
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
@@ -209,7 +210,7 @@ def calibration_seconds(request_seconds: float, compile_seconds: float) -> float
 
 def has_overheads(problem: Problem) -> bool:
     """True where a placement may cost more than its units and links: calibration then fits it."""
-    return problem.n_devices > 1 and problem.execution_model == "event"
+    return problem.n_devices > 1 and isinstance(problem.execution_model, Event)
 
 
 def _rows(

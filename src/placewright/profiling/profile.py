@@ -9,6 +9,7 @@ from placewright.core.arrays import frozen_floats, frozen_ints
 from placewright.core.cluster import Cluster, Device
 from placewright.core.costs import CostTable
 from placewright.core.deadline import NEVER, Deadline
+from placewright.core.execution_models import EVENT, MaxLoad
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Objective, Problem
@@ -82,8 +83,7 @@ def profile(
         costs=CostTable(frozen_floats(seconds), "measured"),
         units=units,
         objective=objective,
-        execution_model="max-load" if objective == "throughput" else "event",
-        samples_in_flight=1 if objective == "throughput" else 0,
+        execution_model=MaxLoad() if objective == "throughput" else EVENT,
         source=source,
         inner_tensors=runtime.name == "torch" and not _compiles(cluster),
     )

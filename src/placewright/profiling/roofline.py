@@ -15,9 +15,10 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray, frozen_floats
 from placewright.core.cluster import Cluster, Device
 from placewright.core.costs import CostTable
+from placewright.core.execution_models import EVENT, ExecutionModel, MaxLoad
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
-from placewright.core.problem import ExecutionModel, Objective, Problem
+from placewright.core.problem import Objective, Problem
 from placewright.core.source import ModelSource
 from placewright.profiling.catalogue import catalogue_cluster, entry_of
 
@@ -62,7 +63,7 @@ def roofline_problem(
         UnknownNameError: the catalogue has no cluster of that name.
     """
     devices = catalogue_cluster(cluster) if isinstance(cluster, str) else cluster
-    default: ExecutionModel = "max-load" if objective == "throughput" else "event"
+    default: ExecutionModel = MaxLoad() if objective == "throughput" else EVENT
     chosen = execution_model or default
     return Problem(
         graph,
@@ -71,7 +72,6 @@ def roofline_problem(
         Grouping.identity(graph.n_ops),
         objective=objective,
         execution_model=chosen,
-        samples_in_flight=1 if chosen == "max-load" else 0,
         source=source,
     )
 

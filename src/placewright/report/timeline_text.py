@@ -49,7 +49,7 @@ def value_data(plan: Plan, loads: FloatArray | None) -> dict[str, Any]:
         "value": plan.value,
         "lower_bound": plan.lower_bound,
         "memory": dict(plan.memory),
-        "memory_counts": plan.problem.memory_counts,
+        "memory_counts": plan.problem.execution_model.memory_counts,
     }
     if loads is not None:
         totals = loads.sum(axis=0).tolist()[: len(names)]

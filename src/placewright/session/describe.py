@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from placewright.core.execution_models import MaxLoad
 from placewright.core.placement import Placement
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
@@ -49,7 +50,7 @@ def plan_lines(plan: Plan, model: str) -> list[str]:
     groups = " on these groups" if (problem.cluster.replicas > 1).any() else ""
     lines = [
         f"{model}: {problem.graph.n_ops} ops in {problem.n_units} units, "
-        f"{problem.objective} under '{problem.execution_model}'",
+        f"{problem.objective} under '{problem.execution_model.name}'",
         f"predicted {value_text(plan.value, unit)}, no placement{groups} is faster than "
         f"{value_text(plan.lower_bound, unit)}{_by(plan)} (gap {gap}, {plan.status})",
     ]
@@ -77,7 +78,7 @@ def plan_lines(plan: Plan, model: str) -> list[str]:
 
 
 def _memory_text(plan: Plan, device: str) -> str:
-    size, counts = format_bytes(plan.memory[device]), plan.problem.memory_counts
+    size, counts = format_bytes(plan.memory[device]), plan.problem.execution_model.memory_counts
     return f"peak memory {size}" if counts == "peak" else f"memory {size} ({counts})"
 
 
@@ -86,13 +87,13 @@ def limit_warning(problem: Problem) -> str | None:
     left_out = float(problem.unit_graph.tensor_bytes.sum())
     most = float(problem.kept.total) + left_out
     is_roomy = most <= float(problem.cluster.memory_bytes.min())
-    if not problem.counts_weights_only or left_out == 0 or is_roomy:
+    if problem.execution_model.memory_counts != "weights only" or left_out == 0 or is_roomy:
         return None
     text = (
-        f"memory limits hold for weights only under '{problem.execution_model}': tensors, "
+        f"memory limits hold for weights only under '{problem.execution_model.name}': tensors, "
         f"{format_bytes(left_out)} of one sample in the whole model, are missing"
     )
-    if problem.execution_model == "max-load":
+    if isinstance(problem.execution_model, MaxLoad):
         return f"{text}; --samples-in-flight 1 or more counts them"
     return text
 
@@ -100,10 +101,12 @@ def limit_warning(problem: Problem) -> str | None:
 def left_out_lines(plan: Plan) -> list[str]:
     """Devices whose limit one sample in flight would break, where none is counted."""
     problem = plan.problem
-    if problem.execution_model != "max-load" or not problem.counts_weights_only:
+    model = problem.execution_model
+    if not isinstance(model, MaxLoad) or model.samples_in_flight > 0:
         return []
     roomy = tuple(replace(device, memory_bytes=math.inf) for device in problem.cluster.devices)
-    flying = replace(problem, samples_in_flight=1, cluster=replace(problem.cluster, devices=roomy))
+    cluster = replace(problem.cluster, devices=roomy)
+    flying = replace(problem, cluster=cluster).with_samples_in_flight(1)
     whole = Simulator(flying).memory_peaks(plan.placement)
     return [
         f"warning: with one sample in flight '{device.name}' needs {format_bytes(size)} and has "

@@ -9,11 +9,10 @@ from typing import Any, cast
 
 from placewright.core.cluster import Cluster
 from placewright.core.deadline import NEVER, Deadline
+from placewright.core.execution_models import EVENT, ExecutionModel, MaxLoad
 from placewright.core.graph import ComputationGraph
 from placewright.core.problem import (
-    EXECUTION_MODELS,
     OBJECTIVES,
-    ExecutionModel,
     Objective,
     Problem,
     Samples,
@@ -23,6 +22,7 @@ from placewright.core.resident_inputs import inputs_named
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, UnknownNameError
 from placewright.execution.runtime import Runtime
+from placewright.files.model_names import model_of
 from placewright.profiling.roofline import roofline_problem
 from placewright.session.devices import catalogue_for, cluster_for
 from placewright.session.measuring import Extent, Measured, measured
@@ -100,12 +100,10 @@ class ProblemRequest:
         Raises:
             InputError: a text has the wrong form, or names no objective or execution model.
         """
-        if execution_model is not None and execution_model not in EXECUTION_MODELS:
-            raise UnknownNameError("execution model", execution_model, EXECUTION_MODELS)
         return cls(
             model=model,
             objective=checked_objective(objective),
-            execution_model=cast("ExecutionModel | None", execution_model),
+            execution_model=None if execution_model is None else model_of(execution_model),
             memory=parse_memory(memory or ()),
             pins=parse_pairs(pins or (), "--pin", "OP=DEVICE"),
             shapes=parse_shapes(shapes or ()),
@@ -307,29 +305,25 @@ def _as_asked(problem: Problem, request: ProblemRequest) -> Problem:
 
 def _with_model(problem: Problem, request: ProblemRequest, samples: int | None = 1) -> Problem:
     """Under the execution model that was asked for; `samples` in flight where nothing is said."""
-    chosen = _model_asked(request, problem.execution_model)
-    found = replace(problem, execution_model=chosen)
+    stored, chosen = problem.execution_model, _model_asked(request, problem.execution_model)
+    found = problem if chosen.name == stored.name else replace(problem, execution_model=chosen)
     asked = samples if request.samples_in_flight is None else request.samples_in_flight
-    if asked is None or chosen != "max-load":
+    if asked is None or not isinstance(chosen, MaxLoad):
         return found
     return found.with_samples_in_flight(asked)
 
 
-def _model_asked(request: ProblemRequest, otherwise: ExecutionModel = "event") -> ExecutionModel:
-    """The execution model that a request means.
+def _model_asked(request: ProblemRequest, otherwise: ExecutionModel = EVENT) -> ExecutionModel:
+    """The execution model that a request means; weights only until samples are counted.
 
     Raises:
         InputError: it has no samples in flight, but the request has.
     """
-    default: ExecutionModel = "max-load" if request.objective == "throughput" else otherwise
+    default = MaxLoad(samples_in_flight=0) if request.objective == "throughput" else otherwise
     chosen = request.execution_model or default
-    _refuse_samples(chosen, request.samples_in_flight)
-    return chosen
-
-
-def _refuse_samples(model: ExecutionModel, samples: Samples | None) -> None:
-    if samples is not None and model != "max-load":
+    if request.samples_in_flight is not None and not isinstance(chosen, MaxLoad):
         raise InputError(
-            f"--samples-in-flight {samples}: execution model '{model}' has no samples in flight; "
-            "use --objective throughput, or leave it out"
+            f"--samples-in-flight {request.samples_in_flight}: execution model '{chosen.name}' has "
+            "no samples in flight; use --objective throughput, or leave it out"
         )
+    return chosen

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from placewright.core.execution_models import Event
 from placewright.core.placement import Placement
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
@@ -158,7 +159,7 @@ def can_run(plan: Plan) -> bool:
     problem = plan.problem
     return (
         problem.source is not None
-        and problem.execution_model == "event"
+        and isinstance(problem.execution_model, Event)
         and problem.costs.source == "measured"
         and problem.time_unit == "s"
     )
@@ -168,9 +169,10 @@ def _why_not(problem: Problem) -> str:
     """Why `can_run` says no, and what to do."""
     if problem.source is None:
         return "it has no model; place a model file"
-    if problem.execution_model != "event":
+    if not isinstance(problem.execution_model, Event):
+        other = problem.execution_model.name
         return (
-            f"its value under '{problem.execution_model}' is not the latency of one sample; "
+            f"its value under '{other}' is not the latency of one sample; "
             "--samples 200 runs a stream of samples through it"
         )
     return f"its costs are '{problem.costs.source}'; place a model on devices of this machine"

@@ -11,6 +11,7 @@ from importlib.metadata import version
 import numpy as np
 
 from placewright.core.arrays import IntArray
+from placewright.core.execution_models import Event
 from placewright.core.placement import Placement
 from placewright.core.plan import PlacerRecord, Plan
 from placewright.core.problem import Problem
@@ -149,7 +150,7 @@ def plan_of(problem: Problem, solution: Solution, record: PlacerRecord, runtime:
     placement = solution.placement
     simulator = Simulator(problem)
     segments: tuple[tuple[int, tuple[int, ...]], ...] | None = None
-    if problem.execution_model == "event":
+    if isinstance(problem.execution_model, Event):
         order = simulator.timeline(placement).order
         segments = tuple(
             (segment.device, tuple(int(unit) for unit in segment.units))

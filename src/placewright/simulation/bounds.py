@@ -11,6 +11,7 @@ import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray
 from placewright.core.problem import Problem
+from placewright.simulation.behaviours import behaviour_of
 from placewright.simulation.compiled import compiled
 from placewright.simulation.event.arrays import EventArrays, event_arrays
 
@@ -47,9 +48,10 @@ def lower_bounds(problem: Problem, seconds: float = math.inf) -> tuple[Bound, ..
 def quick_bounds(problem: Problem) -> tuple[Bound, ...]:
     """Critical path and balanced load, where the execution model has them."""
     found = []
-    if problem.execution_model != "max-load":
+    behaviour = behaviour_of(problem)
+    if behaviour.has_critical_path:
         found.append(_timed("critical path", problem, critical_path_bound))
-    if problem.execution_model in ("event", "placeto", "max-load"):
+    if behaviour.has_balanced_load:
         found.append(_timed("balanced load", problem, balanced_load_bound))
     return tuple(found)
 

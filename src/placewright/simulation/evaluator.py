@@ -16,8 +16,9 @@ from placewright.core.arrays import BoolArray, FloatArray, IntArray, frozen_floa
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device
 from placewright.core.costs import CostTable
+from placewright.core.execution_models import ExecutionModel, Subgraph, SubgraphIP
 from placewright.core.placement import Placement
-from placewright.core.problem import ExecutionModel, Problem
+from placewright.core.problem import Problem
 from placewright.core.solution import Budget, HistoryPoint, Solution, Status, Stop, UpdatePoint
 from placewright.errors import BudgetSpent
 from placewright.simulation.model import Simulator
@@ -252,7 +253,7 @@ def compile_kernels(model: ExecutionModel) -> None:
     cluster = Cluster((Device("cpu"), Device("gpu", "gpu")), host="cpu")
     costs = CostTable(frozen_floats([[1.0, math.inf]]))
     problem = Problem.of_ops(builder.build(), cluster, costs)
-    if model in ("subgraph", "subgraph-ip"):
+    if isinstance(model, Subgraph | SubgraphIP):
         problem = replace(problem, transfer_seconds=frozen_floats([0.0, 0.0]))
     simulator = Simulator(replace(problem, execution_model=model))
     simulator.value(Placement.of([0], [0]))

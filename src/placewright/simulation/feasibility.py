@@ -9,6 +9,7 @@ import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
+from placewright.simulation.behaviours import behaviour_of
 from placewright.simulation.event.arrays import NO_ROUTE, routes
 
 _known: WeakKeyDictionary[Problem, str | None] = WeakKeyDictionary()  # every placer asks again
@@ -46,7 +47,7 @@ def _proof(problem: Problem) -> str | None:
     nowhere = np.flatnonzero(~allowed.any(axis=1))
     if len(nowhere):
         return _no_common_device(problem, nowhere)
-    if problem.execution_model == "placeto":
+    if not behaviour_of(problem).counts_weights:
         return None
     if found := _unit_too_large(problem):
         return found
@@ -80,7 +81,7 @@ def _working_sets(problem: Problem) -> FloatArray:
 
     Under `event` a unit that takes no time has no instant at which both are there.
     """
-    factor = 1.0 if problem.execution_model == "event" else 0.0
+    factor = float(behaviour_of(problem).counts_working_sets)
     graph = problem.unit_graph
     own = np.zeros(problem.n_units)
     for rows in (graph.op_inputs, graph.op_outputs):
@@ -155,7 +156,7 @@ def _shortest_of_memory(
 
 def _no_route(problem: Problem, fits: BoolArray) -> str | None:
     """A tensor that no device of its producer can send to any device of a reader."""
-    if problem.execution_model not in ("event", "max-load"):
+    if not behaviour_of(problem).has_links:
         return None
     has_route = routes(problem) != NO_ROUTE
     if has_route.all():

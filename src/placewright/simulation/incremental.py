@@ -13,10 +13,11 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from placewright.core.arrays import BoolArray, IntArray
+from placewright.core.execution_models import MaxLoad
 from placewright.core.placement import Placement
 from placewright.errors import InputError
 from placewright.simulation.compiled import compiled
-from placewright.simulation.max_load import MaxLoad
+from placewright.simulation.max_load import Loads
 from placewright.simulation.max_load_sums import (
     BLOCK,
     LoadTables,
@@ -51,7 +52,7 @@ class Incremental:
         seen.setflags(write=False)  # as kernels take placements
         self._seen = Placement(seen)
         self._sums = None
-        if problem.execution_model == "max-load":
+        if isinstance(problem.execution_model, MaxLoad):
             self._sums = _HeldSums(simulator, self.device_of)
         self.value = self._played()
 
@@ -114,7 +115,7 @@ class _HeldSums:
 
     def __init__(self, simulator: Simulator, device_of: IntArray) -> None:
         problem = simulator.problem
-        self._model: MaxLoad = simulator.max_load
+        self._model: Loads = simulator.max_load
         self._device_of, self._seen = device_of, device_of.view()
         self._seen.setflags(write=False)  # as kernels take placements
         self._allowed = problem.allowed

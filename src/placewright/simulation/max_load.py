@@ -12,6 +12,7 @@ import math
 import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.core.execution_models import splits_phases
 from placewright.core.graph import FORWARD
 from placewright.core.problem import Problem
 from placewright.simulation.compiled import compiled, read_only
@@ -20,7 +21,7 @@ from placewright.simulation.legality import CUT_OFF, FINE, NO_ORDER, TOO_LARGE, 
 from placewright.simulation.max_load_sums import LoadTables, Sums, new_sums, sum_all
 
 
-class MaxLoad:
+class Loads:
     """Loads of placements of one problem.
 
     Attributes:
@@ -39,8 +40,17 @@ class MaxLoad:
             ends = cluster.endpoint_index[link.source], cluster.endpoint_index[link.destination]
             self.is_shared[cluster.link_channel[ends]] |= link.channel is not None
 
-    def evaluate(self, device_of: IntArray) -> tuple[float, int, int, FloatArray]:
+    def value(self, device_of: IntArray, order: IntArray) -> float:
+        """Value of a placement, whose order says nothing; inf where it is infeasible."""
+        return self.evaluate(device_of, order)[0]
+
+    def values(self, devices_of: IntArray) -> FloatArray:
+        """Values of placements, devices_of (n_placements, n_units)."""
+        return np.array([self.evaluate(row, NO_ORDER)[0] for row in devices_of])
+
+    def evaluate(self, device_of: IntArray, order: IntArray) -> tuple[float, int, int, FloatArray]:
         """Value (inf with a fault), fault, where, and bytes of each device (n_devices,)."""
+        del order
         fault, at = check(self._arrays, device_of, NO_ORDER)
         if fault != FINE:
             return math.inf, fault, at, np.zeros(len(self.overlaps))
@@ -67,7 +77,7 @@ class MaxLoad:
 
 def _tables(problem: Problem, arrays: EventArrays) -> LoadTables:
     graph, exchange = problem.unit_graph, problem.exchange_seconds
-    is_split = problem.split_phases
+    is_split = splits_phases(problem.execution_model)
     phase = np.where(graph.op_phases == FORWARD, 0, 1) if is_split else np.zeros(problem.n_units)
     tables = LoadTables(
         seconds=arrays.seconds / problem.cluster.concurrency,

@@ -11,16 +11,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from placewright.core.arrays import FloatArray, IntArray, frozen_ints
+from placewright.core.execution_models import SubgraphIP
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.errors import InfeasibleError, InputError
+from placewright.simulation.behaviours import applied_to
 from placewright.simulation.event.arrays import event_arrays
 from placewright.simulation.event.model import EventModel
-from placewright.simulation.legality import BAD_ORDER, FINE, NO_ORDER, TOO_LARGE, check
-from placewright.simulation.max_load import MaxLoad, memory_of
-from placewright.simulation.placeto import placeto_runtime
+from placewright.simulation.legality import FINE, NO_ORDER, check
+from placewright.simulation.max_load import Loads
 from placewright.simulation.stream.play import Stream, play_stream
-from placewright.simulation.subgraph import latency, latency_arrays
 from placewright.simulation.timeline import Timeline, timeline_of
 from placewright.simulation.violation import Violation, violation_of
 
@@ -36,23 +36,18 @@ class Simulator:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.arrays = event_arrays(problem)
-        self._events = (
-            EventModel(problem, self.arrays) if problem.execution_model == "event" else None
-        )
-        is_subgraph = problem.execution_model in ("subgraph", "subgraph-ip")
-        self._subgraph = latency_arrays(problem) if is_subgraph else None
+        self._applied = applied_to(problem, self.arrays)
 
     @cached_property
-    def max_load(self) -> MaxLoad:
-        """Loads of placements; made when it is asked for, since it holds costs of its own."""
-        return MaxLoad(self.problem, self.arrays)
+    def max_load(self) -> Loads:
+        """Loads of placements, whatever the execution model."""
+        made = self._applied
+        return made if isinstance(made, Loads) else Loads(self.problem, self.arrays)
 
     def value(self, placement: Placement) -> float:
         """Seconds (in the problem's time unit) of a placement; inf where it is infeasible."""
         self._check_length(placement.device_of)
-        if self._events is not None:
-            return self._events.value(placement.device_of, _order_of(placement))
-        return self._evaluate(placement.device_of, _order_of(placement))[0]
+        return self._applied.value(placement.device_of, _order_of(placement))
 
     def values(self, devices_of: ArrayLike) -> FloatArray:
         """Values of placements without order, in parallel over cores.
@@ -82,9 +77,9 @@ class Simulator:
         if math.isinf(value):
             return Violation(
                 "subgraphs",
-                self.problem.execution_model,
+                self.problem.execution_model.name,
                 "pieces of an accelerator need each other, or there are more than "
-                f"{self.problem.subgraphs_per_accelerator} on one; move ops",
+                f"{_most_pieces(self.problem)} on one; move ops",
             )
         return None
 
@@ -133,20 +128,20 @@ class Simulator:
             InputError: another execution model, which has no timeline.
             InfeasibleError: the placement breaks a constraint.
         """
-        if self._events is None:
+        events = self._applied
+        if not isinstance(events, EventModel):
             raise InputError(
-                f"execution model '{self.problem.execution_model}' has no timeline; use 'event'"
+                f"execution model '{self.problem.execution_model.name}' has no timeline; "
+                "use 'event'"
             )
         violation = self.violation(placement)
         if violation is not None:
             raise InfeasibleError(violation.message)
-        recording = self._events.record(placement.device_of, _order_of(placement))
+        recording = events.record(placement.device_of, _order_of(placement))
         return timeline_of(self.problem, self.arrays, placement, recording)
 
     def _values(self, rows: IntArray) -> FloatArray:
-        if self._events is not None:
-            return self._events.values(rows)
-        return np.array([self._evaluate(row, NO_ORDER)[0] for row in rows])
+        return self._applied.values(rows)
 
     def _check_length(self, device_of: IntArray) -> None:
         if len(device_of) != self.problem.n_units:
@@ -156,27 +151,14 @@ class Simulator:
 
     def _evaluate(self, device_of: IntArray, order: IntArray) -> tuple[float, int, int, FloatArray]:
         """Value, fault, where it is, peak bytes of each device."""
-        model = self.problem.execution_model
         self._check_length(device_of)
-        if self._events is not None:
-            return self._events.evaluate(device_of, order)
-        if model == "max-load":
-            return self.max_load.evaluate(device_of)
-        fault, at = check(self.arrays, device_of, order)
-        if fault not in (FINE, BAD_ORDER):
-            return math.inf, fault, at, np.zeros(self.problem.n_devices)
-        if self._subgraph is not None:
-            memory = memory_of(self.arrays, device_of)
-            over = np.flatnonzero(memory > self.arrays.memory)
-            if len(over):
-                return math.inf, TOO_LARGE, int(over[0]), memory
-            return float(latency(self._subgraph, device_of)), FINE, -1, memory
-        value, peaks = placeto_runtime(self.problem, self.arrays, device_of)
-        over = np.flatnonzero(peaks > self.arrays.memory)
-        if len(over):
-            return math.inf, TOO_LARGE, int(over[0]), peaks
-        return value, FINE, -1, peaks
+        return self._applied.evaluate(device_of, order)
 
 
 def _order_of(placement: Placement) -> IntArray:
     return NO_ORDER if placement.order is None else frozen_ints(placement.order)
+
+
+def _most_pieces(problem: Problem) -> int:
+    model = problem.execution_model
+    return model.per_accelerator if isinstance(model, SubgraphIP) else 1

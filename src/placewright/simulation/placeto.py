@@ -17,10 +17,38 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.simulation.event.arrays import EventArrays
+from placewright.simulation.legality import BAD_ORDER, FINE, NO_ORDER, TOO_LARGE, check
 
 OP_OVERHEAD = 5.7e-6
 TRANSFER_OVERHEAD = 25e-6
 BYTES_PER_SECOND = 7600e6
+
+
+class PlacetoModel:
+    """Runtimes of placements of one problem."""
+
+    def __init__(self, problem: Problem, arrays: EventArrays) -> None:
+        self._problem, self._arrays = problem, arrays
+
+    def value(self, device_of: IntArray, order: IntArray) -> float:
+        """Value of a placement, inf where it is infeasible."""
+        return self.evaluate(device_of, order)[0]
+
+    def values(self, devices_of: IntArray) -> FloatArray:
+        """Values of placements without order, devices_of (n_placements, n_units)."""
+        return np.array([self.evaluate(row, NO_ORDER)[0] for row in devices_of])
+
+    def evaluate(self, device_of: IntArray, order: IntArray) -> tuple[float, int, int, FloatArray]:
+        """Value (inf with a fault), fault, where, and bytes of each device (n_devices,)."""
+        arrays = self._arrays
+        fault, at = check(arrays, device_of, order)
+        if fault not in (FINE, BAD_ORDER):
+            return math.inf, fault, at, np.zeros(len(arrays.memory))
+        value, peaks = placeto_runtime(self._problem, arrays, device_of)
+        over = np.flatnonzero(peaks > arrays.memory)
+        if len(over):
+            return math.inf, TOO_LARGE, int(over[0]), peaks
+        return value, FINE, -1, peaks
 
 
 def placeto_runtime(

@@ -28,6 +28,7 @@ from scipy.optimize import linprog
 from scipy.sparse import csr_array
 
 from placewright.core.arrays import FloatArray
+from placewright.core.execution_models import Event, MaxLoad, splits_phases
 from placewright.core.problem import Problem
 from placewright.simulation.event.arrays import NO_ROUTE, EventArrays, event_arrays
 from placewright.simulation.ranks import transfer_seconds
@@ -42,7 +43,9 @@ def relaxation_bound(problem: Problem, seconds: float = math.inf) -> float:
         problem: with execution model `event` or `max-load`; others give 0.
         seconds: wall-clock limit of the solver.
     """
-    if problem.execution_model not in ("event", "max-load") or problem.split_phases:
+    if not isinstance(problem.execution_model, Event | MaxLoad) or splits_phases(
+        problem.execution_model
+    ):
         return 0.0
     edges = len(problem.unit_graph.tensor_consumers.indices)
     if (problem.n_units + edges) * problem.n_devices > _MOST_ENTRIES:
@@ -51,7 +54,7 @@ def relaxation_bound(problem: Problem, seconds: float = math.inf) -> float:
     program.assignment()
     program.memory()
     program.loads()
-    if problem.execution_model == "event":
+    if isinstance(problem.execution_model, Event):
         program.precedence()
     else:
         program.received()
@@ -111,7 +114,7 @@ class _Program:
     def memory(self) -> None:
         """Resident bytes, a shared weight once per device."""
         arrays = self.arrays
-        is_steady = self.problem.execution_model == "max-load"
+        is_steady = isinstance(self.problem.execution_model, MaxLoad)
         for device in np.flatnonzero(np.isfinite(arrays.memory)).tolist():
             if is_steady and self.problem.kept.total <= arrays.memory[device]:
                 continue
@@ -140,7 +143,7 @@ class _Program:
                 value = float(self.seconds[unit, device] / concurrency[device])
                 if value > 0:
                     self.load_terms[device].append((self.x(unit, device), value))
-        if self.problem.execution_model == "event":
+        if isinstance(self.problem.execution_model, Event):
             for terms in self.load_terms:
                 self.less.add([*terms, (0, -1.0)], 0.0)
 
@@ -263,7 +266,7 @@ class _Program:
 
     def _hop_into(self, tensor: int, source: int, target: int) -> float:
         """What a receiver waits for (`event`) or pays (`max-load`: the last hop only)."""
-        if self.problem.execution_model == "event":
+        if isinstance(self.problem.execution_model, Event):
             return self._way(tensor, source, target)
         host = self.arrays.host
         direct = self.problem.cluster.link_channel[source, target] >= 0

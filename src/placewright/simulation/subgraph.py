@@ -8,14 +8,19 @@ takes. Under `subgraph-ip` the pieces of one accelerator also wait for each othe
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
 
 from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.execution_models import SubgraphIP
 from placewright.core.problem import Problem
 from placewright.errors import InputError
 from placewright.simulation.compiled import compiled, read_only
+from placewright.simulation.event.arrays import EventArrays
+from placewright.simulation.legality import BAD_ORDER, FINE, NO_ORDER, TOO_LARGE, check
+from placewright.simulation.max_load import memory_of
 
 
 class LatencyArrays(NamedTuple):
@@ -36,6 +41,37 @@ class LatencyArrays(NamedTuple):
     is_serial: bool  # pieces of one accelerator wait for each other
 
 
+class Latency:
+    """Latency of placements of one problem under `subgraph` or `subgraph-ip`.
+
+    Raises:
+        InputError: the problem has no transfer seconds of its own.
+    """
+
+    def __init__(self, problem: Problem, arrays: EventArrays) -> None:
+        self._arrays, self._tables = arrays, latency_arrays(problem)
+
+    def value(self, device_of: IntArray, order: IntArray) -> float:
+        """Value of a placement, inf where it is infeasible."""
+        return self.evaluate(device_of, order)[0]
+
+    def values(self, devices_of: IntArray) -> FloatArray:
+        """Values of placements without order, devices_of (n_placements, n_units)."""
+        return np.array([self.evaluate(row, NO_ORDER)[0] for row in devices_of])
+
+    def evaluate(self, device_of: IntArray, order: IntArray) -> tuple[float, int, int, FloatArray]:
+        """Value (inf with a fault), fault, where, and bytes of each device (n_devices,)."""
+        arrays = self._arrays
+        fault, at = check(arrays, device_of, order)
+        if fault not in (FINE, BAD_ORDER):
+            return math.inf, fault, at, np.zeros(len(arrays.memory))
+        memory = memory_of(arrays, device_of)
+        over = np.flatnonzero(memory > arrays.memory)
+        if len(over):
+            return math.inf, TOO_LARGE, int(over[0]), memory
+        return float(latency(self._tables, device_of)), FINE, -1, memory
+
+
 def latency_arrays(problem: Problem) -> LatencyArrays:
     """Lay a problem of execution model `subgraph` or `subgraph-ip` out for the kernels.
 
@@ -43,12 +79,12 @@ def latency_arrays(problem: Problem) -> LatencyArrays:
         InputError: the problem has no transfer seconds of its own.
     """
     graph = problem.unit_graph
-    serial = problem.execution_model == "subgraph-ip"
+    model = problem.execution_model
     transfer = problem.unit_transfer_seconds
     if transfer is None:
         raise InputError(
-            f"execution model '{problem.execution_model}' counts a time for each tensor, and this "
-            "problem has only links; give it transfer_seconds, or use execution model 'event'"
+            f"execution model '{problem.execution_model.name}' counts a time for each tensor, and "
+            "this problem has only links; give it transfer_seconds, or use execution model 'event'"
         )
     atomic = [int(device.pays_transfers) for device in problem.cluster.devices]
     arrays = LatencyArrays(
@@ -63,8 +99,8 @@ def latency_arrays(problem: Problem) -> LatencyArrays:
         consumer_ptr=graph.tensor_consumers.indptr,
         consumers=graph.tensor_consumers.indices,
         transfer=transfer,
-        max_pieces=problem.subgraphs_per_accelerator if serial else 0,
-        is_serial=serial,
+        max_pieces=model.per_accelerator if isinstance(model, SubgraphIP) else 0,
+        is_serial=isinstance(model, SubgraphIP),
     )
     return read_only(arrays)
 

@@ -74,7 +74,7 @@ def violation_of(
     assert fault == TOO_LARGE
     device = cluster.devices[at]
     excess = float(peaks[at] - device.memory_bytes)
-    counts = problem.memory_counts
+    counts = problem.execution_model.memory_counts
     counted = "" if counts == "peak" else f" ({counts})"
     return Violation(
         "memory",

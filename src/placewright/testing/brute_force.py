@@ -14,6 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.execution_models import Event
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.errors import InputError
@@ -38,7 +39,7 @@ def brute_force(problem: Problem) -> float:
     rows = np.array(placements)
     simulator = Simulator(problem)
     best = float(simulator.values(rows).min())
-    if problem.execution_model != "event":
+    if not isinstance(problem.execution_model, Event):
         return best
     orders = np.array(list(topological_orders(problem)))
     bounds = placement_bounds(problem, rows)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.core.arrays import IntArray
+from placewright.core.execution_models import MaxLoad
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.simulation.timeline import Timeline
@@ -81,7 +82,7 @@ def check_max_load(problem: Problem, placement: Placement, value: float) -> None
         load = float(problem.costs.seconds[mine, device].sum()) / spec.streams / spec.replicas
         least, total = max(least, load), total + load
         kept = _resident(problem, placement.device_of, device)
-        kept += problem.samples_in_flight * _sample_bytes(problem, placement.device_of, device)
+        kept += _samples(problem) * _sample_bytes(problem, placement.device_of, device)
         assert kept <= spec.memory_bytes + _TOLERANCE
     factor = 1 - _TOLERANCE
     assert value >= least * factor, f"value {value} is below a device's compute {least}"
@@ -154,3 +155,8 @@ def _sample_bytes(problem: Problem, device_of: IntArray, device: int) -> float:
         users = [int(graph.tensor_producers[tensor]), *graph.tensor_consumers.row(tensor).tolist()]
         total += size if any(user >= 0 and device_of[user] == device for user in users) else 0.0
     return total
+
+
+def _samples(problem: Problem) -> int:
+    model = problem.execution_model
+    return model.samples_in_flight if isinstance(model, MaxLoad) else 0

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from placewright.core.arrays import BoolArray
-from placewright.core.problem import ExecutionModel, Objective, Problem
+from placewright.core.execution_models import Event, ExecutionModel, MaxLoad, Subgraph, SubgraphIP
+from placewright.core.problem import Objective, Problem
 from placewright.core.solution import Budget, Solution
 from placewright.placers.registry import Placer, reason_against
 from placewright.simulation.evaluator import CLOSED, Evaluator
@@ -83,7 +84,7 @@ def _as_supported(placer: Placer, problem: Problem, index: int = 0) -> list[Prob
     """The problem, under one of the published models where the placer refuses it; or none."""
     variants = [problem]
     if problem.objective == "latency":
-        models: tuple[ExecutionModel, ...] = ("subgraph-ip", "subgraph")
+        models: tuple[ExecutionModel, ...] = (SubgraphIP(per_accelerator=2), Subgraph())
         variants.append(under_subgraphs(problem, models[index % 2]))
     reasons = [reason_against(placer, variant) for variant in variants]
     assert "" not in reasons, "why_not gives a reason, or None where the placer applies"
@@ -132,9 +133,9 @@ def check_solution(problem: Problem, solution: Solution, best: float) -> None:
     if solution.status == "optimal":
         limit = best * (1.0 + CLOSED) + slack
         assert solution.value <= limit, f"{solution.value} is not optimal: {best}"
-    if problem.execution_model == "event":
+    if isinstance(problem.execution_model, Event):
         check_timeline(problem, solution.placement, simulator.timeline(solution.placement))
-    if problem.execution_model == "max-load":
+    if isinstance(problem.execution_model, MaxLoad):
         check_max_load(problem, solution.placement, solution.value)
 
 

@@ -11,9 +11,10 @@ from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
+from placewright.core.execution_models import EVENT, ExecutionModel, MaxLoad
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
-from placewright.core.problem import ExecutionModel, Objective, Problem
+from placewright.core.problem import Objective, Problem
 
 
 def random_problem(
@@ -43,7 +44,7 @@ def random_problem(
     pins = {}
     if constrained and rng.random() < 0.4:
         pins[int(rng.integers(n_ops))] = int(rng.integers(n_devices))
-    model: ExecutionModel = "max-load" if objective == "throughput" else "event"
+    model: ExecutionModel = MaxLoad(samples_in_flight=0) if objective == "throughput" else EVENT
     return Problem(
         graph,
         _random_cluster(rng, n_devices, graph, constrained=constrained),
@@ -69,7 +70,7 @@ def impossible_problem(*, objective: Objective = "latency") -> Problem:
         CostTable(frozen_floats(np.ones((2, 2)))),
         Grouping.identity(2),
         objective=objective,
-        execution_model="max-load" if objective == "throughput" else "event",
+        execution_model=MaxLoad(samples_in_flight=0) if objective == "throughput" else EVENT,
     )
 
 
@@ -93,7 +94,7 @@ def packing_problem(*, objective: Objective = "latency") -> Problem:
         CostTable(frozen_floats(np.ones((3, 2)))),
         Grouping.identity(3),
         objective=objective,
-        execution_model="max-load" if objective == "throughput" else "event",
+        execution_model=MaxLoad(samples_in_flight=0) if objective == "throughput" else EVENT,
     )
 
 
@@ -114,7 +115,6 @@ def under_subgraphs(problem: Problem, model: ExecutionModel) -> Problem:
         cluster=replace(problem.cluster, devices=devices),
         execution_model=model,
         transfer_seconds=frozen_floats(np.full(problem.graph.n_tensors, 2.0)),
-        subgraphs_per_accelerator=2,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from placewright.core.arrays import IntArray
+from placewright.core.execution_models import MaxLoad, splits_phases
 from placewright.core.problem import Problem
 from placewright.placers.ideals.enumeration import chain
 from placewright.placers.ideals.items import Items, has_backward_to_forward_edge
@@ -25,9 +26,11 @@ def why_not_contiguous_in_groups(problem: Problem) -> str | None:
 
 
 def _why_not_in_order(problem: Problem) -> str | None:
-    if problem.execution_model != "max-load":
-        return f"it minimises max-load, not '{problem.execution_model}'; use objective throughput"
-    if problem.split_phases:
+    if not isinstance(problem.execution_model, MaxLoad):
+        return (
+            f"it minimises max-load, not '{problem.execution_model.name}'; use objective throughput"
+        )
+    if splits_phases(problem.execution_model):
         return "its value is one maximum, not max forward + max backward; use maxload-ip"
     if has_backward_to_forward_edge(problem):
         return "a forward op reads a backward op's output, so the forward graph has no ideals"

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from placewright.core.arrays import FloatArray, IntArray, frozen_ints
+from placewright.core.execution_models import MaxLoad
 from placewright.core.problem import Problem
 from placewright.placers.ideals.transfers import TransferCosts, why_not_separable
 from placewright.simulation.event.arrays import NO_ROUTE, VIA_HOST, routes
@@ -39,7 +40,9 @@ def link_levels(problem: Problem) -> LinkLevels | None:
     Devices of one group are those joined, in one step or several, by hops that are cheaper than
     the dearest of one of their ends. The host, where it is a device, has no others in its group.
     """
-    if problem.unit_transfer_seconds is not None or problem.execution_model != "max-load":
+    if problem.unit_transfer_seconds is not None or not isinstance(
+        problem.execution_model, MaxLoad
+    ):
         return None
     if any(link.channel is not None for link in problem.cluster.links):
         return None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from placewright.core.arrays import BoolArray, Csr, FloatArray, IntArray, frozen_bools, frozen_ints
+from placewright.core.execution_models import MaxLoad
 from placewright.core.graph import FORWARD
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
@@ -146,8 +147,10 @@ def _add(
 
 def why_not_separable(problem: Problem) -> str | None:
     """None when a device's load depends only on what it runs, else the reason."""
-    if problem.execution_model != "max-load":
-        return f"it minimises max-load, not '{problem.execution_model}'; use objective throughput"
+    if not isinstance(problem.execution_model, MaxLoad):
+        return (
+            f"it minimises max-load, not '{problem.execution_model.name}'; use objective throughput"
+        )
     if any(link.channel is not None for link in problem.cluster.links):
         return "links share a channel, whose load no single device accounts for"
     pairs = _pairs(problem)

@@ -37,6 +37,7 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.core.execution_models import Event
 from placewright.core.problem import Problem
 from placewright.placers.parts.articulation import articulation_units
 from placewright.simulation.compiled import compiled
@@ -49,7 +50,7 @@ _STEPS = 40  # towards the best weights of devices
 
 def parts_bound(problem: Problem) -> float:
     """The bound, in seconds; 0 for another execution model and for problems that are too large."""
-    if problem.execution_model != "event" or is_too_large(problem):
+    if not isinstance(problem.execution_model, Event) or is_too_large(problem):
         return 0.0
     reached = np.full(problem.n_devices, np.inf)
     reached[0] = 0.0

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.execution_models import Event
 from placewright.core.problem import Problem
 from placewright.core.replicas import alike_devices
 from placewright.placers.parts.articulation import articulation_units
@@ -78,7 +79,7 @@ def solve_parts(
     Returns:
         None where the problem has no articulation unit or is too large.
     """
-    if problem.execution_model != "event" or is_too_large(problem):
+    if not isinstance(problem.execution_model, Event) or is_too_large(problem):
         return None
     cuts = articulation_units(problem)
     if len(cuts) == 0:

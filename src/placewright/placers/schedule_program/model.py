@@ -19,55 +19,24 @@ import numpy as np
 
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
+from placewright.placers.schedule_program.extra import Extra
 from placewright.placers.schedule_program.ticks import Ticks
 from placewright.placers.schedule_program.transfers import add_transfers
-from placewright.simulation.event.arrays import EventArrays, event_arrays
+from placewright.placers.schedule_program.variables import Variables
 
 
-class ScheduleProgram:
-    """The program of one problem.
-
-    Attributes:
-        model: an ``ortools.sat.python.cp_model.CpModel``.
-        x: literal of each colocation class on each device that may run it.
-        start, end: of each unit, in ticks.
-        makespan: what is minimised, in ticks.
-        channels: intervals on each channel that makes transfers wait.
-    """
+class ScheduleProgram(Variables):
+    """The program of one problem."""
 
     def __init__(self, problem: Problem, ticks: Ticks, horizon: int) -> None:
-        from ortools.sat.python import cp_model
-
-        self.problem = problem
-        self.arrays: EventArrays = event_arrays(problem)
-        self.ticks = ticks
-        self.horizon = horizon
-        self.model: Any = cp_model.CpModel()
-        self.group_of = problem.colocation.group_of
-        self.channels: dict[int, list[Any]] = {}
+        super().__init__(problem, ticks, horizon)
         self._found: list[tuple[int, ...]] = []
-        self._assign()
-        self.start = [self.time() for _ in range(problem.n_units)]
-        self.end = [self.time() for _ in range(problem.n_units)]
-        self.makespan = self.time()
         self._run_units()
         self._keep_memory()
         add_transfers(self)
         for intervals in self.channels.values():
             self.model.add_no_overlap(intervals)
         self.model.minimize(self.makespan)
-
-    def time(self) -> Any:
-        """A new point in time."""
-        return self.model.new_int_var(0, self.horizon, "")
-
-    def literal(self) -> Any:
-        """A new true or false."""
-        return self.model.new_bool_var("")
-
-    def on(self, unit: int, device: int) -> Any | None:
-        """The literal of a unit on a device; None where it may not run there."""
-        return self.x[int(self.group_of[unit])].get(device)
 
     def hint(self, device_of: IntArray, start: FloatArray, end: FloatArray) -> None:
         """Begin the search at a schedule, seconds."""
@@ -104,19 +73,11 @@ class ScheduleProgram:
         self._found.append(tuple(groups.tolist()))
         return self.problem.colocation.expand(groups), np.asarray(order, dtype=np.int64)
 
-    def _assign(self) -> None:
-        """Every class is on one device that all its units may use."""
-        self.x: list[dict[int, Any]] = []
-        for allowed in self.problem.allowed_by_class:
-            row = {int(device): self.literal() for device in np.flatnonzero(allowed)}
-            self.model.add_exactly_one(row.values())
-            self.x.append(row)
-
     def _run_units(self) -> None:
         """Durations, streams, producers before consumers, and the load of each device."""
         busy: list[list[Any]] = [[] for _ in range(self.problem.n_devices)]
         loads: list[list[Any]] = [[] for _ in range(self.problem.n_devices)]
-        extra = _Extra(self)
+        extra = Extra(self)
         for unit in range(self.problem.n_units):
             seconds = self.arrays.seconds[unit]
             literals = self.x[int(self.group_of[unit])]
@@ -139,7 +100,7 @@ class ScheduleProgram:
                 self.model.add_cumulative(busy[device], [1] * len(busy[device]), streams)
             self.model.add(sum(loads[device]) <= streams * self.makespan)
 
-    def _interval(self, unit: int, size: Any, plain: int, literal: Any, extra: _Extra) -> Any:
+    def _interval(self, unit: int, size: Any, plain: int, literal: Any, extra: Extra) -> Any:
         start, end = self.start[unit], self.end[unit]
         if extra.is_needed:
             return self.model.new_optional_interval_var(start, size, end, literal, "")
@@ -170,94 +131,3 @@ class ScheduleProgram:
                 kept += [keeper * int(size) for keeper in keepers]
             if kept:
                 self.model.add(sum(kept) <= int(arrays.memory[device]))
-
-
-class _Extra:
-    """What makes a unit last longer than its seconds: overheads of segments, and contention."""
-
-    def __init__(self, program: ScheduleProgram) -> None:
-        self._program = program
-        arrays = program.arrays
-        self._has_overheads = bool(arrays.dispatch.any() or arrays.has_cuts)
-        self._crowds = self._crowded()
-        self.is_needed = self._has_overheads or bool(self._crowds)
-
-    def duration(self, unit: int, plain: dict[int, int]) -> Any:
-        """A variable that is at least what the unit takes where it is."""
-        program = self._program
-        literals = program.x[int(program.group_of[unit])]
-        duration = program.time()
-        program.model.add(duration >= sum(literals[d] * ticks for d, ticks in plain.items()))
-        remote = self._reads_remote(unit) if self._has_overheads else None
-        overhead = {device: self._overhead_seconds(unit, device) for device in literals}
-        if remote is not None:
-            longer = [
-                literals[device] * (ticks + program.ticks.down(overhead[device]))
-                for device, ticks in plain.items()
-            ]
-            program.model.add(duration >= sum(longer)).only_enforce_if(remote)
-        for domain, factor, is_crowded in self._crowds:
-            own = {
-                device: float(program.arrays.seconds[unit, device]) * factor
-                for device in literals
-                if program.arrays.domain[device] == domain
-            }
-            slower = [literals[d] * program.ticks.down(seconds) for d, seconds in own.items()]
-            program.model.add(duration >= sum(slower)).only_enforce_if(is_crowded)
-            if remote is not None:
-                both = [
-                    literals[d] * program.ticks.down(seconds + overhead[d])
-                    for d, seconds in own.items()
-                ]
-                program.model.add(duration >= sum(both)).only_enforce_if([is_crowded, remote])
-        return duration
-
-    def _reads_remote(self, unit: int) -> Any | None:
-        """A literal that is true where a producer is elsewhere; None where none can be."""
-        program = self._program
-        producers = program.problem.unit_graph.predecessors.row(unit)
-        groups = np.unique(program.group_of[producers]).tolist()
-        own = int(program.group_of[unit])
-        if not [group for group in groups if group != own]:
-            return None
-        is_remote = program.literal()
-        for group in groups:
-            for device, there in program.x[group].items():
-                here = program.x[own].get(device)
-                rest = [here] if here is not None else []
-                program.model.add_bool_or([there.negated(), *rest, is_remote])
-        return is_remote
-
-    def _overhead_seconds(self, unit: int, device: int) -> float:
-        """Of a segment that begins with the unit: dispatch, and each tensor that enters."""
-        arrays, graph = self._program.arrays, self._program.problem.unit_graph
-        tensors = graph.op_inputs.row(unit)
-        made = tensors[arrays.producer[tensors] >= 0]
-        made = np.unique(made)
-        sizes = arrays.tensor_bytes[made]
-        computed = sizes[arrays.has_layout[made]]
-        cuts = len(sizes) * arrays.cut[device] + sizes.sum() * arrays.cut_per_byte[device]
-        cuts += len(computed) * arrays.layout[device]
-        cuts += computed.sum() * arrays.layout_per_byte[device]
-        return float(arrays.dispatch[device] + cuts)
-
-    def _crowded(self) -> list[tuple[int, float, Any]]:
-        """Memory domain, factor, and a literal: so many or more of its devices are in use."""
-        program, crowds = self._program, []
-        for domain, factors in enumerate(program.arrays.factors):
-            devices = np.flatnonzero(program.arrays.domain == domain).tolist()
-            used = {device: program.literal() for device in devices}
-            for row in program.x:
-                for device in devices:
-                    if device in row:
-                        program.model.add_implication(row[device], used[device])
-            for count in range(1, len(devices) + 1):
-                # The least factor from this count on, should factors ever fall.
-                factor = float(factors[count : len(devices) + 1].min())
-                if factor > 1.0:
-                    is_crowded = program.literal()
-                    program.model.add(sum(used.values()) <= count - 1).only_enforce_if(
-                        is_crowded.negated()
-                    )
-                    crowds.append((domain, factor, is_crowded))
-        return crowds

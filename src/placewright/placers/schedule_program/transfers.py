@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from placewright.placers.schedule_program.variables import Variables
 from placewright.simulation.event.arrays import DIRECT, VIA_HOST
 
-if TYPE_CHECKING:
-    from placewright.placers.schedule_program.model import ScheduleProgram
 
-
-def add_transfers(program: ScheduleProgram) -> None:
+def add_transfers(program: Variables) -> None:
     """Every tensor once to each endpoint that needs it and does not have it."""
     arrays, graph = program.arrays, program.problem.unit_graph
     for tensor in range(graph.n_tensors):
@@ -33,7 +31,7 @@ class _Delivery:
 
     def __init__(
         self,
-        program: ScheduleProgram,
+        program: Variables,
         tensor: int,
         target: int,
         readers: list[int],

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.core.execution_models import splits_phases
 from placewright.core.problem import Problem
 from placewright.errors import InfeasibleError, InputError
 from placewright.simulation.compiled import read_only
@@ -78,7 +79,7 @@ class SampleTasks:
 
 def why_no_stream(problem: Problem) -> str | None:
     """Why no stream of samples can be played on a problem; None where one can."""
-    if problem.split_phases:
+    if splits_phases(problem.execution_model):
         return "a value of split phases has no stream: forward and backward take turns"
     return None
 

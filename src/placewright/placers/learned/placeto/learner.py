@@ -11,6 +11,7 @@ from scipy.sparse.csgraph import dijkstra
 from torch import Tensor, nn
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.core.execution_models import Event
 from placewright.core.placement import Placement
 from placewright.errors import BudgetSpent, FileFormatError
 from placewright.placers.homogeneous import evaluate_homogeneous
@@ -110,7 +111,7 @@ def start_seconds(space: ActionSpace, evaluator: Evaluator, device_of: IntArray)
     """
     problem = space.problem
     placement = Placement.of(device_of)
-    is_simulated = problem.execution_model == "event"
+    is_simulated = isinstance(problem.execution_model, Event)
     if is_simulated and evaluator.simulator.violation(placement) is None:
         begin = evaluator.simulator.timeline(placement).start
     else:

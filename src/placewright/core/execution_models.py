@@ -1,0 +1,92 @@
+"""What the value of a placement means: each execution model and its parameters.
+
+A model says here what it is; how it behaves stands in `simulation/`, one file or folder for each
+(`simulation.behaviours` has the list). Names are for files, the command line and messages.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from placewright.errors import InputError
+
+
+@dataclass(frozen=True)
+class Event:
+    """Ops run when they are ready, tensors wait for channels (design, section 3)."""
+
+    name: ClassVar[str] = "event"
+    memory_counts: ClassVar[str] = "peak"
+
+
+@dataclass(frozen=True)
+class MaxLoad:
+    """Time per sample of a full pipeline: the largest load of a device or shared channel.
+
+    Attributes:
+        samples_in_flight: whose tensors a device keeps, >= 0; 0 counts weights only.
+        split_phases: the value is max forward + max backward (Tarnawski's ``diffmaxima``).
+    """
+
+    name: ClassVar[str] = "max-load"
+
+    samples_in_flight: int = 1
+    split_phases: bool = False
+
+    def __post_init__(self) -> None:
+        if self.samples_in_flight < 0:
+            raise InputError(f"samples in flight must be >= 0, got {self.samples_in_flight}")
+
+    @property
+    def memory_counts(self) -> str:
+        """What the bytes of a device are."""
+        samples = self.samples_in_flight
+        if samples == 0:
+            return "weights only"
+        return f"weights and {samples} {'sample' if samples == 1 else 'samples'} in flight"
+
+
+@dataclass(frozen=True)
+class Subgraph:
+    """Latency of atomic contiguous pieces, as Tarnawski's ``greedy.cpp`` counts it."""
+
+    name: ClassVar[str] = "subgraph"
+    memory_counts: ClassVar[str] = "weights only"
+
+
+@dataclass(frozen=True)
+class SubgraphIP:
+    """Latency with at most q pieces per accelerator, which wait for each other (Tarnawski et al.).
+
+    Attributes:
+        per_accelerator: q, >= 1.
+    """
+
+    name: ClassVar[str] = "subgraph-ip"
+    memory_counts: ClassVar[str] = "weights only"
+
+    per_accelerator: int = 1
+
+    def __post_init__(self) -> None:
+        if self.per_accelerator < 1:
+            raise InputError(f"subgraphs per accelerator must be >= 1, got {self.per_accelerator}")
+
+
+@dataclass(frozen=True)
+class Placeto:
+    """The event simulator published with Placeto (Addanki et al., NeurIPS 2019)."""
+
+    name: ClassVar[str] = "placeto"
+    memory_counts: ClassVar[str] = "peak"
+
+
+EVENT = Event()
+ExecutionModel = Event | MaxLoad | Subgraph | SubgraphIP | Placeto
+ModelName = Literal["event", "max-load", "subgraph", "subgraph-ip", "placeto"]
+EXECUTION_MODELS: tuple[type[ExecutionModel], ...] = (Event, MaxLoad, Subgraph, SubgraphIP, Placeto)
+
+
+def splits_phases(model: ExecutionModel) -> bool:
+    """True where the value adds the largest forward and the largest backward load."""
+    return isinstance(model, MaxLoad) and model.split_phases

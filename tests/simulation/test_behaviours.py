@@ -1,0 +1,78 @@
+"""Every execution model has one behaviour, and parameters that belong to it alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from placewright.core.arrays import frozen_floats
+from placewright.core.execution_models import (
+    EVENT,
+    EXECUTION_MODELS,
+    ExecutionModel,
+    MaxLoad,
+    Subgraph,
+    SubgraphIP,
+)
+from placewright.core.placement import Placement
+from placewright.errors import InputError, UnknownNameError
+from placewright.files.model_names import MODEL_NAMES, model_of
+from placewright.files.problem_file import read_problem, write_problem
+from placewright.simulation.behaviours import BEHAVIOURS, behaviour_of
+from placewright.simulation.model import Simulator
+from placewright.testing.problems import random_problem
+
+ALL: list[ExecutionModel] = [
+    *(model() for model in EXECUTION_MODELS),
+    MaxLoad(samples_in_flight=3, split_phases=True),
+    SubgraphIP(per_accelerator=2),
+]
+
+
+def test_each_model_is_registered_once() -> None:
+    assert tuple(BEHAVIOURS) == EXECUTION_MODELS
+    assert len(set(MODEL_NAMES)) == len(MODEL_NAMES)
+
+
+@pytest.mark.parametrize("model", ALL)
+def test_value_values_and_evaluate_agree(model: ExecutionModel) -> None:
+    """And where a behaviour says that a general bound holds, no value is below it."""
+    from placewright.simulation.bounds import quick_bounds
+
+    rng = np.random.default_rng(3)
+    problem = random_problem(rng, n_ops=6)
+    if isinstance(model, Subgraph | SubgraphIP):
+        seconds = frozen_floats(np.ones(problem.graph.n_tensors))
+        problem = replace(problem, transfer_seconds=seconds)
+    problem = replace(problem, execution_model=model)
+    simulator, rows = Simulator(problem), rng.integers(0, problem.n_devices, (12, 6))
+    values = simulator.values(rows)
+    assert behaviour_of(problem) is BEHAVIOURS[type(model)]
+    for row, value in zip(rows, values.tolist(), strict=True):
+        assert simulator.value(Placement.of(row)) == value
+        assert simulator.value_and_peaks(Placement.of(row))[0] == value
+        assert all(value >= bound.value * (1 - 1e-9) for bound in quick_bounds(problem))
+
+
+@pytest.mark.parametrize("model", ALL)
+def test_a_problem_file_keeps_the_model_and_its_parameters(
+    model: ExecutionModel, tmp_path: Path
+) -> None:
+    problem = replace(random_problem(np.random.default_rng(0)), execution_model=model)
+    write_problem(tmp_path / "a.problem.json", problem)
+    assert read_problem(tmp_path / "a.problem.json").execution_model == model
+
+
+def test_what_is_no_execution_model_is_refused() -> None:
+    problem = random_problem(np.random.default_rng(0))
+    with pytest.raises(InputError, match="'max-load' is none: give an object"):
+        replace(problem, execution_model="max-load")
+    with pytest.raises(UnknownNameError, match="max-lode"):
+        model_of("max-lode")
+    with pytest.raises(InputError, match="per accelerator must be >= 1, got 0"):
+        SubgraphIP(per_accelerator=0)
+    with pytest.raises(InputError, match="execution model 'event' has none"):
+        replace(problem, execution_model=EVENT).with_samples_in_flight(2)
