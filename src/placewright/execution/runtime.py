@@ -179,6 +179,19 @@ class Runtime(Protocol):
 
 
 @runtime_checkable
+class FormsUnits(Protocol):
+    """A runtime whose library fuses nothing, so that it says itself which ops stay together."""
+
+    def joined(self, graph: ComputationGraph) -> Grouping:
+        """Ops that move together on every device."""
+        ...
+
+    def keeps_inner_tensors(self, devices: Sequence[Device]) -> bool:
+        """True where tensors inside a group take memory of their own, as between two groups."""
+        ...
+
+
+@runtime_checkable
 class MovesTensors(Protocol):
     """A loaded model whose devices have memories of their own.
 

@@ -14,8 +14,7 @@ from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Objective, Problem
 from placewright.core.source import ModelSource
-from placewright.execution.runtime import LoadedModel, Runtime
-from placewright.profiling.light_ops import light_ops_joined
+from placewright.execution.runtime import FormsUnits, LoadedModel, Runtime
 from placewright.profiling.measure import Effort, Progress, ProgressCallback, measure_costs
 from placewright.profiling.store import CostStore
 from placewright.profiling.units import common_units
@@ -64,8 +63,9 @@ def profile(
         if progress is not None:
             progress(Progress(f"what {device.name} fuses", 0.0, None))
         groups.append(_fused_groups(loaded, device, kept, context))
-    if runtime.name == "torch":  # it fuses nothing by itself
-        groups.append(light_ops_joined(graph))
+    forms = runtime if isinstance(runtime, FormsUnits) else None
+    if forms is not None:
+        groups.append(forms.joined(graph))
     units = common_units(graph, groups)
     seconds = measure_costs(
         loaded,
@@ -85,12 +85,8 @@ def profile(
         objective=objective,
         execution_model=MaxLoad() if objective == "throughput" else EVENT,
         source=source,
-        inner_tensors=runtime.name == "torch" and not _compiles(cluster),
+        inner_tensors=forms is not None and forms.keeps_inner_tensors(cluster.devices),
     )
-
-
-def _compiles(cluster: Cluster) -> bool:
-    return any("compile" in device.options for device in cluster.devices)
 
 
 def _fused_groups(model: LoadedModel, device: Device, store: CostStore, context: str) -> Grouping:

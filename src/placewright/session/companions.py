@@ -34,7 +34,7 @@ def files_behind(path: Path, depth: int = 0) -> Iterator[Path]:
 
 
 def _parts_of_model(path: Path) -> tuple[Path, ...]:
-    from placewright.io.model_files import checked_files
+    from placewright.frameworks.openvino.model_files import checked_files
 
     beside = (path.with_suffix(".bin"),) if path.suffix.lower() == ".xml" else ()
     try:

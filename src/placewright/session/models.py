@@ -52,7 +52,7 @@ class Model:
         if self.problem is not None:
             return self.problem.n_units
         if self.source is not None and self.source.format in TORCH_FORMATS:
-            from placewright.profiling.light_ops import light_ops_joined
+            from placewright.frameworks.torch.light_ops import light_ops_joined
 
             return light_ops_joined(self.graph).n_groups  # on every device alike
         return self.graph.n_ops
@@ -175,8 +175,8 @@ def _with_signature(source: ModelSource, graph: ComputationGraph) -> ModelSource
 
 def source_hash(path: Path | str) -> str:
     """Hash of a model's files as readers put it into a source."""
+    from placewright.frameworks.openvino.model_files import checked_files
     from placewright.io.content import content_hash, existing_path
-    from placewright.io.model_files import checked_files
 
     file = existing_path(path)
     return content_hash(file if file.is_dir() else file.parent, checked_files(file))
@@ -234,9 +234,10 @@ def _from_file(path: Path, shapes: Shapes, fold_constants: bool, runtime: str | 
     from placewright.frameworks.openvino.reader import read_openvino
 
     if path.suffix.lower() == ".pt2":
-        from placewright.frameworks.openvino.conversion import openvino_file_of_pt2
+        from placewright.frameworks.openvino.conversion import openvino_file_of_program
+        from placewright.frameworks.torch.pt2.program_file import program_file
 
-        path = openvino_file_of_pt2(path)
+        path = openvino_file_of_program(program_file(path))
     graph, source = read_openvino(path, shapes=shapes, fold_constants=fold_constants)
     return Model(graph, source)
 
@@ -249,9 +250,10 @@ def _onnx_nodes(
 
     suffix = path.suffix.lower()
     if suffix == ".pt2":
-        from placewright.frameworks.onnxruntime.conversion import onnx_file_of_pt2
+        from placewright.frameworks.onnxruntime.conversion import onnx_file_of_program
+        from placewright.frameworks.torch.pt2.program_file import program_file
 
-        path = onnx_file_of_pt2(path)
+        path = onnx_file_of_program(program_file(path))
     elif suffix != ".onnx":
         raise InputError(
             f"ONNX Runtime runs .onnx and .pt2 models, not '{path}'; leave out --runtime, or "

@@ -54,7 +54,7 @@ class ZooSource:
 
     def named_ports(self, source: ModelSource) -> ModelSource:
         """A source by the module's names, whichever file it was read from."""
-        from placewright.frameworks.interface import Interface
+        from placewright.execution.exported_program import Interface
 
         n_outputs = 0 if source.signature is None else len(source.signature.outputs)
         outputs = [f"output_{at}" for at in range(n_outputs)] if n_outputs != 1 else ["output"]

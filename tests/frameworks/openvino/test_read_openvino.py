@@ -98,8 +98,8 @@ def tflite_writer() -> Any:
 
 
 def read_hash(path: Path) -> str:
+    from placewright.frameworks.openvino.model_files import checked_files
     from placewright.io.content import content_hash
-    from placewright.io.model_files import checked_files
 
     return content_hash(path if path.is_dir() else path.parent, checked_files(path))
 

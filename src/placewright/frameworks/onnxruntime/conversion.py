@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 
 from placewright.errors import InputError, MissingExtraError
 from placewright.execution.converted_files import converted_file
-from placewright.frameworks.interface import Interface, keep_in_onnx
-from placewright.frameworks.torch.pt2.file import load_program
-from placewright.io.content import UniqueNames, content_hash, existing_path, one_line
+from placewright.execution.exported_program import ProgramFile
+from placewright.frameworks.onnxruntime.interface import keep_interface
+from placewright.io.content import UniqueNames, content_hash, one_line
 
 if TYPE_CHECKING:
     import torch
@@ -60,24 +60,23 @@ def onnx_file_of(
     return _kept(name, [version, shapes], export, folder)
 
 
-def onnx_file_of_pt2(path: Path | str, *, folder: Path | None = None) -> Path:
-    """The ``.onnx`` file of a ``.pt2`` file, exported once and then found again by its content.
+def onnx_file_of_program(held: ProgramFile, *, folder: Path | None = None) -> Path:
+    """The ``.onnx`` file of a program in a file, exported once and then found by its content.
 
     Raises:
-        InputError: there is no such file, it cannot be exported, or the result not written.
+        InputError: it cannot be read or exported, or the result not written.
         FileFormatError: the file is damaged, or holds more than data.
         MissingExtraError: torch, onnx or onnxscript is not installed.
     """
-    file = existing_path(path)
-    digest = content_hash(file.parent, [file])
+    digest = content_hash(held.path.parent, [held.path])
 
     def export() -> Any:
-        program = load_program(file)
-        model = _exported(program, None, None, str(path))
-        keep_in_onnx(model, Interface.of_program(program))
+        program, interface = held.load(held.path)
+        model = _exported(program, None, None, str(held.path))
+        keep_interface(model, interface)
         return model
 
-    return _kept(file.stem, [digest, _INTERFACE], export, folder)
+    return _kept(held.path.stem, [digest, _INTERFACE], export, folder)
 
 
 def _exported(model: Any, inputs: Any, input_names: list[str] | None, what: str) -> Any:

@@ -19,7 +19,6 @@ from placewright.errors import (
     MissingExtraError,
     UnknownNameError,
 )
-from placewright.frameworks.interface import interface_of_onnx
 from placewright.frameworks.onnxruntime.bodies import (
     Values,
     captured,
@@ -27,8 +26,9 @@ from placewright.frameworks.onnxruntime.bodies import (
     extents,
     node_flops,
 )
+from placewright.frameworks.onnxruntime.interface import kept_interface
 from placewright.io.content import UniqueNames, content_hash, existing_path, one_line
-from placewright.io.model_files import checked_files
+from placewright.io.onnx_parts import onnx_files
 
 _LOG = logging.getLogger(__name__)
 _NO_SHAPES: Mapping[str, tuple[int, ...]] = {}
@@ -65,7 +65,7 @@ def read_onnx(
     """
     onnx = _onnx()
     file = existing_path(path)
-    files = checked_files(file)
+    files = onnx_files(file)
     try:
         model = onnx.load(str(file), load_external_data=False)
         fixed = _fix_shapes(model, shapes)
@@ -93,7 +93,7 @@ def read_onnx(
         options={} if fold_constants else {"fold_constants": "no"},
         signature=reading.signature(),
     )
-    interface = interface_of_onnx(model)
+    interface = kept_interface(model)
     return graph, source if interface is None else interface.applied_to(source)
 
 

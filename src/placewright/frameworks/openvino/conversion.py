@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from placewright.errors import InputError, MissingExtraError
 from placewright.execution.converted_files import converted_file
-from placewright.frameworks.interface import Interface, keep_in_openvino
+from placewright.execution.exported_program import ProgramFile, tensor_inputs
+from placewright.frameworks.openvino.interface import keep_interface
 from placewright.frameworks.openvino.ir_names import name_by_module
-from placewright.frameworks.torch.pt2.file import load_program
-from placewright.frameworks.torch.reading.fx_interface import FxInterface
-from placewright.io.content import content_hash, existing_path, one_line
+from placewright.io.content import content_hash, one_line
 
 if TYPE_CHECKING:
     import torch
@@ -90,25 +89,23 @@ def openvino_file_of(
     )
 
 
-def openvino_file_of_pt2(path: Path | str, *, folder: Path | None = None) -> Path:
-    """The IR file of a ``.pt2`` file, converted once and then found again by its content.
+def openvino_file_of_program(held: ProgramFile, *, folder: Path | None = None) -> Path:
+    """The IR file of a program in a file, converted once and then found again by its content.
 
     Raises:
-        InputError: there is no such file, it cannot be converted, or the result not written.
+        InputError: it cannot be read or converted, or the result not written.
         FileFormatError: the file is damaged, or holds more than data.
         MissingExtraError: torch or openvino is not installed.
     """
-    file = existing_path(path)
-    digest = content_hash(file.parent, [file])
+    digest = content_hash(held.path.parent, [held.path])
 
     def convert() -> Any:
-        program = load_program(file)
-        interface = Interface.of_program(program)
-        model = _converted(program, str(path), interface.inputs)
-        keep_in_openvino(model, interface)
+        program, interface = held.load(held.path)
+        model = _converted(program, str(held.path), interface.inputs)
+        keep_interface(model, interface)
         return model
 
-    return _kept(file.stem, [digest, _INTERFACE], convert, folder)
+    return _kept(held.path.stem, [digest, _INTERFACE], convert, folder)
 
 
 def _converted(program: ExportedProgram, what: str, input_names: Sequence[str] = ()) -> Any:
@@ -118,7 +115,7 @@ def _converted(program: ExportedProgram, what: str, input_names: Sequence[str] =
     from openvino.passes import ConstantFolding, Manager
 
     values = {node.name: node.meta.get("val") for node in program.graph.nodes}
-    examples = [values[name] for name in FxInterface.of(program).inputs]
+    examples = [values[name] for name in tensor_inputs(program)]
     try:
         with _without_warnings():
             decoder = TorchFXPythonDecoder.from_exported_program(program, dynamic_shapes=False)

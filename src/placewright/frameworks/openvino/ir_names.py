@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from placewright.frameworks.torch.reading.fx_graph import module_of
+from placewright.execution.exported_program import module_of
 from placewright.io.content import UniqueNames
 
 if TYPE_CHECKING:

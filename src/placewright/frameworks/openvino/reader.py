@@ -24,11 +24,11 @@ from placewright.errors import (
     MissingExtraError,
     UnknownNameError,
 )
-from placewright.frameworks.interface import interface_of_openvino
 from placewright.frameworks.openvino.flops import bodies_of, flops_of, static_shape
+from placewright.frameworks.openvino.interface import kept_interface
+from placewright.frameworks.openvino.model_files import checked_files
 from placewright.frameworks.openvino.weights import kept_bytes, port_bytes
 from placewright.io.content import UniqueNames, content_hash, existing_path, one_line
-from placewright.io.model_files import checked_files
 
 _LOG = logging.getLogger(__name__)
 _READER = "openvino"
@@ -90,7 +90,7 @@ def read_openvino(
         options={} if fold_constants else {"fold_constants": "no"},
         signature=reading.signature(model) if fold_constants else None,
     )
-    interface = interface_of_openvino(model)
+    interface = kept_interface(model)
     return graph, source if interface is None else interface.applied_to(source)
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from placewright.core.builder import GraphBuilder
 from placewright.core.graph import FORWARD
 from placewright.core.signature import NO_TENSOR, Port, Signature, distinct
+from placewright.execution.exported_program import module_of
 from placewright.frameworks.torch.reading.fx_flops import flops_of
 
 if TYPE_CHECKING:
@@ -131,14 +132,6 @@ def kind_of(node: Node) -> str:
     if schema is not None:
         return str(schema.name).rpartition("::")[2]
     return getattr(target, "__name__", str(target))
-
-
-def module_of(node: Node) -> str:
-    """Path of the innermost module that a node came from (of a backward node: its forward one), ""
-    where unknown."""
-    stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
-    paths = [str(entry[0]) for entry in stack.values()]
-    return paths[-1].removeprefix("L['self'].") if paths else ""
 
 
 def _extent(extent: Any) -> int:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from placewright.execution.exported_program import tensor_inputs
+
 if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
@@ -36,7 +38,7 @@ class FxInterface:
         """The interface of any exported program, functional or not."""
         from torch.export.graph_signature import OutputKind, TensorArgument
 
-        inputs = [str(name) for name in _tensor_inputs(program)]
+        inputs = [str(name) for name in tensor_inputs(program)]
         specs = program.graph_signature.output_specs
         of_user = [spec.arg for spec in specs if spec.kind == OutputKind.USER_OUTPUT]
         found = [
@@ -105,16 +107,6 @@ def plain_call(program: ExportedProgram) -> Callable[[Sequence[torch.Tensor]], l
         return found
 
     return run
-
-
-def _tensor_inputs(program: ExportedProgram) -> list[str]:
-    from torch.export.graph_signature import InputKind, TensorArgument
-
-    return [
-        spec.arg.name
-        for spec in program.graph_signature.input_specs
-        if spec.kind == InputKind.USER_INPUT and isinstance(spec.arg, TensorArgument)
-    ]
 
 
 def _paths(program: ExportedProgram, n_outputs: int) -> list[str]:

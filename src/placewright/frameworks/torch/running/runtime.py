@@ -32,6 +32,7 @@ from placewright.execution.runtime import (
     unit_labels,
     whole_segment,
 )
+from placewright.frameworks.torch.light_ops import light_ops_joined
 from placewright.frameworks.torch.running.program import TorchProgram
 
 try:
@@ -105,6 +106,14 @@ class TorchRuntime:
             UnknownNameError: PyTorch has no such device here.
         """
         return torch_devices.completed(device)
+
+    def joined(self, graph: ComputationGraph) -> Grouping:
+        """Light ops stay with a heavy neighbour."""
+        return light_ops_joined(graph)
+
+    def keeps_inner_tensors(self, devices: Sequence[Device]) -> bool:
+        """True unless a device compiles its segments, which fuses their ops."""
+        return not any("compile" in device.options for device in devices)
 
     def transfer_seconds(self, source: Device, destination: Device, size_bytes: int) -> float:
         """Median seconds of a copy between two memories; 0 between cores, which share one."""
