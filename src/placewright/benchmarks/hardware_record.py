@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import json
 import math
+import platform
 import traceback
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +30,7 @@ from placewright.benchmarks.memory import whole_model_bytes
 from placewright.core.problem import Objective, Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError, StalePlanError
-from placewright.execution.runtime import LoadedModel
+from placewright.execution.runtime import LoadedModel, Runtime, TellsVersions
 from placewright.files.problem_file import read_problem, write_problem
 from placewright.files.quantities import parse_bytes, parse_seconds
 from placewright.files.text import read_json_object, write_text
@@ -39,9 +41,9 @@ from placewright.session.problems import (
     constrained,
 )
 from placewright.session.running import check_devices, loaded_model
+from placewright.session.runtimes import default_runtime_name, runtime_named
 
 FORMAT = "placewright.hardware-record/1"
-RUNTIME = "torch"
 _EQUALITY_PLACEMENTS = 3
 _STEPS = {
     "equality": "split placements beside the unsplit model",
@@ -171,7 +173,7 @@ class _ModelRecord:
 
         def read() -> Any:
             problem = _problem(self.name, self.request)
-            found.append((problem, loaded_model(problem, RUNTIME)))
+            found.append((problem, loaded_model(problem, _runtime().name)))
             return {"ops": problem.graph.n_ops, "units": problem.n_units}
 
         self.entry.pop("size", None)
@@ -227,7 +229,7 @@ def _problem(name: str, request: RecordRequest) -> Problem:
     if path.exists():
         problem = read_problem(path)
         try:
-            check_devices(problem, RUNTIME)
+            check_devices(problem, _runtime().name)
         except InputError as error:
             raise StalePlanError(
                 f"'{path}' was recorded on another machine ({error}); name another folder with -o"
@@ -235,18 +237,24 @@ def _problem(name: str, request: RecordRequest) -> Problem:
         return problem
     problem = build_problem(
         ProblemRequest(
-            f"zoo:{name}", devices=request.devices, runtime=RUNTIME, objective=request.objective
+            f"zoo:{name}",
+            devices=request.devices,
+            runtime=_runtime().name,
+            objective=request.objective,
         )
     )
     write_problem(path, problem)
     return problem
 
 
+def _runtime() -> Runtime:
+    """The first choice for training; the same one infers, so that rows can be compared."""
+    return runtime_named(default_runtime_name("training"))
+
+
 def _default_devices() -> str:
     """The processor and every accelerator, the accelerators first."""
-    from placewright.frameworks.torch.running.devices import discovered
-
-    names = [device.name for device in discovered()]
+    names = [device.name for device in _runtime().discover()]
     others = [name for name in names if not name.startswith("cpu")]
     if not others:
         raise InputError("there is no accelerator here; name devices, for example cpu:0,cpu:1")
@@ -254,10 +262,16 @@ def _default_devices() -> str:
 
 
 def _machine(request: RecordRequest) -> dict[str, Any]:
-    from placewright.frameworks.torch.running.devices import discovered, machine
-
-    wanted = (request.devices or "").split(",")
-    return asdict(machine(tuple(d for d in discovered() if d.name in wanted)))
+    """What costs were recorded on: device -> fingerprint, library or system -> version."""
+    runtime, wanted = _runtime(), (request.devices or "").split(",")
+    own = {
+        "placewright": version("placewright"),
+        "python": platform.python_version(),
+        "system": platform.platform(),
+    }
+    libraries = runtime.versions() if isinstance(runtime, TellsVersions) else {}
+    devices = {one.name: one.fingerprint for one in runtime.discover() if one.name in wanted}
+    return {"devices": devices, "versions": {**own, **libraries}}
 
 
 def _finite(value: Any) -> Any:

@@ -12,7 +12,7 @@ from typer.exceptions import TyperException
 from placewright.cli.output import keep_standard_output_for_results
 from placewright.cli.overwriting import protect_inputs
 from placewright.errors import AnswerError, InputError, PlacewrightError
-from placewright.frameworks.torch.running.allocator import share_one_arena
+from placewright.frameworks.registry import prepare_process
 
 EXIT_NO, EXIT_WRONG_INPUT, EXIT_BUG, EXIT_INTERRUPTED = 1, 2, 70, 130
 
@@ -49,7 +49,7 @@ def _options(
 
 def main() -> NoReturn:
     """Run the command line and exit: 0 done, 1 the answer is no, 2 the input is wrong."""
-    share_one_arena()  # before anything starts a thread
+    prepare_process()  # before anything starts a thread
     keep_standard_output_for_results()
     from placewright.cli import bench, compare, export, inspect, place, run, train
 

@@ -34,7 +34,8 @@ def devices(
     -o writes the cluster file.
     """
     from placewright.files.cluster_file import cluster_data, write_cluster
-    from placewright.session.devices import DEFAULT_RUNTIME, devices_by_runtime, discover
+    from placewright.session.devices import devices_by_runtime, discover
+    from placewright.session.runtimes import default_runtime_name
 
     with progress("devices", hidden=quiet or as_json) as report:
         report(0.0, "measuring links")
@@ -43,7 +44,7 @@ def devices(
         write_cluster(output, cluster)
         print_note(f"wrote {output}")
     found, missing = devices_by_runtime()
-    chosen = runtime or DEFAULT_RUNTIME
+    chosen = runtime or default_runtime_name()
     others = [name for name in found[chosen] if name not in cluster.device_index]
     if as_json:
         print_json(

@@ -61,6 +61,12 @@ class Interface:
         return replace(source, signature=signature, state=self.state)
 
 
+def port_names(inputs: Sequence[str], n_outputs: int, state: Sequence[str]) -> Interface:
+    """The interface of a module whose outputs have no names: ``output``, or numbered ones."""
+    outputs = [f"output_{at}" for at in range(n_outputs)] if n_outputs != 1 else ["output"]
+    return Interface(tuple(inputs), tuple(outputs), tuple(state))
+
+
 @dataclass(frozen=True)
 class ProgramFile:
     """A file that holds a PyTorch program, for a framework that cannot load it by itself.

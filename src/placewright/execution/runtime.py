@@ -192,6 +192,15 @@ class FormsUnits(Protocol):
 
 
 @runtime_checkable
+class TellsVersions(Protocol):
+    """A runtime that computes with other libraries whose versions matter."""
+
+    def versions(self) -> Mapping[str, str]:
+        """Library -> version, its own first."""
+        ...
+
+
+@runtime_checkable
 class MovesTensors(Protocol):
     """A loaded model whose devices have memories of their own.
 

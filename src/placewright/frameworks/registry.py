@@ -1,39 +1,76 @@
-"""Runtimes by name, imported only when asked for."""
+"""Frameworks by name: each is a folder beside this file, with its declaration."""
 
 from __future__ import annotations
 
 import importlib
-from typing import cast
+from functools import cache
+from typing import TYPE_CHECKING, cast
 
 from placewright.errors import UnknownNameError
-from placewright.execution.runtime import Runtime
+from placewright.execution.framework import Find, Framework, PreparesProcess, found_path
 
-# Name -> "module:class" under placewright.frameworks; one line per runtime.
-REGISTRY: dict[str, str] = {
-    "onnxruntime": "onnxruntime.runtime:OnnxRuntime",
-    "openvino": "openvino.runtime:OpenVinoRuntime",
-    "torch": "torch.running.runtime:TorchRuntime",
-}
+if TYPE_CHECKING:
+    from placewright.core.source import ModelSource
+    from placewright.execution.runtime import Runtime
+
+# One line per framework: the name of its folder, whose declaration.py has FRAMEWORK. Where a user
+# names none, the first that can do what is asked is taken.
+FRAMEWORKS: tuple[str, ...] = (
+    "openvino",
+    "onnxruntime",
+    "torch",
+)
 
 
-def runtime_names() -> tuple[str, ...]:
-    """All registered names, in alphabetical order."""
-    return tuple(sorted(REGISTRY))
+def framework_names() -> tuple[str, ...]:
+    """All names, in alphabetical order."""
+    return tuple(sorted(FRAMEWORKS))
 
 
-def make_runtime(name: str, *needed: object) -> Runtime:
-    """The runtime called `name`.
+def frameworks() -> tuple[Framework, ...]:
+    """All frameworks, the first choice first."""
+    return tuple(_declared(name) for name in FRAMEWORKS)
+
+
+def framework_named(name: str) -> Framework:
+    """The framework called `name`.
+
+    Raises:
+        UnknownNameError: the name is not registered.
+    """
+    if name not in FRAMEWORKS:
+        raise UnknownNameError("runtime", name, framework_names())
+    return _declared(name)
+
+
+def framework_of(source: ModelSource) -> Framework | None:
+    """The framework that knows the ops of a source by their names; None where none does."""
+    found = (one for one in frameworks() if source.format in one.formats)
+    return next(found, None)
+
+
+def make_runtime(name: str, find: Find = found_path) -> Runtime:
+    """The runtime of the framework called `name`.
 
     Args:
         name: registered.
-        needed: what its class takes; PyTorch's a function from a model source to its program.
+        find: tells what a model's name means.
 
     Raises:
         UnknownNameError: the name is not registered.
         MissingExtraError: its library is not installed.
     """
-    if name not in REGISTRY:
-        raise UnknownNameError("runtime", name, runtime_names())
-    module, _, attribute = REGISTRY[name].partition(":")
-    found = getattr(importlib.import_module(f"placewright.frameworks.{module}"), attribute)
-    return cast(Runtime, found(*needed))
+    return framework_named(name).runtime(find)
+
+
+def prepare_process() -> None:
+    """What frameworks say to the process before its first thread starts."""
+    for framework in frameworks():
+        if isinstance(framework, PreparesProcess):
+            framework.prepare_process()
+
+
+@cache
+def _declared(name: str) -> Framework:
+    module = importlib.import_module(f"placewright.frameworks.{name}.declaration")
+    return cast(Framework, module.FRAMEWORK)

@@ -9,6 +9,7 @@ from typing import Any
 
 from placewright.errors import PlacewrightError
 from placewright.files.text import read_json_object
+from placewright.session.models import companions_of_model
 
 _FILES_PER_FOLDER = 10_000
 _DEEPEST = 4  # a plan refers to a problem, that to a model, that to its weights
@@ -30,17 +31,7 @@ def files_behind(path: Path, depth: int = 0) -> Iterator[Path]:
             for candidate in dict.fromkeys((Path(name), path.parent / name)):
                 yield from files_behind(candidate, depth + 1)
     else:
-        yield from _parts_of_model(path)
-
-
-def _parts_of_model(path: Path) -> tuple[Path, ...]:
-    from placewright.frameworks.openvino.model_files import checked_files
-
-    beside = (path.with_suffix(".bin"),) if path.suffix.lower() == ".xml" else ()
-    try:
-        return (*beside, *checked_files(path)[1:])
-    except (PlacewrightError, OSError):
-        return beside
+        yield from companions_of_model(path)
 
 
 def _references(path: Path) -> list[str]:

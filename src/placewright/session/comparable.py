@@ -15,6 +15,7 @@ from placewright.core.placement import Placement
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.files.quantities import format_bytes
+from placewright.frameworks.registry import framework_named
 from placewright.placers.registry import make_placer
 from placewright.profiling.verdict import PLAN
 from placewright.session.runtimes import runtime_named
@@ -98,11 +99,11 @@ def whole_processor(plan: Plan) -> Device | None:
     if "cpu" in names or not any(name.startswith("cpu:") for name in names):
         return None
     whole = next((one for one in runtime_named(plan.runtime).discover() if one.name == "cpu"), None)
-    hint = "INFERENCE_PRECISION_HINT"
+    if whole is None:
+        return None
     first = plan.problem.cluster.devices[0].options
-    if whole is None or hint not in first:
-        return whole
-    return replace(whole, options={**whole.options, hint: first[hint]})
+    kept = [one for one in framework_named(plan.runtime).precision_options if one in first]
+    return replace(whole, options={**whole.options, **{one: first[one] for one in kept}})
 
 
 def why_default_is_not_comparable(problem: Problem, simulator: Simulator) -> str | None:

@@ -7,13 +7,12 @@ from pathlib import Path
 from placewright.core.cluster import Cluster
 from placewright.errors import InputError, MissingExtraError
 from placewright.files.cluster_file import read_cluster
-from placewright.frameworks.registry import runtime_names
+from placewright.frameworks.registry import framework_names
 from placewright.profiling.catalogue import catalogue_cluster, device_names
 from placewright.profiling.discover import completed_cluster
 from placewright.profiling.discover import discover as discover_devices
-from placewright.session.runtimes import runtime_named
+from placewright.session.runtimes import default_runtime_name, runtime_named
 
-DEFAULT_RUNTIME = "openvino"
 CATALOGUE = "catalogue:"
 
 
@@ -29,7 +28,7 @@ def discover(names: str | None = None, *, runtime: str | None = None) -> Cluster
         UnknownNameError: there is no such device or runtime.
         ClusterError: two devices overlap.
     """
-    chosen = runtime_named(runtime or DEFAULT_RUNTIME)
+    chosen = runtime_named(runtime or default_runtime_name())
     if names is not None and not names.strip(", "):
         raise InputError(f"--devices names no device, got '{names}'")
     return discover_devices(names or default_names(runtime), chosen)
@@ -37,14 +36,16 @@ def discover(names: str | None = None, *, runtime: str | None = None) -> Cluster
 
 def candidates(runtime: str | None = None) -> tuple[str, ...]:
     """Names of all devices of this machine, those that overlap among them."""
-    return tuple(device.name for device in runtime_named(runtime or DEFAULT_RUNTIME).discover())
+    return tuple(
+        device.name for device in runtime_named(runtime or default_runtime_name()).discover()
+    )
 
 
 def devices_by_runtime() -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
     """Device names of every runtime that is installed, and what to install for the others."""
     found: dict[str, tuple[str, ...]] = {}
     missing: dict[str, str] = {}
-    for name in runtime_names():
+    for name in framework_names():
         try:
             found[name] = candidates(name)
         except MissingExtraError as error:
@@ -63,7 +64,7 @@ def cluster_for(names: str | None, file: Path | None, runtime: str | None) -> Cl
     if names is not None:
         raise InputError("give --devices or --cluster, not both")
     cluster, _ = read_cluster(file)
-    return completed_cluster(cluster, runtime_named(runtime or DEFAULT_RUNTIME))
+    return completed_cluster(cluster, runtime_named(runtime or default_runtime_name()))
 
 
 def catalogue_for(names: str | None, file: Path | None) -> Cluster | None:

@@ -76,18 +76,20 @@ def _onnx_layers(plan: Plan, path: Path) -> str:
 
 
 def _onnx_segments(plan: Plan, path: Path) -> str:
+    from placewright.execution.framework import CutsFiles
     from placewright.execution.runtime import require_signature, segments_of_units
-    from placewright.frameworks.onnxruntime.segments import OnnxParts
+    from placewright.frameworks.registry import framework_of
     from placewright.writers.onnx_segments import MANIFEST, file_name, manifest_data
 
     problem = plan.problem
-    if plan.segments is None or problem.source is None or problem.source.format != "onnx":
+    framework = None if problem.source is None else framework_of(problem.source)
+    if plan.segments is None or not isinstance(framework, CutsFiles):
         raise InexpressibleError(
             "this plan has no segments of .onnx nodes; place an .onnx file for latency with "
             "--runtime onnxruntime"
         )
     source = _source(plan)
-    parts = OnnxParts(Path(source.path), problem.graph, source)
+    parts = framework.standalone_parts(source, problem.graph)
     signature = require_signature(source)
     constant = [port.name for port in signature.outputs if port.tensor == NO_TENSOR]
     if constant:

@@ -16,12 +16,12 @@ from placewright.files.quantities import parse_seconds
 from placewright.profiling.hardware import placement_runner
 from placewright.session import devices, search
 from placewright.session.describe import limit_warning
+from placewright.session.found_models import remember_module
 from placewright.session.measuring import measured
 from placewright.session.models import Model, load_model
 from placewright.session.problems import resident as with_resident
 from placewright.session.running import loaded_model
-from placewright.session.runtimes import runtime_named, runtime_of
-from placewright.session.torch_models import remember_module
+from placewright.session.runtimes import module_runtime_name, runtime_named, runtime_of
 
 
 def read(
@@ -49,7 +49,8 @@ def read(
     """
     name = model if isinstance(model, str | os.PathLike) else ""
     if not isinstance(model, str | os.PathLike):
-        name, runtime = remember_module(model, example_inputs), runtime or "torch"
+        name = remember_module(model, example_inputs)
+        runtime = runtime or module_runtime_name()
     return load_model(
         str(name), shapes=shapes, runtime=runtime, objective=objective, optimizer=optimizer
     )

@@ -11,23 +11,18 @@ import numpy as np
 from placewright.core.graph import ComputationGraph
 from placewright.core.problem import Objective, Problem
 from placewright.core.source import ModelSource
-from placewright.errors import FileFormatError, InputError, StalePlanError, UnknownNameError
+from placewright.errors import FileFormatError, InputError, StalePlanError
+from placewright.execution.framework import Framework, ReadOptions
 from placewright.files.graph_file import GRAPH_FORMAT, read_graph
 from placewright.files.problem_file import PROBLEM_FORMAT, read_problem
 from placewright.files.text import read_json_object
+from placewright.frameworks.registry import framework_named, framework_of, frameworks
+from placewright.session.found_models import MODULE_PREFIX, ZOO_PREFIX, finder, require_file
 from placewright.session.runtimes import (
-    DEFAULT_RUNTIMES,
+    default_runtime_name,
     require_known_runtime,
     require_training_runtime,
 )
-from placewright.session.torch_models import FORMATS as TORCH_FORMATS
-from placewright.session.torch_models import (
-    MODULE_PREFIX,
-    ZOO_PREFIX,
-    TorchOptions,
-    read_torch_model,
-)
-from placewright.session.zoo_source import ZooSource
 
 Shapes = Mapping[str, tuple[int, ...]]
 
@@ -51,10 +46,10 @@ class Model:
         """Units where they are known, else ops."""
         if self.problem is not None:
             return self.problem.n_units
-        if self.source is not None and self.source.format in TORCH_FORMATS:
-            from placewright.frameworks.torch.light_ops import light_ops_joined
-
-            return light_ops_joined(self.graph).n_groups  # on every device alike
+        framework = None if self.source is None else framework_of(self.source)
+        joined = None if framework is None else framework.joined(self.graph)
+        if joined is not None:
+            return joined.n_groups  # on every device alike
         return self.graph.n_ops
 
 
@@ -78,53 +73,25 @@ def load_model(
         runtime: whose view of the model is read; ONNX Runtime's ops are the nodes of an ``.onnx``
             file, PyTorch's the calls of an exported program; None is OpenVINO's, PyTorch's for
             training.
-        optimizer: of a training step, see `frameworks.torch.training.optimizers.optimizer_of`.
+        optimizer: of a training step, for example ``"adamw:learning_rate=1e-4"``.
         colocate_backward: every backward op of a training step shares a device with its forward op.
 
     Raises:
         InputError: there is no such file or zoo model, or it cannot be read.
     """
-    fixed = dict(shapes or {})
-    path = Path(name)
-    is_file = bool(name) and path.exists()
     require_known_runtime(runtime)
     require_training_runtime(runtime, objective)
-    chosen = runtime or DEFAULT_RUNTIMES[objective]
-    if chosen == "torch" and (is_file or ":" in name) and path.suffix != ".json":
-        training = objective == "training"
-        options = TorchOptions(training, optimizer, colocate_backward, fold_constants)
-        return _from_torch(name, options, fixed)
-    if name.startswith(ZOO_PREFIX):
-        zoo_name = name.removeprefix(ZOO_PREFIX)
-        return _from_zoo(zoo_name, fixed, fold_constants, runtime)
-    if not is_file:
-        raise InputError(
-            f"model '{name}' does not exist; give a file, or zoo:NAME for a model built here"
-        )
-    if path.suffix == ".json" and path.is_file():
+    framework = framework_named(runtime or default_runtime_name(objective))
+    path = Path(name)
+    if name and path.is_file() and path.suffix == ".json":
         return _from_json(path, objective)
-    return _from_file(path, fixed, fold_constants, runtime)
-
-
-def require_model(name: str) -> None:
-    """Refuse a model that does not exist, without reading it.
-
-    Raises:
-        InputError: there is no such file.
-        UnknownNameError: the zoo has no such model or variant.
-        MissingExtraError: the zoo model needs a library that is not installed.
-    """
-    if name.startswith(ZOO_PREFIX):
-        from placewright import zoo
-
-        known, _, variant = name.removeprefix(ZOO_PREFIX).partition("/")
-        known_variants = zoo.variants(known)
-        if (variant or "default") not in known_variants:
-            raise UnknownNameError(f"variant of zoo:{known}", variant, known_variants)
-    elif not name.startswith(MODULE_PREFIX) and not (name and Path(name).exists()):
-        raise InputError(
-            f"model '{name}' does not exist; give a file, or zoo:NAME for a model built here"
-        )
+    prefixes = (ZOO_PREFIX, MODULE_PREFIX) if framework.reads_modules else (ZOO_PREFIX,)
+    if not name.startswith(prefixes):
+        require_file(name)
+    options = ReadOptions(
+        dict(shapes or {}), fold_constants, objective == "training", optimizer, colocate_backward
+    )
+    return Model(*framework.read(name, finder(framework), options))
 
 
 def runnable_source(source: ModelSource, graph: ComputationGraph) -> ModelSource:
@@ -136,35 +103,22 @@ def runnable_source(source: ModelSource, graph: ComputationGraph) -> ModelSource
         StalePlanError: the file is no longer the one that the source was made from.
         InputError: it is missing or cannot be read.
     """
-    if source.format not in TORCH_FORMATS:  # else the runtime's reader takes it, and checks it
-        if source.path.startswith(ZOO_PREFIX):
-            zoo = ZooSource.named(source.path.removeprefix(ZOO_PREFIX))
-            source = replace(source, path=str(zoo.file(source.format)))
-        found = source_hash(source.path)
-        if found != source.sha256:
-            raise StalePlanError(
-                f"model '{source.path}' has changed: its sha256 is {found[:12]}, expected "
-                f"{source.sha256[:12]}; place it again"
-            )
-    return source if source.signature is not None else _with_signature(source, graph)
+    framework = framework_of(source)
+    if framework is None:
+        raise InputError(f"no runtime runs model '{source.path}' (its format is '{source.format}')")
+    source = framework.runnable(source, finder(framework))
+    return source if source.signature is not None else _with_signature(source, graph, framework)
 
 
-def _with_signature(source: ModelSource, graph: ComputationGraph) -> ModelSource:
+def _with_signature(
+    source: ModelSource, graph: ComputationGraph, framework: Framework
+) -> ModelSource:
     """Read the model of an earlier version's file again, for the order of its inputs and outputs.
 
     Raises:
         StalePlanError: it is read as another graph now.
     """
-    if source.format in TORCH_FORMATS:
-        again = read_torch_model(source.path, TorchOptions.of_source(source))
-        found, read = again.graph, again.source
-    else:
-        from placewright.frameworks.onnxruntime.reader import read_onnx
-        from placewright.frameworks.openvino.reader import read_openvino
-
-        read_file = read_onnx if source.format == "onnx" else read_openvino
-        fold = source.options.get("fold_constants") != "no"
-        found, read = read_file(source.path, shapes=source.shapes, fold_constants=fold)
+    found, read = framework.again(source, finder(framework))
     same_tensors = np.array_equal(found.tensor_producers, graph.tensor_producers)
     if found.op_names != graph.op_names or not same_tensors:
         raise StalePlanError(
@@ -173,40 +127,12 @@ def _with_signature(source: ModelSource, graph: ComputationGraph) -> ModelSource
     return replace(source, signature=read.signature, state=read.state)
 
 
-def source_hash(path: Path | str) -> str:
-    """Hash of a model's files as readers put it into a source."""
-    from placewright.frameworks.openvino.model_files import checked_files
-    from placewright.io.content import content_hash, existing_path
-
-    file = existing_path(path)
-    return content_hash(file if file.is_dir() else file.parent, checked_files(file))
-
-
-def _from_torch(name: str, options: TorchOptions, shapes: Shapes) -> Model:
-    found = read_torch_model(name, options)
-    for asked, shape in shapes.items():
-        if found.source.shapes.get(asked) != tuple(shape):
-            known = ", ".join(f"{key}={value}" for key, value in found.source.shapes.items())
-            raise InputError(
-                f"--shape {asked}: an exported PyTorch model keeps the shapes of its example "
-                f"inputs ({known}); export it with others"
-            )
-    return Model(found.graph, found.source)
-
-
-def _from_zoo(name: str, shapes: Shapes, fold_constants: bool, runtime: str | None) -> Model:
-    zoo = ZooSource.named(name)
-    if runtime == "onnxruntime":
-        from placewright.frameworks.onnxruntime.reader import read_onnx
-
-        file = zoo.file("onnx")
-        graph, source = read_onnx(file, shapes=shapes, fold_constants=fold_constants)
-    else:
-        from placewright.frameworks.openvino.reader import read_openvino
-
-        file = zoo.file("openvino")
-        graph, source = read_openvino(file, shapes=shapes, fold_constants=fold_constants)
-    return Model(graph, replace(zoo.named_ports(source), path=f"{ZOO_PREFIX}{name}"))
+def companions_of_model(path: Path) -> tuple[Path, ...]:
+    """Other files that belong to a model file, as far as can be told; nothing is refused."""
+    suffix = path.suffix.lower()
+    readers = (one for one in frameworks() if suffix in one.suffixes)
+    reader = next(readers, None)
+    return () if reader is None else reader.companions(path)
 
 
 def _from_json(path: Path, objective: Objective) -> Model:
@@ -226,37 +152,3 @@ def _from_json(path: Path, objective: Objective) -> Model:
 
     problem = read_workload(path, objective=objective)
     return Model(problem.graph, problem.source, problem)
-
-
-def _from_file(path: Path, shapes: Shapes, fold_constants: bool, runtime: str | None) -> Model:
-    if runtime == "onnxruntime":
-        return Model(*_onnx_nodes(path, shapes, fold_constants))
-    from placewright.frameworks.openvino.reader import read_openvino
-
-    if path.suffix.lower() == ".pt2":
-        from placewright.frameworks.openvino.conversion import openvino_file_of_program
-        from placewright.frameworks.torch.pt2.program_file import program_file
-
-        path = openvino_file_of_program(program_file(path))
-    graph, source = read_openvino(path, shapes=shapes, fold_constants=fold_constants)
-    return Model(graph, source)
-
-
-def _onnx_nodes(
-    path: Path, shapes: Shapes, fold_constants: bool
-) -> tuple[ComputationGraph, ModelSource]:
-    """An ``.onnx`` file node by node; a ``.pt2`` file is exported to one first."""
-    from placewright.frameworks.onnxruntime.reader import read_onnx
-
-    suffix = path.suffix.lower()
-    if suffix == ".pt2":
-        from placewright.frameworks.onnxruntime.conversion import onnx_file_of_program
-        from placewright.frameworks.torch.pt2.program_file import program_file
-
-        path = onnx_file_of_program(program_file(path))
-    elif suffix != ".onnx":
-        raise InputError(
-            f"ONNX Runtime runs .onnx and .pt2 models, not '{path}'; leave out --runtime, or "
-            "convert the model to .onnx"
-        )
-    return read_onnx(path, shapes=shapes, fold_constants=fold_constants)

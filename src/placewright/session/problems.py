@@ -25,11 +25,13 @@ from placewright.execution.runtime import Runtime
 from placewright.files.model_names import model_of
 from placewright.profiling.roofline import roofline_problem
 from placewright.session.devices import catalogue_for, cluster_for
+from placewright.session.found_models import require_model
 from placewright.session.measuring import Extent, Measured, measured
-from placewright.session.models import load_model, require_model
+from placewright.session.models import load_model
 from placewright.session.parsing import parse_memory, parse_pairs, parse_samples, parse_shapes
 from placewright.session.runtimes import (
-    DEFAULT_RUNTIMES,
+    compile_options,
+    default_runtime_name,
     require_known_runtime,
     require_training_runtime,
     runtime_named,
@@ -223,7 +225,7 @@ def _machine(
     """
     require_known_runtime(request.runtime)
     require_training_runtime(request.runtime, request.objective)
-    name = request.runtime or otherwise or DEFAULT_RUNTIMES[request.objective]
+    name = request.runtime or otherwise or default_runtime_name(request.objective)
     runtime = runtime_named(name)
     steps.tell("", "devices and links")
     cluster = cluster_for(request.devices, request.cluster, runtime.name)
@@ -261,12 +263,9 @@ def _compiling(cluster: Cluster, runtime: Runtime) -> Cluster:
     Raises:
         InputError: the runtime has no such option.
     """
-    if runtime.name != "torch":
-        raise InputError(f"--compile is of --runtime torch; '{runtime.name}' always compiles")
+    compiling = compile_options(runtime.name)
     devices = tuple(
-        runtime.completed(
-            replace(device, options={**device.options, "compile": "inductor"}, fingerprint="")
-        )
+        runtime.completed(replace(device, options={**device.options, **compiling}, fingerprint=""))
         for device in cluster.devices
     )
     return replace(cluster, devices=devices)

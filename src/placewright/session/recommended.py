@@ -19,7 +19,7 @@ from placewright.session.comparable import (
     whole_processor,
     why_default_is_not_comparable,
 )
-from placewright.session.runtimes import DEFAULT_RUNTIMES, runtime_named
+from placewright.session.runtimes import default_runtime_name, runtime_named
 from placewright.session.search import plan_of
 from placewright.simulation.evaluator import CLOSED
 from placewright.simulation.model import Simulator
@@ -117,7 +117,7 @@ def how_to_run_default(plan: Plan) -> list[str]:
     words = ["placewright", "place", shlex.quote(path), "--devices cpu"]
     if problem.objective == "training":
         words.append("--objective training")
-    if plan.runtime != DEFAULT_RUNTIMES[problem.objective]:
+    if plan.runtime != default_runtime_name(problem.objective):
         words.append(f"--runtime {plan.runtime}")
     lines = [f"a plan for '{DEFAULT_NAME}': {' '.join(words)}"]
     is_called = Path(path).exists() and problem.objective != "training"

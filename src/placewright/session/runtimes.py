@@ -6,35 +6,31 @@ from collections.abc import Mapping
 
 from placewright.core.problem import Problem
 from placewright.core.source import ModelSource
-from placewright.errors import InputError, UnknownNameError
+from placewright.errors import InputError
+from placewright.execution.framework import Framework
 from placewright.execution.runtime import Runtime
-from placewright.frameworks.registry import make_runtime, runtime_names
-
-DEFAULT_RUNTIMES: Mapping[str, str] = {
-    "latency": "openvino",
-    "throughput": "openvino",
-    "training": "torch",
-}
-# Reader of the model -> the only runtime that knows its ops by the names that it gave them.
-RUNTIME_OF_FORMAT: Mapping[str, str] = {
-    "onnx": "onnxruntime",
-    "torch": "torch",
-    "torch-training": "torch",
-}
+from placewright.frameworks.registry import (
+    framework_named,
+    framework_of,
+    frameworks,
+    make_runtime,
+)
+from placewright.session.found_models import finder
 
 
 def runtime_named(name: str) -> Runtime:
-    """The runtime called `name`, able to read its models.
+    """The runtime called `name`, able to find its models.
 
     Raises:
         UnknownNameError: there is none.
         MissingExtraError: its library is not installed.
     """
-    if name == "torch":
-        from placewright.session.torch_models import load_torch_program
+    return make_runtime(name, finder(framework_named(name)))
 
-        return make_runtime(name, load_torch_program)
-    return make_runtime(name)
+
+def default_runtime_name(objective: str = "latency") -> str:
+    """The first choice for an objective."""
+    return _able(objective)[0].name
 
 
 def default_runtime(problem: Problem) -> str:
@@ -44,9 +40,15 @@ def default_runtime(problem: Problem) -> str:
 
 def runtime_of(source: ModelSource | None, objective: str = "latency") -> str:
     """As `default_runtime`, before there is a problem."""
-    if source is not None and source.format in RUNTIME_OF_FORMAT:
-        return RUNTIME_OF_FORMAT[source.format]
-    return DEFAULT_RUNTIMES[objective]
+    framework = None if source is None else framework_of(source)
+    if framework is None or objective not in framework.objectives:
+        return default_runtime_name(objective)
+    return framework.name
+
+
+def module_runtime_name() -> str:
+    """The first choice for a module in memory."""
+    return next(one.name for one in frameworks() if one.reads_modules)
 
 
 def require_known_runtime(runtime: str | None) -> None:
@@ -55,8 +57,8 @@ def require_known_runtime(runtime: str | None) -> None:
     Raises:
         UnknownNameError: there is no such runtime.
     """
-    if runtime is not None and runtime not in runtime_names():
-        raise UnknownNameError("runtime", runtime, runtime_names())
+    if runtime is not None:
+        framework_named(runtime)
 
 
 def require_training_runtime(runtime: str | None, objective: str) -> None:
@@ -65,7 +67,26 @@ def require_training_runtime(runtime: str | None, objective: str) -> None:
     Raises:
         InputError: names the runtime that trains.
     """
-    if objective == "training" and runtime not in (None, "torch"):
-        raise InputError(
-            f"runtime '{runtime}' cannot train; leave out --runtime, or take --runtime torch"
-        )
+    if runtime is None or objective in framework_named(runtime).objectives:
+        return
+    able = " or ".join(f"--runtime {one.name}" for one in _able(objective))
+    verb = "train" if objective == "training" else f"be used for {objective}"
+    raise InputError(f"runtime '{runtime}' cannot {verb}; leave out --runtime, or take {able}")
+
+
+def compile_options(runtime: str) -> Mapping[str, str]:
+    """Options of devices whose segments are to be compiled.
+
+    Raises:
+        InputError: the runtime has no choice.
+    """
+    options = framework_named(runtime).compile_options
+    if not options:
+        able = " or ".join(one.name for one in frameworks() if one.compile_options)
+        raise InputError(f"--compile is of --runtime {able}; '{runtime}' always compiles")
+    return options
+
+
+def _able(objective: str) -> tuple[Framework, ...]:
+    """The frameworks for an objective, the first choice first."""
+    return tuple(one for one in frameworks() if objective in one.objectives)

@@ -16,7 +16,6 @@ from placewright.frameworks.openvino.conversion import openvino_file_of, openvin
 from placewright.frameworks.openvino.reader import read_openvino
 from placewright.frameworks.torch.pt2.program_file import program_file
 from placewright.frameworks.torch.reading.inference import read_torch
-from placewright.session.reading import read
 
 
 @pytest.fixture(scope="module")
@@ -124,7 +123,9 @@ def test_a_pt2_file_becomes_an_ir(tmp_path: Path, kept: Path) -> None:
     model = zoo.build("rnnlm", variant="tiny")
     path = tmp_path / "model.pt2"
     torch.export.save(torch.export.export(model.module, model.example_inputs), path)
-    graph, source = read(openvino_file_of_program(program_file(path), folder=tmp_path / "kept"))
+    graph, source = read_openvino(
+        openvino_file_of_program(program_file(path), folder=tmp_path / "kept")
+    )
     assert graph.n_ops == read_openvino(ir_of("rnnlm", kept)[0])[0].n_ops
     assert source.shapes == {"tokens": (2, 4)}
     path.write_bytes(b"hello")

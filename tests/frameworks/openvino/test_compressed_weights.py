@@ -15,7 +15,7 @@ openvino = pytest.importorskip("openvino")
 from openvino import opset13 as ops  # noqa: E402
 
 from placewright.frameworks.openvino.reader import graph_of_openvino_model  # noqa: E402
-from placewright.session.reading import read  # noqa: E402
+from placewright.frameworks.openvino.reader import read_openvino as read  # noqa: E402
 
 SIZE = 128
 SHAPES: dict[str, tuple[list[int], list[int]]] = {  # of the input and of the weights

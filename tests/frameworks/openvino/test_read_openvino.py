@@ -14,7 +14,7 @@ from model_makers import BIAS, WEIGHT, graph_def, saved_model, write_onnx
 
 from placewright.errors import FileFormatError, InputError, PlacewrightError, UnknownNameError
 from placewright.frameworks.openvino.reader import graph_of_openvino_model, read_openvino
-from placewright.session.reading import read
+from placewright.frameworks.openvino.reader import read_openvino as read
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from placewright.core.builder import GraphBuilder
 from placewright.errors import FileFormatError, InputError
 from placewright.frameworks.torch.reading.fx_graph import FxRules, add_fx_graph
 from placewright.frameworks.torch.reading.inference import functional_program, read_torch
-from placewright.session.reading import read
+from placewright.frameworks.torch.reading.inference import read_torch as read
 
 
 class Small(torch.nn.Module):

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import platform
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from importlib.metadata import version
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -127,27 +124,10 @@ def _driver_version() -> str:
         return "unknown"
 
 
-@dataclass(frozen=True)
-class Machine:
-    """What costs were recorded on.
-
-    Attributes:
-        devices: name -> fingerprint.
-        versions: library, language and system -> version.
-    """
-
-    devices: Mapping[str, str]
-    versions: Mapping[str, str]
-
-
-def machine(devices: tuple[Device, ...]) -> Machine:
-    """Facts about this machine for a record of measurements."""
-    versions = {
-        "placewright": version("placewright"),
-        "python": platform.python_version(),
-        "system": platform.platform(),
+def versions() -> dict[str, str]:
+    """PyTorch, CUDA and cuDNN."""
+    return {
         "torch": torch.__version__,
         "cuda": str(torch.version.cuda),
         "cudnn": cudnn_version(),
     }
-    return Machine({device.name: device.fingerprint for device in devices}, versions)

@@ -8,7 +8,7 @@ may use on the processor, ``core`` the core that the worker of a one-core device
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -89,6 +89,10 @@ class TorchRuntime:
     def version(self) -> str:
         """Version of the library."""
         return f"torch {torch.__version__}"
+
+    def versions(self) -> Mapping[str, str]:
+        """PyTorch's, CUDA's and cuDNN's."""
+        return torch_devices.versions()
 
     def discover(self) -> tuple[Device, ...]:
         """The processor, each of its cores, and every accelerator."""

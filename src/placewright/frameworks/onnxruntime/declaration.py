@@ -1,0 +1,102 @@
+"""ONNX Runtime: reads .onnx files node by node, fuses by itself, runs on execution providers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar
+
+from placewright.errors import InputError, PlacewrightError
+from placewright.execution.exported_program import ProgramFile
+from placewright.execution.file_reader import FileReader
+from placewright.execution.framework import (
+    BuiltModule,
+    Find,
+    ModelInMemory,
+    ReadOptions,
+    StandaloneParts,
+)
+from placewright.io.onnx_parts import onnx_files
+
+if TYPE_CHECKING:
+    from placewright.core.graph import ComputationGraph
+    from placewright.core.grouping import Grouping
+    from placewright.core.problem import Objective
+    from placewright.core.source import ModelSource
+    from placewright.execution.runtime import Runtime
+
+
+class OnnxFramework:
+    """See `execution.framework.Framework`."""
+
+    name: ClassVar[str] = "onnxruntime"
+    library: ClassVar[str] = "ONNX Runtime"
+    extra: ClassVar[str] = "onnxruntime"
+    objectives: ClassVar[tuple[Objective, ...]] = ("latency", "throughput")
+    suffixes: ClassVar[tuple[str, ...]] = (".onnx",)
+    formats: ClassVar[tuple[str, ...]] = ("onnx",)
+    reads_modules: ClassVar[bool] = False
+    converts_programs: ClassVar[bool] = True
+    compile_options: ClassVar[Mapping[str, str]] = MappingProxyType({})  # it always compiles
+    precision_options: ClassVar[tuple[str, ...]] = ()
+
+    def read(
+        self, name: str, find: Find, options: ReadOptions
+    ) -> tuple[ComputationGraph, ModelSource]:
+        """An ``.onnx`` file; a PyTorch model is exported to one first."""
+        found = find(name)
+        if isinstance(found, Path) and found.suffix.lower() not in self.suffixes:
+            raise InputError(
+                f"ONNX Runtime runs .onnx and .pt2 models, not '{found}'; leave out --runtime, or "
+                "convert the model to .onnx"
+            )
+        return _reader().read(name, find, options)
+
+    def again(self, source: ModelSource, find: Find) -> tuple[ComputationGraph, ModelSource]:
+        """With the shapes and constants of the source."""
+        return _reader().again(source, find)
+
+    def runnable(self, source: ModelSource, find: Find) -> ModelSource:
+        """The path of an ``.onnx`` file; a zoo model's is its export."""
+        return _reader().runnable(source, find)
+
+    def runtime(self, find: Find) -> Runtime:
+        """Inference sessions of sub-models."""
+        from placewright.frameworks.onnxruntime.runtime import OnnxRuntime
+
+        return OnnxRuntime()
+
+    def joined(self, graph: ComputationGraph) -> Grouping | None:
+        """None: the session's profile tells what it fused."""
+        return None
+
+    def companions(self, path: Path) -> tuple[Path, ...]:
+        """The data files that the model names."""
+        try:
+            return onnx_files(path)[1:]
+        except (PlacewrightError, OSError):
+            return ()
+
+    def standalone_parts(self, source: ModelSource, graph: ComputationGraph) -> StandaloneParts:
+        """Sub-models of the file."""
+        from placewright.frameworks.onnxruntime.segments import OnnxParts
+
+        return OnnxParts(Path(source.path), graph, source)
+
+
+def _reader() -> FileReader:
+    from placewright.frameworks.onnxruntime.conversion import onnx_file_of, onnx_file_of_program
+    from placewright.frameworks.onnxruntime.reader import read_onnx
+
+    def file_of_module(found: ModelInMemory, built: BuiltModule) -> Path:
+        name, inputs = found.name.partition(":")[2], built.input_names
+        return onnx_file_of(name, built.module, built.example_inputs, inputs, version=found.version)
+
+    def file_of_program(held: ProgramFile) -> Path:
+        return onnx_file_of_program(held)
+
+    return FileReader(read_onnx, onnx_files, file_of_module, file_of_program)
+
+
+FRAMEWORK = OnnxFramework()

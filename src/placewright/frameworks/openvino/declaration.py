@@ -1,0 +1,90 @@
+"""OpenVINO: reads through its own front-ends, fuses by itself, infers on CPU, GPU and NPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, ClassVar
+
+from placewright.errors import PlacewrightError
+from placewright.execution.exported_program import ProgramFile
+from placewright.execution.file_reader import FileReader
+from placewright.execution.framework import BuiltModule, Find, ModelInMemory, ReadOptions
+from placewright.frameworks.openvino.model_files import SUFFIXES, checked_files
+
+if TYPE_CHECKING:
+    from placewright.core.graph import ComputationGraph
+    from placewright.core.grouping import Grouping
+    from placewright.core.problem import Objective
+    from placewright.core.source import ModelSource
+    from placewright.execution.runtime import Runtime
+
+
+class OpenVinoFramework:
+    """See `execution.framework.Framework`."""
+
+    name: ClassVar[str] = "openvino"
+    library: ClassVar[str] = "OpenVINO"
+    extra: ClassVar[str] = "openvino"
+    objectives: ClassVar[tuple[Objective, ...]] = ("latency", "throughput")
+    suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
+    formats: ClassVar[tuple[str, ...]] = ("openvino",)
+    reads_modules: ClassVar[bool] = False
+    converts_programs: ClassVar[bool] = True
+    compile_options: ClassVar[Mapping[str, str]] = MappingProxyType({})  # it always compiles
+    precision_options: ClassVar[tuple[str, ...]] = ("INFERENCE_PRECISION_HINT",)
+
+    def read(
+        self, name: str, find: Find, options: ReadOptions
+    ) -> tuple[ComputationGraph, ModelSource]:
+        """A file of a front-end of OpenVINO's; a PyTorch model is converted to IR first."""
+        return _reader().read(name, find, options)
+
+    def again(self, source: ModelSource, find: Find) -> tuple[ComputationGraph, ModelSource]:
+        """With the shapes and constants of the source."""
+        return _reader().again(source, find)
+
+    def runnable(self, source: ModelSource, find: Find) -> ModelSource:
+        """The path of a file; a zoo model's is its IR file."""
+        return _reader().runnable(source, find)
+
+    def runtime(self, find: Find) -> Runtime:
+        """OpenVINO's Python API."""
+        from placewright.frameworks.openvino.runtime import OpenVinoRuntime
+
+        return OpenVinoRuntime()
+
+    def joined(self, graph: ComputationGraph) -> Grouping | None:
+        """None: the compiled model tells what it fused."""
+        return None
+
+    def companions(self, path: Path) -> tuple[Path, ...]:
+        """The weights of an IR file, also of a damaged one, and data that an ONNX file names."""
+        beside = (path.with_suffix(".bin"),) if path.suffix.lower() == ".xml" else ()
+        try:
+            return (*beside, *checked_files(path)[1:])
+        except (PlacewrightError, OSError):
+            return beside
+
+
+def _reader() -> FileReader:
+    from placewright.frameworks.openvino.conversion import (
+        openvino_file_of,
+        openvino_file_of_program,
+    )
+    from placewright.frameworks.openvino.reader import read_openvino
+
+    def file_of_module(found: ModelInMemory, built: BuiltModule) -> Path:
+        name, inputs = found.name.partition(":")[2], built.input_names
+        return openvino_file_of(
+            name, built.module, built.example_inputs, inputs, version=found.version
+        )
+
+    def file_of_program(held: ProgramFile) -> Path:
+        return openvino_file_of_program(held)
+
+    return FileReader(read_openvino, checked_files, file_of_module, file_of_program)
+
+
+FRAMEWORK = OpenVinoFramework()
