@@ -79,6 +79,14 @@ class Timeline:
         """
         return tuple(self._reasons.wait(unit)[0] for unit in range(len(self.start)))
 
+    def last_before(self, unit: int) -> tuple[str, str, int]:
+        """`waits` of one unit, and what ended right before it began.
+
+        Returns:
+            The text, ``"unit"``, ``"transfer"`` (of `transfers`) or ``""``, and its index or -1.
+        """
+        return self._reasons.wait(unit)
+
     @cached_property
     def _reasons(self) -> _Reasons:
         return _Reasons(self)

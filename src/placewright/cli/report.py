@@ -1,0 +1,43 @@
+"""`report`: one page about a plan, or about two."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from placewright.cli import options as opt
+from placewright.cli.output import print_json, print_line, print_note
+from placewright.cli.overwriting import Writes
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command of this module."""
+    app.command()(report)
+
+
+def report(
+    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan.json.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="File to write."), Writes()] = Path(
+        "report.html"
+    ),
+    searched: opt.Searched = False,
+    as_json: opt.Json = False,
+) -> None:
+    """One self-contained page: what was placed where, why, and what would change it."""
+    from placewright.files.plan_file import read_plan
+    from placewright.files.text import write_text
+    from placewright.report.page.html import page_text
+    from placewright.report.page.plans import plans_document
+    from placewright.session.recommended import searched_plan
+
+    plan = read_plan(plan_file)
+    document = plans_document((plan_file.name, searched_plan(plan) if searched else plan))
+    write_text(output, page_text(document))
+    if as_json:
+        print_json(document)
+        return
+    print_line(document["plan"]["verdict"]["sentence"])
+    print_line(f"Next: {document['plan']['verdict']['next']}")
+    print_note(f"wrote {output}")

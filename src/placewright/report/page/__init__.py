@@ -1,0 +1,1 @@
+"""One self-contained page: what was placed where, why, and what would change it."""

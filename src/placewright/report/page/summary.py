@@ -1,0 +1,213 @@
+"""The part of the page that needs no script: verdict, tables, bars."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from html import escape
+from typing import Any
+
+from placewright.core.quantities import format_bytes, format_duration
+from placewright.report.verdict import value_text
+
+_MOST_ROWS = 40
+_WAITS = ("", "input", "input", "device busy", "order")
+_CAUSE_TEXTS = {
+    "input": "waits for an input",
+    "channel": "waits for a channel",
+    "transfer": "input on its way",
+    "other": "held by the order",
+    "no work left": "no work left",
+}
+
+
+def summary_parts(document: dict[str, Any]) -> dict[str, str]:
+    """Pieces of HTML for the template, by their names in it."""
+    plan, unit = document["plan"], document["unit"]
+    counts = document["counts"]
+    return {
+        "title": escape(str(document["title"])),
+        "verdict_class": plan["verdict"]["answer"].replace(" ", "-"),
+        "verdict": _prose(plan["verdict"]["sentence"]),
+        "next_step": _prose(plan["verdict"]["next"]),
+        "facts": escape(
+            f"{counts['ops']:,} ops in {counts['units']:,} units, {counts['edges']:,} edges; "
+            f"{document['objective']} under '{document['execution_model']}'; placed by "
+            f"{plan['placer']} with seed {plan['seed']} in {plan['evaluations']:,} evaluations"
+        ),
+        "measured": _measured(plan, unit),
+        "devices": _devices(document),
+        "critical": _critical(document),
+        "idle": _idle(document),
+        "memory": _memory(document),
+        "alternatives": _alternatives(plan, unit),
+        "comparison": _comparison(document),
+        "what_if_why_not": escape(document["what_if"].get("why_not", "")),
+        "legend": _legend(document),
+    }
+
+
+def table(columns: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "") -> str:
+    """An HTML table; cells are text, numbers stand right."""
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in columns)
+    body = "".join("<tr>" + "".join(_cell(text) for text in row) + "</tr>" for row in rows)
+    title = f"<caption>{escape(caption)}</caption>" if caption else ""
+    return (
+        f'<div class="table"><table>{title}<thead><tr>{head}</tr></thead>'
+        f"<tbody>{body}</tbody></table></div>"
+    )
+
+
+def _cell(text: str) -> str:
+    kind = ' class="number"' if text[:1].isdigit() or (text and text[0] in "+-−") else ""
+    return f"<td{kind}>{_prose(text)}</td>"
+
+
+def _prose(text: str) -> str:
+    """Text with commands in backticks, as HTML."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
+
+
+def _measured(plan: dict[str, Any], unit: str) -> str:
+    rows = [["predicted", value_text(plan["value"], unit)]]
+    measured = plan["measured"]
+    if measured is None:
+        rows.append(["measured", "not yet: `placewright run PLAN`"])
+    else:
+        text = f"{format_duration(measured['median'])} (median of {measured['runs']} runs"
+        rows.append(["measured", f"{text}, quartiles {format_duration(measured['iqr'])} apart)"])
+        if measured["error"] is not None:
+            rows.append(["prediction error", f"{measured['error']:+.1%}"])
+    if plan["lower_bound"] > 0:
+        by = f" by {plan['bound_method']}" if plan["bound_method"] else ""
+        gap = "" if plan["gap"] is None else f", gap {plan['gap']:.1%}"
+        rows.append(["lower bound", f"{value_text(plan['lower_bound'], unit)}{by}{gap}"])
+    return table(["", "time"], rows)
+
+
+def _devices(document: dict[str, Any]) -> str:
+    plan, unit = document["plan"], document["unit"]
+    counts = [plan["device"].count(at) for at in range(len(document["devices"]))]
+    busy = plan["idle"]["busy"] if plan["idle"] else plan["loads"]["seconds"]
+    what = "busy" if plan["idle"] else plan["loads"]["what"]
+    rows = [
+        [
+            device["name"],
+            str(counts[at]),
+            value_text(busy[at], unit),
+            f"{busy[at] / plan['value']:.0%}" if plan["value"] > 0 else "-",
+            format_bytes(plan["peaks"][device["name"]]),
+            "no limit" if device["memory"] is None else format_bytes(device["memory"]),
+        ]
+        for at, device in enumerate(document["devices"])
+    ]
+    return table(["device", "units", what, "of the time", "peak memory", "limit"], rows)
+
+
+def _critical(document: dict[str, Any]) -> str:
+    plan, unit = document["plan"], document["unit"]
+    timeline = plan["timeline"]
+    if timeline is None:
+        model = document["execution_model"]
+        return f"<p>Execution model '{escape(model)}' has no timeline and no critical path.</p>"
+    steps = [_step(document, bool(is_hop), index) for is_hop, index in timeline["critical"]]
+    computing = sum(step[4] for step in steps if not step[5])
+    total = max(plan["value"], 1e-300)
+    moving = sum(step[4] for step in steps if step[5])
+    lines = (
+        f"<p>{len(steps):,} steps: {computing / total:.0%} of the time computing, "
+        f"{moving / total:.0%} in transfers. Whatever makes a step shorter makes all of it "
+        "faster, until another path is the longest.</p>"
+    )
+    longest = sorted(range(len(steps)), key=lambda at: (-steps[at][4], at))[:_MOST_ROWS]
+    rows = [
+        [steps[at][0], steps[at][1], value_text(steps[at][4], unit), f"{steps[at][4] / total:.1%}"]
+        for at in longest
+    ]
+    more = "" if len(steps) <= _MOST_ROWS else f" (the longest {_MOST_ROWS})"
+    columns = ["step", "on", "seconds" if unit == "s" else unit, "of the time"]
+    return lines + (f"<details><summary>Steps{more}</summary>{table(columns, rows)}</details>")
+
+
+def _step(
+    document: dict[str, Any], is_hop: bool, index: int
+) -> tuple[str, str, float, float, float, bool]:
+    timeline, names = document["plan"]["timeline"], document["units"]["names"]
+    if not is_hop:
+        start, end = timeline["start"][index], timeline["end"][index]
+        device = document["devices"][timeline["device"][index]]["name"]
+        return names[index], device, start, end, end - start, False
+    hops, ends = timeline["hops"], document["endpoints"]
+    producer = document["graph"]["producer"][hops["tensor"][index]]
+    what = "graph input" if producer < 0 else names[producer]
+    way = f"{ends[hops['source'][index]]} → {ends[hops['target'][index]]}"
+    start, end = hops["start"][index], hops["end"][index]
+    return f"transfer of {what}", way, start, end, end - start, True
+
+
+def _idle(document: dict[str, Any]) -> str:
+    idle, plan, unit = document["plan"]["idle"], document["plan"], document["unit"]
+    if idle is None:
+        return "<p>Without a timeline nothing waits.</p>"
+    total = max(plan["value"], 1e-300)
+    bars, rows = [], []
+    for at, device in enumerate(document["devices"]):
+        parts = [("busy", idle["busy"][at]), *zip(idle["causes"], idle["idle"][at], strict=True)]
+        pieces = "".join(
+            f'<span class="part cause-{name.replace(" ", "-")}" style="width:{part / total:.4%}" '
+            f'title="{_CAUSE_TEXTS.get(name, name)}: {value_text(part, unit)}"></span>'
+            for name, part in parts
+            if part > 0
+        )
+        bars.append(
+            f'<div class="bar-row"><span class="bar-name">{escape(device["name"])}</span>'
+            f'<span class="bar">{pieces}</span></div>'
+        )
+        rows.append([device["name"], *(f"{part / total:.1%}" for _, part in parts)])
+    legend = "".join(
+        f'<span class="key"><span class="swatch cause-{name.replace(" ", "-")}"></span>'
+        f"{text}</span>"
+        for name, text in (("busy", "computes"), *_CAUSE_TEXTS.items())
+    )
+    columns = ["device", "computes", *_CAUSE_TEXTS.values()]
+    return f'<div class="bars">{"".join(bars)}</div><p>{legend}</p>' + table(columns, rows)
+
+
+def _memory(document: dict[str, Any]) -> str:
+    rows = []
+    for device in document["devices"]:
+        peak, limit = document["plan"]["peaks"][device["name"]], device["memory"]
+        share = "-" if not limit else f"{peak / limit:.0%}"
+        limit_text = "no limit" if limit is None else format_bytes(limit)
+        rows.append([device["name"], format_bytes(peak), limit_text, share])
+    return table(["device", "peak", "limit", "of the limit"], rows)
+
+
+def _alternatives(plan: dict[str, Any], unit: str) -> str:
+    rows = []
+    for row in plan["alternatives"]:
+        measured = "-" if row["measured"] is None else format_duration(row["measured"])
+        predicted = row["predicted"]
+        ratio = "-" if predicted is None else f"{predicted / max(plan['value'], 1e-300):.2f}"
+        text = value_text(predicted, unit)
+        rows.append([row["name"], text, ratio, measured, row["note"]])
+    return table(["way", "predicted", "to the plan", "measured", ""], rows)
+
+
+def _comparison(document: dict[str, Any]) -> str:
+    other = document["other"]
+    if other is None:
+        return ""
+    lines = "".join(f"<p>{escape(line)}</p>" for line in other["lines"])
+    columns = ["op", document["title"], other["title"], "moved alone", "all but it"]
+    moved = table(columns, other["moved"][:_MOST_ROWS])
+    devices = table(other["device_columns"], other["device_rows"])
+    return lines + devices + moved
+
+
+def _legend(document: dict[str, Any]) -> str:
+    return "".join(
+        f'<span class="key"><span class="swatch device" data-device="{at}"></span>'
+        f"{escape(device['name'])}</span>"
+        for at, device in enumerate(document["devices"])
+    )

@@ -1,0 +1,115 @@
+"""The verdict on a plan: split or not, gain, proven gap, what to do next."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from placewright.core.plan import Plan
+from placewright.core.quantities import format_duration
+from placewright.report.alternatives import Alternative, best_alone, devices_in_use
+
+_SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
+_WORTH = 0.01  # a smaller gain is within what predictions are off by
+_CLOSED, _OPEN = 0.01, 0.10  # gaps: as good as proven, and worth a longer search
+_OFF = 0.15  # prediction errors that call for a new calibration
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a reader wants to know first.
+
+    Attributes:
+        answer: ``"split"``, ``"do not split"`` or ``"no choice"`` (only a split fits).
+        sentence: the verdict.
+        next_step: what to do now.
+    """
+
+    answer: str
+    sentence: str
+    next_step: str
+
+
+def value_text(value: float | None, unit: str) -> str:
+    """A value with its unit: durations in s get a fitting prefix, other units are kept."""
+    if value is None or not math.isfinite(value):
+        return "-"
+    return format_duration(value) if unit == "s" else f"{value:.4g} {unit}"
+
+
+def verdict_of(plan: Plan, alternatives: tuple[Alternative, ...]) -> Verdict:
+    """Judge a plan by what was measured, or else by what is predicted."""
+    used = devices_in_use(plan)
+    alone = best_alone(alternatives)
+    unit = plan.problem.time_unit
+    proof = _proof(plan)
+    if plan.measured is not None and plan.measured.recommendation not in ("plan", *used):
+        return _other_is_better(plan, proof)
+    if len(used) == 1:
+        what = f"Do not split: '{used[0]}' runs everything in {value_text(plan.value, unit)}"
+        return Verdict("do not split", f"{what}{_by(plan)}; {proof}.", _next(plan))
+    names = f"{len(used)} devices"
+    here = value_text(plan.value, unit)
+    if alone is None or alone.predicted is None:
+        text = f"Split over {names}, since no single device can take it: {here}{_by(plan)}; {proof}"
+        return Verdict("no choice", f"{text}.", _next(plan))
+    gain = alone.predicted / plan.value - 1.0 if plan.value > 0 else 0.0
+    against = f"'{alone.name}' alone ({value_text(alone.predicted, unit)})"
+    if gain < _WORTH:
+        text = f"Do not split: {here} over {names} is no gain on {against}; {proof}"
+        return Verdict("do not split", f"{text}.", f"Use '{alone.name}' alone.")
+    text = f"Split over {names}: {here}{_by(plan)}, {1 + gain:.2f} times as fast as {against}"
+    return Verdict("split", f"{text}; {proof}.", _next(plan))
+
+
+def _by(plan: Plan) -> str:
+    if plan.measured is None:
+        return " predicted"
+    return f" predicted, {format_duration(plan.measured.median)} measured"
+
+
+def _proof(plan: Plan) -> str:
+    if not plan.lower_bound > 0 or not math.isfinite(plan.gap):
+        return "how far it is from the best is not proven"
+    bound = value_text(plan.lower_bound, plan.problem.time_unit)
+    if plan.status == "optimal":
+        return "no placement is faster (proven)"
+    return f"no placement is faster than {bound} (gap {plan.gap:.1%})"
+
+
+def _other_is_better(plan: Plan, proof: str) -> Verdict:
+    assert plan.measured is not None
+    name, here = plan.measured.recommendation, format_duration(plan.measured.median)
+    seconds = plan.measured.baselines.get(name)
+    beside = "" if seconds is None else f" ({format_duration(seconds)} against {here})"
+    answer = "split" if name == "searched" else "do not split"
+    word = "Run what the search found" if answer == "split" else f"Do not split: use '{name}'"
+    text = f"{word}, which was faster on the hardware{beside}; {proof}."
+    return Verdict(answer, text, f"Run '{name}' instead of this plan.")
+
+
+def prediction_error(plan: Plan) -> float | None:
+    """Predicted / measured - 1; None without a measurement or a unit of time."""
+    scale = _SECONDS.get(plan.problem.time_unit)
+    if plan.measured is None or scale is None or plan.measured.median <= 0:
+        return None
+    return plan.value * scale / plan.measured.median - 1.0
+
+
+def _next(plan: Plan) -> str:
+    error = prediction_error(plan)
+    if error is not None and abs(error) > _OFF:
+        return (
+            f"The prediction is off by {error:+.0%}: profile again with --remeasure on a quiet "
+            "machine before you trust smaller differences."
+        )
+    if math.isfinite(plan.gap) and plan.gap > _OPEN and plan.status != "optimal":
+        return "A longer search (--budget 5m) may close the gap; so may --placer auto."
+    if plan.problem.source is not None and plan.measured is None:
+        return "`placewright run PLAN` runs it and compares outputs and time."
+    if plan.status == "optimal" or plan.gap <= _CLOSED:
+        return (
+            "No placement can gain more; only other devices, links or kernels can. See the "
+            "critical path."
+        )
+    return "Use it: `placewright export PLAN` writes it for the runtime that you have."

@@ -1,0 +1,229 @@
+"""What a page says, held against the simulator's own figures."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from placewright.core.graph import ComputationGraph
+from placewright.core.placement import Placement
+from placewright.core.plan import Measurement
+from placewright.report.page.document import document_of, graph_data
+from placewright.report.page.groups import MOST_CHILDREN, Node, group_tree
+from placewright.report.page.html import page_text, unpacked
+from placewright.report.page.idle import device_times
+from placewright.report.page.layout import layout_of
+from placewright.report.page.memory import memory_curves, thinned
+from placewright.simulation.model import Simulator
+from placewright.testing.problems import random_problem
+from tests.report.report_problems import allowed_rows, layered_plan, odd_problem, plan_for
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_memory_and_idle_add_up_to_what_the_simulator_says(seed: int) -> None:
+    problem = odd_problem(seed)
+    simulator = Simulator(problem)
+    order = problem.unit_graph.topological_order if seed % 3 == 2 else None
+    for row in allowed_rows(problem, np.random.default_rng(seed), 8):
+        placement = Placement.of(row, order)
+        if not np.isfinite(simulator.value(placement)):
+            continue
+        timeline = simulator.timeline(placement)
+        curves = memory_curves(problem, timeline)
+        assert [curve.peak for curve in curves] == pytest.approx(timeline.memory_peaks.tolist())
+        few = [thinned(curve, timeline.value, 5).peak for curve in curves]
+        assert few == pytest.approx(timeline.memory_peaks.tolist())
+        for one in device_times(problem, timeline):
+            assert one.busy + sum(one.idle.values()) == pytest.approx(timeline.value)
+
+
+def test_idle_by_cause_worked_by_hand() -> None:
+    """Two ops in a row on two devices, over a channel that another tensor uses first.
+
+    On d0 `a` ends at 2 and `b` at 3. The outputs of both go to d1 over one channel, 4 s each: from
+    2 to 6 and from 6 to 10. `c` on d1 reads both and runs from 10 to 11. Of d1's idle 10 s, 3 pass
+    until `b` is made, 3 until the channel is free, 4 on the way.
+    """
+    from placewright.core.arrays import frozen_floats
+    from placewright.core.builder import GraphBuilder
+    from placewright.core.cluster import Cluster, Device, Link
+    from placewright.core.costs import CostTable
+    from placewright.core.problem import Problem
+
+    builder = GraphBuilder()
+    builder.add_op("a", "Op")
+    first = builder.add_tensor(0, 4.0)
+    builder.add_op("b", "Op")
+    second = builder.add_tensor(1, 4.0)
+    builder.add_op("c", "Op", inputs=[first, second])
+    cluster = Cluster((Device("d0"), Device("d1")), (Link("d0", "d1", 0.0, 1.0),))
+    costs = CostTable(frozen_floats([[2.0, 9.0], [1.0, 9.0], [9.0, 1.0]]))
+    problem = Problem.of_ops(builder.build(), cluster, costs)
+    timeline = Simulator(problem).timeline(Placement.of([0, 0, 1]))
+    assert timeline.value == 11.0
+    zero, one = device_times(problem, timeline)
+    assert (zero.busy, zero.idle["no work left"]) == (3.0, 8.0)
+    assert one.busy == 1.0
+    assert {name: part for name, part in one.idle.items() if part} == {
+        "input": 3.0,
+        "channel": 3.0,
+        "transfer": 4.0,
+    }
+
+
+@pytest.mark.parametrize("modules", [True, False])
+def test_groups_hold_every_unit_once_and_boxes_lie_in_their_group(modules: bool) -> None:
+    graph = layered_plan(700, modules=modules).problem.unit_graph
+    root = group_tree(graph)
+    assert sorted(root.units()) == list(range(graph.n_ops))
+    layout = layout_of(graph, root)
+    assert max(len(children) for children in layout.children) <= MOST_CHILDREN
+    for node, above in enumerate(layout.parent):
+        if above < 0:
+            continue
+        x, y, width, height = layout.boxes[node]
+        left, top, wide, high = layout.boxes[above]
+        assert left <= x <= x + width <= left + wide + 1e-6
+        assert top <= y <= y + height <= top + high + 1e-6
+    for children in layout.children:
+        for at, one in enumerate(children):
+            for other in children[at + 1 :]:
+                assert not _overlap(layout.boxes[one], layout.boxes[other])
+
+
+def test_every_edge_between_units_is_one_between_siblings() -> None:
+    graph = layered_plan(300).problem.unit_graph
+    layout = layout_of(graph, group_tree(graph))
+    node_of = {unit: node for node, unit in enumerate(layout.unit) if unit >= 0}
+
+    def above(node: int) -> list[int]:
+        return [] if node < 0 else [*above(layout.parent[node]), node]
+
+    wanted = {}
+    for producer in range(graph.n_ops):
+        for reader in graph.successors.row(producer).tolist():
+            one, other = above(node_of[producer]), above(node_of[reader])
+            depth = next(i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b)
+            wanted[one[depth], other[depth]] = None
+    drawn = {
+        (children[a], children[b]): None
+        for children, edges in zip(layout.children, layout.edges, strict=True)
+        for a, b in edges
+    }
+    assert drawn == wanted
+
+
+def test_without_module_paths_pieces_are_cut_where_one_tensor_crosses() -> None:
+    """Ten diamonds in a row: between two of them one tensor passes, within one two do."""
+    graph = _diamonds(10)
+    root = group_tree(graph)
+    assert len(root.children) > 1
+    for piece in root.children:
+        units = set(piece.units())
+        leaving = [
+            unit
+            for unit in sorted(units)
+            if any(r not in units for r in graph.successors.row(unit).tolist())
+        ]
+        assert len(leaving) <= 1, (piece.name, leaving)
+
+
+def test_a_page_asks_for_nothing_and_gives_its_document_back() -> None:
+    plan = layered_plan(200)
+    document = document_of(plan, "net")
+    page = page_text(document)
+    assert unpacked(page) == json.loads(json.dumps(document))
+    without_licences = re.sub(r"<!--.*?-->", "", page, flags=re.DOTALL)
+    assert not re.findall(r"(?:src|href)=[\"'](?!#)", without_licences)
+    assert "@import" not in page
+    assert "default-src 'none'" in page
+    assert "Mike Bostock" in page
+    assert "Leon Sorokin" in page
+
+
+def test_names_cannot_become_markup() -> None:
+    plan = layered_plan(60)
+    graph = plan.problem.graph
+    evil = "</script><img src=x onerror=alert(1)>`<b>`"
+    named = replace(graph, op_names=(evil, *graph.op_names[1:]))
+    plan = plan_for(replace(plan.problem, graph=named), plan.placement.device_of)
+    page = page_text(document_of(plan, evil))
+    assert evil not in page
+    assert "<img src=x" not in page
+    assert unpacked(page)["units"]["names"][0] == evil
+
+
+def test_models_without_a_timeline_have_a_page_too() -> None:
+    problem = random_problem(
+        np.random.default_rng(3), n_ops=12, objective="throughput", constrained=False
+    )
+    plan = plan_for(problem, np.arange(12) % 2)
+    document = document_of(plan, "stages")
+    assert document["plan"]["timeline"] is None
+    assert "does not simulate" in document["what_if"]["why_not"]
+    loads = Simulator(problem).loads(plan.placement.device_of).sum(axis=0)
+    assert document["plan"]["loads"]["seconds"] == pytest.approx(loads[:2].tolist())
+    assert "no critical path" in page_text(document)
+
+
+def test_the_verdict_follows_the_hardware_where_it_was_asked() -> None:
+    plan = layered_plan(200)
+    predicted = document_of(plan, "net")["plan"]["verdict"]
+    assert predicted["answer"] == "split"
+    baselines = {"gpu:0": plan.value * 0.5}
+    measured = Measurement(plan.value, 0.001, 15, baselines, "gpu:0")
+    verdict = document_of(replace(plan, measured=measured), "net")["plan"]["verdict"]
+    assert verdict["answer"] == "do not split"
+    assert "gpu:0" in verdict["sentence"]
+    close = replace(plan, measured=Measurement(plan.value / 1.5, 0.001, 15))
+    assert "+50%" in document_of(close, "net")["plan"]["verdict"]["next"]
+
+
+def test_pages_of_real_size_stay_small() -> None:
+    assert len(page_text(document_of(layered_plan(1_000), "net"))) <= 1_000_000
+
+
+@pytest.mark.slow
+def test_pages_of_a_hundred_times_real_size_stay_small() -> None:
+    assert len(page_text(document_of(layered_plan(100_000), "net"))) <= 15_000_000
+
+
+def test_graph_data_names_groups_alone() -> None:
+    data = graph_data(layered_plan(120).problem)
+    assert all(
+        (name == "") == (unit >= 0) for name, unit in zip(data["names"], data["unit"], strict=True)
+    )
+
+
+def _overlap(one: tuple[float, ...], other: tuple[float, ...]) -> bool:
+    small = 1e-9
+    apart_x = one[0] + one[2] <= other[0] + small or other[0] + other[2] <= one[0] + small
+    apart_y = one[1] + one[3] <= other[1] + small or other[1] + other[3] <= one[1] + small
+    return not (apart_x or apart_y)
+
+
+def _diamonds(n: int) -> ComputationGraph:
+    from placewright.core.builder import GraphBuilder
+
+    builder = GraphBuilder()
+    tensor = builder.add_input(1.0)
+    for at in range(n):
+        top = builder.add_op(f"top{at}", "Op", inputs=[tensor])
+        start = builder.add_tensor(top, 1.0)
+        sides = []
+        for side in ("left", "right"):
+            op = builder.add_op(f"{side}{at}", "Op", inputs=[start])
+            sides.append(builder.add_tensor(op, 1.0))
+        end = builder.add_op(f"end{at}", "Op", inputs=sides)
+        tensor = builder.add_tensor(end, 1.0, is_output=at == n - 1)
+    return builder.build()
+
+
+def test_a_single_unit_is_its_own_picture() -> None:
+    node = group_tree(_diamonds(1))
+    assert isinstance(node, Node)
+    assert len(node.units()) == 4

@@ -1,0 +1,97 @@
+"""The page's own simulation against the simulator, without a browser.
+
+The same moves are asked of the plain oracle, so that both are held against rules, not each other.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from placewright.core.placement import Placement
+from placewright.core.problem import Problem
+from placewright.report.page.html import EVENT_MODEL, asset
+from placewright.report.page.what_if import event_data
+from placewright.simulation.model import Simulator
+from tests.report.report_problems import allowed_rows, odd_problem
+from tests.simulation.oracle import Reference
+
+N_PROBLEMS, N_MOVES = 10, 50
+_ASK = """
+const cases = JSON.parse(require("fs").readFileSync(process.argv[2]));
+const { eventModel, simulate } = globalThis.placewright;
+const answers = cases.map(({ model, rows }) => {
+  const read = eventModel(model);
+  return rows.map((row) => {
+    const { value, peaks, broken } = simulate(read, row, read.order);
+    return { value: Number.isFinite(value) ? value : null, peaks, broken };
+  });
+});
+process.stdout.write(JSON.stringify(answers));
+"""
+
+
+def moved_rows(problem: Problem, seed: int, n_moves: int) -> np.ndarray:
+    """One placement after another, each with one unit elsewhere, legal or not."""
+    rng = np.random.default_rng(seed)
+    start = allowed_rows(problem, rng, 1)
+    row = start[0] if len(start) else np.zeros(problem.n_units, dtype=np.int64)
+    rows = []
+    for _ in range(n_moves):
+        row = row.copy()
+        row[rng.integers(problem.n_units)] = rng.integers(problem.n_devices)
+        rows.append(row)
+    return np.array(rows)
+
+
+def test_five_hundred_moves_have_the_value_that_python_says(tmp_path: Path) -> None:
+    if shutil.which("node") is None:
+        pytest.skip("node is not installed; the browser test asks the same")
+    cases, expected = [], []
+    for seed in range(N_PROBLEMS):
+        problem = odd_problem(seed)
+        order = problem.unit_graph.topological_order if seed % 4 == 3 else None
+        simulator = Simulator(problem)
+        rows = moved_rows(problem, seed, N_MOVES)
+        cases.append(
+            {"model": event_data(problem, Placement.of(rows[0], order)), "rows": rows.tolist()}
+        )
+        expected.append([simulator.value_and_peaks(Placement.of(row, order)) for row in rows])
+    answers = _answers(tmp_path, cases)
+    n_feasible = 0
+    for wanted, found in zip(expected, answers, strict=True):
+        for (value, peaks), answer in zip(wanted, found, strict=True):
+            assert (answer["value"] is None) == math.isinf(value)
+            assert (answer["broken"] is None) == math.isfinite(value)
+            if math.isfinite(value):
+                n_feasible += 1
+                assert answer["value"] == pytest.approx(value, rel=1e-12, abs=0.0)
+                assert answer["peaks"] == pytest.approx(peaks.tolist(), rel=1e-12)
+    assert n_feasible > N_PROBLEMS * N_MOVES / 4
+
+
+@pytest.mark.parametrize("seed", range(N_PROBLEMS))
+def test_the_oracle_says_the_same_of_these_moves(seed: int) -> None:
+    problem = odd_problem(seed)
+    order = problem.unit_graph.topological_order if seed % 4 == 3 else None
+    simulator = Simulator(problem)
+    for row in moved_rows(problem, seed, 6):
+        placement = Placement.of(row, order)
+        assert simulator.value(placement) == Reference(problem, placement).value()
+
+
+def _answers(folder: Path, cases: list[dict[str, Any]]) -> list[list[dict[str, Any]]]:
+    script, given = folder / "ask.js", folder / "cases.json"
+    script.write_text("\n".join(asset(f"{name}.js") for name in EVENT_MODEL) + _ASK)
+    given.write_text(json.dumps(cases))
+    command = ["node", str(script), str(given)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
+    answers: list[list[dict[str, Any]]] = json.loads(done.stdout)
+    return answers
