@@ -22,6 +22,7 @@ from placewright.benchmarks.papers.plots import draw_suite, draw_transfer
 from placewright.benchmarks.papers.report import suite_report, transfer_report
 from placewright.benchmarks.papers.run import BOUND, run_suite
 from placewright.benchmarks.papers.suite import PaperSuite, Published, Stage
+from placewright.core.execution_models import Placeto
 from placewright.core.problem import Problem
 from placewright.errors import UnknownNameError
 from placewright.placers.registry import reason_against
@@ -72,7 +73,7 @@ def test_graphs_of_a_family_are_alike_and_not_the_same(family: str) -> None:
     assert first.tensor_consumers.indices.tolist() != other.tensor_consumers.indices.tolist()
     assert 50 < first.n_ops < 400
     assert set(first.op_kinds) & set(other.op_kinds) >= {"MatMul"}
-    assert family_problem(family, 3).execution_model == "placeto"
+    assert family_problem(family, 3).execution_model == Placeto()
 
 
 def suite_of(problem: Problem) -> PaperSuite:

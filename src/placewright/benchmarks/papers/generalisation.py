@@ -14,6 +14,7 @@ from pathlib import Path
 
 from placewright.benchmarks.learned_runs import LearnedRun, one_run, read_runs, write_runs
 from placewright.benchmarks.papers.families import FAMILIES, family_graph
+from placewright.core.execution_models import Placeto
 from placewright.core.problem import Problem
 from placewright.files.problem_file import content_sha256
 from placewright.profiling.roofline import roofline_problem
@@ -55,7 +56,7 @@ class Transfer:
 
 def family_problem(family: str, index: int) -> Problem:
     """A graph of a family on `CLUSTER`, timed as Placeto's simulator does."""
-    return roofline_problem(family_graph(family, index), CLUSTER, execution_model="placeto")
+    return roofline_problem(family_graph(family, index), CLUSTER, execution_model=Placeto())
 
 
 def run_transfer(
