@@ -11,7 +11,7 @@ import plain_list_schedulers as plain
 import pytest
 from strategies import random_problem
 
-from placewright.benchmarks.kernel import random_layered_problem
+from placewright.benchmarks.random_graphs import random_layered_problem
 from placewright.core.arrays import FloatArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget

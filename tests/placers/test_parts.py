@@ -8,7 +8,7 @@ import math
 import numpy as np
 from strategies import random_problem
 
-from placewright.benchmarks.kernel import random_layered_problem
+from placewright.benchmarks.random_graphs import random_layered_problem
 from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link

@@ -9,7 +9,7 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from placewright.benchmarks.kernel import random_layered_problem
+from placewright.benchmarks.random_graphs import random_layered_problem
 from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link

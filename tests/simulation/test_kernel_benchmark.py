@@ -13,11 +13,11 @@ from placewright.benchmarks.kernel import (
     KernelRow,
     add_results,
     growth,
-    random_layered_problem,
     read_results,
     run_kernel_benchmark,
 )
 from placewright.benchmarks.plain_simulator import PlainSimulator
+from placewright.benchmarks.random_graphs import random_layered_problem
 from placewright.core.placement import Placement
 from placewright.errors import FileFormatError
 from placewright.simulation.model import Simulator

@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from placewright.benchmarks.kernel import random_layered_problem
 from placewright.benchmarks.plain_simulator import PlainSimulator
+from placewright.benchmarks.random_graphs import random_layered_problem
 from placewright.core.arrays import FloatArray, frozen_floats
 from placewright.core.costs import CostTable
 from placewright.core.placement import Placement

@@ -10,7 +10,7 @@ from functools import partial
 
 import numpy as np
 
-from placewright.benchmarks.kernel import random_layered_problem
+from placewright.benchmarks.random_graphs import random_layered_problem
 from placewright.core.execution_models import MaxLoad
 from placewright.core.placement import Placement
 from placewright.errors import MismatchError

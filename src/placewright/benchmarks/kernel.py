@@ -19,11 +19,8 @@ from typing import TypeVar
 import numpy as np
 
 from placewright.benchmarks.plain_simulator import PlainSimulator
+from placewright.benchmarks.random_graphs import random_layered_problem
 from placewright.benchmarks.row_file import read_rows, write_rows
-from placewright.core.arrays import Csr, frozen_bools, frozen_floats, frozen_ints
-from placewright.core.cluster import Cluster, Device, Link
-from placewright.core.costs import CostTable
-from placewright.core.graph import ComputationGraph
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.errors import MismatchError
@@ -32,7 +29,6 @@ from placewright.simulation.model import Simulator
 T = TypeVar("T")
 
 FORMAT = "placewright.kernel-rates/1"
-_REACH = 40  # an op reads outputs of at most this many ops before it
 _PLAIN_UP_TO = 100_000  # ops above which plain Python is not timed
 _PLACEMENTS = 16
 _SECONDS_PER_ROW = 2.0
@@ -121,41 +117,6 @@ def read_results(path: Path) -> list[KernelRow]:
         FileFormatError: the file is not one of this benchmark.
     """
     return read_rows(path, FORMAT, KernelRow)
-
-
-def random_layered_problem(
-    rng: np.random.Generator, n_ops: int, n_devices: int, n_inputs: int = 2
-) -> Problem:
-    """Every op reads the outputs of `n_inputs` ops before it (or fewer); all devices are linked."""
-    ops = np.arange(n_ops)
-    reach = np.minimum(np.maximum(ops, 1), _REACH)
-    back = 1 + (rng.random((n_inputs, n_ops)) * reach).astype(np.int64)
-    sources = np.maximum(ops[None, :] - back, 0)
-    keys = np.unique((sources * n_ops + ops[None, :])[:, 1:])
-    consumers = Csr.from_pairs(keys // n_ops, keys % n_ops, n_ops)
-    graph = ComputationGraph(
-        op_names=tuple(f"op{op}" for op in range(n_ops)),
-        op_kinds=("Op",) * n_ops,
-        op_flops=frozen_floats(np.zeros(n_ops)),
-        op_phases=frozen_ints(np.zeros(n_ops)),
-        op_modules=("",) * n_ops,
-        op_colocation=frozen_ints(np.full(n_ops, -1)),
-        op_weights=Csr.from_rows([[]] * n_ops),
-        weight_bytes=frozen_floats([]),
-        tensor_bytes=frozen_floats(rng.integers(1, 1000, n_ops)),
-        tensor_producers=frozen_ints(ops),
-        tensor_consumers=consumers,
-        tensor_is_output=frozen_bools(np.diff(consumers.indptr) == 0),
-        tensor_shapes=((),) * n_ops,
-        tensor_dtypes=("f32",) * n_ops,
-    )
-    names = [f"d{index}" for index in range(n_devices)]
-    links = [Link(a, b, 1e-6, 1e9) for a in [*names, "host"] for b in [*names, "host"] if a != b]
-    cluster = Cluster(tuple(Device(name) for name in names), tuple(links))
-    seconds = rng.random((n_ops, n_devices))
-    seconds *= 1e-5  # in place, and not copied below: the largest table takes half a gibibyte
-    seconds.setflags(write=False)
-    return Problem.of_ops(graph, cluster, CostTable(seconds, "random"))
 
 
 def _row(problem: Problem, rng: np.random.Generator, seconds_per_row: float) -> KernelRow:

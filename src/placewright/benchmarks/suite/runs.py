@@ -1,0 +1,235 @@
+"""Runs of the suite: one process each, kept as soon as it ends, never repeated.
+
+A run has a budget in wall-clock seconds, as users give one. What else the machine did meanwhile is
+told beside it: processor seconds of the run, and the load of the machine.
+"""
+
+from __future__ import annotations
+
+import math
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+
+from placewright.benchmarks.row_file import read_rows, write_rows
+from placewright.benchmarks.suite.problems import SUITE_VERSION, SuiteProblem
+from placewright.core.problem import Problem
+from placewright.core.solution import Budget
+from placewright.errors import InputError, MissingExtraError, PlacewrightError
+from placewright.placers.registry import reason_against
+from placewright.session.comparison import named_placer
+from placewright.simulation.evaluator import Evaluator
+
+FORMAT = "placewright.suite/1"
+_PATIENCE = (10.0, 300.0)  # a run is ended after so many times its seconds, and so many more
+
+
+@dataclass(frozen=True)
+class SuiteRow:
+    """One placer on one problem with one seed; values and bounds in the problem's unit.
+
+    Attributes:
+        version: of the suite.
+        problem, kind: of the problem.
+        units, devices: its size.
+        placer: registry name, with settings that differ from the defaults.
+        seed: of its generator.
+        budget: wall-clock seconds that it was given.
+        status: of the solution; ``"left out"`` where the placer does not take the problem,
+            ``"error"`` where it failed, ``"ended"`` where the run had to be ended from outside.
+        value: of the incumbent; NaN without one.
+        bound: proven lower bound; 0 without one.
+        evaluations: queries used.
+        seconds: wall-clock seconds of the search.
+        processor_seconds: of the search, all threads.
+        peak_bytes: largest resident set of the run's process; 0 where the system does not tell.
+        load: mean number of runnable threads of the machine in the last minute of the run.
+        message: what the placer said.
+        history: (seconds, value, bound or 0) of each improvement.
+    """
+
+    version: int
+    problem: str
+    kind: str
+    units: int
+    devices: int
+    placer: str
+    seed: int
+    budget: float
+    status: str
+    value: float = math.nan
+    bound: float = 0.0
+    evaluations: int = 0
+    seconds: float = 0.0
+    processor_seconds: float = 0.0
+    peak_bytes: int = 0
+    load: float = 0.0
+    message: str = ""
+    history: list[list[float]] = field(default_factory=list)
+
+    @property
+    def identity(self) -> tuple[int, str, str, int, float]:
+        """What the run is a run of."""
+        return self.version, self.problem, self.placer, self.seed, self.budget
+
+
+Report = Callable[[SuiteRow], None]
+
+
+def run_suite(
+    problems: Sequence[SuiteProblem],
+    placers: Sequence[str],
+    seconds: float,
+    results: Path,
+    *,
+    seeds: Sequence[int] = (0,),
+    on_row: Report = lambda row: None,
+) -> list[SuiteRow]:
+    """All placers with all seeds on all problems; what the file holds is not repeated.
+
+    Args:
+        problems: in the order in which they are run.
+        placers: ``NAME`` or ``NAME:key=value:...``.
+        seconds: budget of each run, > 0.
+        results: JSON file, written after every run.
+        seeds: of the runs of each placer on each problem, >= 0.
+        on_row: told each new row.
+
+    Returns:
+        The rows that were asked for.
+
+    Raises:
+        UnknownNameError: a placer is not registered.
+        FileFormatError: the results file is none of this benchmark.
+    """
+    for name in placers:
+        try:
+            named_placer(name, {})
+        except MissingExtraError:
+            continue  # its rows say so
+    if not placers or not seconds > 0 or min(seeds, default=-1) < 0:
+        raise InputError(
+            f"bench suite needs placers, seconds > 0 and seeds >= 0, got {len(placers)}, "
+            f"{seconds}, {list(seeds)}"
+        )
+    kept = {row.identity: row for row in read_suite(results)}
+    asked = []
+    for one in problems:
+        runs = [(one.name, name, seed) for seed in seeds for name in placers]
+        wanted = [(SUITE_VERSION, *run, float(seconds)) for run in runs]
+        for row in _runs(one, [key for key in wanted if key not in kept]):
+            kept[row.identity] = row
+            write_rows(results, FORMAT, list(kept.values()))
+            on_row(row)
+        asked += [kept[key] for key in wanted]
+    return asked
+
+
+def read_suite(path: Path) -> list[SuiteRow]:
+    """The rows of a results file, none where there is no file.
+
+    Raises:
+        FileFormatError: it is no results file of this benchmark.
+    """
+    return read_rows(path, FORMAT, SuiteRow)
+
+
+def _runs(
+    one: SuiteProblem, missing: Sequence[tuple[int, str, str, int, float]]
+) -> Iterator[SuiteRow]:
+    """Each missing run in a process of its own, so that its memory is its own."""
+    if not missing:
+        return
+    problem = one.build()
+    for version, _, placer, seed, seconds in missing:
+        row = SuiteRow(
+            version=version,
+            problem=one.name,
+            kind=one.kind,
+            units=problem.n_units,
+            devices=problem.n_devices,
+            placer=placer,
+            seed=seed,
+            budget=seconds,
+            status="ended",
+        )
+        reason = _reason_to_leave_out(placer, problem)
+        if reason is not None:
+            yield replace(row, status="left out", message=reason)
+        else:
+            yield _run_apart(problem, row)
+
+
+def _reason_to_leave_out(placer: str, problem: Problem) -> str | None:
+    try:
+        return reason_against(named_placer(placer, {}), problem)
+    except MissingExtraError as error:
+        return str(error)
+
+
+def _run_apart(problem: Problem, row: SuiteRow) -> SuiteRow:
+    """The finished row of a process that is ended when it takes far too long."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(theirs, problem, row), daemon=True)
+    process.start()
+    theirs.close()
+    try:
+        if ours.poll(_PATIENCE[0] * row.budget + _PATIENCE[1]):
+            found: SuiteRow = ours.recv()
+            return found
+        return row
+    except EOFError:  # the process died, as it does when the system has no memory left
+        process.join()
+        return replace(row, status="error", message=f"the process ended with {process.exitcode}")
+    finally:
+        process.kill()
+        process.join()
+        ours.close()
+
+
+def _answer(answers: Connection, problem: Problem, row: SuiteRow) -> None:
+    answers.send(run_one(problem, row))
+
+
+def run_one(problem: Problem, row: SuiteRow) -> SuiteRow:
+    """Do the run that a row describes, in this process; the row with what came of it."""
+    try:
+        placer = named_placer(row.placer, {})
+        evaluator = Evaluator(problem, Budget(seconds=row.budget))
+        began = time.process_time()
+        found = placer.place(problem, evaluator, np.random.default_rng(row.seed))
+    except PlacewrightError as error:
+        return replace(row, status="error", message=str(error))
+    return replace(
+        row,
+        status=found.status,
+        value=found.value if math.isfinite(found.value) else math.nan,
+        bound=found.lower_bound if math.isfinite(found.lower_bound) else 0.0,
+        evaluations=found.evaluations,
+        seconds=round(evaluator.seconds, 3),
+        processor_seconds=round(time.process_time() - began, 3),
+        peak_bytes=_peak_bytes(),
+        load=round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else 0.0,
+        message=found.message,
+        history=[
+            [round(point.seconds, 4), point.value, point.lower_bound or 0.0]
+            for point in found.history
+        ],
+    )
+
+
+def _peak_bytes() -> int:
+    try:
+        import resource
+    except ImportError:
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak) * (1 if sys.platform == "darwin" else 1024)

@@ -1,0 +1,153 @@
+"""`placewright bench suite` and `bench auto`: every placer on a fixed set of problems."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from placewright.cli import options as opt
+from placewright.cli.output import print_json, print_note, print_table
+from placewright.cli.overwriting import Writes
+
+if TYPE_CHECKING:
+    from placewright.benchmarks.suite.against_auto import Comparison
+    from placewright.benchmarks.suite.profiles import Profile
+    from placewright.benchmarks.suite.runs import SuiteRow
+
+Data = Annotated[
+    Path | None, typer.Option("--data", help="Folder with the Tarnawski workloads; adds them.")
+]
+Problems = Annotated[
+    str, typer.Option(help="Comma-separated names, or parts of names; empty for all.")
+]
+Seconds = Annotated[float, typer.Option(help="Budget of each run.")]
+Results = Annotated[
+    Path, typer.Option("--results", help="Results file; runs in it are not repeated."), Writes()
+]
+Picture = Annotated[Path | None, typer.Option(help="SVG file: performance profiles."), Writes()]
+OverTime = Annotated[
+    Path | None, typer.Option(help="SVG file: value and bound against time."), Writes()
+]
+
+
+def register(group: typer.Typer) -> None:
+    """Add the commands of this module to `bench`."""
+    group.command()(suite)
+    group.command()(auto)
+
+
+def suite(
+    data: Data = None,
+    problems: Problems = "",
+    placers: Annotated[
+        str, typer.Option(help="Comma-separated; empty for all that need no training.")
+    ] = "",
+    seconds: Seconds = 60.0,
+    seeds: Annotated[int, typer.Option(help="Runs per placer, seeds 0 .. N-1.")] = 1,
+    results: Results = Path("suite.json"),
+    profile: Picture = None,
+    over_time: OverTime = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Every placer on every problem of the suite, with performance profiles; resumable."""
+    from placewright.benchmarks.plots import pyplot
+    from placewright.benchmarks.suite.pictures import draw_over_time, draw_profiles
+    from placewright.benchmarks.suite.problems import chosen_problems, suite_problems
+    from placewright.benchmarks.suite.profiles import profiles
+    from placewright.benchmarks.suite.runs import run_suite
+    from placewright.benchmarks.tarnawski import untrained_methods
+    from placewright.session.parsing import parse_names
+
+    if profile is not None or over_time is not None:
+        pyplot()  # before the long work
+    chosen = chosen_problems(suite_problems(data), parse_names(problems) if problems else [])
+    names = parse_names(placers) if placers else untrained_methods()
+    rows = run_suite(chosen, names, seconds, results, seeds=range(seeds), on_row=_note)
+    if profile is not None:
+        draw_profiles(rows, profile)
+    if over_time is not None:
+        draw_over_time(rows, over_time)
+    if as_json:
+        print_json([asdict(row) for row in rows])
+        return
+    _print_profiles(profiles(rows))
+
+
+def auto(
+    problems: Problems = "",
+    placers: Annotated[
+        str, typer.Option(help="Comma-separated, in place of the usual rivals.")
+    ] = "",
+    seconds: Seconds = 20.0,
+    seed: opt.Seed = 0,
+    results: Results = Path("auto.json"),
+    as_json: opt.Json = False,
+) -> None:
+    """`auto` beside the best of the others on 24 problems: the figures that are promised of it."""
+    from placewright.benchmarks.suite.against_auto import (
+        AUTO,
+        EXACT,
+        RIVALS,
+        comparisons,
+        figures,
+    )
+    from placewright.benchmarks.suite.problems import OF_AUTO, chosen_problems, suite_problems
+    from placewright.benchmarks.suite.runs import run_suite
+    from placewright.session.parsing import parse_names
+
+    chosen = chosen_problems(suite_problems(), parse_names(problems) if problems else OF_AUTO)
+    rivals = parse_names(placers) if placers else [*RIVALS, *EXACT]
+    names = [AUTO, *(name for name in rivals if name != AUTO)]
+    rows = run_suite(chosen, names, seconds, results, seeds=(seed,), on_row=_note)
+    found = comparisons(rows)
+    promised = figures(found, len(chosen))
+    if as_json:
+        print_json(
+            {
+                "comparisons": [asdict(one) for one in found],
+                "figures": [asdict(f) for f in promised],
+            }
+        )
+        return
+    _print_comparisons(found)
+    print_table(
+        "Promised of auto",
+        ["figure", "reached", "met"],
+        [[f.what, f.reached, {True: "yes", False: "no", None: "open"}[f.is_met]] for f in promised],
+    )
+
+
+def _note(row: SuiteRow) -> None:
+    value = row.status if math.isnan(row.value) else f"{row.value:.6g}"
+    print_note(f"{row.problem}, {row.placer}, seed {row.seed}: {value}")
+
+
+def _print_profiles(found: Sequence[Profile]) -> None:
+    factors = (1.0, 1.01, 1.05, 1.2, 2.0)
+    table = [
+        [one.placer, str(len(one.ratios)), *(f"{one.share_within(f):.0%}" for f in factors)]
+        for one in sorted(found, key=lambda one: -one.share_within(1.05))
+    ]
+    columns = ["placer", "runs", *(f"within {f:g} x" for f in factors)]
+    print_table("Share of the problems, by value / best known value", columns, table)
+
+
+def _print_comparisons(found: Sequence[Comparison]) -> None:
+    table = [
+        [
+            one.problem,
+            f"{one.value * 1e3:.4g}",
+            "-" if one.bound <= 0 else f"{one.value / one.bound - 1:.1%}",
+            f"{one.rival} {one.rival_value * 1e3:.4g}" if one.rival else "-",
+            f"{one.ratio:.3f}",
+            f"{one.load:.1f}",
+        ]
+        for one in found
+    ]
+    columns = ["problem", "auto (ms)", "gap", "best of the others", "ratio", "load"]
+    print_table("auto beside the best of the others", columns, table)
