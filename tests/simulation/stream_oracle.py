@@ -177,7 +177,8 @@ class StreamReference:
                 for d in self.device_of
                 if self.cluster.devices[d].memory_domain == spec.memory_domain
             }
-            seconds *= factors[min(len(used), len(factors)) - 1]
+            members = sum(self.cluster.devices[d].replicas for d in used)
+            seconds *= factors[min(members, len(factors)) - 1]
         if unit == units[0]:
             seconds += spec.dispatch_seconds
         for t in self.graph.op_inputs.row(unit).tolist():

@@ -52,6 +52,8 @@ class Device:
             placed here and takes every replicas-th sample; only max-load knows such groups.
         replica_bandwidth: bytes per second between members, for the exchange of gradients; None
             where it is unknown, so that the group can not train.
+        members: of a group, the devices that it stands for, in turn; empty where they are not
+            known, so that no runtime can run it.
         options: what the runtime is told, for example ``{"INFERENCE_PRECISION_HINT": "f32"}``.
         fingerprint: identifies the hardware, driver and options that costs were measured on.
         speed_scatter: how far its rounds were from what calibration fitted, as a share, nineteen
@@ -72,6 +74,7 @@ class Device:
     pays_transfers: bool = True
     replicas: int = 1
     replica_bandwidth: float | None = None
+    members: tuple[Device, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
     fingerprint: str = ""
     speed_scatter: float | None = None
@@ -83,6 +86,17 @@ class Device:
             raise ClusterError(f"device '{self.name}': streams must be >= 1, got {self.streams}")
         if self.replicas < 1:
             raise ClusterError(f"device '{self.name}': replicas must be >= 1, got {self.replicas}")
+        if self.members and len(self.members) != self.replicas:
+            raise ClusterError(
+                f"device '{self.name}' stands for {self.replicas} devices, but has "
+                f"{len(self.members)} members; name each of them once"
+            )
+        for member in self.members:
+            if member.replicas > 1:
+                raise ClusterError(
+                    f"device '{self.name}' has member '{member.name}', which is a group itself; "
+                    "name its members instead"
+                )
         bandwidth = self.replica_bandwidth
         if bandwidth is not None and not bandwidth > 0:
             raise ClusterError(

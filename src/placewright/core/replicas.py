@@ -65,8 +65,7 @@ def grouped(problem: Problem, groups: Sequence[Sequence[int]]) -> Problem:
             raise InputError(f"{members} are not alike and can not take turns; group others")
     first = [group[0] for group in groups]
     devices = tuple(
-        _as_group(problem, group[0], len(group), "+".join(names[d] for d in group))
-        for group in groups
+        _as_group(problem, group, "+".join(names[d] for d in group)) for group in groups
     )
     of_device = {device: at for at, group in enumerate(groups) for device in group}
     return replace(
@@ -87,15 +86,23 @@ def one_group_per_size(problem: Problem) -> Problem:
     pools = alike_devices(problem)
     for pool in range(pools.n_groups):
         for size, device in enumerate(pools.members.row(pool).tolist(), start=1):
-            devices[device] = _as_group(problem, device, size, devices[device].name)
+            members = pools.members.row(pool).tolist()[:size]
+            devices[device] = _as_group(problem, members, devices[device].name)
     return replace(problem, cluster=replace(problem.cluster, devices=tuple(devices)))
 
 
-def _as_group(problem: Problem, device: int, size: int, name: str) -> Device:
-    known = problem.cluster.devices[device]
-    if size == 1:
+def _as_group(problem: Problem, group: Sequence[int], name: str) -> Device:
+    devices = problem.cluster.devices
+    known = devices[group[0]]
+    if len(group) == 1:
         return known
-    return replace(known, name=name, replicas=size, replica_bandwidth=_bandwidth(problem, device))
+    return replace(
+        known,
+        name=name,
+        replicas=len(group),
+        replica_bandwidth=_bandwidth(problem, group[0]),
+        members=tuple(devices[device] for device in group),
+    )
 
 
 def _bandwidth(problem: Problem, device: int) -> float | None:
@@ -132,11 +139,29 @@ def _over_firsts(cluster: Cluster, devices: tuple[Device, ...], first: Sequence[
     return replace(cluster, devices=devices, links=tuple(links))
 
 
+def _is_alike(first: Device, second: Device) -> bool:
+    """True when two devices differ in nothing but which of several equal ones they are.
+
+    Options tell that, too (a core has its number); a fingerprint says which of them matter.
+    """
+    options = second.options
+    if first.fingerprint and first.fingerprint == second.fingerprint:
+        options = first.options
+    same = replace(
+        second,
+        name=first.name,
+        fingerprint=first.fingerprint,
+        options=options,
+        speed_scatter=first.speed_scatter,
+    )
+    return same == first and dict(options) == dict(first.options)
+
+
 def _alike(problem: Problem, one: int, other: int) -> bool:
     """True when exchanging two devices changes nothing but their names."""
     cluster = problem.cluster
     first, second = cluster.devices[one], cluster.devices[other]
-    if replace(second, name=first.name, fingerprint=first.fingerprint) != first:
+    if not _is_alike(first, second):
         return False
     columns: list[FloatArray | BoolArray] = [problem.costs.seconds, problem.allowed]
     if any((matrix[:, one] != matrix[:, other]).any() for matrix in columns):

@@ -8,7 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from placewright.errors import RuntimeFailure
-from placewright.execution.runtime import HostArray, NativeTensor, SegmentInstance
+from placewright.execution.runtime import (
+    CompiledSegment,
+    HostArray,
+    NativeTensor,
+    SegmentInstance,
+)
 
 Place = tuple[int, int]  # tensor, memory
 
@@ -37,17 +42,31 @@ class Slot:
     """Buffers of one request in flight; requests follow each other in it.
 
     Attributes:
-        instances: of each segment.
+        instances: of each segment, one for each member of its device; members whose segment is
+            the same one share it.
         inputs: values of all graph inputs, ascending, in the host's memory; None before the first
             request.
         tensors: (tensor, memory) -> value.
         kept: tensor -> value, of all that left a segment; None where nobody asked for it.
     """
 
-    instances: list[SegmentInstance]
+    instances: list[list[SegmentInstance]]
     inputs: list[NativeTensor] | None = None
     tensors: dict[Place, NativeTensor] = field(default_factory=dict)
     kept: dict[int, NativeTensor] | None = None
+
+
+def new_slot(compiled: Sequence[Sequence[CompiledSegment]]) -> Slot:
+    """Buffers for one request.
+
+    Args:
+        compiled: of each segment, one for each member of its device.
+    """
+    instances: list[list[SegmentInstance]] = []
+    for row in compiled:
+        made = {id(one): one.instance() for one in {id(one): one for one in row}.values()}
+        instances.append([made[id(one)] for one in row])
+    return Slot(instances)
 
 
 @dataclass(eq=False)

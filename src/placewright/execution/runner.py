@@ -1,5 +1,8 @@
 """The concurrent runner: one worker thread per device, any number of requests in flight.
 
+Of a device that stands for a group of alike ones, each member has a worker and segments of its own;
+member n mod r runs request number n.
+
 Each worker executes its device's segments in plan order as their inputs arrive; among requests the
 oldest goes first. The runtime releases Python's global lock while it computes, so that workers
 overlap. Where devices share one memory, tensors are handed over by reference; else a tensor starts
@@ -15,24 +18,19 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from queue import SimpleQueue
 
-import numpy as np
-
 from placewright.core.cluster import Device
-from placewright.core.signature import NO_TENSOR
 from placewright.errors import InputError, RuntimeFailure
-from placewright.execution.requests import Execution, Request, Slot
-from placewright.execution.routes import dependencies, routes_of, turns_of
+from placewright.execution.members import Members
+from placewright.execution.request_tensors import RequestTensors
+from placewright.execution.requests import Execution, Request, Slot, new_slot
+from placewright.execution.routes import dependencies, turns_of
 from placewright.execution.runtime import (
     ChangesState,
     CompiledSegment,
     HostArray,
     LoadedModel,
-    MovesTensors,
-    NativeTensor,
     OpSegment,
-    RunsAsynchronously,
     graph_inputs,
-    graph_outputs,
 )
 
 
@@ -42,12 +40,13 @@ class ConcurrentRunner:
     Args:
         model: what `segments` were cut from.
         segments: in an order in which they can execute; each device follows its own part of it.
-        devices: ``segments[i].device`` indexes it.
+        devices: ``segments[i].device`` indexes it; groups tell their members.
         in_flight: requests that may be under way at the same time, >= 1.
         compiled: of each segment, where the caller has compiled them already.
 
     Raises:
         RuntimeFailure: the runtime refuses a segment.
+        ClusterError: a group does not tell its members.
     """
 
     def __init__(
@@ -62,23 +61,31 @@ class ConcurrentRunner:
         if in_flight < 1:
             raise ValueError(f"in_flight must be >= 1, got {in_flight}")
         self.model, self.segments, self.devices = model, tuple(segments), tuple(devices)
-        made = model.compile(self.segments, self.devices) if compiled is None else compiled
+        self._members = Members.of(self.devices)
         self._inputs = graph_inputs(model.graph)
-        self._outputs = graph_outputs(model.graph)
         self._dependents, self._needs = dependencies(model.graph, self.segments)
         self._turns = turns_of(self.segments, len(self.devices))
-        self._compiled = tuple(made)
-        self._mover = model if isinstance(model, MovesTensors) else None
-        self._routes = routes_of(
-            model.graph, self.segments, len(self.devices), shared=self._mover is None
-        )
-        self._slots = [Slot([one.instance() for one in made]) for _ in range(in_flight)]
+        if compiled is None:
+            self._compiled = self._members.compiled(model, self.segments)
+        else:
+            self._compiled = [
+                [one] * self._members.count[segment.device]
+                for one, segment in zip(compiled, self.segments, strict=True)
+            ]
+        self._tensors = RequestTensors(model, self.segments, self._members)
+        self._slots = [new_slot(self._compiled) for _ in range(in_flight)]
         self._finished: SimpleQueue[Request] = SimpleQueue()
-        self._mail: list[SimpleQueue[Request | None]] = [SimpleQueue() for _ in self.devices]
+        self._mail: list[SimpleQueue[Request | None]] = [
+            SimpleQueue() for _ in self._members.devices
+        ]
         self._started = 0
         self._last_spans: tuple[tuple[float, float], ...] = ()
-        self._plain_outputs: list[HostArray] | None = None
-        self._workers = [self._worker(d) for d, row in enumerate(self._turns) if row]
+        self._workers = [
+            self._worker(device, member)
+            for device, row in enumerate(self._turns)
+            if row
+            for member in self._members.of_device(device)
+        ]
 
     def __enter__(self) -> ConcurrentRunner:
         return self
@@ -167,7 +174,7 @@ class ConcurrentRunner:
                     given += 1
                 elif under_way:
                     done = self._next_finished()
-                    answer = self._execution(done) if done.error is None else done.error
+                    answer = self._tensors.execution(done) if done.error is None else done.error
                     answers[under_way.pop(done.number)] = answer
                     free.append(done.slot)
                 else:
@@ -208,40 +215,26 @@ class ConcurrentRunner:
     def state_values(self) -> dict[str, HostArray]:
         """Name -> present value of all state that the segments change; empty for inference."""
         found: dict[str, HostArray] = {}
-        for segment in self._compiled:
-            if isinstance(segment, ChangesState):
-                found.update(segment.state_values())
+        for row in self._compiled:
+            for segment in row:
+                if isinstance(segment, ChangesState):
+                    found.update(segment.state_values())
         return found
 
-    def describe(self, index: int) -> str:
-        """Segment number, device and ops, for messages."""
+    def describe(self, index: int, request: int = 0) -> str:
+        """Segment number, the device that runs it for a request, and ops, for messages."""
         segment, names = self.segments[index], self.model.graph.op_names
         shown = ", ".join(names[op] for op in segment.ops[:3])
         more = f", ... ({len(segment.ops)} ops)" if len(segment.ops) > 3 else ""
-        device = self.devices[segment.device].name
+        device = self._members.devices[self._members.serving(segment.device, request)].name
         return f"segment {index} on '{device}' [{shown}{more}]"
 
     def _next_finished(self) -> Request:
         """The next request that is done or has failed, with nothing of it running any more."""
         done = self._finished.get()
-        if self._mover is not None and done.error is None:
-            self._settle(done, self._mover)
+        if done.error is None:
+            self._tensors.settle(done)
         return done
-
-    def _settle(self, done: Request, mover: MovesTensors) -> None:
-        """Wait for what is queued on devices; its real spans take the place of the queueing's."""
-        queued = False
-        for index, instance in enumerate(done.slot.instances):
-            if isinstance(instance, RunsAsynchronously):
-                span = instance.settled_span()
-                if span is not None:
-                    done.spans[index] = (span[0] - done.start, span[1] - done.start)
-                    queued = True
-        if queued:
-            for tensor in self._outputs:
-                if (value := done.slot.tensors.get((tensor, self._routes.host))) is not None:
-                    mover.arrived(value)
-            done.arrival = time.perf_counter() - done.start
 
     def _start(self, slot: Slot, inputs: Sequence[HostArray]) -> Request:
         if len(inputs) != len(self._inputs):
@@ -264,64 +257,33 @@ class ConcurrentRunner:
             n_segments,
         )
         self._started += 1
-        self._send_inputs(slot)
+        self._tensors.send_inputs(request)
         for device, turns in enumerate(self._turns):
             if turns and self._needs[turns[0]] == 0:
-                self._mail[device].put(request)
+                self._mail[self._members.serving(device, request.number)].put(request)
         return request
 
-    def _send_inputs(self, slot: Slot) -> None:
-        slot.tensors.clear()
-        for tensor, value, memories in zip(
-            self._inputs, slot.inputs or (), self._routes.inputs, strict=True
-        ):
-            slot.tensors[tensor, self._routes.host] = value
-            for memory in memories:
-                if memory != self._routes.host:
-                    slot.tensors[tensor, memory] = self._moved(value, None, memory)
-            if slot.kept is not None:
-                slot.kept[tensor] = value
-
-    def _moved(self, value: NativeTensor, source: int | None, memory: int) -> NativeTensor:
-        assert self._mover is not None  # without it there is one memory, and nothing moves
-        origin = None if source is None else self.devices[source]
-        goal = None if memory == self._routes.host else self.devices[memory]
-        return self._mover.move(value, origin, goal)
-
-    def _execution(self, done: Request) -> Execution:
-        to_host, tensors = self.model.to_host, done.slot.tensors
-        kept = {tensor: to_host(value) for tensor, value in (done.slot.kept or {}).items()}
-        outputs = tuple(
-            self._constant(at)
-            if port.tensor == NO_TENSOR
-            else to_host(tensors[port.tensor, self._routes.host])
-            for at, port in enumerate(self.model.signature.outputs)
+    def _worker(self, device: int, member: int) -> threading.Thread:
+        served = self._members.devices[member]
+        setup = self.model.worker_setup(served)
+        thread = threading.Thread(
+            target=self._work,
+            args=(device, member, setup),
+            name=f"placewright {served.name}",
+            daemon=True,
         )
-        return Execution(outputs, kept, done.seconds, tuple(done.spans), done.start)
-
-    def _constant(self, at: int) -> HostArray:
-        """The value of an output that no input changes and no op makes."""
-        if self._plain_outputs is None:
-            inputs = self.model.random_inputs(np.random.default_rng(0))
-            self._plain_outputs = self.model.plain(self.devices[0])(inputs)
-        return self._plain_outputs[at].copy()
-
-    def _worker(self, device: int) -> threading.Thread:
-        name = f"placewright {self.devices[device].name}"
-        setup = self.model.worker_setup(self.devices[device])
-        thread = threading.Thread(target=self._work, args=(device, setup), name=name, daemon=True)
         thread.start()
         return thread
 
-    def _work(self, device: int, setup: Callable[[], None]) -> None:
+    def _work(self, device: int, member: int, setup: Callable[[], None]) -> None:
         """A worker: a letter says that a request may have something to run here."""
         failure: RuntimeFailure | None = None
         try:
             setup()
         except BaseException as error:  # told to the first request, which else would wait for ever
-            name = self.devices[device].name
+            name = self._members.devices[member].name
             failure = RuntimeFailure(f"the worker of '{name}' cannot start: {error}")
-        mail, turns = self._mail[device], self._turns[device]
+        mail, turns = self._mail[member], self._turns[device]
         active: dict[int, Request] = {}
         while True:
             active = {n: one for n, one in active.items() if one.error is None}
@@ -352,9 +314,9 @@ class ConcurrentRunner:
         segment = self.segments[index]
         begin = time.perf_counter()
         try:
-            self._run_segment(request.slot, index)
+            self._tensors.run_segment(request, index)
         except BaseException as cause:  # a worker must never end silently
-            error = RuntimeFailure(f"{self.describe(index)} failed: {cause}")
+            error = RuntimeFailure(f"{self.describe(index, request.number)} failed: {cause}")
             error.__cause__ = cause
             if request.fail(error, running=True):
                 self._finished.put(request)
@@ -364,26 +326,6 @@ class ConcurrentRunner:
         arrived = dict.fromkeys(self.segments[dependent].device for dependent in ready)
         arrived.pop(segment.device, None)  # this worker looks by itself
         for device in arrived:
-            self._mail[device].put(request)
+            self._mail[self._members.serving(device, request.number)].put(request)
         if is_done:
             self._finished.put(request)
-
-    def _run_segment(self, slot: Slot, index: int) -> None:
-        """Run one segment and send its outputs on; what nobody reads any more is dropped."""
-        segment, route, held = self.segments[index], self._routes.segments[index], slot.tensors
-        memory = route.memory
-        # The list is the only one that holds what this segment reads last.
-        entering = [
-            held.pop((tensor, memory)) if last else held[tensor, memory]
-            for tensor, last in zip(segment.inputs, route.takes, strict=True)
-        ]
-        values = slot.instances[index].run(entering)
-        for tensor, value, stays, memories in zip(
-            segment.outputs, values, route.stays, route.goes_to, strict=True
-        ):
-            if stays:
-                held[tensor, memory] = value
-            for other in memories:
-                held[tensor, other] = self._moved(value, segment.device, other)
-            if slot.kept is not None:
-                slot.kept[tensor] = value

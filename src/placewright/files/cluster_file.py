@@ -43,6 +43,7 @@ class DeviceEntry(Strict):
     pays_transfers: bool = True
     replicas: int = 1
     replica_bandwidth: Bandwidth | None = None
+    members: list[DeviceEntry] = Field(default_factory=list)
     options: dict[str, str] = Field(default_factory=dict)
     fingerprint: str = ""
     speed_scatter: float | None = None
@@ -110,55 +111,37 @@ def cluster_of(document: ClusterDocument) -> Cluster:
         links += [
             Link(a, b, entry.latency, entry.bandwidth, entry.channel, entry.queues) for a, b in ends
         ]
-    devices = tuple(
-        Device(
-            name=entry.name,
-            kind=entry.kind,
-            memory_bytes=entry.memory,
-            streams=entry.streams,
-            dispatch_seconds=entry.dispatch,
-            cut_seconds=entry.cut,
-            cut_seconds_per_byte=entry.cut_per_byte,
-            layout_seconds=entry.layout,
-            layout_seconds_per_byte=entry.layout_per_byte,
-            memory_domain=entry.memory_domain,
-            overlaps_transfers=entry.overlaps_transfers,
-            pays_transfers=entry.pays_transfers,
-            replicas=entry.replicas,
-            replica_bandwidth=entry.replica_bandwidth,
-            options=entry.options,
-            fingerprint=entry.fingerprint,
-            speed_scatter=entry.speed_scatter,
-        )
-        for entry in document.devices
-    )
+    devices = tuple(_device(entry) for entry in document.devices)
     contention = {domain: tuple(factors) for domain, factors in document.contention.items()}
     return Cluster(devices, tuple(links), document.host, contention)
 
 
+def _device(entry: DeviceEntry) -> Device:
+    return Device(
+        name=entry.name,
+        kind=entry.kind,
+        memory_bytes=entry.memory,
+        streams=entry.streams,
+        dispatch_seconds=entry.dispatch,
+        cut_seconds=entry.cut,
+        cut_seconds_per_byte=entry.cut_per_byte,
+        layout_seconds=entry.layout,
+        layout_seconds_per_byte=entry.layout_per_byte,
+        memory_domain=entry.memory_domain,
+        overlaps_transfers=entry.overlaps_transfers,
+        pays_transfers=entry.pays_transfers,
+        replicas=entry.replicas,
+        replica_bandwidth=entry.replica_bandwidth,
+        members=tuple(_device(member) for member in entry.members),
+        options=entry.options,
+        fingerprint=entry.fingerprint,
+        speed_scatter=entry.speed_scatter,
+    )
+
+
 def cluster_data(cluster: Cluster) -> dict[str, Any]:
     """The cluster as plain data in the file's own form; inf is written as the text ``"inf"``."""
-    devices = [
-        {
-            "name": device.name,
-            "kind": device.kind,
-            "memory": _number(device.memory_bytes),
-            "streams": device.streams,
-            "dispatch": device.dispatch_seconds,
-            "cut": device.cut_seconds,
-            "cut_per_byte": device.cut_seconds_per_byte,
-            "layout": device.layout_seconds,
-            "layout_per_byte": device.layout_seconds_per_byte,
-            "memory_domain": device.memory_domain,
-            "overlaps_transfers": device.overlaps_transfers,
-            "pays_transfers": device.pays_transfers,
-            **_replica_data(device),
-            "options": dict(device.options),
-            "fingerprint": device.fingerprint,
-            **_scatter_data(device),
-        }
-        for device in cluster.devices
-    ]
+    devices = [_device_data(device) for device in cluster.devices]
     links = [
         {
             "from": link.source,
@@ -180,6 +163,27 @@ def cluster_data(cluster: Cluster) -> dict[str, Any]:
     }
 
 
+def _device_data(device: Device) -> dict[str, Any]:
+    return {
+        "name": device.name,
+        "kind": device.kind,
+        "memory": _number(device.memory_bytes),
+        "streams": device.streams,
+        "dispatch": device.dispatch_seconds,
+        "cut": device.cut_seconds,
+        "cut_per_byte": device.cut_seconds_per_byte,
+        "layout": device.layout_seconds,
+        "layout_per_byte": device.layout_seconds_per_byte,
+        "memory_domain": device.memory_domain,
+        "overlaps_transfers": device.overlaps_transfers,
+        "pays_transfers": device.pays_transfers,
+        **_replica_data(device),
+        "options": dict(device.options),
+        "fingerprint": device.fingerprint,
+        **_scatter_data(device),
+    }
+
+
 def _replica_data(device: Device) -> dict[str, Any]:
     """What makes a device a group; single devices say nothing of it."""
     if device.replicas == 1:
@@ -188,6 +192,7 @@ def _replica_data(device: Device) -> dict[str, Any]:
     return {
         "replicas": device.replicas,
         "replica_bandwidth": None if bandwidth is None else _number(bandwidth),
+        **({"members": [_device_data(one) for one in device.members]} if device.members else {}),
     }
 
 

@@ -15,6 +15,7 @@ from placewright.core.placement import Placement
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.errors import InputError, StalePlanError
+from placewright.execution.members import Members
 from placewright.execution.runtime import LoadedModel, MeasuresMemory
 from placewright.files.quantities import format_bytes, format_duration
 from placewright.profiling.hardware import (
@@ -199,7 +200,7 @@ def check_devices(problem: Problem, runtime: str | None) -> None:
         StalePlanError: a device is another one now; the message says what it was and is.
     """
     chosen = runtime_named(runtime or default_runtime(problem))
-    for device in problem.cluster.devices:
+    for device in Members.of(problem.cluster.devices).devices:
         found = chosen.completed(device).fingerprint
         if found != device.fingerprint:
             raise StalePlanError(

@@ -283,5 +283,4 @@ def _streamable(plan: Plan) -> LoadedModel:
             f"its costs are '{problem.costs.source}' in {problem.time_unit}; place a model on "
             "devices of this machine to stream samples through it"
         )
-    problem.cluster.require_single_devices("a runtime")
     return loaded_model(problem, plan.runtime)

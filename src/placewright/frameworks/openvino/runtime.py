@@ -335,8 +335,8 @@ def native_device(device: Device) -> str:
 
 
 def _key(segment: OpSegment, device: Device) -> tuple[object, ...]:
-    # Which core runs a segment does not change what is compiled.
-    options = tuple(sorted((k, v) for k, v in device.options.items() if k != "core"))
+    # A core's own compiled model: requests of one that has one stream wait for each other.
+    options = tuple(sorted(device.options.items()))
     ops = tuple(sorted(segment.ops))
     return (ops, segment.inputs, segment.outputs, native_device(device), options)
 

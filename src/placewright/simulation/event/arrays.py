@@ -52,7 +52,7 @@ class EventArrays(NamedTuple):
     has_layout: BoolArray  # (n_tensors,): made by a compute-bound unit
     has_cuts: bool
     domain: IntArray  # (n_devices,): memory domain, -1 for none
-    factors: FloatArray  # (n_domains, n_devices + 1): factor for a number of used devices
+    factors: FloatArray  # (n_domains, n_members + 1): factor for a number of used devices
     kept_ptr: IntArray  # (n_kept + 1,)
     kept_units: IntArray  # units that need each entry of `Problem.kept`
     kept_bytes: FloatArray  # (n_kept,)
@@ -132,9 +132,10 @@ def _contention(problem: Problem) -> tuple[IntArray, FloatArray]:
         [names.index(d.memory_domain) if d.memory_domain in names else -1 for d in cluster.devices],
         dtype=np.int64,
     )
-    factors = np.ones((len(names), cluster.n_devices + 1))
+    n_members = int(cluster.replicas.sum())
+    factors = np.ones((len(names), n_members + 1))
     for row, name in enumerate(names):
         given = cluster.contention[name]
-        for used in range(1, cluster.n_devices + 1):
+        for used in range(1, n_members + 1):
             factors[row, used] = given[min(used, len(given)) - 1]
     return domain, factors

@@ -226,7 +226,8 @@ class _Builder:
         if domain < 0:
             return 1.0
         used = np.unique(self.device_of)
-        return float(self.arrays.factors[domain, int((self.arrays.domain[used] == domain).sum())])
+        here = used[self.arrays.domain[used] == domain]
+        return float(self.arrays.factors[domain, int(self.cluster.replicas[here].sum())])
 
     def _connect(
         self,

@@ -1,0 +1,79 @@
+"""The single devices behind a cluster's: groups of alike ones that take turns with the requests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from placewright.core.cluster import Device
+from placewright.errors import ClusterError
+from placewright.execution.runtime import CompiledSegment, LoadedModel, OpSegment
+
+
+@dataclass(frozen=True)
+class Members:
+    """Devices one by one; a device that stands for no group is its own only member.
+
+    Attributes:
+        devices: all members, group after group.
+        first: of each device of the cluster, its first member.
+        count: of each device of the cluster, how many members it has.
+    """
+
+    devices: tuple[Device, ...]
+    first: tuple[int, ...]
+    count: tuple[int, ...]
+
+    @classmethod
+    def of(cls, devices: Sequence[Device]) -> Members:
+        """The members of a cluster's devices.
+
+        Raises:
+            ClusterError: a group does not tell who its members are.
+        """
+        found: list[Device] = []
+        first: list[int] = []
+        count: list[int] = []
+        for device in devices:
+            if device.replicas > 1 and not device.members:
+                raise ClusterError(
+                    f"device '{device.name}' stands for {device.replicas} devices, but does not "
+                    "tell which; place again with --replicate for a plan that does"
+                )
+            first.append(len(found))
+            count.append(device.replicas)
+            found += device.members or (device,)
+        return cls(tuple(found), tuple(first), tuple(count))
+
+    def of_device(self, device: int) -> range:
+        """Members of one device of the cluster."""
+        return range(self.first[device], self.first[device] + self.count[device])
+
+    def serving(self, device: int, request: int) -> int:
+        """Which member runs the segments of a device for request number `request`."""
+        return self.first[device] + request % self.count[device]
+
+    def compiled(
+        self, model: LoadedModel, segments: Sequence[OpSegment]
+    ) -> list[list[CompiledSegment]]:
+        """Each segment, compiled for each member of its device.
+
+        Members whose options are alike get the same one where the runtime keeps what it has
+        compiled, so that they share its weights.
+
+        Raises:
+            RuntimeFailure: the runtime refuses a segment.
+        """
+        rows: list[list[CompiledSegment]] = [[] for _ in segments]
+        for turn in range(max(self.count)):
+            chosen = [
+                self.devices[first + min(turn, count - 1)]
+                for first, count in zip(self.first, self.count, strict=True)
+            ]
+            part = [i for i, one in enumerate(segments) if turn < self.count[one.device]]
+            if not part:
+                continue
+            made = model.compile([segments[i] for i in part], chosen)
+            for index, compiled in zip(part, made, strict=True):
+                rows[index].append(compiled)
+        return rows
