@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,11 @@ from own_order.models import CASES, INPUTS, SHAPE, WRITERS, by_hand
 from own_order.test_formats import own_order, split_plan
 
 import placewright as pw
+from placewright.core.placement import Placement
+from placewright.core.replicas import grouped
+from placewright.core.solution import Solution
 from placewright.errors import InputError
+from placewright.session.search import plan_of
 
 ONE_OF_EACH = [(file, runtime) for runtime, file in {r: f for f, r in CASES}.items()]
 
@@ -102,3 +107,26 @@ def test_simulate_plays_a_stream(tmp_path: Path, cli: InProcess) -> None:
     refused = cli("simulate", "plan.json", "--in-flight", 2, cwd=tmp_path)
     assert refused.returncode == 2
     assert "give --samples too" in refused.stderr
+
+
+@pytest.mark.parametrize(("file", "runtime"), ONE_OF_EACH)
+def test_groups_take_turns_in_a_replicated_plan(file: str, runtime: str, tmp_path: Path) -> None:
+    """Both cores as one group: the plan is read back from its file and runs all samples."""
+    path = tmp_path / file
+    WRITERS[file](path)
+    split = split_plan(path, runtime)
+    alone = replace(split.problem, objective="throughput", execution_model="max-load")
+    problem = grouped(alone, [[0, 1]])
+    found = Solution(Placement.on_one_device(problem.n_units, 0), 1.0, "feasible", 0.0)
+    pw.write_plan(tmp_path / "plan.json", plan_of(problem, found, split.placer, runtime))
+    plan = pw.read_plan(tmp_path / "plan.json")
+    members = plan.problem.cluster.devices[0].members
+    assert [one.name for one in members] == list(alone.cluster.device_names)
+    given = samples(21)
+    _, outputs = own_order(path, runtime)
+    answers = list(pw.stream(plan, given, in_flight=3))
+    for one, found_outputs in zip(given, answers, strict=True):
+        right = by_hand(**one)
+        assert isinstance(found_outputs, dict)
+        for name, value in zip(outputs, found_outputs.values(), strict=True):
+            np.testing.assert_allclose(value, right[name], rtol=1e-4, atol=1e-4)

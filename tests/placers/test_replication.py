@@ -252,6 +252,23 @@ def test_who_is_alike() -> None:
     assert alike_devices(replace(problem, cluster=cluster)).group_of.tolist() == [0, 0, 0, 1, 2]
 
 
+def test_cores_of_one_kind_are_alike_whichever_they_are() -> None:
+    """Options say which core it is; the fingerprint says what its costs were measured on."""
+    problem = pipeline_problem([[1] * 3], [], [0])
+    cores = [
+        replace(device, options={"core": str(at)}, fingerprint="a core", speed_scatter=0.01 * at)
+        for at, device in enumerate(problem.cluster.devices)
+    ]
+
+    def pools(devices: list[Device]) -> list[int]:
+        cluster = replace(problem.cluster, devices=tuple(devices))
+        return alike_devices(replace(problem, cluster=cluster)).group_of.tolist()
+
+    assert pools(cores) == [0, 0, 0]
+    assert pools([*cores[:2], replace(cores[2], fingerprint="another")]) == [0, 0, 1]
+    assert pools([replace(one, fingerprint="") for one in cores]) == [0, 1, 2]
+
+
 def test_devices_that_share_a_channel_stand_alone() -> None:
     problem = pipeline_problem([[1] * 3], [], [0])
     links = tuple(

@@ -112,7 +112,10 @@ def place(
     limit, start = budget or Budget(seconds=30.0), None
     if replicate:
         if measure is not None:
-            raise InputError("no runtime runs replicas, so that none can be measured: simulate")
+            raise InputError(
+                "the measured value of a placement is the latency of one sample, and groups take "
+                "turns with many: leave out --replicate, or simulate"
+            )
         problem, start, limit = _with_groups(problem, limit)
     found = search(problem, algorithm, limit, seed=seed, measure=measure, start=start)
     if found.placement is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,17 @@ def test_equal_segments_are_compiled_once(model: OpenVinoModel) -> None:
     first = model.compile(halves, [core_device()])
     again = model.compile(halves, [core_device()])
     assert all(a is b for a, b in zip(first, again, strict=True))
+
+
+def test_cores_do_not_wait_for_each_other_in_one_compiled_model(model: OpenVinoModel) -> None:
+    """OpenVINO lets one request at a time into a compiled model with one stream."""
+    order = model.graph.topological_order.tolist()
+    parts = segments_of_ops(model.graph, [(0, order[:4]), (1, order[4:])])
+    first = core_device()
+    other = replace(first, name="cpu:1", options={**first.options, "core": "1"})
+    mine = model.compile(parts, [first, first])[0]
+    assert model.compile(parts, [first, first])[0] is mine
+    assert model.compile(parts, [other, first])[0].compiled is not mine.compiled  # type: ignore[attr-defined]
 
 
 def test_convolution_and_activation_are_one_kernel(model: OpenVinoModel) -> None:
