@@ -113,8 +113,8 @@ def place(
     if replicate:
         if measure is not None:
             raise InputError(
-                "the measured value of a placement is the latency of one sample, and groups take "
-                "turns with many: leave out --replicate, or simulate"
+                "a placement is measured by the latency of one sample, and groups take turns "
+                "with many: leave out --replicate, or simulate"
             )
         problem, start, limit = _with_groups(problem, limit)
     found = search(problem, algorithm, limit, seed=seed, measure=measure, start=start)
