@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from placewright.core.execution_models import Event, MaxLoad
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.report.alternatives import alternatives_of
@@ -36,7 +37,7 @@ def document_of(plan: Plan, title: str) -> dict[str, Any]:
         "title": title,
         "unit": problem.time_unit,
         "objective": problem.objective,
-        "execution_model": problem.execution_model,
+        "execution_model": problem.execution_model.name,
         "counts": {
             "ops": problem.graph.n_ops,
             "units": problem.n_units,
@@ -97,7 +98,7 @@ def _times(plan: Plan, simulator: Simulator) -> dict[str, Any]:
     """Timeline, idle causes and memory curves; loads where there is no timeline."""
     problem = plan.problem
     peaks = {name: plan.memory.get(name, 0.0) for name in problem.cluster.device_names}
-    if problem.execution_model != "event":
+    if not isinstance(problem.execution_model, Event):
         loads = _loads(plan, simulator)
         return {"timeline": None, "idle": None, "memory": None, "peaks": peaks, "loads": loads}
     timeline = simulator.timeline(plan.placement)
@@ -129,7 +130,7 @@ def _loads(plan: Plan, simulator: Simulator) -> dict[str, Any]:
     """Load of each device, or the seconds of its units where the model has no loads."""
     problem, device_of = plan.problem, plan.placement.device_of
     busy = busy_seconds(problem, device_of)
-    if problem.execution_model != "max-load":
+    if not isinstance(problem.execution_model, MaxLoad):
         return {"what": "seconds of its units", "seconds": busy, "units": busy}
     totals = simulator.loads(device_of).sum(axis=0)[: problem.n_devices].tolist()
     return {"what": "load with transfers", "seconds": totals, "units": busy}

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from placewright.core.arrays import FloatArray
+from placewright.core.execution_models import Event
 from placewright.core.intensity import compute_bound_tensors
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
@@ -21,11 +22,10 @@ _MOST_COSTS = 1_600_000  # of units on devices: what still keeps a page of 100,0
 
 def why_no_what_if(problem: Problem) -> str | None:
     """Why the page cannot simulate moves; None where it can."""
-    model = problem.execution_model
-    if model != "event":
+    if not isinstance(problem.execution_model, Event):
         return (
-            f"the value follows execution model '{model}', which the page does not simulate; "
-            "ask `placewright simulate PLAN --set OP=DEVICE`"
+            f"the value follows execution model '{problem.execution_model.name}', which the page "
+            "does not simulate; ask `placewright simulate PLAN --set OP=DEVICE`"
         )
     if problem.n_units * problem.n_devices > _MOST_COSTS:
         return (
