@@ -31,13 +31,13 @@ STAGES = (
         {
             "single:device=cpu": "CPU-only",
             "single:device=gpu": "GPU-only",
-            "heft": "a list schedule (not in the PAPER)",
+            "heft": "a list schedule (not in the paper)",
         },
         500,
         1,
     ),
     Stage(
-        "Under the PAPER's rules",
+        "Under the paper's rules",
         {
             "hsdag:variant=released": "HSDAG, the public code",
             PAPER: "HSDAG, the text",
@@ -46,13 +46,13 @@ STAGES = (
         500,
     ),
     Stage(
-        "Under the PAPER's rules: its RNN baseline, 100 episodes of one sample",
+        "Under the paper's rules: its RNN baseline, 100 episodes of one sample",
         {"seq2seq:variant=hsdag-rnn:homogeneous_starts=false": "RNN-based"},
         100,
         1,
     ),
     Stage(
-        "Ablations of the PAPER (its Table 3)",
+        "Ablations of the paper (its Table 3)",
         {
             f"{PAPER}:without_output_shape=true": "w/o output shape",
             f"{PAPER}:without_node_id=true": "w/o node ID",
