@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 import toys
+from scipy.stats import mannwhitneyu
 
 from placewright.core.arrays import frozen_floats
 from placewright.core.placement import Placement
@@ -84,6 +85,25 @@ def test_the_optimum_of_two_clusters_is_found_from_five_seeds(
 
     with pytest.raises(OptimumFound):
         toys.run(placer, problem, evaluations, seed, measure=until_found)
+
+
+@pytest.mark.parametrize(
+    "placer",
+    [
+        *("cem", "post", "seq2seq", "grouper-placer", "hsdag", "placeto"),
+        pytest.param("hierarchical", marks=pytest.mark.slow),
+    ],
+)
+def test_with_default_settings_the_policy_gets_better_on_two_clusters(placer: str) -> None:
+    """Its last samples against those of the same learner with its updates off."""
+    problem, evaluations = toys.two_cluster_problem(), 2_000 if placer == "placeto" else 600
+
+    def last_samples(**settings: str) -> list[float]:
+        samples = toys.run(make_placer(placer, settings), problem, evaluations).samples
+        return list(samples[-len(samples) // 5 :])
+
+    better = mannwhitneyu(last_samples(), last_samples(updates="false"), alternative="less")
+    assert better.pvalue < 0.01
 
 
 @pytest.mark.parametrize("seed", range(5))
