@@ -22,22 +22,28 @@ class Hierarchical(HierarchicalSettings, GroupsAndPlaces):
     placements are sampled per update; reward -sqrt(time); moving-average baseline, decay 0.9;
     Adam, gradient norm clipped at 1; C = 5, T = 10.
 
-    Departures from paper and code:
-        * grappler writes kind counts and shapes into overlapping columns and its grouper has no
-          non-linearity; both are mended here (the paper has a hidden layer with one);
-        * kinds are one-hot, not their integer; adjacency slots hold relative positions;
-        * grappler's layers have no biases, and its kind counts are those of raw type numbers;
-        * 40 groups, grappler's 20 x devices for two devices, on any number of them (the paper has
-          256, which can be set and takes the time of a comparison several times over);
-        * learning rate 0.1 with 512 wide LSTMs saturates in the few updates that a run of 500
-          evaluations has: the default is 0.001, and 0.1 can be set; grappler's decay by 0.95 every
-          50 steps after step 400 is left out, and so is its forget bias of 1;
-        * C = 5 and T = 10 are the paper's; grappler's defaults are 1 and 1;
-        * times are divided by the problem's reference time; an infeasible placement counts as ten;
-        * the homogeneous placements are evaluated first, and nothing is learned from them;
-        * the baseline starts at the first rewards, not at sqrt(100 s), which would need dozens of
-          updates to forget; grappler's replay of the last actions after step 500 is left out;
-        * a small entropy bonus on the placer (0 can be set).
+    Departures from TensorFlow's code, ``hierarchical_controller.py`` but for the last, function by
+    function (paper and code differ in C and T, 5 and 10 or 1 and 1, in k, 4 or 1, and in the
+    grouper's non-linearity; ours are the paper's):
+        * ``hierarchical_controller_hparams``: learning rate 0.1 with 512 wide LSTMs saturates in
+          the few updates that a run of 500 evaluations has: ours is 0.001, and 0.1 can be set;
+        * ``__init__``: 40 groups are the code's 20 x devices for two devices, on any number of them
+          (the paper has 256, which can be set and takes several times as long). Weights are
+          PyTorch's first ones; layers and LSTMs have biases, and no forget bias of 1;
+        * ``create_op_embeddings``: kinds are one-hot, not their number; adjacency has ten places
+          for readers and ten for what is read, as relative positions. The code has ten for both, as
+          indices, and forgets earlier ones where an op is met again;
+        * ``make_grouping_predictions``: no noise on the grouper's logits;
+        * ``create_group_embeddings``: the code adds kind counts and shapes into the same columns;
+        * ``encode``, ``decode``: attention sums the encoder's states, the code's its projections;
+        * ``get_placements``: the code repeats its last placement after step 500; left out;
+        * ``compute_reward``, ``build_controller``: times are divided by the problem's reference
+          time, and an infeasible placement counts as ten (the code: 100 s). The baseline starts at
+          the first rewards; the code's at sqrt(100 s) would need dozens of updates to forget;
+        * ``_get_train_ops``: no decay by 0.95 every 50 steps after step 400; a small entropy bonus
+          on the placer (0 can be set);
+        * ``graph_placer.py``: the graph is not rewritten first, the model's own placement is not
+          timed; the homogeneous placements are evaluated, and nothing is learned from them.
 
     Known weakness: what is in group number e changes from grouping to grouping, and attention by
     content can find it only by counting steps. The placer learns one device for all before the

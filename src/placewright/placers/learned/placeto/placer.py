@@ -45,6 +45,9 @@ class Placeto(PlacetoSettings, PlacesGroups):
         * infeasible placements take the failing time, in place of 2 s per GB above the limit, and
           memory is no feature;
         * no episode is drawn by argmax for evaluation;
+        * ablations: `embedding=partition` is the code's ``no_msg_passing``, `embedding=sum` its
+          paper's aggregator of all nodes; `reward=terminal` is ``one_shot_episodic_rew``, but here
+          the placements on the way are timed all the same;
         * outside the execution model ``event`` start times are longest paths;
         * the homogeneous placements are evaluated first, and nothing is learned from them.
     """
