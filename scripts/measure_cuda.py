@@ -18,7 +18,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from placewright.benchmarks.hardware_record import RecordRequest, record
+from placewright.benchmarks.hardware_record import RecordRequest, record_hardware
 from placewright.errors import PlacewrightError
 
 
@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
             memory=given.memory,
             folder=given.output,
         )
-        known = record(request, lambda text: sys.stderr.write(f"{text}\n"))
+        known = record_hardware(request, lambda text: sys.stderr.write(f"{text}\n"))
     except PlacewrightError as error:
         sys.stderr.write(f"{error}\n")
         return 2

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,74 @@ def test_no_file_and_no_function_grows_too_long() -> None:
                 if body and (body[-1].end_lineno or 0) - body[0].lineno + 1 > 50:
                     long.append(f"{path.relative_to(ROOT)}:{node.name}")
     assert not long, long
+
+
+KERNELS = ("njit", "compiled", "inlined", "uncounted")  # decorators of what Numba compiles
+MOST_PARAMETERS = 8
+
+
+def parameters_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]:
+    given = function.args
+    named = [*given.posonlyargs, *given.args, *given.kwonlyargs]
+    return [each.arg for each in named if each.arg not in ("self", "cls")]
+
+
+def is_kernel(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    names = [ast.unparse(each).partition("(")[0].split(".")[-1] for each in function.decorator_list]
+    return any(name in KERNELS for name in names)
+
+
+def test_no_function_has_many_parameters() -> None:
+    """But for kernels, which take arrays only, and commands, which have one for each option."""
+    many: list[str] = []
+    for path in FILES:
+        if room_of(path) == "cli":
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not is_kernel(node):
+                names = parameters_of(node)
+                if len(names) > MOST_PARAMETERS:
+                    many.append(f"{path.relative_to(ROOT)}:{node.name} {names}")
+    assert not many, many
+
+
+def imports_of(path: Path, modules: dict[str, Path]) -> set[str]:
+    """Our modules that a file names, those that it imports late or for types alone among them."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module and node.level == 0:
+            whole = [f"{node.module}.{alias.name}" for alias in node.names]
+            found |= {name if name in modules else node.module for name in whole}
+        elif isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+    return found & modules.keys()
+
+
+def test_no_module_imports_itself_in_the_end() -> None:
+    """Also inside rooms, and for types alone."""
+    modules = {
+        ".".join(path.relative_to(SOURCE.parent).with_suffix("").parts).removesuffix(
+            ".__init__"
+        ): path
+        for path in FILES
+    }
+    graph = {name: imports_of(path, modules) - {name} for name, path in modules.items()}
+    TopologicalSorter(graph).prepare()  # a CycleError tells the circle
+
+
+# What facade, command line and session say once each, for the same thing.
+VIEWS = {"cli", "session", "__init__"}
+
+
+def test_functions_of_one_name_are_of_one_room() -> None:
+    """A name means one thing; in the files of one room it may be the same step of each of them."""
+    rooms: dict[str, set[str]] = {}
+    for path in FILES:
+        for node in ast.parse(path.read_text()).body:
+            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+                rooms.setdefault(node.name, set()).add(room_of(path))
+    shared = {name: sorted(where - VIEWS) for name, where in rooms.items()}
+    assert not {name: where for name, where in shared.items() if len(where) > 1}
 
 
 def test_help_starts_without_heavy_libraries() -> None:

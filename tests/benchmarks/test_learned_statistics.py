@@ -11,8 +11,8 @@ from scipy.stats import mannwhitneyu
 from placewright.benchmarks.learned_runs import LearnedRun, parts_of, read_runs, write_runs
 from placewright.benchmarks.learned_statistics import (
     controls_of,
-    grouped,
     holm,
+    runs_by_problem,
     verdicts,
     with_controls,
 )
@@ -47,7 +47,7 @@ def test_a_learner_must_beat_both_controls() -> None:
         *runs_of("c", uniform, 2.0, 1.0),
         *runs_of("d", "post", 1.0, 1.0),
     ]  # fmt: skip
-    a, b, c = verdicts(grouped(runs), "post")
+    a, b, c = verdicts(runs_by_problem(runs), "post")
     assert [v.problem for v in (a, b, c)] == ["a", "b", "c"]  # d has no controls
     assert [v.learns for v in (a, b, c)] == [True, False, False]
     assert [v.use for v in (a, b, c)] == ["better", "worse", "tie"]
@@ -60,7 +60,7 @@ def test_a_policy_that_samples_what_never_fits_has_not_learned() -> None:
     off, uniform = controls_of("post")
     names = ("post", off, uniform)
     runs = [r for name in names for r in runs_of("a", name, float("nan"), 1.0)]
-    (verdict,) = verdicts(grouped(runs), "post")
+    (verdict,) = verdicts(runs_by_problem(runs), "post")
     assert not verdict.learns
 
 

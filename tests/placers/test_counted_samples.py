@@ -18,7 +18,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
 from placewright.placers.dpl import Dpl
 from placewright.placers.ideal_dp import IdealDp
-from placewright.placers.ideals.load_model import load_model
+from placewright.placers.ideals.load_model import load_model_of
 from placewright.placers.ideals.replication import replicated
 from placewright.placers.maxload_ip import MaxloadIp
 from placewright.placers.pipedream import Pipedream
@@ -125,7 +125,7 @@ def test_splits_in_groups_equal_brute_force(seed: int) -> None:
 def test_bytes_of_the_load_model_equal_a_plain_account(seed: int) -> None:
     """And those of the simulator: every tensor once per device, for each sample."""
     problem = flying(seed)
-    graph, model = problem.graph, load_model(problem, problem.colocation)
+    graph, model = problem.graph, load_model_of(problem, problem.colocation)
     samples = 1 + seed % 2
     rng = np.random.default_rng(seed)
     for _ in range(20):

@@ -30,7 +30,7 @@ from placewright.placers.ideal_dp import IdealDp
 from placewright.placers.ideals.contiguous import device_of_units
 from placewright.placers.ideals.enumeration import chain, enumerate_ideals
 from placewright.placers.ideals.items import items_of
-from placewright.placers.ideals.load_model import load_model
+from placewright.placers.ideals.load_model import load_model_of
 from placewright.placers.ideals.program import ContiguousProgram
 from placewright.placers.ideals.transfers import why_not_separable
 from placewright.simulation.evaluator import Evaluator
@@ -41,7 +41,7 @@ def solve_exactly(problem: Problem) -> tuple[float, list[int] | None]:
     items = items_of(problem)
     lattice = enumerate_ideals(items.successors, 10_000)
     assert lattice is not None
-    program = ContiguousProgram(load_model(problem, items.grouping), lattice)
+    program = ContiguousProgram(load_model_of(problem, items.grouping), lattice)
     assert program.run()
     if not program.found:
         return math.inf, None

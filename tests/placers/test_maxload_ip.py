@@ -28,9 +28,9 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError
 from placewright.placers.ideal_dp import IdealDp
-from placewright.placers.ideals.load_model import load_model
+from placewright.placers.ideals.load_model import load_model_of
 from placewright.placers.ideals.transfers import why_not_separable
-from placewright.placers.max_load.annealing import anneal, fixed_arrays, state_of
+from placewright.placers.max_load.annealing import anneal, annealing_state, fixed_arrays
 from placewright.placers.max_load.symmetry import first_devices, relabelled
 from placewright.placers.maxload_ip import MaxloadIp
 from placewright.simulation.evaluator import Evaluator
@@ -45,7 +45,7 @@ QUICK = MaxloadIp(annealing_steps=2000, annealing_rounds=2)
 def test_loads_equal_a_plain_account(seed: int) -> None:
     rng = np.random.default_rng(seed)
     problem = random_pipeline(rng, 7, 2, 1)
-    model = load_model(problem, problem.colocation)
+    model = load_model_of(problem, problem.colocation)
     for _ in range(20):
         device_of = rng.integers(0, 3, 7)
         expected = max_load(problem, device_of.tolist())
@@ -60,12 +60,12 @@ def test_loads_equal_a_plain_account(seed: int) -> None:
 def test_annealing_keeps_its_account_while_it_moves(split_phases: bool) -> None:
     """After thousands of moves the loads that were kept up to date equal those counted afresh."""
     problem = random_training(np.random.default_rng(1), 5, 3)
-    model = load_model(problem, problem.colocation)
+    model = load_model_of(problem, problem.colocation)
     fixed = fixed_arrays(model, split_phases=split_phases)
-    state = state_of(fixed, np.zeros(model.n_items, dtype=np.int64))
+    state = annealing_state(fixed, np.zeros(model.n_items, dtype=np.int64))
     best = np.zeros(model.n_items, dtype=np.int64)
     value = anneal(fixed, state, best, np.inf, np.random.default_rng(0), 5000, 10.0, 0.1)
-    fresh = state_of(fixed, state.device_of)
+    fresh = annealing_state(fixed, state.device_of)
     for kept, counted in zip(state, fresh, strict=True):
         np.testing.assert_allclose(kept, counted, atol=1e-9)
     if not split_phases:
@@ -75,10 +75,10 @@ def test_annealing_keeps_its_account_while_it_moves(split_phases: bool) -> None:
 def test_annealing_finds_room_in_memory() -> None:
     """Four ops of 1 byte on two devices of 2 bytes, all on one device at first."""
     problem = pipeline_problem([[1] * 2] * 4, [], [0] * 4, sizes=[1] * 4, memory=2)
-    model = load_model(problem, problem.colocation)
+    model = load_model_of(problem, problem.colocation)
     fixed = fixed_arrays(model, split_phases=False)
     best = np.zeros(4, dtype=np.int64)
-    state = state_of(fixed, best)
+    state = annealing_state(fixed, best)
     assert anneal(fixed, state, best, np.inf, np.random.default_rng(0), 2000, 1.0, 0.01) == 2
     assert np.bincount(best).tolist() == [2, 2]
 
@@ -159,7 +159,7 @@ def test_a_packing_that_fails_is_unknown() -> None:
 
 def test_every_placement_has_a_twin_that_symmetry_allows() -> None:
     problem = pipeline_problem([[5] * 3, [4] * 3, [3] * 3, [2] * 3], [], [0] * 4)
-    model = load_model(problem, problem.colocation)
+    model = load_model_of(problem, problem.colocation)
     may_be = first_devices(model)
     for device_of in itertools.product(range(3), repeat=4):
         twin = relabelled(model, np.array(device_of))
@@ -193,13 +193,13 @@ def test_loads_with_links_equal_the_simulator(seed: int, host_is_device: bool) -
     problem = linked_problem(rng, host_is_device=host_is_device)
     assert why_not_separable(problem) is None
     simulator = Simulator(problem)
-    model = load_model(problem, problem.colocation)
+    model = load_model_of(problem, problem.colocation)
     fixed = fixed_arrays(model, split_phases=False)
     for _ in range(40):
         device_of = rng.integers(0, 3, problem.n_units)
         value = simulator.value(Placement.of(device_of))
         assert model.loads(device_of).max() == pytest.approx(value)
-        state = state_of(fixed, device_of)
+        state = annealing_state(fixed, device_of)
         assert value == pytest.approx(
             max(
                 max(c, t) if overlaps else c + t

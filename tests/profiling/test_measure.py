@@ -16,7 +16,7 @@ from placewright.core.deadline import Deadline
 from placewright.errors import OutOfTime
 from placewright.profiling import measure
 from placewright.profiling.measure import Effort, Progress
-from placewright.profiling.profile import profile
+from placewright.profiling.profile import Measuring, profile
 from placewright.profiling.store import CostStore
 
 SECONDS = {"fast": [0.001, 0.002, 0.003], "slow": [0.010, math.inf, 0.030]}
@@ -37,9 +37,8 @@ def _unscaled(monkeypatch: pytest.MonkeyPatch) -> None:
 def profiled(model: SyntheticModel, path: Path, **more: Any) -> Any:
     runtime = SyntheticRuntime(CLUSTER.devices)
     store = CostStore(path)
-    return profile(
-        model.graph, SOURCE, CLUSTER, runtime, store=store, effort=EFFORT, model=model, **more
-    )  # type: ignore[arg-type]
+    measuring = Measuring(store, EFFORT, **more)
+    return profile(model.graph, SOURCE, CLUSTER, runtime, model=model, measuring=measuring)  # type: ignore[arg-type]
 
 
 def test_costs_of_every_unit_on_every_device(tmp_path: Path) -> None:
@@ -78,8 +77,7 @@ def test_another_fingerprint_measures_again(tmp_path: Path) -> None:
         SOURCE,
         cluster,
         SyntheticRuntime(cluster.devices),  # type: ignore[arg-type]
-        store=CostStore(tmp_path / "store"),
-        effort=EFFORT,
+        measuring=Measuring(CostStore(tmp_path / "store"), EFFORT),
         model=model,  # type: ignore[arg-type]
     )
     assert set(model.profiled) == {"c"}
@@ -185,8 +183,8 @@ def test_a_quick_measurement_is_finished_by_a_later_one(tmp_path: Path) -> None:
         model = SyntheticModel(chain(3), SECONDS)
         store = CostStore(tmp_path / "store")
         profile(
-            model.graph, SOURCE, CLUSTER, SyntheticRuntime(CLUSTER.devices), store=store,
-            effort=effort, model=model,
+            model.graph, SOURCE, CLUSTER, SyntheticRuntime(CLUSTER.devices),
+            measuring=Measuring(store, effort), model=model,
         )  # type: ignore[arg-type]  # fmt: skip
         return len(model.profiled)
 

@@ -12,7 +12,7 @@ import pytest
 from placewright.core.graph import ComputationGraph
 from placewright.core.placement import Placement
 from placewright.core.plan import Measurement
-from placewright.report.page.document import document_of, graph_data
+from placewright.report.page.document import document_of, page_graph
 from placewright.report.page.groups import MOST_CHILDREN, Node, group_tree
 from placewright.report.page.html import page_text, unpacked
 from placewright.report.page.idle import device_times
@@ -193,7 +193,7 @@ def test_pages_of_a_hundred_times_real_size_stay_small() -> None:
 
 
 def test_graph_data_names_groups_alone() -> None:
-    data = graph_data(layered_plan(120).problem)
+    data = page_graph(layered_plan(120).problem)
     assert all(
         (name == "") == (unit >= 0) for name, unit in zip(data["names"], data["unit"], strict=True)
     )

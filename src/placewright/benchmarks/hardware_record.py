@@ -111,7 +111,7 @@ class RecordRequest:
         )
 
 
-def record(request: RecordRequest, tell: Callable[[str], None]) -> dict[str, Any]:
+def record_hardware(request: RecordRequest, tell: Callable[[str], None]) -> dict[str, Any]:
     """Measure what is missing and write the folder.
 
     Args:

@@ -47,7 +47,7 @@ def zoo_cases(
 
     def case(model: str, cluster: str) -> Case:
         def build() -> Problem:
-            return roofline_problem(graph_of(model, objective), cluster, objective)
+            return roofline_problem(zoo_graph(model, objective), cluster, objective)
 
         return Case(f"{model}{what} {cluster}", build)
 
@@ -72,7 +72,7 @@ def workload_cases(data: Path | str) -> list[Case]:
     return [case(name, path) for name, path in find_workloads(data, ["latency/"]).items()]
 
 
-def graph_of(model: str, objective: Objective = "latency") -> ComputationGraph:
+def zoo_graph(model: str, objective: Objective = "latency") -> ComputationGraph:
     """The graph of a zoo model as OpenVINO sees it, or of its training step as PyTorch does."""
     return load_model(f"zoo:{model}", objective=objective).graph
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from placewright.benchmarks.learned_runs import LearnedRun
-from placewright.benchmarks.learned_statistics import Groups, Verdict, grouped, verdicts
+from placewright.benchmarks.learned_statistics import Groups, Verdict, runs_by_problem, verdicts
 from placewright.files.text import write_text
 
 
@@ -19,7 +19,7 @@ def write_report(path: Path, runs: Sequence[LearnedRun], evaluations: int) -> No
 
 def report_text(runs: Sequence[LearnedRun], evaluations: int) -> str:
     """Who learned, who was of use, best placements, processor seconds."""
-    groups = grouped(runs)
+    groups = runs_by_problem(runs)
     names = list(dict.fromkeys(run.placer for run in runs))
     learners = {name: found for name in names if (found := verdicts(groups, name))}
     parts = [

@@ -81,7 +81,7 @@ def with_controls(placers: Sequence[str], *, controls: bool, starts: bool) -> li
     return list(dict.fromkeys(wanted))
 
 
-def grouped(runs: Sequence[LearnedRun]) -> dict[tuple[str, str], list[LearnedRun]]:
+def runs_by_problem(runs: Sequence[LearnedRun]) -> dict[tuple[str, str], list[LearnedRun]]:
     """Runs by problem and placer."""
     groups: dict[tuple[str, str], list[LearnedRun]] = {}
     for run in runs:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from placewright.benchmarks.learned import graph_of
+from placewright.benchmarks.learned import zoo_graph
 from placewright.core.builder import GraphBuilder
 from placewright.core.graph import ComputationGraph
 from placewright.core.problem import Problem
@@ -68,7 +68,7 @@ def training_family(n_random: int = RANDOM_GRAPHS, seed: int = 0) -> list[Proble
 
     Never those of `HELD_OUT`, which are kept to test it.
     """
-    graphs = [graph_of(model) for model in TRAINING_MODELS]
+    graphs = [zoo_graph(model) for model in TRAINING_MODELS]
     problems = [roofline_problem(g, cluster) for g in graphs for cluster in TRAINING_CLUSTERS]
     rng = np.random.default_rng(seed)
     for index in range(n_random):
@@ -127,7 +127,7 @@ def run_zero_shot_benchmark(
         seeds: runs of `local-search`.
     """
     for model in models:
-        graph = graph_of(model)
+        graph = zoo_graph(model)
         for cluster in clusters:
             yield _row(f"{model} {cluster}", roofline_problem(graph, cluster), policy, seeds)
 

@@ -40,6 +40,7 @@ def train(
     quiet: opt.Quiet = False,
 ) -> None:
     """Train a learned placer over graphs; apply it with `place --policy FILE`."""
+    from placewright.placers.learned.training import TrainingOptions
     from placewright.placers.learned.training import train as train_policy
     from placewright.session.parsing import parse_pairs, require_folder
     from placewright.session.problems import ProblemRequest, build_problem
@@ -57,11 +58,9 @@ def train(
             problems,
             output,
             episodes=episodes,
-            seed=seed,
             settings=values,
             progress=report,
-            patience=patience,
-            tensorboard=tensorboard,
+            options=TrainingOptions(seed=seed, patience=patience, tensorboard=tensorboard),
         )
     if as_json:
         print_json({"placer": placer, "graphs": len(problems), "policy": str(written)})

@@ -25,7 +25,7 @@ from placewright.placers.ideals.contiguous import (
 )
 from placewright.placers.ideals.in_groups import GroupSplitter
 from placewright.placers.ideals.items import items_of
-from placewright.placers.ideals.load_model import load_model
+from placewright.placers.ideals.load_model import load_model_of
 from placewright.placers.ideals.transfers import why_not_separable
 from placewright.simulation.evaluator import Evaluator
 
@@ -48,9 +48,11 @@ class Dpl:
         """One evaluation: the best split of the order; two where links have two levels."""
         if why_not_separable(problem) is not None:
             return GroupSplitter(problem, evaluator).linear()
-        evaluator.offer_bound(load_model(problem, problem.colocation).area_bound, "balanced load")
+        evaluator.offer_bound(
+            load_model_of(problem, problem.colocation).area_bound, "balanced load"
+        )
         items = items_of(problem)
-        model = load_model(problem, items.grouping)
+        model = load_model_of(problem, items.grouping)
         program = linear_program(model, items)
         if not program.found:
             return evaluator.solution(

@@ -32,7 +32,7 @@ from placewright.placers.ideals.contiguous import (
 from placewright.placers.ideals.enumeration import enumerate_ideals
 from placewright.placers.ideals.in_groups import GroupSplitter
 from placewright.placers.ideals.items import Items, items_of
-from placewright.placers.ideals.load_model import load_model
+from placewright.placers.ideals.load_model import load_model_of
 from placewright.placers.ideals.program import MAX_TABLE_ENTRIES, ContiguousProgram, table_entries
 from placewright.placers.ideals.transfers import why_not_separable
 from placewright.simulation.evaluator import Evaluator
@@ -66,9 +66,11 @@ class IdealDp:
         """DPL's split first, then the exact program where it still finds a better one."""
         if why_not_separable(problem) is not None:
             return GroupSplitter(problem, evaluator).exact(self.max_ideals)
-        evaluator.offer_bound(load_model(problem, problem.colocation).area_bound, "balanced load")
+        evaluator.offer_bound(
+            load_model_of(problem, problem.colocation).area_bound, "balanced load"
+        )
         items = items_of(problem)
-        model = load_model(problem, items.grouping)
+        model = load_model_of(problem, items.grouping)
         linear = linear_program(model, items)
         if linear.found:
             evaluate_split(linear, items, evaluator)

@@ -28,7 +28,7 @@ from placewright.placers.anytime import anytime, found_none
 from placewright.placers.greedy import filled
 from placewright.placers.ideals.contiguous import linear_program, why_not_contiguous
 from placewright.placers.ideals.items import items_of
-from placewright.placers.ideals.load_model import allowed_devices, load_model
+from placewright.placers.ideals.load_model import allowed_devices, load_model_of
 from placewright.placers.integer_program.highs import solve
 from placewright.placers.legal import failure
 from placewright.placers.subgraphs.bound import bound_program, program_size
@@ -217,7 +217,7 @@ def _starts(problem: Problem, arrays: LatencyArrays) -> list[IntArray]:
     )
     if why_not_contiguous(pipeline) is None:
         items = items_of(pipeline)
-        program = linear_program(load_model(pipeline, items.grouping), items)
+        program = linear_program(load_model_of(pipeline, items.grouping), items)
         if program.found:
             starts.append(items.grouping.expand(program.devices()))
     return starts

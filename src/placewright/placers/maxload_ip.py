@@ -27,10 +27,10 @@ from placewright.errors import InputError
 from placewright.placers.anytime import anytime, found_none
 from placewright.placers.ideals.contiguous import linear_program
 from placewright.placers.ideals.items import has_backward_to_forward_edge, items_of
-from placewright.placers.ideals.load_model import LoadModel, load_model
+from placewright.placers.ideals.load_model import LoadModel, load_model_of
 from placewright.placers.ideals.transfers import why_not_separable
 from placewright.placers.integer_program.highs import MipResult, solve
-from placewright.placers.max_load.annealing import anneal, fixed_arrays, state_of
+from placewright.placers.max_load.annealing import anneal, annealing_state, fixed_arrays
 from placewright.placers.max_load.program import max_load_program
 from placewright.placers.max_load.symmetry import first_devices, relabelled
 from placewright.simulation.evaluator import Evaluator
@@ -84,13 +84,13 @@ class MaxloadIp:
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """DPL's split, annealing, then the integer program with what is left of the budget."""
-        classes = load_model(problem, problem.colocation)
+        classes = load_model_of(problem, problem.colocation)
         evaluator.offer_bound(classes.area_bound, "balanced load")
         grouping, successors = problem.colocation, None
         if self.contiguous:
             items = items_of(problem)
             grouping, successors = items.grouping, items.successors
-        model = classes if successors is None else load_model(problem, grouping)
+        model = classes if successors is None else load_model_of(problem, grouping)
         start = self._linear_start(problem, grouping, evaluator)
         if not self.contiguous:
             start = self._annealed(problem, model, start, evaluator, rng)
@@ -103,7 +103,7 @@ class MaxloadIp:
         if has_backward_to_forward_edge(problem):
             return None
         items = items_of(problem)
-        program = linear_program(load_model(problem, items.grouping), items)
+        program = linear_program(load_model_of(problem, items.grouping), items)
         if not program.found:
             return None
         device_of = items.grouping.expand(program.devices())
@@ -133,7 +133,7 @@ class MaxloadIp:
             heat = scale * (0.1, 0.03, 0.01)[done % 3]
             found = best.copy()
             new = anneal(
-                fixed, state_of(fixed, best), found, value, rng,
+                fixed, annealing_state(fixed, best), found, value, rng,
                 steps, heat, scale * 1e-4,
             )  # fmt: skip
             idle += 1

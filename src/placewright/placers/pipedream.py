@@ -30,7 +30,7 @@ from placewright.placers.ideals.contiguous import (
     why_not_contiguous,
 )
 from placewright.placers.ideals.items import items_of, precedence_pairs
-from placewright.placers.ideals.load_model import load_model
+from placewright.placers.ideals.load_model import load_model_of
 from placewright.placers.ideals.orders import biconnected_tails
 from placewright.placers.ideals.transfers import peer_independent_transfers
 from placewright.simulation.evaluator import Evaluator
@@ -60,8 +60,10 @@ class Pipedream:
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """One evaluation: the best split of the chain."""
         items = items_of(problem, self.layers(problem))
-        model = load_model(problem, items.grouping)
-        evaluator.offer_bound(load_model(problem, problem.colocation).area_bound, "balanced load")
+        model = load_model_of(problem, items.grouping)
+        evaluator.offer_bound(
+            load_model_of(problem, problem.colocation).area_bound, "balanced load"
+        )
         program = linear_program(model, items)
         if not program.found:
             return evaluator.solution(

@@ -47,7 +47,7 @@ from placewright.placers.list_scheduling.in_order import (
 )
 from placewright.placers.list_scheduling.ranks import mean_upward_ranks, ready_by_rank
 from placewright.placers.list_scheduling.tables import scaled_transfers, schedule_tables
-from placewright.placers.neighbourhood.blocks import depth_first_order
+from placewright.placers.neighbourhood.blocks import branch_by_branch_order
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.ranks import mean_costs
 
@@ -232,7 +232,7 @@ class _Search:
 
 def _runs(problem: Problem, n_groups: int) -> IntArray:
     """Runs of about as many mean seconds along a depth-first order, shape (n_units,)."""
-    order, costs = depth_first_order(problem), mean_costs(problem)
+    order, costs = branch_by_branch_order(problem), mean_costs(problem)
     along = np.cumsum(costs[order])
     total = float(along[-1])
     group = np.arange(len(order)) * n_groups // len(order)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from dataclasses import dataclass
 
 from placewright.core.arrays import frozen_floats, frozen_ints
 from placewright.core.cluster import Cluster, Device
@@ -20,6 +21,26 @@ from placewright.profiling.store import CostStore
 from placewright.profiling.units import common_units
 
 
+@dataclass(frozen=True)
+class Measuring:
+    """How a model is measured.
+
+    Attributes:
+        store: of samples; None is the one in the user's cache folder.
+        effort: when to stop measuring.
+        progress: called with what is being measured and the time left.
+        deadline: nothing further is measured after it.
+    """
+
+    store: CostStore | None = None
+    effort: Effort | None = None
+    progress: ProgressCallback | None = None
+    deadline: Deadline = NEVER
+
+
+USUAL = Measuring()
+
+
 def profile(
     graph: ComputationGraph,
     source: ModelSource,
@@ -27,11 +48,8 @@ def profile(
     runtime: Runtime,
     *,
     objective: Objective = "latency",
-    store: CostStore | None = None,
-    effort: Effort | None = None,
-    progress: ProgressCallback | None = None,
     model: LoadedModel | None = None,
-    deadline: Deadline = NEVER,
+    measuring: Measuring = USUAL,
 ) -> Problem:
     """Measure every unit of a model on every device of a cluster.
 
@@ -44,18 +62,15 @@ def profile(
         cluster: from `profiling.discover`, or of a file and completed by it.
         runtime: that will execute plans.
         objective: of the problem.
-        store: of samples; None is the one in the user's cache folder.
-        effort: when to stop measuring.
-        progress: called with what is being measured and the time left.
         model: as `runtime.load` gave it, where the caller has it already.
-        deadline: nothing further is measured after it.
+        measuring: where samples are kept, and when it stops.
 
     Raises:
         RuntimeFailure: a device cannot run the model.
         CostError: no device runs an op.
         OutOfTime: the deadline passed before each device had run the model once.
     """
-    kept = store or CostStore()
+    kept, progress = measuring.store or CostStore(), measuring.progress
     loaded = model or runtime.load(source, graph)
     context = f"{model_identity(graph, source)}|{runtime.version}"
     groups = []
@@ -73,9 +88,9 @@ def profile(
         cluster.devices,
         kept,
         context=context,
-        effort=effort,
+        effort=measuring.effort,
         progress=progress,
-        deadline=deadline,
+        deadline=measuring.deadline,
     )
     return Problem(
         graph=graph,

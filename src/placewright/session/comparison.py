@@ -29,7 +29,6 @@ def compare(
     budget: Budget,
     *,
     measure: Callable[[Placement], float] | None = None,
-    evaluator_factory: Callable[[], Evaluator] | None = None,
     settings: Mapping[str, Mapping[str, str]] | None = None,
     progress: Report | None = None,
     results_path: str | Path | None = None,
@@ -42,7 +41,6 @@ def compare(
         seeds: runs per placer.
         budget: of every single run; all queries count, intermediate ones too.
         measure: seconds of a placement on hardware; None simulates.
-        evaluator_factory: makes the evaluator of one run; by default from `budget` and `measure`.
         settings: hyperparameters by name, besides those in the name.
         progress: told the fraction done and what is running.
         results_path: results are kept here after every run, and runs found here are not repeated.
@@ -63,11 +61,7 @@ def compare(
         if progress is not None:
             progress(index / len(wanted), f"{name}, seed {seed}")
         if (name, seed) not in store.runs:
-            evaluator = (
-                evaluator_factory()
-                if evaluator_factory is not None
-                else Evaluator(problem, budget, measure=measure)
-            )
+            evaluator = Evaluator(problem, budget, measure=measure)
             store.add(_run(made[name], name, seed, problem, evaluator))
     runs = tuple(store.runs[key] for key in wanted)
     best = min(run.value for run in store.runs.values())

@@ -22,7 +22,7 @@ from placewright.profiling.kept_calibration import (
     known_calibration,
 )
 from placewright.profiling.measure import QUICK, Ahead, Effort, Progress
-from placewright.profiling.profile import profile
+from placewright.profiling.profile import Measuring, profile
 from placewright.profiling.store import CostStore
 from placewright.session.models import Model, runnable_source
 from placewright.session.steps import CALIBRATING, CHECKING, MEASURING, SEARCHING, Steps
@@ -127,11 +127,10 @@ class _Measurement:
             self.cluster,
             self.runtime,
             objective=self.objective,
-            store=self.store,
-            effort=QUICK if self.extent.is_quick else Effort(),
-            progress=self._tell,
             model=loaded,
-            deadline=deadline,
+            measuring=Measuring(
+                self.store, QUICK if self.extent.is_quick else Effort(), self._tell, deadline
+            ),
         )
         if self.ahead is None:  # everything was stored
             whole = problem.costs.seconds

@@ -45,7 +45,7 @@ def check_runtime(
         AssertionError: the runtime breaks the contract; the message says how.
     """
     chosen = list(devices) if devices is not None else _two_devices(runtime)
-    check_devices(runtime)
+    check_discovery(runtime)
     model = runtime.load(source, graph)
     assert model.graph is graph, "a loaded model keeps the graph that it was loaded for"
     check_refuses_another_model(runtime, source, graph)
@@ -60,7 +60,7 @@ def check_runtime(
     check_instances_stay_apart(model, chosen[0])
 
 
-def check_devices(runtime: Runtime) -> None:
+def check_discovery(runtime: Runtime) -> None:
     """Names are unique, fingerprints told, completing twice changes nothing, strangers refused."""
     assert runtime.name, "a runtime has a name"
     assert runtime.version, "a runtime tells its version"

@@ -9,7 +9,7 @@ import toys
 
 from placewright.core.solution import Budget
 from placewright.errors import FileFormatError, InputError
-from placewright.placers.learned.training import train
+from placewright.placers.learned.training import TrainingOptions, train
 from placewright.placers.registry import make_placer
 from placewright.session.comparison import compare
 
@@ -60,7 +60,8 @@ def test_training_stops_where_rounds_no_longer_get_faster(tmp_path: Path) -> Non
 
     path, settings = tmp_path / "p.safetensors", {"hidden": "8", "learning_rate": "1e-12"}
     problems = [toys.two_cluster_problem(2)]
-    train("zero-shot", problems, path, episodes=300, settings=settings, patience=5)
+    options = TrainingOptions(patience=5)
+    train("zero-shot", problems, path, episodes=300, settings=settings, options=options)
     assert 5 < load_checkpoint(path, "zero-shot").setting("episodes") < 300
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from placewright.benchmarks.learned import Case, graph_of
+from placewright.benchmarks.learned import Case, zoo_graph
 from placewright.core.graph import ComputationGraph
 from placewright.core.problem import Problem
 from placewright.profiling.roofline import roofline_problem
@@ -19,7 +19,7 @@ def inference_cases(models: dict[str, str], cluster: str) -> list[Case]:
     """Latency of zoo models, name -> name in the zoo, on one cluster of the catalogue."""
 
     def case(name: str, zoo_name: str) -> Case:
-        return Case(f"{name} {cluster}", lambda: roofline_problem(graph_of(zoo_name), cluster))
+        return Case(f"{name} {cluster}", lambda: roofline_problem(zoo_graph(zoo_name), cluster))
 
     return [case(name, zoo_name) for name, zoo_name in models.items()]
 

@@ -77,7 +77,7 @@ def providers(device: Device) -> list[Any]:
     return [(provider, options), CPU]
 
 
-def memory_of(device: Device) -> tuple[str, int]:
+def memory_of_sessions(device: Device) -> tuple[str, int]:
     """Where a device's sessions keep what they read and make."""
     if device.options.get("provider") == CUDA:
         return "cuda", int(device.options.get("device_id", "0"))

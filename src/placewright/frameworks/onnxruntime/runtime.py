@@ -47,7 +47,7 @@ from placewright.frameworks.onnxruntime.devices import (
     cpu_devices,
     cuda_options,
     hardware_text,
-    memory_of,
+    memory_of_sessions,
     onnxruntime_library,
     providers,
     session_options,
@@ -120,7 +120,7 @@ class OnnxRuntime:
         seconds = 0.0
         array = np.zeros(max(1, size_bytes // 4), dtype=np.float32)
         for device, is_source in ((source, True), (destination, False)):
-            kind, number = memory_of(device)
+            kind, number = memory_of_sessions(device)
             if kind != "cpu":
                 held = onnxruntime_library().OrtValue.ortvalue_from_numpy(array, kind, number)
                 copy = held.numpy if is_source else lambda v=held: v.update_inplace(array)

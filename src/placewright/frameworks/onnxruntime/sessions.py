@@ -8,7 +8,7 @@ from typing import Any
 
 from placewright.core.cluster import Device
 from placewright.execution.runtime import NativeTensor
-from placewright.frameworks.onnxruntime.devices import memory_of, onnxruntime_library
+from placewright.frameworks.onnxruntime.devices import memory_of_sessions, onnxruntime_library
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class OnnxInstance:
         self._binding = segment.session.io_binding()
         self._run: Callable[[Any], None] = segment.session.run_with_iobinding
         self._bound: list[NativeTensor] = [None] * len(segment.inputs)
-        self._memory = memory_of(segment.device)
+        self._memory = memory_of_sessions(segment.device)
         self._is_static = all(port.shape is not None for port in segment.outputs)
         self._outputs: list[NativeTensor] = []
         if self._is_static:

@@ -9,7 +9,7 @@ from placewright.placers.ideals.contiguous import device_of_units, linear_progra
 from placewright.placers.ideals.enumeration import IdealLattice, chain, enumerate_ideals
 from placewright.placers.ideals.items import Items, items_of
 from placewright.placers.ideals.link_levels import link_levels, why_not_levelled
-from placewright.placers.ideals.load_model import load_model
+from placewright.placers.ideals.load_model import load_model_of
 from placewright.placers.ideals.orders import depth_first_order
 from placewright.placers.ideals.two_levels import LevelledModel, TwoLevelProgram, levelled_model
 from placewright.simulation.evaluator import Evaluator
@@ -32,7 +32,7 @@ class GroupSplitter:
         self._evaluator = evaluator
         self._items: Items = items_of(problem)
         self._model: LevelledModel = levelled_model(problem, self._items.grouping, levels)
-        classes = load_model(problem, problem.colocation, levels.far)
+        classes = load_model_of(problem, problem.colocation, levels.far)
         evaluator.offer_bound(classes.area_bound, "balanced load")
 
     def linear(self) -> Solution:

@@ -159,7 +159,7 @@ class LoadModel:
         return (received // n_devices, received % n_devices), (sending, origin[sending])
 
 
-def load_model(
+def load_model_of(
     problem: Problem,
     grouping: Grouping,
     transfers: TransferCosts | None = None,

@@ -24,7 +24,7 @@ from placewright.placers.ideals.contiguous import (
 )
 from placewright.placers.ideals.enumeration import enumerate_ideals
 from placewright.placers.ideals.items import Items, items_of
-from placewright.placers.ideals.load_model import load_model
+from placewright.placers.ideals.load_model import load_model_of
 from placewright.placers.ideals.program import (
     MAX_TABLE_ENTRIES,
     ContiguousProgram,
@@ -79,7 +79,7 @@ def replicated(problem: Problem, is_spent: Callable[[], bool] = lambda: False) -
     counts = np.diff(alike.members.indptr)
     pools = Pools(alike.group_of, sizes.cluster.replicas, counts.astype(np.int64))
     items = items_of(sizes)
-    model = load_model(sizes, items.grouping, traits=np.stack([pools.pool_of, pools.size]))
+    model = load_model_of(sizes, items.grouping, traits=np.stack([pools.pool_of, pools.size]))
     program = linear_program(model, items, pools)
     lattice = enumerate_ideals(items.successors, _MOST_IDEALS)
     if lattice is None or table_entries(pools.counts, lattice.n_ideals) > MAX_TABLE_ENTRIES:

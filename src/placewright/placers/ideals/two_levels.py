@@ -22,7 +22,7 @@ from placewright.core.problem import Problem
 from placewright.placers.ideals import kernel
 from placewright.placers.ideals.enumeration import IdealLattice
 from placewright.placers.ideals.link_levels import LinkLevels
-from placewright.placers.ideals.load_model import LoadModel, load_model
+from placewright.placers.ideals.load_model import LoadModel, load_model_of
 from placewright.placers.ideals.program import ContiguousProgram, standing_loads
 from placewright.placers.ideals.transfers import crossing_tensors
 
@@ -71,7 +71,7 @@ def levelled_model(problem: Problem, grouping: Grouping, levels: LinkLevels) -> 
     """The load model of a problem whose links have two levels."""
     near = crossing_tensors(problem, grouping, levels.near)
     traits = np.vstack([near.receive.T, near.send.T])
-    far = load_model(problem, grouping, levels.far, traits)
+    far = load_model_of(problem, grouping, levels.far, traits)
     first = np.unique(far.kind_of, return_index=True)[1]
     groups = tuple(
         np.flatnonzero(levels.group_of == group) for group in np.unique(levels.group_of).tolist()

@@ -155,7 +155,7 @@ def levels(successors: Csr, order: IntArray, step: FloatArray) -> FloatArray:
     return start
 
 
-def graph_data(features: FloatArray, edges: IntArray, weights: FloatArray | None = None) -> Data:
+def torch_graph(features: FloatArray, edges: IntArray, weights: FloatArray | None = None) -> Data:
     """PyTorch Geometric data: x (n_nodes, n_features), edge_index (2, n_edges), edge_weight."""
     import torch
     from torch_geometric.data import Data

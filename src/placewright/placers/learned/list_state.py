@@ -142,7 +142,7 @@ class ListState:
         self._class_device = np.full((k, problem.problem.colocation.n_groups), -1, dtype=np.int64)
         self._space = ActionSpace(problem.problem, problem.problem.colocation)
         self._weights = problem.problem.kept.bytes_by_label(self._classes)
-        self._memory = problem.problem.cluster.memory_bytes - working_bytes(problem.problem)
+        self._memory = problem.problem.cluster.memory_bytes - bytes_kept_free(problem.problem)
 
     def arrival(self, unit: int) -> FloatArray:
         """When all inputs of a unit could be on each device, shape (k, D)."""
@@ -204,7 +204,7 @@ class ListState:
         return np.where(self._class_device[:, unit_class] < 0, self._weights[unit_class], 0.0)
 
 
-def working_bytes(problem: Problem) -> float:
+def bytes_kept_free(problem: Problem) -> float:
     """Bytes kept free for tensors: twice the inputs and outputs of the widest unit."""
     graph = problem.unit_graph
     own = np.zeros(problem.n_units)

@@ -73,6 +73,29 @@ class Trainee(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class TrainingOptions:
+    """How a training goes on, is kept and stops.
+
+    Attributes:
+        seed: of every random choice.
+        resume: go on from the policy file where it exists.
+        save_every: episodes between two writes.
+        patience: stop after so many episodes, counted in whole rounds, in which the mean time of a
+            round has not fallen; 0 never.
+        tensorboard: folder for TensorBoard scalars; "" writes none.
+    """
+
+    seed: int = 0
+    resume: bool = True
+    save_every: int = 50
+    patience: int = 0
+    tensorboard: str = ""
+
+
+USUAL = TrainingOptions()
+
+
 def check_takes_policy(placer: str) -> None:
     """Refuse a policy file for a placer whose parameters belong to one graph.
 
@@ -93,19 +116,15 @@ def train(
     output: str | Path,
     *,
     episodes: int = 1_000,
-    seed: int = 0,
     settings: Mapping[str, str] | None = None,
     progress: Report | None = None,
-    resume: bool = True,
-    save_every: int = 50,
-    patience: int = 0,
-    tensorboard: str = "",
+    options: TrainingOptions = USUAL,
 ) -> Path:
     """Train a policy over a family of graphs and write it to `output`.
 
-    The file is written every `save_every` episodes, at the end and on Ctrl-C, with the optimiser's
-    state and the baselines. An interrupted training goes on from its last whole episode when called
-    again with the same arguments and `resume`; more `episodes` continue a finished one.
+    The file is written every `options.save_every` episodes, at the end and on Ctrl-C, with the
+    optimiser's state and the baselines. An interrupted training goes on from its last whole episode
+    when called again with the same arguments; more `episodes` continue a finished one.
 
     Args:
         placer: one of `placers_that_take_a_policy`; beside its class lies a module `training` with
@@ -114,45 +133,32 @@ def train(
             and `hsdag`.
         output: policy file, for the placer's setting `policy`.
         episodes: in all, over the graphs in a random order that is drawn again each round.
-        seed: of every random choice.
         settings: hyperparameters of the placer, as text.
         progress: told the fraction done and the mean time of the last round.
-        resume: go on from `output` where it exists.
-        save_every: episodes between two writes.
-        patience: stop after so many episodes, counted in whole rounds, in which the mean time of a
-            round has not fallen; 0 never.
-        tensorboard: folder for TensorBoard scalars; "" writes none.
+        options: how it goes on, is kept and stops.
 
     Raises:
         UnknownNameError: there is no such placer.
         InputError: the placer cannot be trained, there are no problems, or they do not fit.
         MissingExtraError: PyTorch is absent.
     """
+    _check_trainable(placer, len(problems), episodes)
     package = placer_class(placer).__module__.rpartition(".")[0]
-    known = placers_that_take_a_policy()
-    if placer not in known:
-        raise InputError(
-            f"placer '{placer}' cannot be trained over graphs: what it learns belongs to one; "
-            f"these can: {', '.join(known)}"
-        )
-    if not problems or episodes < 1:
-        raise InputError(
-            f"training needs graphs and episodes >= 1, got {len(problems)}, {episodes}"
-        )
     require_packages("torch", "torch_geometric")
     import torch
 
     from placewright.placers.learned.checkpoint import save_checkpoint
     from placewright.placers.learned.sampling import torch_scope
 
-    target = Path(output)
+    target, seed = Path(output), options.seed
     rng = np.random.default_rng(seed)
-    with torch_scope(rng) as generator, scalars_to(tensorboard) as scalars:
+    with torch_scope(rng) as generator, scalars_to(options.tensorboard) as scalars:
         module = importlib.import_module(f"{package}.training")
         trainee: Trainee = module.trainee(make_placer(placer, settings), tuple(problems))
         optimiser = torch.optim.Adam(trainee.policy.parameters(), lr=trainee.learning_rate(0.0))
-        done = _restore(target, placer, trainee, optimiser) if resume and target.exists() else 0
-        last, stop = np.full(len(problems), np.nan), EarlyStop(patience)
+        goes_on = options.resume and target.exists()
+        done = _restore(target, placer, trainee, optimiser) if goes_on else 0
+        last, stop = np.full(len(problems), np.nan), EarlyStop(options.patience)
         written = kept = _checkpoint(target, placer, trainee, optimiser, done)
         try:
             for episode in range(done, episodes):
@@ -170,13 +176,25 @@ def train(
                 is_round = (episode + 1) % len(problems) == 0
                 if is_round and stop(mean, episode + 1 - done):
                     break
-                if (episode + 1) % save_every == 0:
+                if (episode + 1) % options.save_every == 0:
                     save_checkpoint(kept)
                     written = kept
         finally:
             if kept is not written:
                 save_checkpoint(kept)
     return target
+
+
+def _check_trainable(placer: str, n_graphs: int, episodes: int) -> None:
+    placer_class(placer)  # an unknown name is told as such
+    known = placers_that_take_a_policy()
+    if placer not in known:
+        raise InputError(
+            f"placer '{placer}' cannot be trained over graphs: what it learns belongs to one; "
+            f"these can: {', '.join(known)}"
+        )
+    if n_graphs == 0 or episodes < 1:
+        raise InputError(f"training needs graphs and episodes >= 1, got {n_graphs}, {episodes}")
 
 
 def _descend(trainee: Trainee, optimiser: Any, loss: Any, progress: float) -> None:

@@ -19,7 +19,7 @@ from placewright.core.problem import Problem
 from placewright.placers.legal import Proposal
 from placewright.placers.list_scheduling.in_order import Planned, new_plan, proposal_of
 from placewright.placers.list_scheduling.ranks import mean_upward_ranks, missing_inputs
-from placewright.placers.list_scheduling.room import Room, candidates, new_room, take
+from placewright.placers.list_scheduling.room import Room, mark_devices_with_room, new_room, take
 from placewright.placers.list_scheduling.slices import in_slices
 from placewright.placers.list_scheduling.tables import (
     ScheduleTables,
@@ -288,7 +288,7 @@ def _choose(
 ) -> None:
     """Find where a ready unit would end first, and when it would end at the next best device."""
     unit = ready.unit[row]
-    candidates(tables.allowed, room, tables.group_of[unit], usable)
+    mark_devices_with_room(tables.allowed, room, tables.group_of[unit], usable)
     chosen, start, least, second = -1, np.inf, np.inf, np.inf
     for device in range(len(usable)):
         if not usable[device]:

@@ -22,7 +22,7 @@ from placewright.placers.list_scheduling.intervals import (
     has_room,
     new_intervals,
 )
-from placewright.placers.list_scheduling.room import Room, candidates, new_room, take
+from placewright.placers.list_scheduling.room import Room, mark_devices_with_room, new_room, take
 from placewright.placers.list_scheduling.slices import in_slices
 from placewright.placers.list_scheduling.tables import (
     ScheduleTables,
@@ -159,7 +159,7 @@ def plan_some(
             return int(at)
         unit = order[at]
         note_arrivals(tables, plan.device_of, plan.end, unit, arrival)
-        candidates(tables.allowed, room, tables.group_of[unit], usable)
+        mark_devices_with_room(tables.allowed, room, tables.group_of[unit], usable)
         if len(wanted) and wanted[unit] >= 0 and usable[wanted[unit]]:
             device = wanted[unit]
         else:

@@ -45,7 +45,7 @@ def fits(room: Room, group: int, device: int) -> bool:
 
 
 @inlined
-def candidates(allowed: BoolArray, room: Room, group: int, usable: BoolArray) -> None:
+def mark_devices_with_room(allowed: BoolArray, room: Room, group: int, usable: BoolArray) -> None:
     """Devices that may take a unit of a class now.
 
     Where memory leaves none, the allowed device with most room (the simulator then tells).

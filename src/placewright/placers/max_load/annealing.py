@@ -87,7 +87,7 @@ def fixed_arrays(model: LoadModel, *, split_phases: bool) -> Fixed:
     )
 
 
-def state_of(fixed: Fixed, device_of: IntArray) -> State:
+def annealing_state(fixed: Fixed, device_of: IntArray) -> State:
     """Loads of an assignment; `device_of` is copied."""
     n_devices, n_tensors = len(fixed.memory), len(fixed.producers)
     n_phases = fixed.seconds.shape[1]

@@ -15,7 +15,7 @@ from placewright.core.problem import Problem
 from placewright.simulation.compiled import compiled
 
 
-def depth_first_order(problem: Problem) -> IntArray:
+def branch_by_branch_order(problem: Problem) -> IntArray:
     """A topological order that finishes a branch before it begins the next, shape (n_units,)."""
     graph = problem.unit_graph
     missing = np.diff(graph.predecessors.indptr)

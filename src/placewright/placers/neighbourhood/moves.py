@@ -8,7 +8,7 @@ import numpy as np
 
 from placewright.core.arrays import IntArray
 from placewright.core.problem import Problem
-from placewright.placers.neighbourhood.blocks import branches, depth_first_order
+from placewright.placers.neighbourhood.blocks import branch_by_branch_order, branches
 
 _LARGE_GRAPH = 5000  # dominator subtrees take quadratic memory in a chain; runs cover those
 
@@ -26,7 +26,7 @@ class Moves:
         self.problem = problem
         self._classes = problem.colocation
         self._allowed = problem.allowed_by_class
-        self._orders = [problem.unit_graph.topological_order, depth_first_order(problem)]
+        self._orders = [problem.unit_graph.topological_order, branch_by_branch_order(problem)]
         self._branches = branches(problem) if problem.n_units <= _LARGE_GRAPH else []
         self._movable = np.flatnonzero(self._allowed.sum(axis=1) > 1)
         successors = problem.unit_graph.successors

@@ -49,7 +49,7 @@ def document_of(plan: Plan, title: str) -> dict[str, Any]:
         ],
         "endpoints": list(problem.cluster.endpoint_index),
         "units": _units(problem),
-        "graph": graph_data(problem),
+        "graph": page_graph(problem),
         "plan": plan_part(plan, simulator),
         "other": None,
         "what_if": what_if_data(problem, plan.placement),
@@ -160,7 +160,7 @@ def _units(problem: Problem) -> dict[str, Any]:
     }
 
 
-def graph_data(problem: Problem) -> dict[str, Any]:
+def page_graph(problem: Problem) -> dict[str, Any]:
     """Groups, boxes and edges, laid out."""
     graph = problem.unit_graph
     layout = layout_of(graph, group_tree(graph))

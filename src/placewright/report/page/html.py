@@ -63,11 +63,11 @@ def page_text(document: dict[str, Any]) -> str:
         libraries=_in_script(libraries),
         scripts=_in_script(scripts),
         licences=licences.replace("--", "- -"),
-        data=packed(document),
+        data=compressed(document),
     )
 
 
-def packed(document: dict[str, Any]) -> str:
+def compressed(document: dict[str, Any]) -> str:
     """A document as the page keeps it: JSON, compressed, in letters."""
     text = json.dumps(document, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     return base64.b64encode(zlib.compress(text.encode(), _LEVEL)).decode()

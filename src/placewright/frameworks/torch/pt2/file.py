@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from placewright.errors import FileFormatError, InputError, MissingExtraError
 from placewright.frameworks.torch.pt2.grammar import shown
-from placewright.frameworks.torch.pt2.inputs import checked_inputs
+from placewright.frameworks.torch.pt2.inputs import plain_inputs
 from placewright.frameworks.torch.pt2.program import checked_program, checked_tensors
 from placewright.frameworks.torch.pt2.spliced_file import SplicedFile
 from placewright.io.content import one_line
@@ -148,7 +148,7 @@ def _checked(inner: str, data: bytes) -> bytes:
             case "model_weights_config.json" | "model_constants_config.json":
                 return _written(checked_tensors(_json(data)))
             case "model.pt":
-                return checked_inputs(data)
+                return plain_inputs(data)
         return data
     except FileFormatError as error:
         raise FileFormatError(f"in '{inner}': {error}") from None

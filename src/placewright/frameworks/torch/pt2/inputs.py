@@ -17,7 +17,7 @@ _DEEPEST = 20
 _NUMBERS = (bool, int, float, complex, str, type(None))
 
 
-def checked_inputs(data: bytes) -> bytes:
+def plain_inputs(data: bytes) -> bytes:
     """A new pickle of the tensors and containers in `data`; an empty one stays empty.
 
     Raises:

@@ -28,7 +28,7 @@ from placewright.frameworks.torch.running.lanes import Lane, moved, on_host
 _MARK = "placewright memory "
 
 
-def memory_peaks(
+def peaks_in_use(
     graph: ComputationGraph,
     segments: Sequence[OpSegment],
     devices: Sequence[Device],

@@ -134,7 +134,7 @@ def empty_call_seconds(rounds: int = 31) -> float:
     return statistics.median(seconds)
 
 
-def transfer_seconds(
+def copy_seconds(
     source: torch.device, destination: torch.device, size_bytes: int, *, rounds: int = 12
 ) -> float:
     """Median seconds of copying bytes from one memory to another; 0 within one."""

@@ -46,9 +46,9 @@ from placewright.frameworks.torch.running.devices import native_device
 from placewright.frameworks.torch.running.functions import SegmentFunction, segment_function
 from placewright.frameworks.torch.running.instances import DeviceState, TorchSegment
 from placewright.frameworks.torch.running.lanes import Arriving, Lane, moved, on_host
-from placewright.frameworks.torch.running.memory import memory_peaks
+from placewright.frameworks.torch.running.memory import peaks_in_use
 from placewright.frameworks.torch.running.nodes import NodeMap, kind_of
-from placewright.frameworks.torch.running.profile import OpTimer, transfer_seconds
+from placewright.frameworks.torch.running.profile import OpTimer, copy_seconds
 from placewright.frameworks.torch.running.segments import (
     copied_outputs,
     planned_writes,
@@ -121,7 +121,7 @@ class TorchRuntime:
 
     def transfer_seconds(self, source: Device, destination: Device, size_bytes: int) -> float:
         """Median seconds of a copy between two memories; 0 between cores, which share one."""
-        return transfer_seconds(native_device(source), native_device(destination), size_bytes)
+        return copy_seconds(native_device(source), native_device(destination), size_bytes)
 
     def load(self, source: ModelSource, graph: ComputationGraph) -> TorchModel:
         """Read the model behind a graph.
@@ -319,7 +319,7 @@ class TorchModel:
         compiled = [one for one in self.compile(segments, devices) if isinstance(one, TorchSegment)]
         given = self.signature.ascending(self.random_inputs(np.random.default_rng(0)))
         inputs = [self.from_host(array) for array in given]
-        return memory_peaks(self.graph, segments, devices, compiled, inputs)
+        return peaks_in_use(self.graph, segments, devices, compiled, inputs)
 
     def tolerance(self, devices: Sequence[Device]) -> float:
         """By the coarsest precision in the graph, and by what accelerators round."""

@@ -79,7 +79,7 @@ class Decoded:
     order: IntArray
 
 
-def graph_inputs(problem: ListProblem) -> tuple[Tensor, Tensor]:
+def policy_inputs(problem: ListProblem) -> tuple[Tensor, Tensor]:
     """Node features and edges as tensors."""
     from placewright.core.grouping import Grouping
 
@@ -96,7 +96,7 @@ def decode(
     """Place unit by unit, k = len(temperatures) placements at once; temperature 0 is greedy."""
     k = len(temperatures)
     with torch.no_grad():
-        embedding = policy.embed(*graph_inputs(problem)).numpy()
+        embedding = policy.embed(*policy_inputs(problem)).numpy()
     layers = [
         (layer.weight.detach().numpy().T, layer.bias.detach().numpy())
         for layer in policy.score
@@ -135,12 +135,12 @@ def candidate_placements(
         placements = decode(policy, listed, temperatures, rng).placements
         untrained = ZeroShotPolicy(policy.hidden)  # takes the earliest finish
         earliest = decode(untrained, listed, np.zeros(1), rng).placements
-    homogeneous = homogeneous_placements(problem)
+    homogeneous = one_device_placements(problem)
     candidates = [placements[0], *earliest, *homogeneous, *placements[1:]]
     yield from candidates[: settings.candidates]
 
 
-def homogeneous_placements(problem: Problem) -> list[IntArray]:
+def one_device_placements(problem: Problem) -> list[IntArray]:
     """All units on one device, where it may run them all; one device of each cost column."""
     allowed = np.asarray(problem.allowed_by_class.all(axis=0))
     _, first = np.unique(problem.costs.seconds, axis=1, return_index=True)

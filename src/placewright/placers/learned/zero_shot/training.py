@@ -13,7 +13,7 @@ from placewright.placers.learned.list_state import ListProblem
 from placewright.placers.learned.returns import reference_value, relative_times
 from placewright.placers.learned.sampling import chosen, masked_log_softmax
 from placewright.placers.learned.training import EpisodeResult
-from placewright.placers.learned.zero_shot.policy import ZeroShotPolicy, decode, graph_inputs
+from placewright.placers.learned.zero_shot.policy import ZeroShotPolicy, decode, policy_inputs
 from placewright.placers.learned.zero_shot.settings import ZeroShotSettings
 from placewright.simulation.evaluator import Evaluator
 
@@ -51,7 +51,7 @@ class ZeroShotTrainee:
         values = evaluator.evaluate_many(decoded.placements)
         times = relative_times(values, reference_value(problem.problem))
         advantage = (times.mean() - times) / (times.std() + 1e-3 * times.mean())
-        embedding = self.policy.embed(*graph_inputs(problem))[torch.tensor(decoded.order)]
+        embedding = self.policy.embed(*policy_inputs(problem))[torch.tensor(decoded.order)]
         pairs = torch.tensor(decoded.pairs).float()  # (steps, k, D, features)
         wide = embedding.unsqueeze(1).expand(-1, pairs.shape[1], -1)  # (steps, k, hidden)
         scores = self.policy.scores(wide, pairs)
