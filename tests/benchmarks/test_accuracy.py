@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from placewright.benchmarks.accuracy_rows import FORMAT, AccuracyRow, read_accuracy, summaries
+from placewright.benchmarks.accuracy import FORMAT, read_accuracy
 from placewright.benchmarks.row_file import write_rows
 from placewright.errors import FileFormatError
+from placewright.report.accuracy import AccuracyRow, summaries
 
 
 def row(predicted: float, measured: float, noise: float, rounds: int = 4) -> AccuracyRow:

@@ -11,7 +11,7 @@ import torch
 from torch_programs import step_program
 
 from placewright.benchmarks.hardware_record import RecordRequest
-from placewright.benchmarks.hardware_table import CHOSEN, compare_on_hardware
+from placewright.benchmarks.hardware_table import compare_on_hardware
 from placewright.core.cluster import Cluster, Link
 from placewright.core.costs import CostTable
 from placewright.core.grouping import Grouping
@@ -19,6 +19,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError
 from placewright.frameworks.torch.running.runtime import TorchRuntime
+from placewright.report.hardware import CHOSEN
 
 
 def test_contenders_are_measured_and_those_that_break_a_limit_are_told() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from placewright.benchmarks.learned import Case
-from placewright.benchmarks.learned_runs import LearnedRun, read_runs
+from placewright.benchmarks.learned_runs import read_runs
 from placewright.benchmarks.papers import generalisation, hsdag, placeto
 from placewright.benchmarks.papers.catalogue import PAPERS, paper_suite
 from placewright.benchmarks.papers.families import FAMILIES, family_graph
@@ -27,6 +27,7 @@ from placewright.core.problem import Problem
 from placewright.errors import UnknownNameError
 from placewright.placers.registry import reason_against
 from placewright.profiling.roofline import roofline_problem
+from placewright.report.learned.runs import LearnedRun
 from placewright.session.comparison import named_placer
 
 

@@ -16,7 +16,7 @@ from placewright.core.costs import CostTable
 from placewright.core.graph import ComputationGraph
 from placewright.core.problem import op_named
 from placewright.errors import GraphError
-from placewright.session.describe import plan_lines
+from placewright.report.plan_text import plan_lines
 from placewright.simulation.model import Simulator
 
 

@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from placewright.benchmarks.accuracy_rows import FORMAT, VISITS, AccuracyRow, read_accuracy
-from placewright.benchmarks.row_file import write_rows
+from placewright.benchmarks.row_file import read_rows, write_rows
 from placewright.core.arrays import IntArray
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
@@ -32,9 +32,11 @@ from placewright.profiling.hardware import (
     whole_model_runner,
 )
 from placewright.profiling.rounds import Rounds
+from placewright.report.accuracy import VISITS, AccuracyRow
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
 
+FORMAT = "placewright.accuracy/1"
 HEURISTICS = ("heft", "peft", "cpop", "m-topo", "m-etf", "even-split", "round-robin", "greedy")
 _STICKINESS = (0.99, 0.97, 0.95, 0.9, 0.8, 0.6)
 _SEARCH_EVALUATIONS = 3000
@@ -215,3 +217,12 @@ def _moved(problem: Problem, device_of: IntArray, rng: np.random.Generator) -> I
 def _content(placement: Placement) -> tuple[list[int], list[int] | None]:
     order = placement.order
     return placement.device_of.tolist(), None if order is None else order.tolist()
+
+
+def read_accuracy(path: Path) -> list[AccuracyRow]:
+    """Rows of a results file, as `row_file.read_rows`."""
+
+    def made(visits: Sequence[float] = (), **fields: Any) -> AccuracyRow:
+        return AccuracyRow(**fields, visits=tuple(visits))
+
+    return read_rows(path, FORMAT, made)

@@ -22,9 +22,7 @@ from typing import Any
 
 from placewright import zoo
 from placewright.benchmarks.accuracy import run_accuracy_benchmark
-from placewright.benchmarks.accuracy_rows import summaries
 from placewright.benchmarks.equality import run_equality_benchmark
-from placewright.benchmarks.hardware_report import markdown
 from placewright.benchmarks.hardware_table import compare_on_hardware
 from placewright.benchmarks.memory import whole_model_bytes
 from placewright.core.problem import Objective, Problem
@@ -34,6 +32,8 @@ from placewright.execution.runtime import LoadedModel, Runtime, TellsVersions
 from placewright.files.problem_file import read_problem, write_problem
 from placewright.files.quantities import parse_bytes, parse_seconds
 from placewright.files.text import read_json_object, write_text
+from placewright.report.accuracy import summaries
+from placewright.report.hardware import record_text
 from placewright.session.problems import (
     ProblemRequest,
     build_problem,
@@ -137,7 +137,7 @@ def record_hardware(request: RecordRequest, tell: Callable[[str], None]) -> dict
 
     def save() -> None:
         write_text(path, json.dumps(known, indent=1) + "\n")
-        write_text(request.folder / "table.md", markdown(known))
+        write_text(request.folder / "table.md", record_text(known))
 
     for name in request.models:
         _ModelRecord(name, known["models"].setdefault(name, {}), request, tell, save).measure()

@@ -25,10 +25,10 @@ from placewright.profiling.hardware import (
     placement_segments,
     taking_turns,
 )
+from placewright.report.hardware import CHOSEN
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
 
-CHOSEN = "chosen"
 SIMPLER = ("expert", "accelerate")
 _MEASURING_SECONDS = 30.0  # of all contenders, where that is enough for nine rounds
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +28,7 @@ from placewright.files.problem_file import content_sha256
 from placewright.files.text import write_text
 from placewright.placers.homogeneous import homogeneous_placements
 from placewright.placers.registry import reason_against
+from placewright.report.learned.runs import LearnedRun
 from placewright.session.comparison import named_placer
 from placewright.simulation.evaluator import Evaluator
 
@@ -36,42 +37,6 @@ PARTS = 10  # of a run's samples, whose medians are kept
 THREADS = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "MKL_NUM_THREADS")
 
 Report = Callable[[float, str], None]
-
-
-@dataclass(frozen=True)
-class LearnedRun:
-    """One placer, one problem, one seed; values in the problem's unit, NaN where infinite.
-
-    Attributes:
-        problem: name, for people.
-        key: hash of the problem's content.
-        evaluations: the budget; all queries count.
-        placer: registry name with the settings that differ from the defaults.
-        seed: of its generator.
-        value: of the incumbent.
-        single: of the fastest homogeneous placement.
-        seconds: processor seconds of the run.
-        samples: placements that the policy drew.
-        parts: medians of successive tenths of them, first to last; empty without a policy.
-        history: (evaluations, value) of each improvement.
-    """
-
-    problem: str
-    key: str
-    evaluations: int
-    placer: str
-    seed: int
-    value: float
-    single: float
-    seconds: float
-    samples: int
-    parts: list[float]
-    history: list[list[float]]
-
-    @property
-    def identity(self) -> tuple[str, int, str, int]:
-        """What the run is a run of."""
-        return self.key, self.evaluations, self.placer, self.seed
 
 
 def run_learned_benchmark(

@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from placewright.benchmarks.accuracy_rows import KINDS, AccuracyRow
 from placewright.benchmarks.kernel import KernelRow
 from placewright.errors import MissingExtraError
 from placewright.files.text import write_text
+from placewright.report.accuracy import KINDS, AccuracyRow
 
 _SETTINGS = {
     "svg.hashsalt": "placewright",  # or identifiers differ from run to run

@@ -243,8 +243,8 @@ def accuracy(
 ) -> None:
     """Predicted against measured latency: random, heuristic and near-best placements."""
     from placewright.benchmarks.accuracy import run_accuracy_benchmark
-    from placewright.benchmarks.accuracy_rows import VISITS, summaries
     from placewright.benchmarks.plots import draw_accuracy, pyplot
+    from placewright.report.accuracy import VISITS, summaries
     from placewright.session.parsing import parse_names
     from placewright.session.problems import ProblemRequest, build_problem
     from placewright.session.running import loaded_model

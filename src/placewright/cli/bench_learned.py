@@ -60,10 +60,11 @@ def learned(
 ) -> None:
     """Learned placers beside their controls; writes a report beside --results."""
     from placewright.benchmarks.learned import workload_cases, zoo_cases
-    from placewright.benchmarks.learned_report import report_text, write_report
+    from placewright.benchmarks.learned_controls import with_controls
     from placewright.benchmarks.learned_runs import read_runs, run_learned_benchmark
-    from placewright.benchmarks.learned_statistics import with_controls
+    from placewright.files.text import write_text
     from placewright.placers.registry import placers_that_learn
+    from placewright.report.learned.text import report_text
     from placewright.session.parsing import parse_names
     from placewright.session.problems import checked_objective
 
@@ -80,7 +81,8 @@ def learned(
             cases, wanted, evaluations, seeds, results, workers=workers, progress=report
         )
     text = results.with_name(f"{results.stem}-{evaluations}.md")
-    write_report(text, read_runs(results), evaluations)
+    all_runs = [run for run in read_runs(results) if run.evaluations == evaluations]
+    write_text(text, report_text(all_runs, evaluations))
     print_note(f"wrote {text}")
     if as_json:
         print_json([asdict(run) for run in runs])

@@ -40,8 +40,8 @@ def compare(
     quiet: opt.Quiet = False,
 ) -> None:
     """Compare placers on MODEL: same problem, same evaluator, same budget."""
+    from placewright.report.plan_text import limit_warning
     from placewright.session import comparison
-    from placewright.session.describe import limit_warning
     from placewright.session.parsing import parse_budget, parse_names
     from placewright.session.problems import ProblemRequest, build_problem
     from placewright.session.running import check_evaluator, measure_of

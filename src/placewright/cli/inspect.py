@@ -110,7 +110,7 @@ def graph(
     from placewright.core.graph import PHASE_NAMES
     from placewright.files.graph_file import write_graph
     from placewright.files.quantities import format_bytes
-    from placewright.session.describe import loss_lines
+    from placewright.report.plan_text import loss_lines
     from placewright.session.models import load_model
     from placewright.session.parsing import parse_shapes
     from placewright.session.problems import checked_objective

@@ -70,7 +70,7 @@ def place(
 ) -> None:
     """Find the best placement of MODEL, prove how good it is, run it, write plan.json."""
     from placewright.files.plan_file import write_plan
-    from placewright.session.describe import limit_warning
+    from placewright.report.plan_text import limit_warning
     from placewright.session.parsing import require_folder
     from placewright.session.placing import SearchRequest, place_request
     from placewright.session.problems import ProblemRequest
@@ -133,7 +133,7 @@ def _tell(plan: Any, model: str, target: Path, table: Any, as_json: bool) -> Non
 
 def print_plan(plan: Any, model: str) -> None:
     """The value, the proof and the share of each device."""
-    from placewright.session.describe import plan_lines
+    from placewright.report.plan_text import plan_lines
 
     for line in plan_lines(plan, model):
         print_line(line)

@@ -50,7 +50,7 @@ def simulate(
 ) -> None:
     """Timeline of PLAN, or the loads of its devices; what-if with --set OP=DEVICE."""
     from placewright.files.plan_file import read_plan
-    from placewright.session.describe import value_text
+    from placewright.report.values import value_text
     from placewright.session.parsing import parse_pairs
     from placewright.session.recommended import recommendation_lines, searched_plan
     from placewright.session.whatif import changed

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from placewright.core.plan import Plan
 from placewright.core.quantities import format_duration
 from placewright.report.alternatives import Alternative, best_alone, devices_in_use
+from placewright.report.values import value_text
 
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 _WORTH = 0.01  # a smaller gain is within what predictions are off by
@@ -28,13 +29,6 @@ class Verdict:
     answer: str
     sentence: str
     next_step: str
-
-
-def value_text(value: float | None, unit: str) -> str:
-    """A value with its unit: durations in s get a fitting prefix, other units are kept."""
-    if value is None or not math.isfinite(value):
-        return "-"
-    return format_duration(value) if unit == "s" else f"{value:.4g} {unit}"
 
 
 def verdict_of(plan: Plan, alternatives: tuple[Alternative, ...]) -> Verdict:

@@ -15,8 +15,8 @@ from placewright.core.solution import Budget
 from placewright.errors import InputError
 from placewright.placers.outside import is_path
 from placewright.placers.registry import REGISTRY, make_placer, reason_against
+from placewright.report.comparison_table import ComparisonTable, Run
 from placewright.session.comparison_file import ResultsFile
-from placewright.session.comparison_table import ComparisonTable, Run
 from placewright.simulation.evaluator import Evaluator
 
 Report = Callable[[float, str], None]

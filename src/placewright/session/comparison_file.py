@@ -13,7 +13,7 @@ from placewright.core.solution import Budget
 from placewright.errors import FileFormatError, InputError
 from placewright.files.problem_file import content_sha256
 from placewright.files.text import read_json_object, write_text
-from placewright.session.comparison_table import FORMAT, ComparisonTable, Run
+from placewright.report.comparison_table import FORMAT, ComparisonTable, Run
 
 
 class ResultsFile:

@@ -14,8 +14,8 @@ from placewright.core.solution import Budget
 from placewright.errors import InputError
 from placewright.files.quantities import parse_seconds
 from placewright.profiling.hardware import placement_runner
+from placewright.report.plan_text import limit_warning
 from placewright.session import devices, search
-from placewright.session.describe import limit_warning
 from placewright.session.found_models import remember_module
 from placewright.session.measuring import measured
 from placewright.session.models import Model, load_model

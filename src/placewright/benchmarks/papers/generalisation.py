@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from placewright.benchmarks.learned_runs import LearnedRun, one_run, read_runs, write_runs
+from placewright.benchmarks.learned_runs import one_run, read_runs, write_runs
 from placewright.benchmarks.papers.families import FAMILIES, family_graph
 from placewright.core.execution_models import Placeto
 from placewright.core.problem import Problem
 from placewright.files.problem_file import content_sha256
 from placewright.profiling.roofline import roofline_problem
+from placewright.report.learned.runs import LearnedRun
 
 CLUSTER = "2gpu"
 GROUPS = 32

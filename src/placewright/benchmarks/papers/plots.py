@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from placewright.benchmarks.learned_runs import LearnedRun
 from placewright.benchmarks.papers.generalisation import LABELS
 from placewright.benchmarks.papers.report import bound_of, cells_of, ratio
 from placewright.benchmarks.papers.suite import PaperSuite
 from placewright.benchmarks.plots import write_picture
+from placewright.report.learned.runs import LearnedRun
 
 
 def draw_suite(suite: PaperSuite, rows: Sequence[LearnedRun], path: Path) -> None:

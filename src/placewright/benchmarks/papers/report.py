@@ -6,11 +6,11 @@ import math
 import statistics
 from collections.abc import Mapping, Sequence
 
-from placewright.benchmarks.learned_report import markdown
-from placewright.benchmarks.learned_runs import LearnedRun
 from placewright.benchmarks.papers.generalisation import LABELS, TRANSFERRED
 from placewright.benchmarks.papers.run import BOUND
 from placewright.benchmarks.papers.suite import CERTAINTIES, PaperSuite, Published, Stage
+from placewright.report.learned.runs import LearnedRun
+from placewright.report.markdown import markdown_table
 
 Cells = Mapping[tuple[str, str, int], Sequence[LearnedRun]]  # (problem, placer, budget) -> runs
 
@@ -98,7 +98,7 @@ def transfer_report(rows: Sequence[LearnedRun], picture: str) -> str:
             "",
             f"![unseen graphs]({picture})",
             "",
-            *markdown(
+            *markdown_table(
                 ["", *(f"{family}, {counts[family]} graphs" for family in families)],
                 [[label, *(cell(family, label) for family in families)] for label in LABELS],
             ),
@@ -122,7 +122,7 @@ def _published(suite: PaperSuite, problems: Sequence[str]) -> list[str]:
     return [
         f"Seconds; in brackets over *{suite.baseline}*, and how certain the figure is.",
         "",
-        *markdown(["", *problems], rows),
+        *markdown_table(["", *problems], rows),
         "",
         "; ".join(notes) + ".",
         "",
@@ -156,7 +156,7 @@ def _stage(cells: Cells, stage: Stage, problems: Sequence[str]) -> list[str]:
             ]
         )
     heading = f"{stage.evaluations:,} evaluations"
-    return markdown([heading, "seeds", *problems], rows)
+    return markdown_table([heading, "seeds", *problems], rows)
 
 
 def _value(cells: Cells, problem: str, runs: Sequence[LearnedRun] | None) -> str:
@@ -175,4 +175,4 @@ def _singles(cells: Cells, problems: Sequence[str]) -> list[str]:
         bound = cells.get((problem, BOUND, 0))
         if bound is not None:
             rows.append([problem, f"{bound[0].single:.6g}", f"{bound_of(cells, problem):.3f}"])
-    return markdown(["problem", "seconds", "lower bound"], rows)
+    return markdown_table(["problem", "seconds", "lower bound"], rows)

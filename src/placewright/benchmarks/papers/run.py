@@ -7,7 +7,6 @@ from pathlib import Path
 
 from placewright.benchmarks.learned import Case
 from placewright.benchmarks.learned_runs import (
-    LearnedRun,
     read_runs,
     run_learned_benchmark,
     write_runs,
@@ -15,6 +14,7 @@ from placewright.benchmarks.learned_runs import (
 from placewright.benchmarks.papers.suite import PaperSuite
 from placewright.core.problem import Problem
 from placewright.files.problem_file import content_sha256
+from placewright.report.learned.runs import LearnedRun
 from placewright.simulation.bounds import lower_bound
 
 BOUND = "lower bound"  # stands for a placer in the row that holds a problem's bound

@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from placewright.core.quantities import format_bytes, format_duration
-from placewright.report.verdict import value_text
+from placewright.report.values import value_text
 
 _MOST_ROWS = 40
 _WAITS = ("", "input", "input", "device busy", "order")

@@ -11,24 +11,13 @@ from placewright.core.execution_models import MaxLoad
 from placewright.core.placement import Placement
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
+from placewright.core.quantities import format_bytes
 from placewright.core.source import ModelSource
-from placewright.files.quantities import format_bytes, format_duration
+from placewright.report.values import counted, value_text
 from placewright.simulation.model import Simulator
 
 _FEW_EVENTS = 1_000_000  # of all single devices together: a tenth of a second of simulation
 _WORTH_A_SPLIT = 0.01  # less is within what predictions are off by
-
-
-def value_text(value: float, unit: str) -> str:
-    """A value with its unit: durations in s get a fitting prefix, other units are kept."""
-    if not math.isfinite(value):
-        return "-"
-    return format_duration(value) if unit == "s" else f"{value:.4g} {unit}"
-
-
-def counted(number: int, thing: str) -> str:
-    """``"1 unit"``, ``"2 units"``."""
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def _by(plan: Plan) -> str:

@@ -5,16 +5,10 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from pathlib import Path
 
-from placewright.benchmarks.learned_runs import LearnedRun
-from placewright.benchmarks.learned_statistics import Groups, Verdict, runs_by_problem, verdicts
-from placewright.files.text import write_text
-
-
-def write_report(path: Path, runs: Sequence[LearnedRun], evaluations: int) -> None:
-    """Write the report over all runs with this number of evaluations."""
-    write_text(path, report_text([r for r in runs if r.evaluations == evaluations], evaluations))
+from placewright.report.learned.runs import LearnedRun
+from placewright.report.learned.statistics import Groups, Verdict, runs_by_problem, verdicts
+from placewright.report.markdown import markdown_table
 
 
 def report_text(runs: Sequence[LearnedRun], evaluations: int) -> str:
@@ -38,13 +32,13 @@ def report_text(runs: Sequence[LearnedRun], evaluations: int) -> str:
         "at 0.05 over seeds, adjusted over problems by Holm's method. *Of use* compares the best "
         "placements of runs with those of the uniform draws, by the same test.",
         "",
-        *markdown(
+        *markdown_table(
             ["learner", "problems", "learns", "better", "tie", "worse"],
             [_summary(name, found) for name, found in learners.items()],
         ),
     ]
     for name, found in learners.items():
-        parts += ["", f"### `{name}`", "", *markdown(COLUMNS, [_cells(v) for v in found])]
+        parts += ["", f"### `{name}`", "", *markdown_table(COLUMNS, [_cells(v) for v in found])]
     parts += ["", "## Best placements, median of seeds", "", *_best_table(groups, names)]
     parts += ["", "## Processor seconds of a run, median", "", *_seconds_table(groups, names)]
     return "\n".join(parts) + "\n"
@@ -101,13 +95,7 @@ def _table(groups: Groups, names: Sequence[str], cell: object) -> list[str]:
         ]
         for name in names
     ]
-    return markdown(["placer", *problems], rows)
-
-
-def markdown(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """A Markdown table; the first column is left-aligned, the others right."""
-    lines = [f"| {' | '.join(columns)} |", f"| --- |{' ---: |' * (len(columns) - 1)}"]
-    return lines + [f"| {' | '.join(row)} |" for row in rows]
+    return markdown_table(["placer", *problems], rows)
 
 
 def _ratio(value: float) -> str:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from placewright.benchmarks.hardware_table import CHOSEN
-from placewright.files.quantities import format_bytes
+from placewright.core.quantities import format_bytes
 
 _AS_FAST = 1.01  # a ratio of times that noise explains
+CHOSEN = "chosen"  # the placer's answer, among the rows of placements
 
 
-def markdown(known: Mapping[str, Any]) -> str:
+def record_text(known: Mapping[str, Any]) -> str:
     """``table.md`` of a record."""
     machine, models = known["machine"], known["models"]
     lines = ["# Placements on the hardware", "", f"Machine, {known['recorded']}:", ""]

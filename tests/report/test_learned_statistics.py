@@ -8,15 +8,16 @@ import numpy as np
 import pytest
 from scipy.stats import mannwhitneyu
 
-from placewright.benchmarks.learned_runs import LearnedRun, parts_of, read_runs, write_runs
-from placewright.benchmarks.learned_statistics import (
+from placewright.benchmarks.learned_controls import with_controls
+from placewright.benchmarks.learned_runs import parts_of, read_runs, write_runs
+from placewright.core.solution import Solution
+from placewright.report.learned.runs import LearnedRun
+from placewright.report.learned.statistics import (
     controls_of,
     holm,
     runs_by_problem,
     verdicts,
-    with_controls,
 )
-from placewright.core.solution import Solution
 
 
 def run(problem: str, placer: str, seed: int, last: float, best: float) -> LearnedRun:

@@ -12,8 +12,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from placewright.benchmarks.learned_runs import LearnedRun
-from placewright.placers.registry import placer_class, placers_that_learn
+from placewright.report.learned.runs import LearnedRun
 
 LEVEL = 0.05
 STARTS = "homogeneous_starts"
@@ -61,24 +60,6 @@ def controls_of(placer: str) -> tuple[str, str]:
     starts = [text for text in settings if text.startswith(STARTS)]
     uniform = ":".join([f"random-grouped:learner={name}", *starts])
     return ":".join([name, *settings, "updates=false"]), uniform
-
-
-def with_controls(placers: Sequence[str], *, controls: bool, starts: bool) -> list[str]:
-    """What is run for these placers, without repetition.
-
-    Args:
-        placers: ``NAME`` or ``NAME:key=value:...``.
-        controls: add both controls of each that learns.
-        starts: False switches the homogeneous placements off for all that would evaluate them.
-    """
-    wanted: list[str] = []
-    for placer in placers:
-        learns = placer.partition(":")[0] in placers_that_learn() and "updates=" not in placer
-        wanted += [placer, *(controls_of(placer) if controls and learns else ())]
-    if not starts:
-        has = {name: hasattr(placer_class(name.partition(":")[0]), STARTS) for name in wanted}
-        wanted = [f"{name}:{STARTS}=false" if has[name] else name for name in wanted]
-    return list(dict.fromkeys(wanted))
 
 
 def runs_by_problem(runs: Sequence[LearnedRun]) -> dict[tuple[str, str], list[LearnedRun]]:

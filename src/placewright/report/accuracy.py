@@ -1,4 +1,4 @@
-"""What `bench accuracy` has measured: rows, their file, and errors over them."""
+"""What `bench accuracy` has measured: rows, and errors over them."""
 
 from __future__ import annotations
 
@@ -6,14 +6,9 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from placewright.benchmarks.row_file import read_rows
-
-FORMAT = "placewright.accuracy/1"
 KINDS = ("random", "heuristic", "near-best")
 VISITS = 3
 _IQR_OF_NORMAL = 1.349  # standard deviations between the quartiles
@@ -117,15 +112,6 @@ def summaries(rows: Sequence[AccuracyRow]) -> list[AccuracySummary]:
                 median, p95 = float(np.median(errors)), float(np.percentile(errors, 95))
                 found.append(AccuracySummary(name, kind, len(part), median, p95, _tau(part)))
     return found
-
-
-def read_accuracy(path: Path) -> list[AccuracyRow]:
-    """Rows of a results file, as `row_file.read_rows`."""
-
-    def made(visits: Sequence[float] = (), **fields: Any) -> AccuracyRow:
-        return AccuracyRow(**fields, visits=tuple(visits))
-
-    return read_rows(path, FORMAT, made)
 
 
 def _tau(rows: Sequence[AccuracyRow]) -> float:

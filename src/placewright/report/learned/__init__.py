@@ -1,0 +1,1 @@
+"""What is shown of learned placers beside their controls."""
