@@ -23,7 +23,7 @@ from placewright.session import devices
 ROOT = Path(__file__).parents[1]
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 COMMANDS = ("devices", "graph", "profile", "place", "simulate", "run", "compare", "placers")
-COMMANDS += ("train", "bench", "export", "report")
+COMMANDS += ("train", "bench", "export", "report", "explain", "diff")
 
 
 def test_commands_in_documents_exist() -> None:

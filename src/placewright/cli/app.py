@@ -51,9 +51,9 @@ def main() -> NoReturn:
     """Run the command line and exit: 0 done, 1 the answer is no, 2 the input is wrong."""
     prepare_process()  # before anything starts a thread
     keep_standard_output_for_results()
-    from placewright.cli import bench, compare, export, inspect, place, report, run, train
+    from placewright.cli import bench, compare, explain, export, inspect, place, report, run, train
 
-    for module in (inspect, place, run, report, export, compare, train, bench):
+    for module in (inspect, place, run, report, explain, export, compare, train, bench):
         module.register(app)
     protect_inputs(app)
     sys.exit(_exit_code())

@@ -19,6 +19,9 @@ def register(app: typer.Typer) -> None:
 
 def report(
     plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan.json.")],
+    other_file: Annotated[
+        Path | None, typer.Argument(metavar="[OTHER]", help="A plan to compare it with.")
+    ] = None,
     output: Annotated[Path, typer.Option("-o", "--output", help="File to write."), Writes()] = Path(
         "report.html"
     ),
@@ -32,8 +35,10 @@ def report(
     from placewright.report.page.plans import plans_document
     from placewright.session.recommended import searched_plan
 
-    plan = read_plan(plan_file)
-    document = plans_document((plan_file.name, searched_plan(plan) if searched else plan))
+    plans = [(path.name, read_plan(path)) for path in (plan_file, other_file) if path is not None]
+    if searched:
+        plans = [(name, searched_plan(plan)) for name, plan in plans]
+    document = plans_document(*plans)
     write_text(output, page_text(document))
     if as_json:
         print_json(document)

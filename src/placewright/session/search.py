@@ -20,6 +20,7 @@ from placewright.errors import InfeasibleError, InputError
 from placewright.placers.ideals.replication import replicated
 from placewright.placers.registry import Placer, make_placer, reason_against
 from placewright.session.runtimes import default_runtime
+from placewright.session.smallest_change import advice
 from placewright.simulation.bounds import RELAXATION, lower_bound, quick_bounds
 from placewright.simulation.evaluator import CLOSED, Evaluator
 from placewright.simulation.model import Simulator
@@ -120,7 +121,9 @@ def place(
     found = search(problem, algorithm, limit, seed=seed, measure=measure, start=start)
     if found.placement is None:
         proven = "no placement is possible" if found.status == "infeasible" else "none was found"
-        raise InfeasibleError(f"{proven}: {found.message or 'the budget ended first'}")
+        change = advice(problem)
+        hint = f"; {change}" if change else ""
+        raise InfeasibleError(f"{proven}: {found.message or 'the budget ended first'}{hint}")
     record = PlacerRecord(
         algorithm.name,
         version("placewright"),

@@ -199,7 +199,7 @@ def _comparison(document: dict[str, Any]) -> str:
     if other is None:
         return ""
     lines = "".join(f"<p>{escape(line)}</p>" for line in other["lines"])
-    columns = ["op", document["title"], other["title"], "moved alone", "all but it"]
+    columns = ["units", "from", "to", "moved alone", "all but it"]
     moved = table(columns, other["moved"][:_MOST_ROWS])
     devices = table(other["device_columns"], other["device_rows"])
     return lines + devices + moved

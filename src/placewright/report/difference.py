@@ -1,0 +1,279 @@
+"""What moved between two plans, and what that gained and lost."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from placewright.core.arrays import IntArray
+from placewright.core.placement import Placement
+from placewright.core.plan import Plan
+from placewright.core.problem import Problem
+from placewright.core.quantities import format_bytes
+from placewright.report.verdict import value_text
+from placewright.simulation.model import Simulator
+
+_MOST_GROUPS = 40  # of moved units that are tried one by one, those with most work first
+_MOST_EVENTS = 4_000_000  # units times groups: about a second of simulation
+
+
+@dataclass(frozen=True)
+class Moved:
+    """Units that moved together: neighbours in the graph, from one device to one other.
+
+    Attributes:
+        names: of the units.
+        source, target: device names.
+        units: numbers in the first plan's problem.
+        alone: value of the first plan with these moved; None where it was not tried.
+        without: value of the other plan with these where the first has them; likewise.
+    """
+
+    names: tuple[str, ...]
+    source: str
+    target: str
+    units: tuple[int, ...]
+    alone: float | None = None
+    without: float | None = None
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Two plans side by side.
+
+    Attributes:
+        first, other: the plans.
+        n_common: ops that both have; n_moved of them are on different devices.
+        only_first, only_other: ops that one has alone.
+        groups: of moved units, those with most work first; empty where units differ.
+        same_problem: units, costs and devices are equal, so that values compare.
+    """
+
+    first: Plan
+    other: Plan
+    n_common: int
+    n_moved: int
+    only_first: int
+    only_other: int
+    moves: tuple[tuple[str, str, int], ...]
+    groups: tuple[Moved, ...]
+    same_problem: bool
+
+    def lines(self) -> list[str]:
+        """In words; the verdict first."""
+        unit = self.first.problem.time_unit
+        values = f"{value_text(self.first.value, unit)} and {value_text(self.other.value, unit)}"
+        lines = [f"{self._verdict()}: {values}"]
+        if not self.same_problem:
+            lines.append("the problems differ (model, costs or devices): values do not compare")
+        lines.append(f"{self.n_moved} of {self.n_common} ops are on another device")
+        if self.only_first or self.only_other:
+            lines.append(f"{self.only_first} ops only in the first, {self.only_other} in the other")
+        one, two = (crossing(plan) for plan in (self.first, self.other))
+        lines.append(
+            f"transfers between devices: {one[0]} with {format_bytes(one[1])}, then {two[0]} with "
+            f"{format_bytes(two[1])}"
+        )
+        return lines
+
+    def _verdict(self) -> str:
+        if self.n_moved == 0 and not (self.only_first or self.only_other):
+            return "the placements are the same"
+        if not self.same_problem or self.first.value <= 0:
+            return "two plans"
+        change = self.other.value / self.first.value - 1.0
+        if change == 0:
+            return "the placements differ and are equally fast"
+        return f"the other is {abs(change):.2%} {'slower' if change > 0 else 'faster'}"
+
+    def device_rows(self) -> list[list[str]]:
+        """A row per device: units, busy time and memory, in the first and in the other."""
+        names = list(dict.fromkeys(n for p in (self.first, self.other) for n in _names(p)))
+        return [
+            [
+                name,
+                *(text for plan in (self.first, self.other) for text in _device_cells(plan, name)),
+            ]
+            for name in names
+        ]
+
+    def group_rows(self) -> list[list[str]]:
+        """A row per group of moved units: what, from, to, alone, all but it."""
+        unit = self.first.problem.time_unit
+        return [
+            [
+                group.names[0] + (f" and {len(group.names) - 1} more" if group.names[1:] else ""),
+                group.source,
+                group.target,
+                value_text(group.alone, unit),
+                value_text(group.without, unit),
+            ]
+            for group in self.groups
+        ]
+
+    def data(self) -> dict[str, Any]:
+        """As a JSON document."""
+        return {
+            "unit": self.first.problem.time_unit,
+            "values": [self.first.value, self.other.value],
+            "same_problem": self.same_problem,
+            "common_ops": self.n_common,
+            "moved_ops": self.n_moved,
+            "only_first": self.only_first,
+            "only_other": self.only_other,
+            "moves": [
+                {"from": source, "to": target, "ops": count} for source, target, count in self.moves
+            ],
+            "groups": [
+                {
+                    "units": list(group.names),
+                    "from": group.source,
+                    "to": group.target,
+                    "alone": group.alone,
+                    "all_but_it": group.without,
+                }
+                for group in self.groups
+            ],
+        }
+
+
+DEVICE_COLUMNS = ("device", "units", "busy", "memory", "units then", "busy then", "memory then")
+GROUP_COLUMNS = ("units", "from", "to", "moved alone", "all but it")
+
+
+def difference_of(first: Plan, other: Plan) -> Difference:
+    """Compare two plans op by op."""
+    one, two = _device_of_op(first), _device_of_op(other)
+    common = [name for name in one if name in two]
+    moves = Counter((one[name], two[name]) for name in common if one[name] != two[name])
+    same_units = has_same_units(first.problem, other.problem)
+    same = same_units and _has_same_costs(first.problem, other.problem)
+    return Difference(
+        first,
+        other,
+        n_common=len(common),
+        n_moved=sum(moves.values()),
+        only_first=len(one) - len(common),
+        only_other=len(two) - len(common),
+        moves=tuple((a, b, count) for (a, b), count in moves.most_common()),
+        groups=_groups(first, other, tries=same) if same_units else (),
+        same_problem=same,
+    )
+
+
+def has_same_units(one: Problem, other: Problem) -> bool:
+    """True where both problems have the same units on the same devices."""
+    return (
+        one.graph.op_names == other.graph.op_names
+        and np.array_equal(one.units.group_of, other.units.group_of)
+        and one.cluster.device_names == other.cluster.device_names
+    )
+
+
+def _has_same_costs(one: Problem, other: Problem) -> bool:
+    return (
+        np.array_equal(one.costs.seconds, other.costs.seconds)
+        and one.execution_model == other.execution_model
+        and one.cluster.devices == other.cluster.devices
+        and one.cluster.links == other.cluster.links
+    )
+
+
+def crossing(plan: Plan) -> tuple[int, float]:
+    """Tensors that go to another device, each once per device, and their bytes."""
+    graph, device_of = plan.problem.unit_graph, plan.placement.device_of
+    tensors = graph.tensor_consumers.row_of_each()
+    producers = graph.tensor_producers[tensors]
+    targets = device_of[graph.tensor_consumers.indices]
+    crosses = (producers >= 0) & (device_of[np.maximum(producers, 0)] != targets)
+    n = max(1, plan.problem.n_devices)
+    keys = np.unique(tensors[crosses] * n + targets[crosses])
+    return len(keys), float(graph.tensor_bytes[keys // n].sum())
+
+
+def _groups(first: Plan, other: Plan, *, tries: bool) -> tuple[Moved, ...]:
+    problem = first.problem
+    before, after = first.placement.device_of, other.placement.device_of
+    moved = np.flatnonzero(before != after)
+    parts = _connected(problem, moved, before, after)
+    seconds = np.where(np.isfinite(problem.costs.seconds), problem.costs.seconds, 0.0).max(axis=1)
+    parts.sort(key=lambda units: (-float(seconds[units].sum()), units[0]))
+    n_tried = min(_MOST_GROUPS, _MOST_EVENTS // max(1, problem.n_units)) if tries else 0
+    simulator = Simulator(problem) if n_tried else None
+    names = problem.cluster.device_names
+    found = []
+    for number, units in enumerate(parts):
+        alone = without = None
+        if simulator is not None and number < n_tried:
+            alone = _value_with(simulator, first, other, units)
+            without = _value_with(simulator, other, first, units)
+        found.append(
+            Moved(
+                tuple(problem.unit_graph.op_names[unit] for unit in units),
+                names[int(before[units[0]])],
+                names[int(after[units[0]])],
+                tuple(units),
+                alone,
+                without,
+            )
+        )
+    return tuple(found)
+
+
+def _value_with(simulator: Simulator, base: Plan, source: Plan, units: list[int]) -> float:
+    """Value of one placement with some units where another has them."""
+    device_of = base.placement.device_of.copy()
+    device_of[units] = source.placement.device_of[units]
+    return simulator.value(Placement.of(device_of, base.placement.order))
+
+
+def _connected(
+    problem: Problem, moved: IntArray, before: IntArray, after: IntArray
+) -> list[list[int]]:
+    """Moved units that are neighbours, with the same way, as lists in ascending order."""
+    way = {int(unit): (int(before[unit]), int(after[unit])) for unit in moved}
+    above = {unit: unit for unit in way}
+
+    def head(unit: int) -> int:
+        while above[unit] != unit:
+            above[unit] = above[above[unit]]
+            unit = above[unit]
+        return unit
+
+    for unit in way:
+        for reader in problem.unit_graph.successors.row(unit).tolist():
+            if reader in way and way[reader] == way[unit]:
+                one, two = head(unit), head(reader)
+                above[max(one, two)] = min(one, two)
+    parts: dict[int, list[int]] = {}
+    for unit in way:
+        parts.setdefault(head(unit), []).append(unit)
+    return [sorted(units) for units in parts.values()]
+
+
+def _device_of_op(plan: Plan) -> dict[str, str]:
+    devices = plan.problem.device_of_ops(plan.placement.device_of).tolist()
+    names = plan.problem.cluster.device_names
+    return {
+        op: names[device] for op, device in zip(plan.problem.graph.op_names, devices, strict=True)
+    }
+
+
+def _names(plan: Plan) -> tuple[str, ...]:
+    return plan.problem.cluster.device_names
+
+
+def _device_cells(plan: Plan, name: str) -> list[str]:
+    problem = plan.problem
+    if name not in problem.cluster.device_index:
+        return ["-", "-", "-"]
+    units = np.flatnonzero(plan.placement.device_of == problem.cluster.device_index[name])
+    seconds = float(problem.costs.seconds[units, problem.cluster.device_index[name]].sum())
+    return [
+        str(len(units)),
+        value_text(seconds, problem.time_unit),
+        format_bytes(plan.memory.get(name, 0.0)),
+    ]

@@ -1,0 +1,281 @@
+"""Why an op is where it is: what each other device would give, and what decides."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from placewright.core.arrays import IntArray
+from placewright.core.execution_models import Event
+from placewright.core.placement import Placement
+from placewright.core.plan import Plan
+from placewright.core.problem import Problem, op_named
+from placewright.core.quantities import format_bytes
+from placewright.report.verdict import value_text
+from placewright.simulation.model import Simulator
+
+_SAME = 1e-9  # relative difference of values that is rounding
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """A device on which the op could be instead.
+
+    Attributes:
+        device: its name.
+        seconds: of the op's unit there, in the problem's time unit; inf where it cannot run.
+        value: of the plan with the op, and all that must share its device, there; inf where that
+            is infeasible.
+        crossing: seconds of the transfers to and from them, each tensor once per device.
+        decides: the constraint that forbids it, or what makes most of the difference.
+    """
+
+    device: str
+    seconds: float
+    value: float
+    crossing: float
+    decides: str
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """Why one op is where it is.
+
+    Attributes:
+        op, kind, device: what and where.
+        moves_with: other units that must share its device.
+        pinned: a pin keeps it there.
+        value: of the plan.
+        waits_for: what it waited for before it began; empty without a timeline.
+        is_critical: it lies on the critical path.
+        here: the plan itself, as the other devices are described.
+        elsewhere: the other devices, best first.
+        unit: of values.
+    """
+
+    op: str
+    kind: str
+    device: str
+    moves_with: tuple[str, ...]
+    pinned: bool
+    value: float
+    waits_for: str
+    is_critical: bool
+    here: Elsewhere
+    elsewhere: tuple[Elsewhere, ...]
+    unit: str
+
+    def lines(self) -> list[str]:
+        """In words; the verdict first."""
+        lines = [f"{self.op} ({self.kind}) is on '{self.device}': {self._verdict()}"]
+        if self.moves_with:
+            others = ", ".join(self.moves_with[:3])
+            more = f" and {len(self.moves_with) - 3} more" if len(self.moves_with) > 3 else ""
+            lines.append(f"it must share a device with {others}{more}")
+        if self.waits_for:
+            where = "on" if self.is_critical else "not on"
+            lines.append(f"it is {where} the critical path; before it began it {self.waits_for}")
+        return lines
+
+    def rows(self) -> list[list[str]]:
+        """A row per device: own time, transfers, value, what decides."""
+        return [
+            [
+                row.device,
+                value_text(row.seconds, self.unit),
+                value_text(row.crossing, self.unit),
+                value_text(row.value, self.unit),
+                row.decides,
+            ]
+            for row in (self.here, *self.elsewhere)
+        ]
+
+    def data(self) -> dict[str, Any]:
+        """As a JSON document."""
+        return {
+            "op": self.op,
+            "kind": self.kind,
+            "device": self.device,
+            "unit": self.unit,
+            "value": self.value,
+            "pinned": self.pinned,
+            "moves_with": list(self.moves_with),
+            "waits_for": self.waits_for,
+            "on_critical_path": self.is_critical,
+            "devices": [vars(row) for row in (self.here, *self.elsewhere)],
+        }
+
+    def _verdict(self) -> str:
+        if self.pinned:
+            return "a pin keeps it there"
+        if not self.elsewhere:
+            return "there is no other device"
+        best = self.elsewhere[0]
+        if math.isinf(best.value):
+            return "no other device can take it"
+        text = value_text(best.value, self.unit)
+        change = best.value / self.value - 1.0 if self.value > 0 else 0.0
+        if best.value < self.value * (1.0 - _SAME):
+            return f"'{best.device}' would be better ({text}, {change:+.2%}); search longer"
+        if best.value <= self.value * (1.0 + _SAME):
+            return f"'{best.device}' would be as good"
+        return f"the next best, '{best.device}', gives {text} ({change:+.2%})"
+
+
+def explain(plan: Plan, op: str, simulator: Simulator | None = None) -> Explanation:
+    """Ask for every other device what the plan would take with an op there.
+
+    Args:
+        plan: stays as it is.
+        op: name of an op of the model.
+        simulator: of the plan's problem, where there is one.
+
+    Raises:
+        GraphError: there is no such op; the message lists near names.
+    """
+    problem = plan.problem
+    simulator = simulator or Simulator(problem)
+    unit = int(problem.units.group_of[op_named(problem.graph, op)])
+    members = problem.colocation.members.row(int(problem.colocation.group_of[unit]))
+    here = int(plan.placement.device_of[unit])
+    rows = [
+        _on_device(problem, simulator, plan, (unit, members), device)
+        for device in range(problem.n_devices)
+    ]
+    others = sorted(
+        (row for device, row in enumerate(rows) if device != here), key=lambda row: row.value
+    )
+    waits_for, is_critical = _waiting(plan, simulator, unit)
+    return Explanation(
+        op=op,
+        kind=problem.unit_graph.op_kinds[unit],
+        device=problem.cluster.device_names[here],
+        moves_with=tuple(
+            problem.unit_graph.op_names[other] for other in members.tolist() if other != unit
+        ),
+        pinned=bool((problem.pinned_device[members] >= 0).any()),
+        value=simulator.value(plan.placement),
+        waits_for=waits_for,
+        is_critical=is_critical,
+        here=rows[here],
+        elsewhere=tuple(others),
+        unit=problem.time_unit,
+    )
+
+
+def _on_device(
+    problem: Problem, simulator: Simulator, plan: Plan, what: tuple[int, IntArray], device: int
+) -> Elsewhere:
+    unit, members = what
+    before = plan.placement.device_of
+    device_of = before.copy()
+    device_of[members] = device
+    placement = Placement.of(device_of, plan.placement.order)
+    value = simulator.value(placement)
+    name, own = problem.cluster.device_names[device], float(problem.costs.seconds[unit, device])
+    crossing = _transfers(problem, device_of, members)
+    seconds = sum(crossing.values())
+    if device == int(before[unit]):
+        return Elsewhere(name, own, value, seconds, "here now")
+    if math.isinf(value):
+        violation = simulator.violation(placement)
+        return Elsewhere(
+            name, own, value, seconds, violation.message if violation else "infeasible"
+        )
+    decides = _what_decides(problem, (before, device_of), members, crossing)
+    return Elsewhere(name, own, value, seconds, decides)
+
+
+def _what_decides(
+    problem: Problem,
+    devices: tuple[IntArray, IntArray],
+    members: IntArray,
+    crossing: dict[tuple[int, int, int], float],
+) -> str:
+    """The largest of: own time more or less, and transfers that begin or end with the move."""
+    before, after = devices
+    costs, time = problem.costs.seconds, problem.time_unit
+    rows = np.asarray(members)
+    own = float(costs[rows, after[rows]].sum() - costs[rows, before[rows]].sum())
+    old = _transfers(problem, before, members)
+    new = {way: seconds for way, seconds in crossing.items() if way not in old}
+    gone = {way: seconds for way, seconds in old.items() if way not in crossing}
+    found = [(abs(own), f"its own time: {_more(own, time)}")]
+    for word, ways in (("new", new), ("saved", gone)):
+        if ways:
+            way = max(ways, key=lambda at: ways[at])
+            found.append((ways[way], _transfer_text(problem, way, ways[way], word)))
+    return max(found)[1]
+
+
+def _more(seconds: float, unit: str) -> str:
+    return f"{value_text(abs(seconds), unit)} {'more' if seconds > 0 else 'less'} there"
+
+
+def _transfer_text(problem: Problem, way: tuple[int, int, int], seconds: float, word: str) -> str:
+    tensor, source, target = way
+    graph, ends = problem.unit_graph, list(problem.cluster.endpoint_index)
+    producer = int(graph.tensor_producers[tensor])
+    what = "a graph input" if producer < 0 else f"'{graph.op_names[producer]}'"
+    size = format_bytes(float(graph.tensor_bytes[tensor]))
+    return (
+        f"{word} transfer of {what} from {ends[source]} to {ends[target]} "
+        f"({size}, {value_text(seconds, problem.time_unit)})"
+    )
+
+
+def _transfers(
+    problem: Problem, device_of: IntArray, members: IntArray
+) -> dict[tuple[int, int, int], float]:
+    """(tensor, from, to) -> seconds of what some units read and make across devices."""
+    graph, host = problem.unit_graph, problem.cluster.host_endpoint
+    rows = [rows.row(unit) for unit in members for rows in (graph.op_inputs, graph.op_outputs)]
+    tensors = np.unique(np.concatenate(rows))
+    found: dict[tuple[int, int, int], float] = {}
+    for tensor in tensors.tolist():
+        producer = int(graph.tensor_producers[tensor])
+        source = host if producer < 0 else int(device_of[producer])
+        targets = device_of[graph.tensor_consumers.row(tensor)].tolist()
+        targets += [host] if graph.tensor_is_output[tensor] else []
+        for target in targets:
+            if target != source:
+                found[tensor, source, target] = _seconds(problem, tensor, source, target)
+    return found
+
+
+def _seconds(problem: Problem, tensor: int, source: int, target: int) -> float:
+    """Of all hops of a tensor; inf without a way."""
+    cluster, host = problem.cluster, problem.cluster.host_endpoint
+    is_linked = cluster.link_channel[source, target] >= 0
+    ways = [(source, target)] if is_linked else [(source, host), (host, target)]
+    own = problem.unit_transfer_seconds
+    if own is not None:
+        return float(own[tensor]) * len(ways)
+    size = float(problem.unit_graph.tensor_bytes[tensor])
+    return float(
+        sum(cluster.link_latency[w] + size * cluster.link_seconds_per_byte[w] for w in ways)
+    )
+
+
+def _waiting(plan: Plan, simulator: Simulator, unit: int) -> tuple[str, bool]:
+    """What the unit waited for, in words, and whether it is on the critical path."""
+    if not isinstance(plan.problem.execution_model, Event):
+        return "", False
+    timeline = simulator.timeline(plan.placement)
+    text, what, index = timeline.last_before(unit)
+    name = plan.problem.unit_graph.op_names[unit]
+    is_critical = any(step.what == name and step.index == unit for step in timeline.critical_path)
+    if index < 0:
+        return "waited for nothing", is_critical
+    if what == "transfer":
+        hop = timeline.transfers[index]
+        ends = list(plan.problem.cluster.endpoint_index)
+        seconds = value_text(hop.end - hop.start, plan.problem.time_unit)
+        way = f"{ends[hop.source]} to {ends[hop.destination]}"
+        return f"waited for the transfer of {text[6:]} from {way} ({seconds})", is_critical
+    kind, _, other = text.partition(" ")
+    words = {"input": "waited for its input from", "order": "stood in the order behind"}
+    return f"{words.get(kind, 'waited for its device, which ran')} {other}", is_critical

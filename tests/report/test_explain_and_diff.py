@@ -1,0 +1,140 @@
+"""`explain` and `diff` against plain arithmetic and the oracle."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from placewright.core.arrays import frozen_floats
+from placewright.core.builder import GraphBuilder
+from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.costs import CostTable
+from placewright.core.placement import Placement
+from placewright.core.problem import Problem
+from placewright.errors import GraphError
+from placewright.report.difference import difference_of
+from placewright.report.explain import explain
+from placewright.report.page.html import page_text
+from placewright.report.page.plans import plans_document
+from placewright.simulation.model import Simulator
+from tests.report.report_problems import allowed_rows, layered_plan, odd_problem, plan_for
+from tests.simulation.oracle import Reference
+
+
+def _chain(memory: float = math.inf) -> Problem:
+    """a -> b -> c; `b` takes 2 on d0 and 1 on d1, a transfer takes 4."""
+    builder = GraphBuilder()
+    builder.add_op("a", "Op")
+    first = builder.add_tensor(0, 4.0)
+    builder.add_op("b", "Op", inputs=[first], weights=[builder.add_weight(50.0)])
+    second = builder.add_tensor(1, 4.0)
+    builder.add_op("c", "Op", inputs=[second])
+    cluster = Cluster(
+        (Device("d0"), Device("d1", memory_bytes=memory)),
+        (Link("d0", "d1", 0.0, 1.0), Link("d1", "d0", 0.0, 1.0)),
+    )
+    costs = CostTable(frozen_floats([[1.0, 1.0], [2.0, 1.0], [1.0, 1.0]]))
+    return Problem.of_ops(builder.build(), cluster, costs)
+
+
+def test_a_transfer_decides() -> None:
+    """On d1 `b` saves 1 s and costs two transfers of 4 s: 4 becomes 11."""
+    found = explain(plan_for(_chain(), np.array([0, 0, 0])), "b")
+    assert found.value == 4.0
+    assert (found.elsewhere[0].device, found.elsewhere[0].value) == ("d1", 11.0)
+    assert found.elsewhere[0].crossing == 8.0
+    assert "new transfer of 'a' from d0 to d1" in found.elsewhere[0].decides
+    assert "next best, 'd1', gives 11 s (+175.00%)" in found.lines()[0]
+
+
+def test_own_time_decides_where_nothing_is_sent() -> None:
+    builder = GraphBuilder()
+    builder.add_op("alone", "Op")
+    cluster = Cluster((Device("d0"), Device("d1")), ())
+    problem = Problem.of_ops(builder.build(), cluster, CostTable(frozen_floats([[3.0, 1.0]])))
+    found = explain(plan_for(problem, np.array([0])), "alone")
+    assert found.elsewhere[0].decides == "its own time: 2 s less there"
+    assert "'d1' would be better" in found.lines()[0]
+
+
+def test_a_constraint_decides() -> None:
+    found = explain(plan_for(_chain(memory=20.0), np.array([0, 0, 0])), "b")
+    assert math.isinf(found.elsewhere[0].value)
+    assert "'d1' needs 58 B and has 20 B" in found.elsewhere[0].decides
+    assert "no other device can take it" in found.lines()[0]
+
+
+def test_an_op_that_is_not_there_is_named() -> None:
+    with pytest.raises(GraphError, match="no op 'bb'"):
+        explain(plan_for(_chain(), np.array([0, 0, 0])), "bb")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_values_elsewhere_are_the_oracles(seed: int) -> None:
+    problem = odd_problem(seed)
+    simulator = Simulator(problem)
+    rows = allowed_rows(problem, np.random.default_rng(seed), 20)
+    feasible = [row for row in rows if math.isfinite(simulator.value(Placement.of(row)))]
+    if not feasible:
+        pytest.skip("no placement of these fits")
+    plan = plan_for(problem, feasible[0])
+    unit = seed % problem.n_units
+    found = explain(plan, problem.graph.op_names[unit])
+    members = problem.colocation.members.row(int(problem.colocation.group_of[unit]))
+    for row in (found.here, *found.elsewhere):
+        device_of = plan.placement.device_of.copy()
+        device_of[members] = problem.cluster.device(row.device)
+        assert row.value == Reference(problem, Placement.of(device_of)).value()
+    values = [row.value for row in found.elsewhere]
+    assert values == sorted(values)
+
+
+def test_diff_of_a_plan_with_itself_is_empty() -> None:
+    plan = layered_plan(100)
+    found = difference_of(plan, plan)
+    assert found.lines()[0].startswith("the placements are the same")
+    assert (found.n_moved, found.groups) == (0, ())
+
+
+def test_diff_names_what_moved_and_tries_each_move() -> None:
+    problem = layered_plan(100).problem
+    first = np.zeros(100, dtype=np.int64)
+    other = first.copy()
+    other[10:20], other[60] = 1, 2
+    one, two = plan_for(problem, first), plan_for(problem, other)
+    found = difference_of(one, two)
+    assert found.n_moved == 11
+    assert dict(((a, b), n) for a, b, n in found.moves) == {
+        ("gpu:0", "gpu:1"): 10,
+        ("gpu:0", "gpu:2"): 1,
+    }
+    assert sorted(unit for group in found.groups for unit in group.units) == [*range(10, 20), 60]
+    simulator = Simulator(problem)
+    for group in found.groups:
+        alone, without = first.copy(), other.copy()
+        alone[list(group.units)] = other[list(group.units)]
+        without[list(group.units)] = first[list(group.units)]
+        assert group.alone == simulator.value(Placement.of(alone))
+        assert group.without == simulator.value(Placement.of(without))
+    change = two.value / one.value - 1
+    assert f"{abs(change):.2%} {'slower' if change > 0 else 'faster'}" in found.lines()[0]
+
+
+def test_plans_of_different_models_say_that_values_do_not_compare() -> None:
+    found = difference_of(layered_plan(100), layered_plan(120))
+    assert not found.same_problem
+    assert "values do not compare" in found.lines()[1]
+    assert (found.only_first, found.only_other) == (0, 20)
+    assert found.groups == ()
+
+
+def test_a_page_of_two_plans_says_what_moved() -> None:
+    document = plans_document(("one", layered_plan(100)), ("two", layered_plan(100, seed=5)))
+    other = document["other"]
+    assert other["same_units"]
+    first, second = document["plan"]["device"], other["plan"]["device"]
+    moved = [unit for unit, (a, b) in enumerate(zip(first, second, strict=True)) if a != b]
+    assert other["moved_units"] == moved
+    assert other["lines"][0] in page_text(document)
