@@ -113,7 +113,7 @@ def test_problems_worked_by_hand() -> None:
 
 
 def test_a_search_that_finds_nothing_says_what_would_help() -> None:
-    with pytest.raises(InfeasibleError, match="smallest change .*: --memory a=6B, 1 B more"):
+    with pytest.raises(InfeasibleError, match=r"smallest change .*: --memory a=6B, 1 B more"):
         place(packing_problem(), budget=Budget(evaluations=50))
 
 
