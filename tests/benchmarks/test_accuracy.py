@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from placewright.benchmarks.accuracy import FORMAT, read_accuracy
-from placewright.benchmarks.row_file import write_rows
 from placewright.errors import FileFormatError
+from placewright.files.results import write_rows
 from placewright.report.accuracy import AccuracyRow, summaries
 
 

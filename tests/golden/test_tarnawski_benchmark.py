@@ -78,6 +78,42 @@ def test_rows_gaps_and_resuming(
     assert [row.value for row in again] == [contiguous.value, free.value]
 
 
+def test_a_run_is_found_by_content_and_budget_not_by_path(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[tuple[str, float]] = []
+
+    def noted(workload: str, path: Path, method: str, seconds: float) -> BenchmarkRow | None:
+        ran.append((workload, seconds))
+        return in_this_process(workload, path, method, seconds)
+
+    monkeypatch.setattr(tarnawski, "_run_apart", noted)
+    file = data / "throughput" / "LayerGraphs" / "small.json"
+
+    def run(seconds: float) -> list[str]:
+        rows = run_tarnawski_benchmark(
+            data,
+            methods=["greedy"],
+            workloads=["throughput"],
+            seconds_per_run=seconds,
+            results_path=tmp_path / "r.json",
+        )
+        return [row.workload for row in rows]
+
+    run(60.0)
+    elsewhere = file.rename(file.with_name("elsewhere.json"))
+    assert run(60.0) == ["throughput/LayerGraphs/elsewhere"]
+    run(30.0)
+    run(60.0)
+    elsewhere.write_text(json.dumps(json.loads(elsewhere.read_text()) | {"maxSizePerFPGA": 21}))
+    run(60.0)
+    assert ran == [
+        ("throughput/LayerGraphs/small", 60.0),
+        ("throughput/LayerGraphs/elsewhere", 30.0),
+        ("throughput/LayerGraphs/elsewhere", 60.0),
+    ]
+
+
 def test_replicas_have_a_row_of_their_own(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three accelerators of 20 bytes: two take turns with 10 to 13, (3 + 5 + 4 + 6 + 0.5 + 1) / 2;
     14 is 7 s on the CPU; 15 and 16 are 2 + 3 + 0.5 + 0.5 s. The gap is to balanced load, not to

@@ -17,13 +17,13 @@ from typing import Any
 
 import numpy as np
 
-from placewright.benchmarks.row_file import read_rows, write_rows
 from placewright.core.arrays import IntArray
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.execution.runtime import LoadedModel
 from placewright.files.problem_file import problem_text, text_sha256
+from placewright.files.results import read_rows, write_rows
 from placewright.placers.registry import make_placer
 from placewright.profiling.drawn_placements import wandering_placement
 from placewright.profiling.hardware import (
@@ -220,7 +220,7 @@ def _content(placement: Placement) -> tuple[list[int], list[int] | None]:
 
 
 def read_accuracy(path: Path) -> list[AccuracyRow]:
-    """Rows of a results file, as `row_file.read_rows`."""
+    """Rows of a results file, as `files.results.read_rows`."""
 
     def made(visits: Sequence[float] = (), **fields: Any) -> AccuracyRow:
         return AccuracyRow(**fields, visits=tuple(visits))

@@ -20,10 +20,10 @@ import numpy as np
 
 from placewright.benchmarks.plain_simulator import PlainSimulator
 from placewright.benchmarks.random_graphs import random_layered_problem
-from placewright.benchmarks.row_file import read_rows, write_rows
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.errors import MismatchError
+from placewright.files.results import read_rows, write_rows
 from placewright.simulation.model import Simulator
 
 T = TypeVar("T")

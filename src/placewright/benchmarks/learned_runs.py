@@ -6,7 +6,6 @@ lay in), the number of evaluations, the placer with its settings, and the seed.
 
 from __future__ import annotations
 
-import json
 import math
 import multiprocessing
 import os
@@ -14,18 +13,16 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from contextlib import contextmanager
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 
 from placewright.benchmarks.learned import Case
-from placewright.benchmarks.row_file import read_rows
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
 from placewright.errors import InputError
 from placewright.files.problem_file import content_sha256
-from placewright.files.text import write_text
+from placewright.files.results import read_rows, write_rows
 from placewright.placers.homogeneous import homogeneous_placements
 from placewright.placers.registry import reason_against
 from placewright.report.learned.runs import LearnedRun
@@ -103,8 +100,7 @@ def read_runs(path: Path) -> list[LearnedRun]:
 
 def write_runs(path: Path, runs: Sequence[LearnedRun]) -> None:
     """Write a results file with one run per line; what is not finite becomes null."""
-    lines = ",\n".join(json.dumps(_finite(asdict(run)), ensure_ascii=False) for run in runs)
-    write_text(path, f'{{"format": "{FORMAT}", "rows": [\n{lines}\n]}}\n')
+    write_rows(path, FORMAT, runs)
 
 
 def one_run(
@@ -191,13 +187,3 @@ def _one_thread_each() -> Iterator[None]:
 def _run_of(**row: object) -> LearnedRun:
     parts = [math.nan if value is None else float(value) for value in row.pop("parts")]  # type: ignore[attr-defined]
     return LearnedRun(**row, parts=parts)  # type: ignore[arg-type]
-
-
-def _finite(value: object) -> object:
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_finite(item) for item in value]
-    return value

@@ -14,12 +14,13 @@ from pathlib import Path
 
 import numpy as np
 
-from placewright.benchmarks.row_file import read_rows, write_rows
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InfeasibleError, InputError
 from placewright.execution.runtime import LoadedModel, MeasuresMemory
+from placewright.files.problem_file import content_sha256
+from placewright.files.results import ResultsFile, read_rows
 from placewright.placers.registry import make_placer
 from placewright.profiling.hardware import compare_outputs, placement_segments
 from placewright.session.problems import constrained
@@ -41,6 +42,7 @@ class MemoryRow:
         segments: of the placement.
         error: largest relative error of outputs and updates beside the unsplit model.
         equal: it is within the precision's tolerance.
+        key: hash of the model's content; "" in files of earlier versions.
     """
 
     model: str
@@ -51,6 +53,7 @@ class MemoryRow:
     segments: int
     error: float
     equal: bool
+    key: str = ""
 
     @property
     def used(self) -> tuple[str, ...]:
@@ -111,17 +114,18 @@ def run_memory_benchmark(
         len(segments),
         comparison.error,
         comparison.equal,
+        problem.source.sha256 if problem.source else content_sha256(limited),
     )
 
 
 def read_memory(path: Path) -> list[MemoryRow]:
-    """Rows of a results file, as `row_file.read_rows`."""
+    """Rows of a results file, as `files.results.read_rows`."""
     return read_rows(path, FORMAT, MemoryRow)
 
 
 def add_row(path: Path, row: MemoryRow) -> None:
-    """Put a row in a results file; it takes the place of the model's earlier one."""
-    write_rows(path, FORMAT, [*(r for r in read_memory(path) if r.model != row.model), row])
+    """Put a row in a results file; it takes the place of an earlier one of the same model."""
+    ResultsFile(path, FORMAT, MemoryRow, lambda each: each.key or each.model).add([row])
 
 
 def whole_model_bytes(problem: Problem) -> float:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import json
 import math
 import multiprocessing
 import sys
@@ -18,18 +17,17 @@ import time
 import urllib.request
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
-from placewright.errors import AnswerError, FileFormatError, InputError
+from placewright.errors import AnswerError, InputError
+from placewright.files.results import ResultsFile
 from placewright.files.tarnawski import read_workload
-from placewright.files.text import read_json_object, write_text
 from placewright.placers.ideals.replication import replicated
 from placewright.placers.registry import Placer, make_placer, placer_class, placer_names
 from placewright.simulation.bounds import balanced_load_bound
@@ -68,6 +66,8 @@ class BenchmarkRow:
         seconds: wall-clock seconds of the search, reading left out.
         peak_memory_bytes: of the process that searched; 0 where the system does not tell.
         message: what the method said.
+        key: SHA-256 of the workload's file; "" in files of earlier versions.
+        budget_seconds: of the run; 0 in files of earlier versions.
     """
 
     workload: str
@@ -79,6 +79,13 @@ class BenchmarkRow:
     seconds: float
     peak_memory_bytes: int
     message: str
+    key: str = ""
+    budget_seconds: float = 0.0
+
+    @property
+    def identity(self) -> tuple[str, str, str, float]:
+        """What the run is a run of; a file means one problem for each objective."""
+        return self.workload.partition("/")[0], self.key, self.method, self.budget_seconds
 
 
 def run_tarnawski_benchmark(
@@ -115,17 +122,21 @@ def run_tarnawski_benchmark(
         if name != REPLICATED:
             placer_class(name)
     found = find_workloads(data_folder, workloads)
-    store = _Store(Path(results_path), seconds_per_run)
+    store = ResultsFile(
+        Path(results_path), FORMAT, BenchmarkRow, lambda row: row.identity, missing=None
+    )
+    rows = []
     for workload, path in found.items():
+        key = hashlib.sha256(path.read_bytes()).hexdigest()
         for name in names:
-            known = store.row(workload, name)
+            known = store.rows.get((workload.partition("/")[0], key, name, seconds_per_run))
             if known is None:
                 known = _run_apart(workload, path, name, seconds_per_run)
-                if known is not None:
-                    store.add(known)
-            if known is not None:
-                on_row(known)
-    rows = [row for workload in found for name in names if (row := store.row(workload, name))]
+                if known is None:
+                    continue
+                store.add([replace(known, key=key, budget_seconds=seconds_per_run)])
+            rows.append(replace(known, workload=workload, key=key, budget_seconds=seconds_per_run))
+            on_row(rows[-1])
     return _with_gaps(rows)
 
 
@@ -300,45 +311,6 @@ def _peak_memory() -> int:
         return 0
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return int(peak) * (1 if sys.platform == "darwin" else 1024)
-
-
-class _Store:
-    """Rows in a JSON file."""
-
-    def __init__(self, path: Path, seconds_per_run: float) -> None:
-        self._path, self._seconds = path, seconds_per_run
-        self._rows: dict[tuple[str, str], BenchmarkRow] = {}
-        if path.exists():
-            self._read()
-
-    def row(self, workload: str, method: str) -> BenchmarkRow | None:
-        """A row that is done, else None."""
-        return self._rows.get((workload, method))
-
-    def add(self, row: BenchmarkRow) -> None:
-        """Keep a row and write the file."""
-        self._rows[row.workload, row.method] = row
-        document = {
-            "format": FORMAT,
-            "seconds_per_run": self._seconds,
-            "rows": [asdict(row) for row in self._rows.values()],
-        }
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        write_text(self._path, json.dumps(document, indent=1) + "\n")
-
-    def _read(self) -> None:
-        document: dict[str, Any] = read_json_object(self._path)
-        if document.get("format") != FORMAT:
-            raise FileFormatError(
-                f"results '{self._path}' have format {document.get('format')!r}, expected {FORMAT}"
-            )
-        if document.get("seconds_per_run") != self._seconds:
-            return  # runs of another budget are not comparable: begin again
-        try:
-            rows = [BenchmarkRow(**row) for row in document["rows"]]
-        except (KeyError, TypeError) as error:
-            raise FileFormatError(f"results '{self._path}' are damaged: {error}") from None
-        self._rows = {(row.workload, row.method): row for row in rows}
 
 
 def _with_gaps(rows: list[BenchmarkRow]) -> list[BenchmarkRow]:

@@ -18,11 +18,11 @@ from pathlib import Path
 
 import numpy as np
 
-from placewright.benchmarks.row_file import read_rows, write_rows
 from placewright.benchmarks.suite.problems import SUITE_VERSION, SuiteProblem
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError, MissingExtraError, PlacewrightError
+from placewright.files.results import read_rows, write_rows
 from placewright.placers.registry import reason_against
 from placewright.session.comparison import named_placer
 from placewright.simulation.evaluator import Evaluator

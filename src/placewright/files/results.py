@@ -1,0 +1,110 @@
+"""Results files: a format, and one row for each run, which is a dataclass of numbers and text.
+
+All benchmarks keep what they found in such files. A run is found again by what it is a run of: the
+content of its problem, its method and its budget, never by the path of a model.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from placewright.errors import FileFormatError
+from placewright.files.text import read_json_object, write_text
+
+Row = TypeVar("Row")
+
+
+class ResultsFile(Generic[Row]):
+    """The rows of one file, each once.
+
+    Args:
+        path: read now where it exists; None keeps rows in memory only.
+        file_format: that the file must have.
+        make: called with the fields of each row by name.
+        identity: what a row is a result of; a later row takes the place of an earlier one.
+        missing: what null stands for.
+
+    Attributes:
+        rows: identity -> row, in the order in which they came.
+
+    Raises:
+        FileFormatError: it is no results file of this benchmark.
+        InputError: it cannot be read.
+    """
+
+    def __init__(
+        self,
+        path: Path | None,
+        file_format: str,
+        make: Callable[..., Row],
+        identity: Callable[[Row], Hashable],
+        missing: float | None = math.nan,
+    ) -> None:
+        self._path, self._format, self._identity = path, file_format, identity
+        rows = [] if path is None else read_rows(path, file_format, make, missing)
+        self.rows: dict[Hashable, Row] = {identity(row): row for row in rows}
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Keep rows and write the file.
+
+        Raises:
+            InputError: it cannot be written.
+        """
+        self.rows.update({self._identity(row): row for row in rows})
+        if self._path is not None:
+            write_rows(self._path, self._format, list(self.rows.values()))
+
+
+def read_rows(
+    path: Path, file_format: str, make: Callable[..., Row], missing: float | None = math.nan
+) -> list[Row]:
+    """Rows of a results file, none where there is no file.
+
+    Args:
+        path: of the file.
+        file_format: that it must have.
+        make: called with the fields of each row by name.
+        missing: what null stands for: what is not finite, or nothing.
+
+    Raises:
+        FileFormatError: it is no results file of this benchmark.
+        InputError: it cannot be read.
+    """
+    if not path.exists():
+        return []
+    document = read_json_object(path)
+    try:
+        if document["format"] != file_format:
+            raise ValueError(f"it has format {document['format']!r}, expected '{file_format}'")
+        return [
+            make(**{key: missing if value is None else value for key, value in row.items()})
+            for row in document["rows"]
+        ]
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise FileFormatError(f"'{path}' is no results file of this benchmark: {error}") from None
+
+
+def write_rows(path: Path, file_format: str, rows: Sequence[Any]) -> None:
+    """Write rows, one per line, in place of what is there; what is not finite becomes null.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    lines = ",\n".join(json.dumps(_finite(asdict(row)), ensure_ascii=False) for row in rows)
+    write_text(path, f'{{"format": "{file_format}", "rows": [\n{lines}\n]}}\n')
+
+
+def _finite(value: object) -> object:
+    """As JSON has it, which knows no infinite numbers."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: _finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(item) for item in value]
+    return value
