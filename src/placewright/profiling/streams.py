@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +11,8 @@ from placewright.core.arrays import FloatArray
 from placewright.core.cluster import Device
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
+from placewright.execution.copies import CopyPerDevice
+from placewright.execution.members import Members
 from placewright.execution.requests import Execution
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import HostArray, LoadedModel, OpSegment, segments_of_units
@@ -61,68 +62,12 @@ def different_samples(model: LoadedModel, count: int) -> list[list[HostArray]]:
     return [made[at % len(made)] for at in range(count)]
 
 
-class CopyPerDevice:
-    """The unsplit model on every device at once: whichever is free takes the next sample.
-
-    A context manager, as a runner is.
-    """
-
-    def __init__(self, model: LoadedModel, devices: Sequence[Device]) -> None:
-        self._runners = [whole_model_runner(model, device) for device in devices]
-
-    def __enter__(self) -> CopyPerDevice:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for runner in self._runners:
-            runner.close()
-
-    def run_many(self, samples: Sequence[Sample]) -> list[Execution]:
-        """Execute samples; answers in their order.
-
-        Raises:
-            RuntimeFailure: a segment failed; the message names it.
-        """
-        waiting = _Waiting(samples)
-        threads = [
-            threading.Thread(target=waiting.serve, args=(runner,), daemon=True)
-            for runner in self._runners
-        ]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if waiting.errors:
-            raise waiting.errors[0]
-        return [waiting.found[at] for at in range(len(samples))]
-
-
-class _Waiting:
-    """Samples that wait for the next free device."""
-
-    def __init__(self, samples: Sequence[Sample]) -> None:
-        self.samples, self.lock, self.next = samples, threading.Lock(), 0
-        self.found: dict[int, Execution] = {}
-        self.errors: list[BaseException] = []
-
-    def serve(self, runner: ConcurrentRunner) -> None:
-        """Run samples until none is left."""
-        taken: list[int] = []
-        try:
-            for number, execution in enumerate(runner.stream(self._take(taken))):
-                self.found[taken[number]] = execution
-        except BaseException as error:  # told to who waits for the threads
-            self.errors.append(error)
-
-    def _take(self, taken: list[int]) -> Iterator[Sample]:
-        while not self.errors:
-            with self.lock:
-                at = self.next
-                self.next += 1
-            if at >= len(self.samples):
-                return
-            taken.append(at)
-            yield self.samples[at]
+def copy_per_device(
+    model: LoadedModel, devices: Sequence[Device], *, in_flight: int | None = None
+) -> CopyPerDevice:
+    """The unsplit model on every device at once; close it, or use it as a context manager."""
+    runners = [whole_model_runner(model, device) for device in Members.of(devices).devices]
+    return CopyPerDevice(runners, in_flight=in_flight)
 
 
 def measure_streams(

@@ -38,6 +38,7 @@ from placewright.execution.runtime import (
 from placewright.execution.segment_cache import SegmentCache
 from placewright.frameworks.openvino.kernels import KernelMap
 from placewright.frameworks.openvino.segments import NodeMap, cut
+from placewright.frameworks.openvino.throughput import OpenVinoThroughput
 
 OWN_OPTIONS = ("device", "core")
 _TOLERANCE = {"f32": 2e-4, "f16": 3e-2, "bf16": 1e-1}
@@ -213,6 +214,18 @@ class OpenVinoModel:
                 f"{_last_line(error)}"
             ) from error
         return lambda inputs: [np.array(value) for value in compiled(list(inputs)).to_tuple()]
+
+    def throughput_device(self, device: Device, n_threads: int) -> Device:
+        """The processor with OpenVINO's hint for throughput, which chooses the streams."""
+        options = {k: v for k, v in device.options.items() if k not in ("NUM_STREAMS", "core")}
+        hints = {"PERFORMANCE_HINT": "THROUGHPUT", "INFERENCE_NUM_THREADS": str(n_threads)}
+        return replace(device, options={**options, **hints})
+
+    def throughput_mode(self, device: Device) -> OpenVinoThroughput:
+        """The unsplit model, as many requests at a time as OpenVINO finds best."""
+        whole = whole_segment(self.graph)
+        model = _model_of(self.source)
+        return OpenVinoThroughput(_openvino(), self._compile(model, whole, device).compiled)
 
     def from_host(self, array: HostArray) -> NativeTensor:
         """A tensor that shares the array's memory."""
