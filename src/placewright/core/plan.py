@@ -77,6 +77,7 @@ class Plan:
         bound_method: what proved the lower bound, empty where it has no name.
         searched: what the search found, where that is not `placement`.
         left_out: what was not measured, searched or checked for want of time, one clause each.
+        in_flight: samples that a stream keeps under way at most; None is as many as pay.
     """
 
     problem: Problem
@@ -92,6 +93,7 @@ class Plan:
     bound_method: str = ""
     searched: Searched | None = None
     left_out: tuple[str, ...] = ()
+    in_flight: int | None = None
 
     @property
     def gap(self) -> float:

@@ -15,7 +15,13 @@ from placewright.execution.copies import CopyPerDevice
 from placewright.execution.members import Members
 from placewright.execution.requests import Execution
 from placewright.execution.runner import ConcurrentRunner
-from placewright.execution.runtime import HostArray, LoadedModel, OpSegment, segments_of_units
+from placewright.execution.runtime import (
+    HostArray,
+    LoadedModel,
+    OpSegment,
+    PlainCall,
+    segments_of_units,
+)
 from placewright.profiling.hardware import relative_error, whole_model_runner
 from placewright.simulation.stream.segments import stream_segments
 
@@ -105,22 +111,24 @@ def _round(answers: Sequence[Execution], skipped: int) -> StreamRound:
     return StreamRound(float(period), np.array([one.seconds for one in answers]))
 
 
-def worst_sample(
-    model: LoadedModel, device: Device, samples: Sequence[Sample], answers: Sequence[Execution]
-) -> tuple[int, float]:
-    """The sample whose outputs are furthest from those of the library's own unsplit run.
+def sample_error(
+    plain: PlainCall,
+    sample: Sample,
+    outputs: Sequence[HostArray],
+    known: dict[int, list[HostArray]],
+) -> float:
+    """How far a sample's outputs are from those of the library's own unsplit run.
+
+    Args:
+        plain: that run.
+        sample: values of all inputs.
+        outputs: of the stream.
+        known: answers of `plain` by the identity of samples that come again; filled in.
 
     Returns:
-        Its number, and its relative error.
+        The largest relative error of an output.
     """
-    plain = model.plain(device)
-    worst, largest = 0, 0.0
-    known: dict[int, list[HostArray]] = {}
-    for at, (sample, answer) in enumerate(zip(samples, answers, strict=True)):
-        if id(sample) not in known:
-            known[id(sample)] = list(plain(sample))
-        pairs = zip(answer.outputs, known[id(sample)], strict=True)
-        error = max((relative_error(one, other) for one, other in pairs), default=0.0)
-        if error > largest or not np.isfinite(error):
-            worst, largest = at, error
-    return worst, largest
+    if id(sample) not in known:
+        known[id(sample)] = list(plain(sample))
+    pairs = zip(outputs, known[id(sample)], strict=True)
+    return max((relative_error(one, other) for one, other in pairs), default=0.0)

@@ -24,6 +24,10 @@ from placewright.simulation.model import Simulator
 
 DEFAULT_NAME = "all cores"
 EVEN_NAME = "even split"
+COPIES = "one copy per device"
+CORES = "one copy per core"
+MODE = "throughput mode"
+UNSPLIT_STREAMS = (COPIES, CORES, MODE)  # ways for streams that no placement can express
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from placewright.profiling.verdict import PLAN, Verdict
 from placewright.session.comparable import (
     DEFAULT_NAME,
     EVEN_NAME,
+    UNSPLIT_STREAMS,
     Ways,
     whole_processor,
     why_default_is_not_comparable,
@@ -61,7 +62,9 @@ def recommended_plan(plan: Plan, ways: Ways, chosen: str, verdict: Verdict) -> P
 def searched_plan(plan: Plan) -> Plan:
     """The plan with what the search found; the same plan where it holds that already."""
     if plan.searched is None:
-        return plan
+        measured = plan.measured
+        is_unsplit = measured is not None and measured.recommendation in UNSPLIT_STREAMS
+        return replace(plan, measured=None) if is_unsplit else plan
     found = plan.searched
     is_closed = found.value <= plan.lower_bound * (1.0 + CLOSED)
     solution = Solution(
@@ -102,6 +105,11 @@ def recommendation_lines(plan: Plan) -> list[str]:
         if reason is not None:  # an earlier version recommended it all the same
             return [f"'{name}' was measured beside this plan, but is not comparable: {reason}"]
         return [_faster(measured), *how_to_run_default(plan)]
+    if name in UNSPLIT_STREAMS:
+        return [
+            f"{_faster(measured)}; `run --samples` and `pw.stream` run that, --searched runs what "
+            "the search found"
+        ]
     if plan.searched is not None or _is_all_on(plan, name):
         kept = "; --searched takes what the search found" if plan.searched is not None else ""
         return [f"this plan holds {_what(plan)}, as recommended when it was measured{kept}"]

@@ -1,40 +1,24 @@
-"""Plans with a stream of samples: run them, compare every sample's outputs, measure the rate."""
+"""Plans with a stream of samples: outputs in order, as samples come."""
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import Any, Literal
-
-import numpy as np
 
 from placewright.core.plan import Plan
 from placewright.errors import InputError, PlacewrightError, RuntimeFailure
 from placewright.execution.inputs import GivenInputs, checked_inputs, named_outputs
 from placewright.execution.requests import Execution
-from placewright.execution.runtime import LoadedModel
-from placewright.files.quantities import format_duration
-from placewright.profiling.hardware import whole_model_runner
-from placewright.profiling.streams import (
-    CopyPerDevice,
-    Streaming,
-    StreamRound,
-    different_samples,
-    measure_streams,
-    stream_runner,
-    worst_sample,
-)
-from placewright.profiling.verdict import PLAN, Verdict, judge
-from placewright.session.running import check_devices, loaded_model
-from placewright.session.steps import Report, no_report
+from placewright.execution.runtime import LoadedModel, SampleServer
+from placewright.profiling.streams import stream_runner
+from placewright.profiling.verdict import PLAN
+from placewright.session.comparable import UNSPLIT_STREAMS
+from placewright.session.running import loaded_model
+from placewright.session.stream_ways import stream_server, stream_ways
 from placewright.simulation.model import Simulator
-from placewright.simulation.stream.play import Stream
 
-COPIES = "one copy per device"
-ROUNDS = 9
-_LEAST_SAMPLES = 20
+LEAST_SAMPLES = 20
 
 Outputs = list[Any] | dict[str, Any]
 
@@ -47,6 +31,9 @@ def stream(
     errors: Literal["raise", "yield"] = "raise",
 ) -> Iterator[Outputs | RuntimeFailure]:
     """Run samples that follow each other through a plan, several of them in flight.
+
+    Where a measurement recommended a way that no placement can express (a copy of the model per
+    device, the runtime's own throughput mode), the samples run that way.
 
     Samples are taken from `samples` as earlier ones are done, and their outputs come in the same
     order. Whoever takes outputs slowly holds the stream back: at most as many samples as may be in
@@ -72,16 +59,17 @@ def stream(
     """
     if errors not in ("raise", "yield"):
         raise InputError(f"errors is 'raise' or 'yield', got '{errors}'")
-    model = _streamable(plan)
-    allowed = in_flight or _played(plan, _LEAST_SAMPLES, in_flight).in_flight
-    return _outputs(plan, model, samples, allowed, keeps_going=errors == "yield")
+    model = streamable(plan)
+    if in_flight is not None and in_flight < 1:
+        raise InputError(f"in-flight must be >= 1, got {in_flight}")
+    return _outputs(plan, model, samples, in_flight, keeps_going=errors == "yield")
 
 
 def _outputs(
     plan: Plan,
     model: LoadedModel,
     samples: Iterable[GivenInputs],
-    in_flight: int,
+    in_flight: int | None,
     *,
     keeps_going: bool,
 ) -> Iterator[Outputs | RuntimeFailure]:
@@ -96,8 +84,9 @@ def _outputs(
             by_name.append(isinstance(given, Mapping))
             yield values
 
-    with stream_runner(plan.problem, plan.placement, model, in_flight=in_flight) as runner:
-        for number, answer in enumerate(runner.outcomes(checked())):
+    with ExitStack() as stack:
+        server = recommended_server(plan, model, stack, in_flight=in_flight)
+        for number, answer in enumerate(server.outcomes(checked())):
             if isinstance(answer, Execution):
                 outputs = answer.outputs
                 named = by_name[number]
@@ -109,12 +98,7 @@ def _outputs(
             yield failure
 
 
-def _played(plan: Plan, samples: int, in_flight: int | None) -> Stream:
-    simulator = Simulator(plan.problem)
-    return simulator.stream(plan.placement, samples=samples, in_flight=in_flight)
-
-
-def _streamable(plan: Plan) -> LoadedModel:
+def streamable(plan: Plan) -> LoadedModel:
     """The model of a plan, where samples can follow each other through it.
 
     Raises:
@@ -132,3 +116,32 @@ def _streamable(plan: Plan) -> LoadedModel:
             "devices of this machine to stream samples through it"
         )
     return loaded_model(problem, plan.runtime)
+
+
+def kept_way(plan: Plan) -> str:
+    """The way that a plan is to be run for a stream: its placement, or what was recommended."""
+    measured = plan.measured
+    if measured is not None and measured.recommendation in UNSPLIT_STREAMS:
+        return measured.recommendation
+    return PLAN
+
+
+def recommended_server(
+    plan: Plan, model: LoadedModel, stack: ExitStack, *, in_flight: int | None = None
+) -> SampleServer:
+    """What runs a plan's samples the recommended way; `stack` closes it.
+
+    Raises:
+        InfeasibleError: so many samples do not fit into a device's memory.
+    """
+    allowed = in_flight or plan.in_flight
+    name = kept_way(plan)
+    if name != PLAN:
+        ways = stream_ways(plan, model, in_flight=allowed)
+        if name in ways.names:
+            return stream_server(plan, model, ways, name, stack)
+    if allowed is None:
+        played = Simulator(plan.problem).stream(plan.placement, samples=LEAST_SAMPLES)
+        allowed = played.in_flight
+    runner = stream_runner(plan.problem, plan.placement, model, in_flight=allowed)
+    return stack.enter_context(runner)

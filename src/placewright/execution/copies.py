@@ -1,0 +1,126 @@
+"""One copy of the unsplit model per device: whichever is free takes the next sample."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from queue import SimpleQueue
+
+from placewright.errors import RuntimeFailure
+from placewright.execution.requests import Execution
+from placewright.execution.runner import ConcurrentRunner
+from placewright.execution.runtime import HostArray
+
+Sample = Sequence[HostArray]
+
+
+@dataclass(frozen=True)
+class _Answer:
+    number: int
+    result: Execution | RuntimeFailure
+
+
+class CopyPerDevice:
+    """Streams samples through several runners at once. A context manager, as a runner is.
+
+    Args:
+        runners: each of the unsplit model on one device; they are closed with this.
+        in_flight: samples under way at most; None is one for each runner and one that waits.
+    """
+
+    def __init__(self, runners: Sequence[ConcurrentRunner], *, in_flight: int | None = None):
+        self._runners = tuple(runners)
+        self.in_flight = len(self._runners) + 1 if in_flight is None else in_flight
+        if self.in_flight < 1:
+            raise ValueError(f"in_flight must be >= 1, got {in_flight}")
+
+    def __enter__(self) -> CopyPerDevice:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self, timeout: float = 10.0) -> None:
+        """End all runners after the segment that each is in."""
+        for runner in self._runners:
+            runner.close(timeout)
+
+    def run_many(self, samples: Sequence[Sample]) -> list[Execution]:
+        """Execute samples; answers in their order.
+
+        Raises:
+            RuntimeFailure: a copy failed; the message names it.
+        """
+        found = []
+        for answer in self.outcomes(samples):
+            if isinstance(answer, RuntimeFailure):
+                raise answer
+            found.append(answer)
+        return found
+
+    def outcomes(self, samples: Iterable[Sample]) -> Iterator[Execution | RuntimeFailure]:
+        """Execute samples as they come; what each of them gave, or why it failed, in their order.
+
+        Back pressure is that of `ConcurrentRunner.outcomes`. Who leaves the loop early closes it.
+        """
+        waiting: SimpleQueue[tuple[int, Sample] | None] = SimpleQueue()
+        done: SimpleQueue[_Answer] = SimpleQueue()
+        threads = [
+            threading.Thread(target=_serve, args=(runner, waiting, done), daemon=True)
+            for runner in self._runners
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            yield from self._in_order(iter(samples), waiting, done)
+        except BaseException as error:
+            # What is under way must not outlive its caller, who may not want to wait.
+            self.close(1.0 if isinstance(error, KeyboardInterrupt) else 10.0)
+            raise
+        finally:
+            for _ in threads:
+                waiting.put(None)
+
+    def _in_order(
+        self,
+        source: Iterator[Sample],
+        waiting: SimpleQueue[tuple[int, Sample] | None],
+        done: SimpleQueue[_Answer],
+    ) -> Iterator[Execution | RuntimeFailure]:
+        answers: dict[int, Execution | RuntimeFailure] = {}
+        taken = given = ended = 0
+        is_open = True
+        while True:
+            while is_open and taken - ended < self.in_flight and taken - given < 2 * self.in_flight:
+                try:
+                    sample = next(source)
+                except StopIteration:
+                    is_open = False
+                    break
+                waiting.put((taken, sample))
+                taken += 1
+            if given in answers:
+                yield answers.pop(given)
+                given += 1
+            elif ended < taken:
+                answer = done.get()
+                answers[answer.number] = answer.result
+                ended += 1
+            else:
+                return
+
+
+def _serve(
+    runner: ConcurrentRunner,
+    waiting: SimpleQueue[tuple[int, Sample] | None],
+    done: SimpleQueue[_Answer],
+) -> None:
+    """Run samples on one device until None comes."""
+    while (item := waiting.get()) is not None:
+        number, sample = item
+        try:
+            result = next(iter(list(runner.outcomes([sample]))))
+        except BaseException as error:  # told to who waits for this sample
+            result = error if isinstance(error, RuntimeFailure) else RuntimeFailure(str(error))
+        done.put(_Answer(number, result))

@@ -1,0 +1,128 @@
+"""OpenVINO's own throughput mode: asynchronous requests on as many streams as it chooses."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from queue import SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from placewright.errors import RuntimeFailure
+from placewright.execution.requests import Execution
+from placewright.execution.runtime import HostArray
+
+Sample = Sequence[HostArray]
+
+
+@dataclass(frozen=True)
+class _Done:
+    number: int
+    outputs: tuple[HostArray, ...]
+    start: float
+    end: float
+    error: str = ""
+
+
+class OpenVinoThroughput:
+    """The unsplit model with the hint ``THROUGHPUT``. A context manager, as a runner is.
+
+    Args:
+        openvino: the module.
+        compiled: with the hint.
+    """
+
+    def __init__(self, openvino: Any, compiled: Any) -> None:
+        self._openvino, self._compiled = openvino, compiled
+        self.in_flight = int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
+        self._free = [compiled.create_infer_request() for _ in range(self.in_flight)]
+        self._n_outputs = len(compiled.outputs)
+
+    def __enter__(self) -> OpenVinoThroughput:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self, timeout: float = 10.0) -> None:
+        """Wait for nothing: requests under way end by themselves."""
+
+    def run_many(self, samples: Sequence[Sample]) -> list[Execution]:
+        """Execute samples; answers in their order.
+
+        Raises:
+            RuntimeFailure: OpenVINO reports that a request failed.
+        """
+        found = []
+        for answer in self.outcomes(samples):
+            if isinstance(answer, RuntimeFailure):
+                raise answer
+            found.append(answer)
+        return found
+
+    def outcomes(self, samples: Iterable[Sample]) -> Iterator[Execution | RuntimeFailure]:
+        """Execute samples as they come; what each gave, or why it failed, in their order."""
+        source, done = iter(samples), SimpleQueue[tuple[Any, _Done]]()
+        answers: dict[int, _Done] = {}
+        free = list(self._free)
+        taken = given = 0
+        is_open = True
+        while True:
+            while is_open and free and taken - given < 2 * self.in_flight:
+                try:
+                    sample = next(source)
+                except StopIteration:
+                    is_open = False
+                    break
+                self._start(free.pop(), taken, sample, done)
+                taken += 1
+            if given in answers:
+                yield _answer(answers.pop(given))
+                given += 1
+            elif given < taken:
+                request, one = done.get()
+                free.append(request)
+                answers[one.number] = _checked(request, one)
+            else:
+                return
+
+    def _start(
+        self, request: Any, number: int, sample: Sample, done: SimpleQueue[tuple[Any, _Done]]
+    ) -> None:
+        start = time.perf_counter()
+        for at, value in enumerate(sample):
+            array = np.ascontiguousarray(value)
+            tensor = self._openvino.Tensor(array, shared_memory=array.ndim > 0)
+            request.set_input_tensor(at, tensor)
+
+        def ended(kept: Any) -> None:
+            """Called by OpenVINO, in a thread of its own; `kept` holds the inputs until then."""
+            end = time.perf_counter()
+            try:
+                outputs = tuple(
+                    np.array(request.get_output_tensor(at).data) for at in range(self._n_outputs)
+                )
+                done.put((request, _Done(number, outputs, start, end)))
+            except BaseException as error:  # told to who waits for this sample
+                done.put((request, _Done(number, (), start, end, str(error) or repr(error))))
+
+        request.set_callback(ended, sample)
+        request.start_async(share_inputs=True)
+
+
+def _checked(request: Any, done: _Done) -> _Done:
+    """OpenVINO tells who waits for a request that it failed, not the request's callback."""
+    try:
+        request.wait()
+    except RuntimeError as error:
+        return replace(done, error=str(error).strip().splitlines()[-1])
+    return done
+
+
+def _answer(done: _Done) -> Execution | RuntimeFailure:
+    if done.error:
+        return RuntimeFailure(f"the unsplit model in OpenVINO's throughput mode: {done.error}")
+    seconds = done.end - done.start
+    return Execution(done.outputs, {}, seconds, ((0.0, seconds),), done.start)

@@ -1,0 +1,212 @@
+"""A stream on the hardware beside simpler ways: outputs of every sample, rates, a verdict."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+
+from placewright.core.deadline import NEVER, Deadline
+from placewright.core.plan import Plan
+from placewright.errors import InputError, RuntimeFailure
+from placewright.execution.requests import Execution
+from placewright.execution.runtime import HostArray, LoadedModel, SampleServer
+from placewright.profiling.streams import (
+    Sample,
+    Streaming,
+    StreamRound,
+    different_samples,
+    measure_streams,
+    sample_error,
+)
+from placewright.profiling.verdict import PLAN, Verdict, judge
+from placewright.session.comparable import COPIES, CORES, EVEN_NAME, MODE
+from placewright.session.running import check_devices
+from placewright.session.steps import Report, no_report
+from placewright.session.stream_result import StreamResult
+from placewright.session.stream_ways import StreamWays, stream_server, stream_ways
+from placewright.session.streaming import LEAST_SAMPLES, kept_way, streamable
+
+ROUNDS = 9
+_MEASURING_SECONDS = 60.0  # of all contenders, where a sample is so slow that fewer make a round
+_CHECKED = 3  # samples of each simpler way whose outputs are compared
+
+
+def execute_stream(
+    plan: Plan,
+    *,
+    samples: int = 200,
+    seconds: float | None = None,
+    in_flight: int | None = None,
+    rounds: int = ROUNDS,
+    latency_limit: float = math.inf,
+    report: Report = no_report,
+    deadline: Deadline = NEVER,
+) -> StreamResult:
+    """Stream different samples through a plan, check all their outputs, and measure its rate
+    beside simpler ways.
+
+    Args:
+        plan: from `place` or `read_plan`.
+        samples: of the stream whose outputs are compared.
+        seconds: that this stream goes on, whatever `samples` is; None counts samples.
+        in_flight: samples under way at most in the plan; None takes as many as pay.
+        rounds: streams of each contender.
+        latency_limit: seconds that 95 % of a contender's samples may take.
+        report: told what is being done.
+        deadline: nothing new starts after it.
+
+    Raises:
+        InputError: the plan cannot be streamed, or a number is too small.
+        StalePlanError: the model or the devices have changed.
+        InfeasibleError: so many samples do not fit into a device's memory.
+        RuntimeFailure: a sample failed; the message names it and its segment.
+        OutOfTime: the deadline passed before all contenders had run.
+    """
+    if samples < LEAST_SAMPLES:
+        raise InputError(f"samples must be >= {LEAST_SAMPLES} to measure a rate, got {samples}")
+    if seconds is not None and not 0 < seconds < math.inf:
+        raise InputError(f"seconds must be > 0 and finite, got {seconds}")
+    model = streamable(plan)
+    check_devices(plan.problem, plan.runtime)
+    ways = stream_ways(plan, model, in_flight=in_flight or plan.in_flight)
+    inputs = different_samples(model, samples)
+    with ExitStack() as stack:
+        servers: dict[str, SampleServer] = {}
+        for name in ways.names:
+            deadline.require(f"'{name}' was compiled")
+            servers[name] = stream_server(plan, model, ways, name, stack)
+        report(0.1, "comparing the outputs of every sample")
+        compare = _Comparing(model, plan)
+        kept = kept_way(plan) if kept_way(plan) in servers else PLAN
+        given = inputs if seconds is None else _until(inputs, seconds)
+        count, worst, error = compare.worst(servers[kept], given)
+        for name in [one for one in ways.names if one != kept]:
+            deadline.require(f"outputs of '{name}' were compared")
+            off = compare.worst(servers[name], inputs[:_CHECKED])[2]
+            if name == PLAN:
+                worst, error = (worst, error) if error >= off else (0, off)
+            elif off > compare.tolerance:
+                del servers[name]
+                ways = ways.without(
+                    name,
+                    f"its outputs differ from the unsplit model's (relative error {off:.2g}, "
+                    f"tolerance {compare.tolerance:.2g})",
+                )
+        found = _measured(servers, inputs, ways.played[PLAN].in_flight, rounds, report, deadline)
+    result = StreamResult(
+        count,
+        ways.played[PLAN].in_flight,
+        worst,
+        error,
+        compare.tolerance,
+        ways.played[PLAN],
+        found,
+        judge({name: [1.0] for name in found}, []),
+        ways.predicted,
+        ways.left_out,
+        latency_limit,
+    )
+    return replace(result, verdict=_verdict(result, ways))
+
+
+class _Comparing:
+    """Outputs beside those of the library's own unsplit run, as they come."""
+
+    def __init__(self, model: LoadedModel, plan: Plan) -> None:
+        devices = plan.problem.cluster.devices
+        self.tolerance = model.tolerance(devices)
+        self._plain = model.plain(devices[0])
+        self._known: dict[int, list[HostArray]] = {}
+
+    def worst(self, server: SampleServer, samples: Iterable[Sample]) -> tuple[int, int, float]:
+        """How many samples passed, the worst of them, and its relative error.
+
+        Raises:
+            RuntimeFailure: a sample failed; the message names it.
+        """
+        passed: list[Sample] = []
+
+        def noted() -> Iterator[Sample]:
+            for sample in samples:
+                passed.append(sample)
+                yield sample
+
+        count, worst, largest = 0, 0, 0.0
+        for count, answer in enumerate(server.outcomes(noted()), start=1):
+            if isinstance(answer, RuntimeFailure):
+                raise RuntimeFailure(f"sample {count - 1}: {answer}") from answer
+            error = sample_error(self._plain, passed[count - 1], answer.outputs, self._known)
+            if error > largest or math.isnan(error):
+                worst, largest = count - 1, math.inf if math.isnan(error) else error
+        return count, worst, largest
+
+
+def _until(samples: Sequence[Sample], seconds: float) -> Iterator[Sample]:
+    """The samples again and again, until so many seconds have passed since the first."""
+    end = time.monotonic() + seconds
+    while True:
+        for sample in samples:
+            if time.monotonic() >= end:
+                return
+            yield sample
+
+
+def _measured(
+    servers: Mapping[str, SampleServer],
+    inputs: Sequence[Sample],
+    in_flight: int,
+    rounds: int,
+    report: Report,
+    deadline: Deadline,
+) -> dict[str, list[StreamRound]]:
+    """Rounds of all contenders in turn, each as long as their time allows."""
+    ways: dict[str, Streaming] = {name: _run_many(one) for name, one in servers.items()}
+    skipped = min(in_flight, (len(inputs) - 2) // 3)
+    least = 3 * skipped + 2
+    took = 0.0
+    for name, way in ways.items():
+        deadline.require(f"'{name}' had run")
+        start = time.perf_counter()
+        way(inputs[: skipped + 2])
+        took += (time.perf_counter() - start) / (skipped + 2)
+    affordable = int(_MEASURING_SECONDS / max(rounds * took, 1e-9))
+    length = min(len(inputs), max(least, min(affordable, max(least, len(inputs) // rounds))))
+    return measure_streams(
+        ways,
+        inputs[:length],
+        rounds=rounds,
+        skipped=skipped,
+        progress=lambda done: report(0.3 + 0.7 * done, "measuring streams"),
+    )
+
+
+def _run_many(server: SampleServer) -> Streaming:
+    def run(samples: Sequence[Sample]) -> list[Execution]:
+        found: list[Execution] = []
+        for answer in server.outcomes(samples):
+            if isinstance(answer, RuntimeFailure):
+                raise answer
+            found.append(answer)
+        return found
+
+    return run
+
+
+def _verdict(result: StreamResult, ways: StreamWays) -> Verdict:
+    """Over the contenders that keep the latency limit; over all where none does."""
+    periods = {name: [one.period for one in row] for name, row in result.rounds.items()}
+    kept = {name: row for name, row in periods.items() if result.keeps_limit(name)}
+    simpler = [name for name in ways.names if name in kept and name != PLAN]
+    splits = (COPIES, CORES, EVEN_NAME, MODE)
+    whole = judge(periods, [name for name in ways.names if name != PLAN], splits=splits)
+    if not kept:
+        text = "no contender keeps the latency limit; let fewer samples in, or raise the limit"
+        return replace(whole, recommendation=PLAN, split=False, text=text)
+    if PLAN in kept:
+        return replace(judge(kept, simpler, splits=splits), contenders=whole.contenders)
+    fastest = min(simpler, key=lambda name: whole.contenders[name].median)
+    text = f"run '{fastest}': the plan does not keep the latency limit, and this is the fastest"
+    return replace(whole, recommendation=fastest, split=False, text=text)
