@@ -71,7 +71,14 @@ Replicate = Annotated[
     bool,
     typer.Option(
         "--replicate",
-        help="Groups of alike devices may take turns with the samples (throughput; plans only).",
+        help="Groups of alike devices may take turns with the samples (throughput).",
+    ),
+]
+LatencyLimit = Annotated[
+    str | None,
+    typer.Option(
+        "--latency-limit",
+        help="95 % of the samples of a stream take less, e.g. 200ms (throughput).",
     ),
 ]
 Seed = Annotated[int, typer.Option("--seed", help="Seed of every random choice.")]

@@ -54,6 +54,7 @@ def place(
     total: opt.Total = None,
     quick: opt.Quick = False,
     replicate: opt.Replicate = False,
+    latency_limit: opt.LatencyLimit = None,
     seed: opt.Seed = 0,
     evaluator: opt.EvaluatorName = "simulated",
     samples_in_flight: opt.SamplesInFlight = None,
@@ -104,6 +105,7 @@ def place(
         seed=seed,
         evaluator=evaluator,
         replicate=replicate,
+        latency_limit=latency_limit,
         check=check,
     )
     with progress("place", hidden=quiet or as_json) as report:

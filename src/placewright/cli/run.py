@@ -133,21 +133,33 @@ def run(
         bool, typer.Option("--boundaries", help="Compare every tensor that crosses devices too.")
     ] = False,
     samples: Samples = None,
+    seconds: Annotated[
+        float | None,
+        typer.Option("--seconds", help="Let samples follow each other for so many seconds."),
+    ] = None,
     in_flight: InFlight = None,
+    latency_limit: opt.LatencyLimit = None,
     searched: opt.Searched = False,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
     """Execute PLAN for real: outputs equal to the unsplit model, measured beside predicted."""
+    from placewright.errors import InputError
     from placewright.files.plan_file import read_plan
+    from placewright.session.parsing import parse_latency_limit
     from placewright.session.recommended import searched_plan
     from placewright.session.running import execute
 
-    _check_in_flight(samples, in_flight)
+    is_stream = samples is not None or seconds is not None
+    if not is_stream:
+        _check_in_flight(samples, in_flight)
+        if latency_limit is not None:
+            raise InputError("--latency-limit is of a stream; give --samples or --seconds, too")
     plan = read_plan(plan_file)
     plan = searched_plan(plan) if searched else plan
-    if samples is not None:
-        _run_stream(plan, (samples, in_flight), as_json, quiet)
+    if is_stream:
+        limit = parse_latency_limit(latency_limit)
+        _run_stream(plan, (samples, seconds, in_flight, limit), as_json, quiet)
         return
     with progress("run", hidden=quiet or as_json) as report:
         result = execute(plan, runs=runs, boundaries=boundaries, report=report)
@@ -160,11 +172,24 @@ def run(
         raise typer.Exit(1)
 
 
-def _run_stream(plan: Plan, numbers: tuple[int, int | None], as_json: bool, quiet: bool) -> None:
-    from placewright.session.streaming import execute_stream
+def _run_stream(
+    plan: Plan,
+    numbers: tuple[int | None, float | None, int | None, float],
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    from placewright.session.stream_measuring import SAMPLES, execute_stream
 
+    samples, seconds, in_flight, limit = numbers
     with progress("run", hidden=quiet or as_json) as report:
-        result = execute_stream(plan, samples=numbers[0], in_flight=numbers[1], report=report)
+        result = execute_stream(
+            plan,
+            samples=SAMPLES if samples is None else samples,
+            seconds=seconds,
+            in_flight=in_flight,
+            latency_limit=limit,
+            report=report,
+        )
     if as_json:
         print_json(result.data())
     else:

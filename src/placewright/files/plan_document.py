@@ -109,6 +109,7 @@ class PlanDocument(Strict):
     measured: MeasuredEntry | None
     placer: PlacerEntry
     left_out: list[str] = Field(default_factory=list)
+    in_flight: int | None = Field(None, ge=1)
 
 
 class PlacerEntry1(Strict):

@@ -78,6 +78,7 @@ def read_plan(path: Path | str) -> Plan:
         lower_bound=predicted.lower_bound,
         bound_method=predicted.bound_method,
         left_out=tuple(document.left_out),
+        in_flight=document.in_flight,
         status=predicted.status,
         runtime=document.runtime,
         memory=predicted.memory,
@@ -147,6 +148,7 @@ def plan_data(plan: Plan, problem_entry: dict[str, str]) -> dict[str, Any]:
         "placer": _placer_data(plan.placer),
         **_resident(problem),
         "left_out": list(plan.left_out),
+        **({} if plan.in_flight is None else {"in_flight": plan.in_flight}),
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -76,6 +77,20 @@ def parse_total(text: str | None) -> float | None:
     seconds = parse_seconds(text)
     if not seconds > 0:
         raise InputError(f"--total expects a duration > 0 such as 60s, got '{text}'")
+    return seconds
+
+
+def parse_latency_limit(text: str | None) -> float:
+    """``--latency-limit`` in seconds; inf where there is none.
+
+    Raises:
+        InputError: no duration > 0.
+    """
+    if text is None:
+        return math.inf
+    seconds = parse_seconds(text)
+    if not seconds > 0:
+        raise InputError(f"--latency-limit expects a duration > 0 such as 200ms, got '{text}'")
     return seconds
 
 

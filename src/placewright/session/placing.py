@@ -11,12 +11,17 @@ from typing import Any
 from placewright.core.deadline import Deadline
 from placewright.core.plan import Plan
 from placewright.core.solution import Budget
-from placewright.errors import OutOfTime
+from placewright.errors import InputError, OutOfTime
 from placewright.placers.learned.training import check_takes_policy
 from placewright.placers.registry import Placer, make_placer
-from placewright.session import contenders, running, search
+from placewright.session import contenders, running, search, stream_check
 from placewright.session.measuring import Measured
-from placewright.session.parsing import parse_budget, parse_pairs, parse_total
+from placewright.session.parsing import (
+    parse_budget,
+    parse_latency_limit,
+    parse_pairs,
+    parse_total,
+)
 from placewright.session.problems import ProblemRequest, build
 from placewright.session.steps import CHECKING, SEARCHING, Report, Steps, no_report, rough_duration
 
@@ -40,6 +45,8 @@ class SearchRequest:
         evaluator: ``simulated`` or ``measured``.
         replicate: groups of alike devices may take turns.
         check: run the plan beside simpler ways, where it can run.
+        latency_limit: of a throughput plan: seconds that 95 % of its samples may take from entry to
+            end; inf is no limit.
     """
 
     placer: Placer
@@ -50,6 +57,7 @@ class SearchRequest:
     evaluator: str = "simulated"
     replicate: bool = False
     check: bool = True
+    latency_limit: float = math.inf
 
     @classmethod
     def of_texts(
@@ -61,6 +69,7 @@ class SearchRequest:
         budget: str | None = None,
         evaluations: int | None = None,
         total: str | None = None,
+        latency_limit: str | None = None,
         **others: Any,
     ) -> SearchRequest:
         """From the texts of command-line options; what can be checked without work is.
@@ -83,6 +92,7 @@ class SearchRequest:
             make_placer(placer, values),
             budget=parse_budget(budget, evaluations) if is_limited else None,
             total=parse_total(total),
+            latency_limit=parse_latency_limit(latency_limit),
             **others,
         )
 
@@ -120,6 +130,10 @@ def place_request(
         OutOfTime: the total ended before there was a plan.
     """
     running.check_evaluator(wanted.evaluator)
+    if not math.isinf(wanted.latency_limit) and request.objective != "throughput":
+        raise InputError(
+            "--latency-limit is of a sample in a stream: it needs --objective throughput"
+        )
     deadline = Deadline.after(wanted.total)
     is_checked = wanted.check and not wanted.is_quick
     seconds = wanted.limit.seconds or 0.0
@@ -127,12 +141,12 @@ def place_request(
     found = build(request, steps, deadline, is_quick=wanted.is_quick)
     plan, left_out = _searched(found, wanted, request.runtime, steps, deadline)
     table = None
-    if running.can_run(plan) and wanted.check:
+    if (running.can_run(plan) or stream_check.can_stream(plan)) and wanted.check:
         if wanted.is_quick:
             left_out.append(QUICK_CHECK)
         else:
             try:
-                plan, table = _checked(plan, found, steps, deadline)
+                plan, table = _checked(plan, found, wanted, steps, deadline)
             except OutOfTime as error:
                 left_out.append(f"check on the hardware: {error.args[0]}")
     return Placed(replace(plan, left_out=tuple(left_out)), table)
@@ -178,9 +192,13 @@ def _within(budget: Budget, deadline: Deadline, reserved: float) -> Budget:
 
 
 def _checked(
-    plan: Plan, found: Measured, steps: Steps, deadline: Deadline
+    plan: Plan, found: Measured, wanted: SearchRequest, steps: Steps, deadline: Deadline
 ) -> tuple[Plan, contenders.Table]:
     def report(fraction: float, what: str) -> None:
         steps.tell(CHECKING, what, found.check_seconds * 5.0 * (1.0 - fraction))
 
-    return contenders.check_on_hardware(plan, report, deadline=deadline)
+    if not stream_check.can_stream(plan):
+        return contenders.check_on_hardware(plan, report, deadline=deadline)
+    return stream_check.check_stream_on_hardware(
+        plan, report, latency_limit=wanted.latency_limit, deadline=deadline
+    )

@@ -30,6 +30,7 @@ from placewright.session.stream_ways import StreamWays, stream_server, stream_wa
 from placewright.session.streaming import LEAST_SAMPLES, kept_way, streamable
 
 ROUNDS = 9
+SAMPLES = 200
 _MEASURING_SECONDS = 60.0  # of all contenders, where a sample is so slow that fewer make a round
 _CHECKED = 3  # samples of each simpler way whose outputs are compared
 
@@ -37,7 +38,7 @@ _CHECKED = 3  # samples of each simpler way whose outputs are compared
 def execute_stream(
     plan: Plan,
     *,
-    samples: int = 200,
+    samples: int = SAMPLES,
     seconds: float | None = None,
     in_flight: int | None = None,
     rounds: int = ROUNDS,
