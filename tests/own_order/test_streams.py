@@ -15,6 +15,7 @@ from own_order.models import CASES, INPUTS, SHAPE, WRITERS, by_hand
 from own_order.test_formats import own_order, split_plan
 
 import placewright as pw
+from placewright.core.execution_models import MaxLoad
 from placewright.core.placement import Placement
 from placewright.core.replicas import grouped
 from placewright.core.solution import Solution
@@ -115,7 +116,7 @@ def test_groups_take_turns_in_a_replicated_plan(file: str, runtime: str, tmp_pat
     path = tmp_path / file
     WRITERS[file](path)
     split = split_plan(path, runtime)
-    alone = replace(split.problem, objective="throughput", execution_model="max-load")
+    alone = replace(split.problem, objective="throughput", execution_model=MaxLoad())
     problem = grouped(alone, [[0, 1]])
     found = Solution(Placement.on_one_device(problem.n_units, 0), 1.0, "feasible", 0.0)
     pw.write_plan(tmp_path / "plan.json", plan_of(problem, found, split.placer, runtime))

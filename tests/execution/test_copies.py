@@ -1,0 +1,88 @@
+"""One copy of the model per device: order, back pressure, failures, who leaves early."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from test_runner import Adding, expected, layered
+from test_runner_streams import Unlucky
+
+from placewright.core.cluster import Device
+from placewright.errors import RuntimeFailure
+from placewright.execution.copies import CopyPerDevice
+from placewright.execution.requests import Execution
+from placewright.execution.runner import ConcurrentRunner
+from placewright.execution.runtime import segments_of_ops
+
+GRAPH = layered([(0, 1)], 2)
+
+
+def copies(model: Any, count: int, **options: Any) -> CopyPerDevice:
+    whole = segments_of_ops(GRAPH, [(0, [0, 1])])
+    return CopyPerDevice(
+        [ConcurrentRunner(model, whole, [Device(f"d{at}")]) for at in range(count)], **options
+    )
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_samples_come_back_in_order_from_any_number_of_copies(count: int) -> None:
+    with copies(Adding(GRAPH), count) as way:
+        answers = way.run_many([[np.float64(x)] for x in range(100)])
+    found = [[float(v) for v in one.outputs] for one in answers]
+    assert found == [expected(GRAPH, float(x)) for x in range(100)]
+
+
+def test_inputs_are_taken_as_answers_are_fetched() -> None:
+    taken: list[int] = []
+
+    def source() -> Iterator[list[Any]]:
+        for x in range(40):
+            taken.append(x)
+            yield [np.float64(x)]
+
+    with copies(Adding(GRAPH), 2, in_flight=3) as way:
+        for x, _ in enumerate(way.outcomes(source())):
+            assert len(taken) <= x + 6
+    assert taken == list(range(40))
+
+
+def test_a_failure_is_that_of_its_sample_alone() -> None:
+    model = Unlucky(GRAPH, {3.0, 4.0}, 1)
+    model.op = 0  # whose input is the sample's own
+    with copies(model, 2) as way:
+        answers = list(way.outcomes([np.float64(x)] for x in range(9)))
+        assert [x for x, one in enumerate(answers) if not isinstance(one, Execution)] == [3, 4]
+        with pytest.raises(RuntimeFailure, match="no luck"):
+            way.run_many([[np.float64(3)]])
+
+
+def test_who_leaves_early_closes_all_copies() -> None:
+    way = copies(Adding(GRAPH), 2)
+    answers = way.outcomes([np.float64(x)] for x in range(9))
+    next(answers)
+    answers.close()  # type: ignore[attr-defined]
+    with pytest.raises(RuntimeFailure, match="closed"):
+        way.run_many([[np.float64(0)]])
+
+
+def test_the_next_sample_goes_to_whichever_copy_is_free() -> None:
+    """One copy waits until the other has served all other samples."""
+    import threading
+
+    others_done, served = threading.Event(), []
+
+    def hook(op: int) -> None:
+        if op != 0:
+            return
+        served.append(threading.current_thread().name)
+        if len(served) == 1:
+            assert others_done.wait(60)
+        if len(served) == 10:
+            others_done.set()
+
+    with copies(Adding(GRAPH, hook), 2, in_flight=10) as way:
+        assert len(way.run_many([[np.float64(x)] for x in range(10)])) == 10
+    assert served.count(served[0]) == 1
