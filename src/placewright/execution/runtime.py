@@ -7,7 +7,7 @@ and `from_host` turn it into a NumPy array and back.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
@@ -239,35 +239,6 @@ class ChangesState(Protocol):
 
     def state_values(self) -> Mapping[str, HostArray]:
         """Name -> present value, of what this segment changes."""
-        ...
-
-
-class SampleServer(Protocol):
-    """A way to run the model for samples that follow each other; `close` ends it."""
-
-    def outcomes(self, samples: Iterable[Sequence[HostArray]]) -> Iterator[Any]:
-        """What each sample gave, or why it failed, in their order; takes samples as they pass."""
-        ...
-
-    def close(self, timeout: float = 10.0) -> None:
-        """End what is under way, after at most `timeout` seconds."""
-        ...
-
-
-@runtime_checkable
-class HasThroughputMode(Protocol):
-    """A loaded model whose library has a mode of its own for samples that follow each other."""
-
-    def throughput_device(self, device: Device, n_threads: int) -> Device:
-        """The processor as `device`, with options that ask for the mode on so many cores."""
-        ...
-
-    def throughput_mode(self, device: Device) -> SampleServer:
-        """The unsplit model in that mode; `device` is from `throughput_device`.
-
-        Raises:
-            RuntimeFailure: the library refuses the model.
-        """
         ...
 
 

@@ -12,7 +12,8 @@ from placewright.core.deadline import NEVER, Deadline
 from placewright.core.plan import Plan
 from placewright.errors import InputError, RuntimeFailure
 from placewright.execution.requests import Execution
-from placewright.execution.runtime import HostArray, LoadedModel, SampleServer
+from placewright.execution.runtime import HostArray, LoadedModel
+from placewright.execution.sample_server import SampleServer
 from placewright.profiling.streams import (
     Sample,
     Streaming,

@@ -10,7 +10,8 @@ from placewright.core.plan import Plan
 from placewright.errors import InputError, PlacewrightError, RuntimeFailure
 from placewright.execution.inputs import GivenInputs, checked_inputs, named_outputs
 from placewright.execution.requests import Execution
-from placewright.execution.runtime import LoadedModel, SampleServer
+from placewright.execution.runtime import LoadedModel
+from placewright.execution.sample_server import SampleServer
 from placewright.profiling.streams import stream_runner
 from placewright.profiling.verdict import PLAN
 from placewright.session.comparable import UNSPLIT_STREAMS

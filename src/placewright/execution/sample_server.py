@@ -1,0 +1,38 @@
+"""What runs samples that follow each other, and what a library offers for them by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from placewright.core.cluster import Device
+from placewright.execution.runtime import HostArray
+
+
+class SampleServer(Protocol):
+    """A way to run the model for samples that follow each other; `close` ends it."""
+
+    def outcomes(self, samples: Iterable[Sequence[HostArray]]) -> Iterator[Any]:
+        """What each sample gave, or why it failed, in their order; takes samples as they pass."""
+        ...
+
+    def close(self, timeout: float = 10.0) -> None:
+        """End what is under way, after at most `timeout` seconds."""
+        ...
+
+
+@runtime_checkable
+class HasThroughputMode(Protocol):
+    """A loaded model whose library has a mode of its own for samples that follow each other."""
+
+    def throughput_device(self, device: Device, n_threads: int) -> Device:
+        """The processor as `device`, with options that ask for the mode on so many cores."""
+        ...
+
+    def throughput_mode(self, device: Device) -> SampleServer:
+        """The unsplit model in that mode; `device` is from `throughput_device`.
+
+        Raises:
+            RuntimeFailure: the library refuses the model.
+        """
+        ...
