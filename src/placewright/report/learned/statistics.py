@@ -25,7 +25,7 @@ class Verdict:
 
     Attributes:
         problem: name.
-        seeds: runs of the learner.
+        seeds: runs of the learner and of each control, at least.
         last: median over seeds of the last tenth's median.
         last_off: of the learner with updates off.
         last_random: of uniform draws over its groups.
@@ -95,7 +95,7 @@ def verdicts(runs: Groups, placer: str) -> list[Verdict]:
         found.append(
             Verdict(
                 problem=problem,
-                seeds=len(mine),
+                seeds=min(len(runs[problem, name]) for name in (placer, off, uniform)),
                 last=statistics.median(_values(mine, "last")),
                 last_off=statistics.median(_values(runs[problem, off], "last")),
                 last_random=statistics.median(_values(random, "last")),
