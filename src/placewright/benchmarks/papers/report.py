@@ -86,6 +86,10 @@ def transfer_report(rows: Sequence[LearnedRun], picture: str) -> str:
             return ""
         return f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
 
+    def single(family: str) -> str:
+        ratios = [r.single / searched[r.problem] for r in cells.get((family, LABELS[-1]), [])]
+        return f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
+
     counts = {family: len(cells.get((family, TRANSFERRED), [])) for family in families}
     return "\n".join(
         [
@@ -100,7 +104,10 @@ def transfer_report(rows: Sequence[LearnedRun], picture: str) -> str:
             "",
             *markdown_table(
                 ["", *(f"{family}, {counts[family]} graphs" for family in families)],
-                [[label, *(cell(family, label) for family in families)] for label in LABELS],
+                [
+                    *([label, *(cell(family, label) for family in families)] for label in LABELS),
+                    ["best single device", *(single(family) for family in families)],
+                ],
             ),
             "",
         ]
@@ -141,6 +148,9 @@ def _published_cell(
 
 
 def _stage(cells: Cells, stage: Stage, problems: Sequence[str]) -> list[str]:
+    asked = [(p, placer, stage.evaluations) for p in problems for placer in stage.placers]
+    if not any(cell in cells for cell in asked):
+        return ["Not run yet."]
     rows = []
     for placer, meaning in stage.placers.items():
         found = [cells.get((problem, placer, stage.evaluations)) for problem in problems]
