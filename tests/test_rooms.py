@@ -5,10 +5,13 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+import tomllib
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
+
+from placewright.frameworks.registry import framework_named, framework_names, frameworks
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "placewright"
@@ -61,6 +64,84 @@ def test_a_room_imports_only_what_it_may(path: Path) -> None:
     for module in imported_modules(ast.parse(path.read_text())):
         if module.startswith("placewright."):
             assert module.split(".")[1] in allowed, f"{path.name} imports {module}"
+
+
+FRAMEWORKS = "placewright.frameworks"
+# What names a framework elsewhere, and why it must.
+NAMES_A_FRAMEWORK = {
+    "writers/openvino_affinity.py": "writes what OpenVINO alone reads, by its own names of nodes",
+    "writers/onnx_layers.py": "writes what ONNX Runtime alone reads, by its own names of nodes",
+    "writers/onnx_segments.py": "names the files that it writes",
+    "zoo/__init__.py": "tells which Python packages build a model",
+    "benchmarks/papers/models.py": "its graphs are PyTorch's capture of a training step",
+}
+ABOUT_PACKAGES = ("MissingExtraError", "require_packages")  # what is to be installed
+
+
+def texts_about_packages(tree: ast.AST) -> set[int]:
+    """Numbers of the nodes inside what tells of Python packages, not of frameworks."""
+    found: list[ast.AST] = []
+    for node in ast.walk(tree):
+        if (isinstance(node, ast.Call) and ast.unparse(node.func) in ABOUT_PACKAGES) or (
+            isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "requires"
+        ):
+            found.append(node)
+    return {id(inner) for node in found for inner in ast.walk(node)}
+
+
+def named_frameworks(path: Path, texts: set[str]) -> list[str]:
+    """A framework's name, formats and suffixes as constants of a file, and imports of its folder."""
+    tree = ast.parse(path.read_text())
+    of_packages = texts_about_packages(tree)
+    found = [
+        repr(node.value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Constant) and id(node) not in of_packages and node.value in texts
+    ]
+    folders = {f"{FRAMEWORKS}.{name}" for name in framework_names()}
+    found += [
+        module
+        for module in imported_modules(tree)
+        if any(f"{module}.".startswith(f"{folder}.") for folder in folders)
+    ]
+    return found
+
+
+def test_no_other_room_names_a_framework() -> None:
+    """Neither its name, nor a format or suffix of its models, nor its folder."""
+    texts = {text for one in frameworks() for text in (one.name, *one.formats, *one.suffixes)}
+    assert {"torch", "openvino", "onnx", ".pt2", ".xml"} <= texts
+    naming: set[str] = set()
+    for path in FILES:
+        own = str(path.relative_to(SOURCE))
+        if room_of(path) not in ("frameworks", "cli") and named_frameworks(path, texts):
+            naming.add(own)
+    assert naming == set(NAMES_A_FRAMEWORK)
+
+
+def test_frameworks_do_not_import_each_other() -> None:
+    for path in FILES:
+        room, *folders = path.relative_to(SOURCE).parent.parts or ("",)
+        if room == "frameworks":
+            others = {f"{FRAMEWORKS}.{name}" for name in framework_names() if name not in folders}
+            for module in imported_modules(ast.parse(path.read_text())):
+                assert ".".join(module.split(".")[:3]) not in others, f"{path} imports {module}"
+
+
+def test_every_folder_of_frameworks_is_listed() -> None:
+    folders = {path.parent.name for path in SOURCE.glob("frameworks/*/__init__.py")}
+    assert folders == set(framework_names())
+    for one in frameworks():
+        assert framework_named(one.name) is one
+        extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+        assert one.extra in extras["optional-dependencies"]
+
+
+def test_folders_of_tests_are_rooms() -> None:
+    """But for what looks at several: published tables, orders of inputs, and stored files."""
+    folders = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir()}
+    folders = {name for name in folders if name[0] not in "_."}
+    assert folders - EVERYTHING == {"data", "golden", "own_order"}
 
 
 def test_no_file_and_no_function_grows_too_long() -> None:

@@ -17,7 +17,7 @@ from writers.plans import plan_with
 import placewright as pw
 from placewright.core.plan import Plan
 from placewright.errors import FileFormatError, InputError, UnknownNameError
-from placewright.profiling.hardware import compare_outputs
+from placewright.execution.comparing import compare_outputs
 from placewright.session.models import load_model
 from placewright.session.running import loaded_model
 from placewright.session.runtimes import runtime_named

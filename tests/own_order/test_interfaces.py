@@ -17,7 +17,7 @@ from own_order.test_formats import split_plan
 from writers.plans import plan_with
 
 import placewright as pw
-from placewright.profiling.hardware import placement_runner
+from placewright.execution.placements import placement_runner
 from placewright.session.models import load_model
 from placewright.session.running import loaded_model
 from placewright.session.runtimes import runtime_named

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placewright.profiling.hardware import relative_error, update_error
+from placewright.execution.comparing import relative_error, update_error
 
 
 def parameters(seed: int = 0) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:

@@ -25,9 +25,9 @@ from placewright.core.grouping import Grouping
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
+from placewright.execution.comparing import Comparison
 from placewright.frameworks.openvino.reader import read_openvino
 from placewright.frameworks.registry import make_runtime
-from placewright.profiling.hardware import Comparison
 from placewright.session import contenders, search
 from placewright.session.contenders import check_on_hardware
 from placewright.session.recommended import recommendation_lines, searched_plan

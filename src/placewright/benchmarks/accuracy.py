@@ -21,16 +21,13 @@ from placewright.core.arrays import IntArray
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
+from placewright.execution.placements import placement_runner, whole_model_runner
 from placewright.execution.runtime import LoadedModel
 from placewright.files.problem_file import problem_text, text_sha256
 from placewright.files.results import read_rows, write_rows
 from placewright.placers.registry import make_placer
 from placewright.profiling.drawn_placements import wandering_placement
-from placewright.profiling.hardware import (
-    placement_runner,
-    warm_time,
-    whole_model_runner,
-)
+from placewright.profiling.hardware import warm_time
 from placewright.profiling.rounds import Rounds
 from placewright.report.accuracy import VISITS, AccuracyRow
 from placewright.simulation.evaluator import Evaluator

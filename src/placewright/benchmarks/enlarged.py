@@ -16,13 +16,14 @@ import numpy as np
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
+from placewright.execution.comparing import compare_outputs
 from placewright.execution.runtime import LoadedModel
 from placewright.placers.registry import (
     make_placer,
     placers_that_learn,
     placers_that_take_a_policy,
 )
-from placewright.profiling.hardware import compare_outputs, measured_values
+from placewright.profiling.hardware import measured_values
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
 

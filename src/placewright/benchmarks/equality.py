@@ -9,9 +9,10 @@ import numpy as np
 
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
+from placewright.execution.comparing import compare_outputs
+from placewright.execution.placements import placement_segments
 from placewright.execution.runtime import LoadedModel
 from placewright.profiling.drawn_placements import wandering_placement
-from placewright.profiling.hardware import compare_outputs, placement_segments
 
 # From placements of a few long segments to those of a segment per unit.
 _STICKINESS = (0.98, 0.95, 0.9, 0.8, 0.5)

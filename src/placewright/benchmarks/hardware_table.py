@@ -16,15 +16,11 @@ import numpy as np
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
+from placewright.execution.comparing import compare_outputs
+from placewright.execution.placements import placement_runner, placement_segments, taking_turns
 from placewright.execution.runtime import LoadedModel, MeasuresMemory
 from placewright.placers.registry import make_placer, placer_names
-from placewright.profiling.hardware import (
-    compare_outputs,
-    measure_interleaved,
-    placement_runner,
-    placement_segments,
-    taking_turns,
-)
+from placewright.profiling.hardware import measure_interleaved
 from placewright.report.hardware import CHOSEN
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator

@@ -18,11 +18,12 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InfeasibleError, InputError
+from placewright.execution.comparing import compare_outputs
+from placewright.execution.placements import placement_segments
 from placewright.execution.runtime import LoadedModel, MeasuresMemory
 from placewright.files.problem_file import content_sha256
 from placewright.files.results import ResultsFile, read_rows
 from placewright.placers.registry import make_placer
-from placewright.profiling.hardware import compare_outputs, placement_segments
 from placewright.session.problems import constrained
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator

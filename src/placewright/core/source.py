@@ -15,7 +15,7 @@ class ModelSource:
     Attributes:
         path: file or folder, or ``"zoo:NAME"``.
         sha256: hash of the content (of the model file and what it refers to).
-        format: name of the reader, for example ``"openvino"``.
+        format: of the ops' names; one framework declares that it knows them.
         shapes: input name -> the dimensions that were fixed.
         reader_version: version of the library that read it.
         native_names: op name -> the name that the runtime knows the op by, where they differ.

@@ -34,16 +34,12 @@ from placewright.core.execution_models import Event
 from placewright.core.intensity import is_compute_bound
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
+from placewright.execution.placements import placement_segments, whole_model_runner
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import LoadedModel, OpSegment
 from placewright.profiling.absolute_deviations import non_negative_fit
 from placewright.profiling.drawn_placements import drawn_placement
-from placewright.profiling.hardware import (
-    LONG_SECONDS,
-    placement_segments,
-    warm_time,
-    whole_model_runner,
-)
+from placewright.profiling.hardware import LONG_SECONDS, warm_time
 from placewright.profiling.measure import Progress, ProgressCallback
 from placewright.profiling.rounds import Rounds
 from placewright.simulation.model import Simulator

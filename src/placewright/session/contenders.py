@@ -12,16 +12,11 @@ import numpy as np
 from placewright.core.deadline import NEVER, Deadline
 from placewright.core.plan import Plan
 from placewright.errors import MismatchError
+from placewright.execution.comparing import Comparison, compare_outputs
+from placewright.execution.placements import placement_runner, taking_turns, whole_model_runner
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import LoadedModel
-from placewright.profiling.hardware import (
-    Comparison,
-    compare_outputs,
-    measure_interleaved,
-    placement_runner,
-    taking_turns,
-    whole_model_runner,
-)
+from placewright.profiling.hardware import measure_interleaved
 from placewright.profiling.verdict import PLAN, Verdict, judge
 from placewright.session.comparable import DEFAULT_NAME, EVEN_NAME, Ways, ways_to_run
 from placewright.session.machine_speed import drifted, speed_note

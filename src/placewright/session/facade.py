@@ -12,8 +12,8 @@ from placewright.core.plan import Plan
 from placewright.core.problem import Objective, Problem, Samples
 from placewright.core.solution import Budget
 from placewright.errors import InputError
+from placewright.execution.placements import placement_runner
 from placewright.files.quantities import parse_seconds
-from placewright.profiling.hardware import placement_runner
 from placewright.report.plan_text import limit_warning
 from placewright.session import devices, search
 from placewright.session.found_models import remember_module

@@ -15,19 +15,17 @@ from placewright.core.placement import Placement
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.errors import InputError, StalePlanError
+from placewright.execution.comparing import Comparison, compare_outputs
 from placewright.execution.members import Members
-from placewright.execution.runtime import LoadedModel, MeasuresMemory
-from placewright.files.quantities import format_bytes, format_duration
-from placewright.profiling.hardware import (
-    Comparison,
-    compare_outputs,
-    measure_interleaved,
-    measured_values,
+from placewright.execution.placements import (
     placement_runner,
     placement_segments,
     taking_turns,
     whole_model_runner,
 )
+from placewright.execution.runtime import LoadedModel, MeasuresMemory
+from placewright.files.quantities import format_bytes, format_duration
+from placewright.profiling.hardware import measure_interleaved, measured_values
 from placewright.profiling.verdict import PLAN
 from placewright.session.machine_speed import drifted, speed_note
 from placewright.session.models import runnable_source

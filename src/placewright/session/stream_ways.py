@@ -13,10 +13,10 @@ from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.errors import InfeasibleError
 from placewright.execution.members import Members
+from placewright.execution.placements import whole_model_runner
 from placewright.execution.runtime import LoadedModel
 from placewright.execution.sample_server import HasThroughputMode, SampleServer
 from placewright.placers.registry import make_placer
-from placewright.profiling.hardware import whole_model_runner
 from placewright.profiling.streams import copy_per_device, stream_runner
 from placewright.profiling.verdict import PLAN
 from placewright.session.comparable import (

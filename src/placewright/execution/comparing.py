@@ -1,0 +1,188 @@
+"""Outputs of a placement beside those of the unsplit model: equal, or how far apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from placewright.core.cluster import Device
+from placewright.core.graph import ComputationGraph
+from placewright.core.placement import Placement
+from placewright.core.problem import Problem
+from placewright.core.signature import NO_TENSOR
+from placewright.errors import MismatchError
+from placewright.execution.placements import placement_segments
+from placewright.execution.requests import Execution
+from placewright.execution.runner import ConcurrentRunner
+from placewright.execution.runtime import (
+    HostArray,
+    LoadedModel,
+    OpSegment,
+    PlainCall,
+    graph_outputs,
+    whole_segment,
+)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """How far outputs are from those of the unsplit model.
+
+    Attributes:
+        error: largest difference, relative to the tensor's largest magnitude, or of what a step
+            updates to the largest change.
+        tolerance: what the precision explains.
+        worst: name of the op whose tensor (or of the state that) has the largest error.
+        n_updated: parameters and other tensors of state that the step changed and that were
+            compared, too; 0 for inference.
+    """
+
+    error: float
+    tolerance: float
+    worst: str
+    n_updated: int = 0
+
+    @property
+    def equal(self) -> bool:
+        """True when the error is within the tolerance."""
+        return self.error <= self.tolerance
+
+
+def compare_outputs(
+    problem: Problem,
+    placement: Placement,
+    model: LoadedModel,
+    *,
+    inputs: Sequence[HostArray] | None = None,
+    boundaries: bool = False,
+    plain: PlainCall | None = None,
+) -> Comparison:
+    """Run a placement once, and the unsplit model as its own library runs it, and compare outputs.
+
+    The library reads the model's file and takes and returns values in the model's own order: a
+    fault in how we read the graph, or in which order we keep its tensors, shows here. What only the
+    graph has is compared with the unsplit graph: of a training step the updates of parameters and
+    of the optimizer's state.
+
+    Args:
+        problem: that the placement belongs to.
+        placement: complete.
+        model: as the runtime has read it.
+        inputs: values of all inputs, in the model's own order; None takes random ones.
+        boundaries: compare every tensor that leaves a segment, too, with the unsplit graph's.
+        plain: the model as its own library runs it; None asks for it.
+
+    Raises:
+        RuntimeFailure: a segment, or the library with the whole model, fails.
+    """
+    values = model.random_inputs(np.random.default_rng(0)) if inputs is None else inputs
+    segments = placement_segments(problem, placement)
+    devices = problem.cluster.devices
+    execution, before, state = _split_values(model, segments, devices, values)
+    ports = model.signature.outputs
+    expected_outputs = (model.plain(devices[0]) if plain is None else plain)(values)
+    names = [_maker(problem.graph, port.tensor) for port in ports]
+    pairs = zip(execution.outputs, expected_outputs, strict=True)
+    errors = [relative_error(found, expected) for found, expected in pairs]
+    inner = sorted({t: None for s in segments for t in s.outputs}) if boundaries else []
+    expected_state: dict[str, HostArray] = {}
+    if inner or before:
+        wanted = inner or graph_outputs(problem.graph)
+        expected, expected_state = reference_values(model, devices[0], values, wanted)
+        names += [_maker(problem.graph, tensor) for tensor in inner]
+        errors += [relative_error(execution.tensors[t], expected[t]) for t in inner]
+    names += list(expected_state)
+    errors += [
+        update_error(before[name], state[name], value) if name in state else float("inf")
+        for name, value in expected_state.items()
+    ]
+    worst = int(np.argmax(errors))
+    tolerance = model.tolerance(devices)
+    return Comparison(errors[worst], tolerance, names[worst], len(expected_state))
+
+
+def _maker(graph: ComputationGraph, tensor: int) -> str:
+    """Name of the op that makes a tensor."""
+    if tensor == NO_TENSOR:
+        return "a constant"
+    op = int(graph.tensor_producers[tensor])
+    return graph.op_names[op] if op >= 0 else "an input"
+
+
+def _split_values(
+    model: LoadedModel,
+    segments: Sequence[OpSegment],
+    devices: Sequence[Device],
+    inputs: Sequence[HostArray],
+) -> tuple[Execution, dict[str, HostArray], dict[str, HostArray]]:
+    """One run with all its tensors, state before it, state after it; the runner is gone."""
+    with ConcurrentRunner(model, segments, devices) as runner:
+        before = runner.state_values()
+        return runner.run(inputs, keep_tensors=True), before, runner.state_values()
+
+
+def require_equal(comparison: Comparison) -> None:
+    """Raise where outputs differ.
+
+    Raises:
+        MismatchError: with the op and the size of the error.
+    """
+    if not comparison.equal:
+        raise MismatchError(
+            f"outputs differ from the unsplit model: relative error {comparison.error:.3g} at op "
+            f"'{comparison.worst}', tolerance {comparison.tolerance:.3g}"
+        )
+
+
+def reference_tensors(
+    model: LoadedModel, device: Device, inputs: Sequence[HostArray], tensors: Sequence[int]
+) -> dict[int, HostArray]:
+    """Values of some tensors (graph inputs excepted) in the unsplit model on one device."""
+    return reference_values(model, device, inputs, tensors)[0]
+
+
+def reference_values(
+    model: LoadedModel, device: Device, inputs: Sequence[HostArray], tensors: Sequence[int]
+) -> tuple[dict[int, HostArray], dict[str, HostArray]]:
+    """Tensors as `reference_tensors`, and the state that one run of the unsplit model leaves."""
+    whole = whole_segment(model.graph, tensors)
+    with ConcurrentRunner(model, [whole], [device]) as runner:
+        found = dict(runner.run(inputs, keep_tensors=True).tensors)
+        return found, runner.state_values()
+
+
+def update_error(before: HostArray, found: HostArray, expected: HostArray) -> float:
+    """Largest difference over the largest change that was expected, rounding of sums taken off.
+
+    A step moves a parameter by a small part of its size: relative to the parameter, an update that
+    is missing would look like rounding.
+    """
+    error = relative_error(found, expected)
+    if error == 0.0 or not np.isfinite(error) or before.shape != expected.shape:
+        return error
+    other = expected.astype(np.float64)
+    # A new value is rounded to its own precision, which is coarse beside a small change.
+    rounding = 2.0 * _precision(expected) * float(np.abs(other).max())
+    largest = float(np.abs(found.astype(np.float64) - other).max())
+    change = float(np.abs(other - before.astype(np.float64)).max())
+    return max(0.0, largest - rounding) / max(change, rounding, 1e-300)
+
+
+def _precision(values: HostArray) -> float:
+    return float(np.finfo(values.dtype).eps)
+
+
+def relative_error(found: HostArray, expected: HostArray) -> float:
+    """Largest difference over the largest magnitude of what was expected; 0 where both are 0."""
+    if found.shape != expected.shape:
+        return float("inf")
+    if found.size == 0 or np.array_equal(found, expected, equal_nan=True):
+        return 0.0
+    if not np.issubdtype(expected.dtype, np.floating):
+        return float("inf")
+    mine, other = found.astype(np.float64), expected.astype(np.float64)
+    largest = float(np.abs(mine - other).max())
+    scale = max(float(np.abs(other).max()), 1e-12)
+    return largest / scale if np.isfinite(largest) else float("inf")
