@@ -90,7 +90,7 @@ def texts_about_packages(tree: ast.AST) -> set[int]:
 
 
 def named_frameworks(path: Path, texts: set[str]) -> list[str]:
-    """A framework's name, formats and suffixes as constants of a file, and imports of its folder."""
+    """Constants of a file that name a framework, a format or a suffix, and imports of a folder."""
     tree = ast.parse(path.read_text())
     of_packages = texts_about_packages(tree)
     found = [

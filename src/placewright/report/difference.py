@@ -13,7 +13,7 @@ from placewright.core.placement import Placement
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
-from placewright.report.verdict import value_text
+from placewright.report.values import value_text
 from placewright.simulation.model import Simulator
 
 _MOST_GROUPS = 40  # of moved units that are tried one by one, those with most work first

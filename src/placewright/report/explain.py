@@ -14,7 +14,7 @@ from placewright.core.placement import Placement
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem, op_named
 from placewright.core.quantities import format_bytes
-from placewright.report.verdict import value_text
+from placewright.report.values import value_text
 from placewright.simulation.model import Simulator
 
 _SAME = 1e-9  # relative difference of values that is rounding
