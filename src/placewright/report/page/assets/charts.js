@@ -9,7 +9,11 @@
     const axis = { stroke: styleColour("--soft"), grid: { stroke: styleColour("--line"), width: 1 }, ticks: { stroke: styleColour("--line") } };
     const axes = options.axes.map((one) => ({ ...axis, ...one }));
     const width = Math.max(300, holder.clientWidth - 4);
-    return new globalThis.uPlot({ width, height: 240, ...options, axes, cursor: { drag: { x: true, y: false } } }, data, holder);
+    const made = new globalThis.uPlot({ width, height: 240, ...options, axes, cursor: { drag: { x: true, y: false } } }, data, holder);
+    const canvas = holder.querySelector("canvas");
+    canvas.setAttribute("role", "img");
+    canvas.setAttribute("aria-label", holder.dataset.label);
+    return made;
   }
 
   /** Values of a step curve at times, both ascending. */

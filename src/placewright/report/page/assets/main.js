@@ -92,7 +92,10 @@
     root.views = views;
     root.isReady = true;
     document.documentElement.dataset.ready = "true";
-    (globalThis.requestIdleCallback ?? setTimeout)(() => { root.difference = whatIf.check(); });
+    (globalThis.requestIdleCallback ?? setTimeout)(() => {
+      root.difference = whatIf.check();
+      document.documentElement.dataset.checked = "true";
+    });
   }
 
   start().catch((error) => {

@@ -6,7 +6,7 @@
   const HEIGHT = { unit: 26, hop: 16 };
   const GAP = 4;
 
-  const labelWidth = (width) => Math.min(130, width * 0.2);
+  const labelWidth = (width) => Math.min(130, Math.max(86, width * 0.2));
 
   function layRows(rows) {
     let top = AXIS;
@@ -71,7 +71,7 @@
       ctx.fillStyle = textOn(row.device);
       ctx.fillText(shortText(marks.names[item], Math.floor((room - 6) / 6.1)), x + 3, row.top + 15);
     }
-    if (marks.moved?.has(item) && row.kind === "unit") {
+    if (room > 6 && marks.moved?.has(item) && row.kind === "unit") {
       ctx.strokeStyle = marks.front;
       ctx.setLineDash([3, 2]);
       ctx.strokeRect(x + 1, row.top + 1, Math.max(1, room - 2), row.height - 2);
