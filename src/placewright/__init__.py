@@ -22,7 +22,7 @@ _NAMES = {
     "place": "session.facade",
     "run": "session.facade",
     "stream": "session.streaming",
-    "read_plan": "files.plan_file",
+    "read_plan": "session.checked_plan",
     "write_plan": "files.plan_file",
     "read_problem": "files.problem_file",
     "write_problem": "files.problem_file",

@@ -45,7 +45,7 @@ def test_our_own_form(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("{", "cannot be read"),
+        ("{", "is not valid JSON"),
         ("[]", "must hold a JSON object"),
         ('{"0": "acc:0"}', "gives op '1' no device"),
         ('{"7": "acc:0"}', "no op '7'"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from typing import Annotated, NoReturn
@@ -9,7 +10,12 @@ from typing import Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from placewright.cli.output import keep_standard_output_for_results
+from placewright.cli.output import (
+    drop_results,
+    error_line,
+    keep_standard_output_for_results,
+    open_standard_streams,
+)
 from placewright.cli.overwriting import protect_inputs
 from placewright.errors import AnswerError, InputError, PlacewrightError
 from placewright.frameworks.registry import prepare_process
@@ -50,6 +56,7 @@ def _options(
 def main() -> NoReturn:
     """Run the command line and exit: 0 done, 1 the answer is no, 2 the input is wrong."""
     prepare_process()  # before anything starts a thread
+    open_standard_streams()
     keep_standard_output_for_results()
     from placewright.cli import bench, compare, explain, export, inspect, place, report, run, train
 
@@ -62,6 +69,7 @@ def main() -> NoReturn:
 def _exit_code() -> int:
     try:
         result = app(standalone_mode=False)
+        sys.stdout.flush()  # a disk that is full is told here, not when the interpreter ends
     except typer.Abort:
         return _fail("interrupted", EXIT_INTERRUPTED)
     except TyperException as error:
@@ -75,10 +83,14 @@ def _exit_code() -> int:
     except KeyboardInterrupt:
         return _fail("interrupted", EXIT_INTERRUPTED)
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        drop_results()
         return EXIT_NO
+    except MemoryError as error:
+        return _fail(f"there is not enough memory: {error}", EXIT_NO)
     except OSError as error:
-        return _fail(f"{error.filename or 'input/output'}: {error.strerror}", EXIT_WRONG_INPUT)
+        drop_results()
+        name = error.filename or "standard output"
+        return _fail(f"{name}: {error.strerror or error}", EXIT_WRONG_INPUT)
     except Exception as error:
         if os.environ.get("PLACEWRIGHT_TRACEBACK"):
             raise
@@ -93,6 +105,7 @@ def _exit_code() -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    line = " ".join(message.split())
-    sys.stderr.write(f"placewright: {line}\n")
+    with contextlib.suppress(OSError, ValueError):  # nobody listens
+        sys.stderr.write(f"{error_line(message)}\n")
+        sys.stderr.flush()
     return code

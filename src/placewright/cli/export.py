@@ -43,8 +43,8 @@ def export(
 ) -> None:
     """Write PLAN in the format of another tool."""
     from placewright.errors import UnknownNameError
-    from placewright.files.plan_file import read_plan
     from placewright.session import export as exporting
+    from placewright.session.checked_plan import read_plan
     from placewright.session.parsing import require_folder
     from placewright.session.recommended import recommendation_lines, searched_plan
 

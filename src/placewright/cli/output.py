@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 _STDOUT, _STDERR = 1, 2  # file descriptors
 _SECONDS_BETWEEN_LINES = 60.0
+_LONGEST_LINE = 299  # of an error, without its end
 
 
 class Report(Protocol):
@@ -36,8 +37,43 @@ def keep_standard_output_for_results() -> None:
         os.dup2(_STDERR, _STDOUT)
     except (OSError, ValueError, AttributeError):  # closed, or not a file
         return
-    encoding, errors = sys.stdout.encoding, sys.stdout.errors
-    sys.stdout = open(results, "w", 1 if os.isatty(results) else -1, encoding, errors)  # noqa: SIM115
+    encoding, buffering = sys.stdout.encoding, 1 if os.isatty(results) else -1
+    # A name that the terminal's encoding lacks is printed by its numbers.
+    sys.stdout = open(results, "w", buffering, encoding, "backslashreplace")  # noqa: SIM115
+
+
+def open_standard_streams() -> None:
+    """Give a process that was started without standard streams some that lead nowhere.
+
+    Else the first file that is opened takes the place of standard output, and what libraries print
+    goes into it.
+    """
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115
+
+
+def drop_results() -> None:
+    """Send what is left to print nowhere, because standard output takes no more."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError, AttributeError):
+        return
+
+
+def error_line(message: str) -> str:
+    """A message as one printable line of limited length: its beginning and its end."""
+    line = "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in "placewright: " + " ".join(message.split())
+    )
+    if len(line) <= _LONGEST_LINE:
+        return line
+    return f"{line[: _LONGEST_LINE - 105]} ... {line[-100:]}"
 
 
 def print_json(document: Any) -> None:

@@ -26,8 +26,9 @@ def register(app: typer.Typer) -> None:
 
 def _beside(plan: Path) -> list[Path]:
     from placewright.files.plan_file import problem_path_of
+    from placewright.io.written import is_written_through
 
-    return [problem_path_of(plan)] if plan.name else []
+    return [problem_path_of(plan)] if plan.name and not is_written_through(plan) else []
 
 
 PlanOutput = Annotated[
@@ -130,7 +131,8 @@ def _tell(plan: Any, model: str, target: Path, table: Any, as_json: bool) -> Non
     if table is not None:
         print_table(table.title, table.columns, table.rows)
         print_line(table.verdict)
-    print_note(f"wrote {target} and {problem_path_of(target)}")
+    written = [str(path) for path in (target, *_beside(target))]
+    print_note(f"wrote {' and '.join(written)}")
 
 
 def print_plan(plan: Any, model: str) -> None:

@@ -49,7 +49,7 @@ def simulate(
     as_json: opt.Json = False,
 ) -> None:
     """Timeline of PLAN, or the loads of its devices; what-if with --set OP=DEVICE."""
-    from placewright.files.plan_file import read_plan
+    from placewright.session.checked_plan import read_plan
     from placewright.report.values import value_text
     from placewright.session.parsing import parse_pairs
     from placewright.session.recommended import recommendation_lines, searched_plan
@@ -145,7 +145,7 @@ def run(
 ) -> None:
     """Execute PLAN for real: outputs equal to the unsplit model, measured beside predicted."""
     from placewright.errors import InputError
-    from placewright.files.plan_file import read_plan
+    from placewright.session.checked_plan import read_plan
     from placewright.session.parsing import parse_latency_limit
     from placewright.session.recommended import searched_plan
     from placewright.session.running import execute

@@ -10,10 +10,10 @@ import yaml
 from pydantic import BeforeValidator, Field, JsonValue, WithJsonSchema
 
 from placewright.core.cluster import Cluster, Device, Link
-from placewright.errors import FileFormatError
 from placewright.files.quantities import parse_bandwidth, parse_bytes, parse_seconds
 from placewright.files.schema import Strict, validated
 from placewright.files.text import read_text, write_text
+from placewright.io.yaml_text import yaml_value
 
 CLUSTER_FORMAT = "placewright.cluster/1"
 MAX_FILE_BYTES = 4 << 20
@@ -79,14 +79,7 @@ def read_cluster(path: Path | str) -> tuple[Cluster, bool]:
         FileFormatError: it is not YAML, or a field is wrong.
         ClusterError: the devices and links make no cluster.
     """
-    text = read_text(path)
-    if len(text) > MAX_FILE_BYTES:
-        raise FileFormatError(f"file '{path}' is larger than {MAX_FILE_BYTES} bytes")
-    try:
-        data = yaml.safe_load(text)
-    except (yaml.YAMLError, RecursionError) as error:
-        line = " ".join(str(error).split())
-        raise FileFormatError(f"file '{path}' is not valid YAML: {line}") from None
+    data = yaml_value(read_text(path, limit=MAX_FILE_BYTES), path)
     document = validated(ClusterDocument, data, path, CLUSTER_FORMAT)
     return cluster_of(document), document.links is not None
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from placewright.errors import InputError
+from placewright.io.written import is_written_through
 
 
 def refuse_overwriting(written: Iterable[Path], read: Iterable[Path]) -> None:
@@ -21,6 +22,7 @@ def refuse_overwriting(written: Iterable[Path], read: Iterable[Path]) -> None:
     Raises:
         InputError: two of them are one file.
     """
+    _refuse_one_name(written := list(written))
     replaced = [(path, identity) for path in written if (identity := _identity(path)) is not None]
     for one, (path, identity) in enumerate(replaced):
         for other, same in replaced[:one]:
@@ -34,6 +36,16 @@ def refuse_overwriting(written: Iterable[Path], read: Iterable[Path]) -> None:
             if found == identity:
                 told = f"'{path}'" if str(path) == str(source) else f"'{path}' (read as '{source}')"
                 raise InputError(f"{told} is read and would be overwritten; name another output")
+
+
+def _refuse_one_name(written: list[Path]) -> None:
+    """Two outputs of one name are one file, too, where neither is there yet."""
+    found: dict[Path, Path] = {}
+    for path in written:
+        real = Path(os.path.realpath(path))
+        if real in found and not is_written_through(path):
+            raise InputError(f"'{found[real]}' and '{path}' would be written into one file")
+        found[real] = path
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -18,9 +18,12 @@ from placewright.core.resident_inputs import input_names
 from placewright.core.solution import HistoryPoint
 from placewright.errors import FileFormatError, StalePlanError
 from placewright.files.cluster_file import cluster_data, cluster_of
+from placewright.files.plan_agreement import require_agreement
 from placewright.files.plan_document import PLAN_FORMAT, PlanDocument, plan_document
 from placewright.files.problem_file import problem_text, read_problem, text_sha256
 from placewright.files.text import read_json_object, read_text, write_texts
+from placewright.io.opened import read_bytes
+from placewright.io.written import is_written_through
 
 
 def problem_path_of(plan_path: Path | str) -> Path:
@@ -34,7 +37,8 @@ def write_plan(path: Path | str, plan: Plan, *, problem_path: Path | str | None 
 
     Args:
         path: of the plan.
-        problem_path: of an existing problem file to refer to instead of writing one.
+        problem_path: of an existing problem file to refer to instead of writing one. Beside a
+            device such as ``/dev/null`` none is written either.
 
     Raises:
         InputError: a file cannot be written; an earlier one stays intact.
@@ -43,10 +47,17 @@ def write_plan(path: Path | str, plan: Plan, *, problem_path: Path | str | None 
     beside = Path(problem_path) if problem_path is not None else problem_path_of(path)
     entry = {"path": _relative(beside, Path(path)), "sha256": text_sha256(text)}
     files: dict[Path | str, str] = {}
-    if problem_path is None and not (beside.is_file() and beside.read_bytes() == text.encode()):
+    if problem_path is None and not is_written_through(path) and not _holds(beside, text):
         files[beside] = text
     files[path] = json.dumps(plan_data(plan, entry), indent=1) + "\n"
     write_texts(files)
+
+
+def _holds(file: Path, text: str) -> bool:
+    content = text.encode()
+    if not file.is_file() or file.stat().st_size != len(content):
+        return False
+    return read_bytes(file, limit=len(content)) == content
 
 
 def read_plan(path: Path | str) -> Plan:
@@ -70,6 +81,7 @@ def read_plan(path: Path | str) -> Plan:
         raise StalePlanError(
             f"plan '{path}' names other devices or links than its problem; place again"
         )
+    require_agreement(document, _entries_of(problem, document), path)
     predicted, placer, searched = document.predicted, document.placer, document.searched
     return Plan(
         problem=problem,
@@ -105,18 +117,11 @@ def read_plan(path: Path | str) -> Plan:
 def plan_data(plan: Plan, problem_entry: dict[str, str]) -> dict[str, Any]:
     """The plan as plain data in the file's own form."""
     problem = plan.problem
-    graph, names = problem.graph, problem.cluster.device_names
-    source = problem.source
+    names = problem.cluster.device_names
     return {
         "format": PLAN_FORMAT,
         "unit": problem.time_unit,
-        "model": {
-            "source": source.path if source else "",
-            "sha256": source.sha256 if source else "",
-            "shapes": {k: list(v) for k, v in source.shapes.items()} if source else {},
-            "ops": graph.n_ops,
-            "edges": graph.n_edges,
-        },
+        "model": _model_data(problem),
         "problem": problem_entry,
         "objective": problem.objective,
         "execution_model": problem.execution_model.name,
@@ -149,6 +154,32 @@ def plan_data(plan: Plan, problem_entry: dict[str, str]) -> dict[str, Any]:
         **_resident(problem),
         "left_out": list(plan.left_out),
         **({} if plan.in_flight is None else {"in_flight": plan.in_flight}),
+    }
+
+
+def _model_data(problem: Problem) -> dict[str, Any]:
+    source = problem.source
+    return {
+        "source": source.path if source else "",
+        "sha256": source.sha256 if source else "",
+        "shapes": {k: list(v) for k, v in source.shapes.items()} if source else {},
+        "ops": problem.graph.n_ops,
+        "edges": problem.graph.n_edges,
+    }
+
+
+def _entries_of(problem: Problem, document: PlanDocument) -> dict[str, Any]:
+    """Entries of a plan file that its problem gives."""
+    predicted = document.predicted.model_dump()
+    if document.predicted.memory_counts:  # files of earlier versions leave it out
+        predicted["memory_counts"] = problem.memory_counts
+    return {
+        "unit": problem.time_unit,
+        "model": _model_data(problem),
+        "objective": problem.objective,
+        "execution_model": problem.execution_model,
+        "resident_inputs": _resident(problem).get("resident_inputs", []),
+        "predicted": predicted,
     }
 
 
@@ -247,9 +278,10 @@ def _units_named(names: list[str], problem: Problem, path: Path | str) -> list[i
 
 def _order_of_units(names: list[str], problem: Problem, path: Path | str) -> list[int]:
     order = _units_named(names, problem, path)
-    if len(order) != problem.n_units:
+    if len(order) != problem.n_units or len(names) != problem.graph.n_ops:
         raise FileFormatError(
-            f"plan '{path}': order names {len(order)} of {problem.n_units} units; it must name all"
+            f"plan '{path}': order names {len(names)} ops in {len(order)} of {problem.n_units} "
+            f"units; it must name all {problem.graph.n_ops} ops once"
         )
     return order
 

@@ -59,10 +59,13 @@ def parse_bandwidth(text: str | float) -> float:
 
 
 def _parse(text: str | float, units: dict[str, float], expected: str) -> float:
-    if isinstance(text, bool):
+    if isinstance(text, bool) or not isinstance(text, int | float | str):
         raise InputError(f"expected {expected}, got {text}")
     if isinstance(text, int | float):
-        value, unit = float(text), ""
+        try:
+            value, unit = float(text), ""
+        except OverflowError:
+            raise InputError(f"expected {expected}, got an integer of too many digits") from None
     else:
         match = _NUMBER.fullmatch(text)
         if match is None:

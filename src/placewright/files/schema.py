@@ -7,6 +7,9 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from placewright.errors import FileFormatError
+from placewright.io.opened import shown
+
+_SHOWN = 60
 
 
 class Strict(BaseModel):
@@ -35,14 +38,15 @@ def validated(model: type[M], data: Any, path: object, expected_format: str, *ot
     found = data.get("format") if isinstance(data, dict) else None
     if found != expected_format:
         read = " and ".join(f"'{name}'" for name in (expected_format, *others))
-        raise FileFormatError(f"file '{path}' has format {found!r}, this version reads {read}")
+        had = repr(found)[:_SHOWN]
+        raise FileFormatError(f"file '{shown(path)}' has format {had}, this version reads {read}")
     try:
         return model.model_validate(data)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = ".".join(str(part) for part in first["loc"])
+        where = shown(".".join(str(part) for part in first["loc"]))
         what = first["msg"].removeprefix("Value error, ")
         value = repr(first.get("input"))
-        shown = value if len(value) <= 60 else value[:57] + "..."
-        told = what if value in what else f"{what} (got {shown})"
-        raise FileFormatError(f"file '{path}': {where}: {told}") from None
+        cut = value if len(value) <= _SHOWN else value[: _SHOWN - 3] + "..."
+        told = what if value in what else f"{what} (got {cut})"
+        raise FileFormatError(f"file '{shown(path)}': {where}: {told}") from None

@@ -10,7 +10,6 @@ share it: one tensor.
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
@@ -31,6 +30,7 @@ from placewright.core.problem import Objective, Problem
 from placewright.core.source import ModelSource
 from placewright.errors import FileFormatError, GraphError
 from placewright.io.content import content_hash, existing_path
+from placewright.io.json_text import read_json_object
 
 _MOST_DEVICES = 10_000
 _REQUIRED = ("maxFPGAs", "maxCPUs", "maxSizePerFPGA", "nodes", "edges")
@@ -101,7 +101,7 @@ def read_split(path: Path | str, problem: Problem) -> Placement:
         GraphError: it names an unknown node, names one twice, or leaves one without a device.
     """
     file = existing_path(path)
-    document = _json_object(file)
+    document = read_json_object(file)
     graph, cluster = problem.graph, problem.cluster
     device_of = np.full(graph.n_ops, -1, dtype=np.int64)
     for key, prefix in (("fpgas", "acc"), ("cpus", "cpu")):
@@ -138,26 +138,13 @@ def _with_colour_classes(file: Path, graph: ComputationGraph, device_of: Any) ->
     return device_of
 
 
-def _json_object(file: Path) -> dict[str, Any]:
-    """The JSON object in a file."""
-    try:
-        value = json.loads(file.read_text(encoding="utf-8"))
-    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
-        raise FileFormatError(f"workload '{file}' is not valid JSON: {error}") from None
-    except OSError as error:
-        raise FileFormatError(f"workload '{file}' cannot be read: {error.strerror}") from None
-    if not isinstance(value, dict):
-        raise FileFormatError(f"workload '{file}' must hold a JSON object")
-    return value
-
-
 def is_workload(document: Mapping[str, Any]) -> bool:
     """True when a JSON object has the shape of a workload, whatever its values."""
     return "nodes" in document and "edges" in document and "maxFPGAs" in document
 
 
 def _document(file: Path) -> dict[str, Any]:
-    value = _json_object(file)
+    value = read_json_object(file)
     for key in _REQUIRED:
         if key not in value:
             raise FileFormatError(f"workload '{file}' lacks the key '{key}'")

@@ -7,17 +7,18 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from placewright.errors import InputError
+from placewright.io.opened import opened, shown, usable_name
 
 
 def existing_path(path: Path | str) -> Path:
     """`path` as a `Path`.
 
     Raises:
-        InputError: there is no such file or folder.
+        InputError: there is no such file or folder, or its name is not UTF-8.
     """
-    found = Path(path)
+    found = usable_name(path)
     if not found.exists():
-        raise InputError(f"model '{path}' does not exist")
+        raise InputError(f"model '{shown(path)}' does not exist")
     return found
 
 
@@ -27,17 +28,19 @@ def content_hash(root: Path, files: Iterable[Path]) -> str:
     The hash does not change when the folder that holds all of them moves.
 
     Raises:
-        InputError: a file cannot be read.
+        InputError: a file cannot be read, or is no regular one.
     """
     digest = hashlib.sha256()
     for name, file in sorted((file.relative_to(root).as_posix(), file) for file in set(files)):
-        digest.update(f"{name}\0{file.stat().st_size}\0".encode())
-        try:
-            with file.open("rb") as stream:
-                while block := stream.read(1 << 20):
+        stream, left = opened(usable_name(file))
+        digest.update(f"{name}\0{left}\0".encode())
+        with stream:
+            try:
+                while left > 0 and (block := stream.read(min(left, 1 << 20))):
                     digest.update(block)
-        except OSError as error:
-            raise InputError(f"file '{file}' cannot be read: {error.strerror}") from None
+                    left -= len(block)
+            except OSError as error:
+                raise InputError(f"file '{shown(file)}' cannot be read: {error.strerror}") from None
     return digest.hexdigest()
 
 

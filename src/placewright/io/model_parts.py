@@ -7,6 +7,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 from placewright.errors import FileFormatError, InputError
+from placewright.io.opened import opened, shown
+
+_MAX_MESSAGE_BYTES = 2**31 - 1  # no parser of protocol buffers or flat buffers reads more
+_MAX_XML_BYTES = 512 << 20
+_MAX_DIGITS = 18  # of a place in a file
 
 
 def files_beside(path: Path, check: Callable[[Path, memoryview], list[Path]]) -> list[Path]:
@@ -16,19 +21,21 @@ def files_beside(path: Path, check: Callable[[Path, memoryview], list[Path]]) ->
         FileFormatError: from `check`, with the file's name before the reason.
         InputError: the file cannot be read.
     """
+    limit = _MAX_XML_BYTES if path.suffix.lower() == ".xml" else _MAX_MESSAGE_BYTES
+    stream, size = opened(path, limit=limit)
     try:
-        if path.stat().st_size == 0:
-            raise FileFormatError("it is empty")
-        # The map closes with its last slice, which a raised error may hold for a while.
-        with path.open("rb") as stream:
-            content = memoryview(mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ))
+        with stream:
+            if size == 0:
+                raise FileFormatError("it is empty")
+            # The map closes with its last slice, which a raised error may hold for a while.
+            content = memoryview(mmap.mmap(stream.fileno(), size, access=mmap.ACCESS_READ))
         return check(path, content)
     except RecursionError:
-        raise FileFormatError(f"'{path}': its messages are nested too deeply") from None
+        raise FileFormatError(f"'{shown(path)}': its messages are nested too deeply") from None
     except FileFormatError as error:
-        raise FileFormatError(f"'{path}' is not a valid {path.suffix} model: {error}") from None
+        raise FileFormatError(f"'{shown(path)}' is no valid {path.suffix} model: {error}") from None
     except OSError as error:
-        raise InputError(f"file '{path}' cannot be read: {error.strerror}") from None
+        raise InputError(f"file '{shown(path)}' cannot be read: {error.strerror}") from None
 
 
 def require_size(name: str, size: int, needed: int) -> None:
@@ -39,16 +46,12 @@ def require_size(name: str, size: int, needed: int) -> None:
         )
 
 
-def inside(folder: Path, name: str) -> Path:
-    """The file `name` of `folder`.
+def place_in_file(digits: str) -> int:
+    """An offset or a length in a file.
 
     Raises:
-        FileFormatError: it is missing, or lies outside.
+        FileFormatError: no file is so long.
     """
-    root = folder.resolve()
-    file = (root / name).resolve()
-    if not file.is_relative_to(root) or file == root:
-        raise FileFormatError(f"it refers to '{name}', which is outside its own folder")
-    if not file.is_file():
-        raise FileFormatError(f"its data file '{name}' is missing")
-    return folder / name
+    if len(digits) > _MAX_DIGITS:
+        raise FileFormatError(f"it takes data from byte {shown(digits)}, where no file has any")
+    return int(digits)

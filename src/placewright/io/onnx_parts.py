@@ -6,12 +6,17 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from placewright.errors import FileFormatError
-from placewright.io.model_parts import files_beside, inside, require_size
+from placewright.io.model_parts import files_beside, place_in_file, require_size
+from placewright.io.opened import inside, shown
 from placewright.io.protobuf import fields
+
+_ENDS = ("offset", "length")
+_ADDRESS_MARK = "_ORT_MEM_ADDR_"  # ONNX Runtime takes the offset behind it for a memory address
 
 # Where tensors sit inside an ONNX model: message -> field number -> message (onnx.proto3).
 _ONNX: Mapping[str, Mapping[int, str]] = {
-    "Model": {7: "Graph", 25: "Function"},
+    "Model": {7: "Graph", 20: "Training", 25: "Function"},
+    "Training": {1: "Graph", 2: "Graph"},
     "Function": {7: "Node"},
     "Graph": {1: "Node", 5: "Tensor", 15: "SparseTensor"},
     "Node": {5: "Attribute"},
@@ -20,6 +25,7 @@ _ONNX: Mapping[str, Mapping[int, str]] = {
     },
     "SparseTensor": {1: "Tensor", 2: "Tensor"},
     "Tensor": {13: "Entry"},
+    "Entry": {1: "Text", 2: "Text"},
 }  # fmt: skip
 
 
@@ -39,7 +45,7 @@ def check_onnx(path: Path, content: memoryview) -> list[Path]:
     Raises:
         FileFormatError: it holds no graph, or one of them is missing, too short or elsewhere.
     """
-    numbers = {number for number, _ in fields(content)}
+    numbers = {field.number for field in fields(content)}
     if 7 not in numbers or max(numbers) > 40:
         raise FileFormatError("it holds no ONNX graph")
     needed: dict[str, int] = {}  # data file -> bytes that tensors take from it
@@ -52,17 +58,45 @@ def check_onnx(path: Path, content: memoryview) -> list[Path]:
 
 
 def _external_data(message: memoryview, kind: str) -> Iterator[tuple[str, int]]:
-    """File and last byte + 1 of each tensor that lies outside the model, in file order."""
+    """File and last byte + 1 of each tensor that lies outside the model, in file order.
+
+    Parsers differ in which of two equal keys they take, so every location counts.
+
+    Raises:
+        FileFormatError: a field that should be a text or a message is a number, which parsers skip.
+    """
     inner = _ONNX[kind]
-    entries: dict[str, str] = {}
-    for number, content in fields(message):
+    entries: list[tuple[str, str]] = []
+    for number, is_bytes, content in fields(message):
         child = inner.get(number)
+        if child is not None and not is_bytes:
+            raise FileFormatError(f"field {number} of a {kind} is a number, it should be a message")
         if child == "Entry":
-            entry = dict(fields(content))
-            key, value = (bytes(entry.get(at, b"")).decode("utf-8", "replace") for at in (1, 2))
-            entries[key] = value
+            entries.append(_entry(content))
         elif child is not None:
             yield from _external_data(content, child)
-    if "location" in entries:
-        numbers = [entries.get(key, "") for key in ("offset", "length")]
-        yield entries["location"], sum(int(text) for text in numbers if text.isdecimal())
+    ends = [place_in_file(text) for key, text in entries if key in _ENDS and text.isdecimal()]
+    for key, location in entries:
+        if key == "location":
+            if _ADDRESS_MARK in location:
+                raise FileFormatError(f"it refers to '{shown(location)}', which is no file name")
+            yield location, sum(ends)
+
+
+def _entry(message: memoryview) -> tuple[str, str]:
+    """Key and value of an entry about external data.
+
+    Raises:
+        FileFormatError: it has one of them twice, or as a number.
+    """
+    found: dict[int, str] = {}
+    for number, is_bytes, content in fields(message):
+        if number not in _ONNX["Entry"]:
+            continue
+        if not is_bytes or number in found:
+            raise FileFormatError("an entry about external data has a key or value twice")
+        try:
+            found[number] = bytes(content).decode()
+        except UnicodeDecodeError:
+            raise FileFormatError("an entry about external data is not UTF-8 text") from None
+    return found.get(1, ""), found.get(2, "")

@@ -8,14 +8,29 @@ is not asked for, so that weights of gigabytes cost nothing.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from placewright.errors import FileFormatError
 
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 
 
-def fields(message: memoryview) -> Iterator[tuple[int, memoryview]]:
-    """(field number, content) of each field; the content of a number is empty.
+class Field(NamedTuple):
+    """One field of a message.
+
+    Attributes:
+        number: in the message's definition.
+        is_bytes: False for numbers, which a parser never takes for a text or a message.
+        content: empty where it is a number of variable length.
+    """
+
+    number: int
+    is_bytes: bool
+    content: memoryview
+
+
+def fields(message: memoryview) -> Iterator[Field]:
+    """Each field of a message, in the order of the file.
 
     Raises:
         FileFormatError: the bytes are not in wire format, or end inside a field.
@@ -35,11 +50,11 @@ def fields(message: memoryview) -> Iterator[tuple[int, memoryview]]:
             at += 4 if wire == _FIXED32 else 8
         else:
             raise FileFormatError(f"byte {start} is no protocol-buffer field")
-        if number == 0:
+        if number == 0 or tag >= 2**32:  # some parsers cut a longer tag, others refuse it
             raise FileFormatError(f"byte {start} is no protocol-buffer field")
         if at > end:
             raise FileFormatError(f"it ends inside a field that starts at byte {start}")
-        yield number, message[start:at]
+        yield Field(number, wire == _BYTES, message[start:at])
 
 
 def _varint(message: memoryview, at: int) -> tuple[int, int]:

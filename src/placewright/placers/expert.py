@@ -15,11 +15,9 @@ the result says so, as the published tables do ("OOM").
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -31,6 +29,7 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import FileFormatError, InputError, UnknownNameError
+from placewright.io.json_text import read_json_object
 from placewright.placers.anytime import anytime
 from placewright.placers.families import convolutional, mixture, recurrent, transformer
 from placewright.placers.families.forward import ForwardGraph
@@ -91,15 +90,11 @@ def from_file(path: str, problem: Problem) -> IntArray:
     """Device of each unit as a file says, shape (n_units,).
 
     Raises:
-        FileFormatError: the file is unreadable or places too little, or splits a unit.
+        InputError: the file cannot be read.
+        FileFormatError: it is no JSON object, places too little, or splits a unit.
         UnknownNameError: it names an op or a device that the problem does not have.
     """
-    try:
-        document = json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise FileFormatError(f"expert placement '{path}' cannot be read: {error}") from None
-    if not isinstance(document, dict):
-        raise FileFormatError(f"expert placement '{path}' must hold a JSON object")
+    document = read_json_object(path)
     chosen = _split(path, document, problem) if "fpgas" in document else document
     device_of = np.full(problem.n_units, -1, dtype=np.int64)
     for op_name, device_name in chosen.items():

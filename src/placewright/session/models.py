@@ -83,7 +83,7 @@ def load_model(
     require_training_runtime(runtime, objective)
     framework = framework_named(runtime or default_runtime_name(objective))
     path = Path(name)
-    if name and path.is_file() and path.suffix == ".json":
+    if name and path.suffix == ".json" and path.exists() and not path.is_dir():
         return _from_json(path, objective)
     prefixes = (ZOO_PREFIX, MODULE_PREFIX) if framework.reads_modules else (ZOO_PREFIX,)
     if not name.startswith(prefixes):

@@ -81,7 +81,9 @@ def read_onnx(
         graph = reading.graph()
     except GraphError as error:
         raise GraphError(f"'{path}': {error}") from None
-    except (TypeError, ValueError, KeyError) as error:  # names or types that ONNX does not know
+    except (InputError, MissingExtraError):
+        raise
+    except Exception as error:  # names, types and sizes that ONNX does not know
         raise FileFormatError(f"'{path}' is damaged: {one_line(error)}") from None
     source = ModelSource(
         path=str(path),

@@ -6,14 +6,16 @@ every file it refers to lies in its own folder. A model file is data: nothing in
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from xml.parsers import expat
 
 from placewright.errors import FileFormatError
-from placewright.io.model_parts import files_beside, require_size
+from placewright.io.model_parts import files_beside, place_in_file, require_size
 from placewright.io.onnx_parts import check_onnx
+from placewright.io.opened import inside, require_regular, shown, usable_name
 from placewright.io.protobuf import fields
 
 SUFFIXES = (".xml", ".onnx", ".pb", ".tflite")
@@ -51,18 +53,21 @@ def _check_xml(path: Path, content: memoryview) -> list[Path]:
             roots.append(name)
         place = [attributes.get(key, "") for key in ("offset", "size")]
         if name == "data" and "element_type" in attributes and all(map(str.isdecimal, place)):
-            ends.append(sum(map(int, place)))
+            ends.append(sum(map(place_in_file, place)))
 
     parser.StartDoctypeDeclHandler = refuse_document_type
     parser.StartElementHandler = note
     try:
         parser.Parse(bytes(content), True)
-    except expat.ExpatError as error:
+    except (expat.ExpatError, LookupError, ValueError) as error:  # the last two: its encoding
+        if isinstance(error, FileFormatError):
+            raise
         raise FileFormatError(f"not well-formed XML ({error})") from None
     if roots != ["net"]:
         raise FileFormatError(f"its root is <{roots[0]}>, an OpenVINO IR starts with <net>")
     weights = path.with_suffix(".bin")
-    if weights.exists():
+    if os.path.lexists(weights):
+        _require_kept(path, weights)
         require_size(weights.name, weights.stat().st_size, max(ends))
         return [weights]
     if max(ends) > 0:
@@ -70,8 +75,21 @@ def _check_xml(path: Path, content: memoryview) -> list[Path]:
     return []
 
 
+def _require_kept(model: Path, beside: Path) -> None:
+    """Weights lie in the folder of their model, or in the one that a link to it leads to.
+
+    Raises:
+        FileFormatError: a link leads elsewhere.
+    """
+    real = model.resolve()
+    if real.parent != model.parent.resolve() and beside.resolve().parent == real.parent:
+        require_regular(beside)
+    else:
+        inside(model.parent, beside.name)
+
+
 def _check_graph_def(path: Path, content: memoryview) -> list[Path]:
-    numbers = {number for number, _ in fields(content)}
+    numbers = {field.number for field in fields(content)}
     if 1 not in numbers or not numbers <= {1, 2, 3, 4, 5}:
         if path.name == "saved_model.pb":
             raise FileFormatError("give its folder, which holds the variables too")
@@ -80,7 +98,7 @@ def _check_graph_def(path: Path, content: memoryview) -> list[Path]:
 
 
 def _check_saved_model(path: Path, content: memoryview) -> list[Path]:
-    numbers = {number for number, _ in fields(content)}
+    numbers = {field.number for field in fields(content)}
     if not {2} <= numbers <= {1, 2}:
         raise FileFormatError("it holds no SavedModel")
     return []
@@ -99,13 +117,24 @@ def _saved_model(folder: Path) -> tuple[Path, ...]:
     definition = folder / "saved_model.pb"
     if not definition.is_file():
         raise FileFormatError(f"folder '{folder}' is no SavedModel: it has no saved_model.pb")
-    files_beside(definition, _check_saved_model)
-    files = sorted(file for file in folder.rglob("*") if file.is_file())[:_FILES_PER_MODEL]
-    root = folder.resolve()
+    files: list[Path] = []
+    for parent, folders, names in os.walk(folder):
+        linked = [name for name in folders if Path(parent, name).is_symlink()]
+        if linked:
+            raise FileFormatError(
+                f"'{shown(Path(parent, linked[0]))}' is a link to a folder; copy the SavedModel "
+                "with what its links lead to"
+            )
+        files += [usable_name(Path(parent, name)) for name in names]
+        if len(files) > _FILES_PER_MODEL:
+            raise FileFormatError(f"'{shown(folder)}' has more than {_FILES_PER_MODEL} files")
     for file in files:
-        if not file.resolve().is_relative_to(root):
-            raise FileFormatError(f"'{file}' leads outside the SavedModel folder '{folder}'")
-    return tuple(files)
+        try:
+            inside(folder, file.relative_to(folder).as_posix())
+        except FileFormatError as error:
+            raise FileFormatError(f"SavedModel '{shown(folder)}': {error}") from None
+    files_beside(definition, _check_saved_model)
+    return tuple(sorted(files))
 
 
 _CHECKS: Mapping[str, Callable[[Path, memoryview], list[Path]]] = {

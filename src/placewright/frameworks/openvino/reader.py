@@ -77,6 +77,8 @@ def read_openvino(
         raise FileFormatError(f"OpenVINO cannot read '{path}': {reason}") from None
     except UnicodeDecodeError:
         raise FileFormatError(f"'{path}' is damaged: a name in it is not UTF-8 text") from None
+    except (ArithmeticError, IndexError, KeyError, TypeError, MemoryError) as error:
+        raise FileFormatError(f"'{path}' is damaged: {one_line(error)}") from None
     except GraphError as error:
         raise GraphError(f"'{path}': {error}") from None
     root = file if file.is_dir() else file.parent

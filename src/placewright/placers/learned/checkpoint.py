@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,8 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 from placewright.errors import FileFormatError, InputError
+from placewright.io.opened import require_regular, usable_name
+from placewright.io.written import write_files
 
 FORMAT = "placewright.policy/1"
 
@@ -74,7 +75,7 @@ def save_checkpoint(checkpoint: Checkpoint) -> None:
     Raises:
         InputError: the folder does not exist.
     """
-    target = Path(checkpoint.path)
+    target = usable_name(checkpoint.path)
     if not target.resolve().parent.is_dir():
         raise InputError(f"folder '{target.parent}' of '{target.name}' does not exist")
     header = {
@@ -83,22 +84,22 @@ def save_checkpoint(checkpoint: Checkpoint) -> None:
         "metadata": json.dumps(dict(checkpoint.metadata), sort_keys=True),
     }
     tensors = {name: value.detach().contiguous() for name, value in checkpoint.tensors.items()}
-    partial = target.with_name(f".{target.name}.{os.getpid()}")
-    partial.write_bytes(save(tensors, metadata=header))
-    partial.replace(target)
+    write_files({target: save(tensors, metadata=header)})
 
 
 def load_checkpoint(path: str | Path, placer: str | None = None) -> Checkpoint:
     """Read a policy file.
 
     Raises:
-        FileFormatError: it is missing, damaged, of another format, or of another placer.
+        InputError: it is missing or no regular file.
+        FileFormatError: it is damaged, of another format, or of another placer.
     """
+    require_regular(path)
     try:
         with safe_open(str(path), framework="pt") as file:
             header = file.metadata() or {}
             tensors = {name: file.get_tensor(name) for name in sorted(file.keys())}
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError, ValueError) as error:
         raise FileFormatError(f"policy '{path}' cannot be read: {error}") from error
     if header.get("format") != FORMAT:
         found = header.get("format", "none")
@@ -110,6 +111,6 @@ def load_checkpoint(path: str | Path, placer: str | None = None) -> Checkpoint:
         )
     try:
         metadata = dict(json.loads(header.get("metadata", "")))
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, RecursionError) as error:
         raise FileFormatError(f"policy '{path}': its metadata is damaged ({error})") from error
     return Checkpoint(str(path), trained_for, metadata, tensors)

@@ -21,12 +21,14 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
-from placewright.errors import FileFormatError, InputError, MissingExtraError
+from placewright.errors import FileFormatError, MissingExtraError
 from placewright.frameworks.torch.pt2.grammar import shown
 from placewright.frameworks.torch.pt2.inputs import plain_inputs
 from placewright.frameworks.torch.pt2.program import checked_program, checked_tensors
 from placewright.frameworks.torch.pt2.spliced_file import SplicedFile
+from placewright.io.archives import require_bounded
 from placewright.io.content import one_line
+from placewright.io.opened import opened
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram
@@ -46,17 +48,14 @@ def load_program(path: Path) -> ExportedProgram:
     """Load what ``torch.export.save`` wrote.
 
     Raises:
-        InputError: the file cannot be read.
+        InputError: the file cannot be read, or is no regular one.
         FileFormatError: it is no such file, is damaged, or holds pickled objects, names that are
             no identifiers, operators that do more than compute, or computed sizes.
         MissingExtraError: torch is not installed.
     """
     if find_spec("torch") is None:
         raise MissingExtraError("torch", "torch", "reading a .pt2 file")
-    try:
-        file = path.open("rb")
-    except OSError as error:
-        raise InputError(f"file '{path}' cannot be read: {error.strerror}") from None
+    file, _ = opened(path)
     with file:
         return _loaded(file, path)
 
@@ -87,6 +86,7 @@ def _loaded(file: BinaryIO, path: Path) -> ExportedProgram:
 def _admitted(file: BinaryIO) -> SplicedFile:
     """A new archive of what an exported program needs, all of it checked."""
     with zipfile.ZipFile(file) as archive:
+        require_bounded(archive, os.fstat(file.fileno()).st_size)
         names = archive.namelist()
         roots = list(dict.fromkeys(name.partition("/")[0] for name in names))
         if not any(re.search(r"(^|/)models/[^/]+\.json$", name) for name in names):

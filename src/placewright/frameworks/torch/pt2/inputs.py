@@ -8,10 +8,12 @@ pickle that was written from its result, never the one of the file.
 from __future__ import annotations
 
 import io
+import zipfile
 from typing import Any
 
 from placewright.errors import FileFormatError
 from placewright.frameworks.torch.pt2.grammar import identifier
+from placewright.io.archives import require_bounded
 
 _DEEPEST = 20
 _NUMBERS = (bool, int, float, complex, str, type(None))
@@ -27,6 +29,9 @@ def plain_inputs(data: bytes) -> bytes:
 
     if not data:
         return b""
+    if zipfile.is_zipfile(io.BytesIO(data)):
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            require_bounded(archive, len(data))
     try:
         inputs = torch.load(io.BytesIO(data), weights_only=True)
     except Exception:  # the unpickler raises many types; each means that this is not plain data

@@ -1,0 +1,73 @@
+"""JSON of strangers: an object, in UTF-8, with numbers that fit and texts that can be printed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from placewright.errors import FileFormatError
+from placewright.io.opened import MAX_TEXT_BYTES, read_bytes, shown
+
+_DIGITS = 19  # of the largest integer that an array holds
+_BEGINNING = 4096
+
+
+def read_text(path: Path | str, *, limit: int = MAX_TEXT_BYTES) -> str:
+    """The UTF-8 content of a file.
+
+    Raises:
+        InputError: the file is missing, no regular file, or cannot be read.
+        FileFormatError: it is not UTF-8 text, or larger than `limit` bytes.
+    """
+    content = read_bytes(path, limit=limit)
+    if b"\0" in content[:_BEGINNING]:
+        raise FileFormatError(f"file '{shown(path)}' is not UTF-8 text: it holds zero bytes")
+    try:
+        return content.decode()
+    except UnicodeDecodeError as error:
+        place = error.start
+        raise FileFormatError(f"file '{shown(path)}' is not UTF-8 text (byte {place})") from None
+
+
+def json_object(text: str, path: object) -> dict[str, Any]:
+    """The JSON object in a text.
+
+    Args:
+        text: of the file.
+        path: for errors.
+
+    Raises:
+        FileFormatError: it is not JSON, not an object, holds an integer of more than 64 bits or
+            half of a surrogate pair.
+    """
+    name = shown(str(path))
+    if text.lstrip()[:1] not in ("{", "[", '"', ""):  # so no gigabyte of something else is parsed
+        raise FileFormatError(f"file '{name}' is not valid JSON: it starts with no object")
+    try:
+        value = json.loads(text, parse_int=_integer)
+        if "\\u" in text:
+            json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise FileFormatError(f"file '{name}' holds half of a surrogate pair in a text") from None
+    except (ValueError, RecursionError) as error:
+        raise FileFormatError(f"file '{name}' is not valid JSON: {error}") from None
+    if not isinstance(value, dict):
+        raise FileFormatError(f"file '{name}' must hold a JSON object")
+    return value
+
+
+def read_json_object(path: Path | str) -> dict[str, Any]:
+    """The JSON object in a file.
+
+    Raises:
+        InputError: the file is missing, no regular file, or cannot be read.
+        FileFormatError: see `read_text` and `json_object`.
+    """
+    return json_object(read_text(path), path)
+
+
+def _integer(text: str) -> int:
+    if len(text) > _DIGITS + 1 or not -(2**63) <= (value := int(text)) < 2**63:
+        raise ValueError(f"the integer {shown(text)} has more than 64 bits")
+    return value

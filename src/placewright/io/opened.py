@@ -1,0 +1,148 @@
+"""One way to open a file that somebody else made: regular, of known size, within a limit.
+
+A name may lead to a pipe, which never ends, to a device such as ``/dev/zero``, or to a sparse file
+of a hundred gigabytes that takes no room on the disk. So the type and the size are looked at on the
+opened file itself, before anything is read, and no more than that size is read.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import BinaryIO
+
+from placewright.errors import FileFormatError, InputError
+
+MAX_TEXT_BYTES = 512 << 20  # a graph of a million operators takes about 300 MB of JSON
+_SPARSE_FROM = 64 << 20  # bytes; below, holes cost nothing worth refusing
+_SPARSE_SHARE = 16  # a file is refused where its blocks hold less than one part in so many
+_BLOCK_BYTES = 512  # of `st_blocks`, whatever the file system's own
+_SHOWN = 120
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+    (stat.S_ISSOCK, "a socket"),
+)
+
+
+def shown(path: object) -> str:
+    """A name for messages: one line, printable, not longer than a message can hold."""
+    text = "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in str(path)
+    )
+    return text if len(text) <= _SHOWN else f"{text[:40]}...{text[-(_SHOWN - 43) :]}"
+
+
+def usable_name(path: Path | str) -> Path:
+    """`path`, where its name can be stored and printed.
+
+    Raises:
+        InputError: it holds a NUL character or is not UTF-8.
+    """
+    text = str(path)
+    if "\0" in text:
+        raise InputError(f"file name '{shown(text)}' holds a NUL character; name another file")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise InputError(f"file name '{shown(text)}' is not UTF-8; rename the file") from None
+    return Path(path)
+
+
+def opened(path: Path | str, *, limit: int | None = None) -> tuple[BinaryIO, int]:
+    """The file at `path` for reading, and its size in bytes.
+
+    Args:
+        path: of a regular file; links are followed.
+        limit: bytes that it may have; None is no limit but that it is no sparse file.
+
+    Raises:
+        InputError: it is missing, no regular file, or cannot be opened.
+        FileFormatError: it is larger than `limit`, or almost nothing of it is on the disk.
+    """
+    file = usable_name(path)
+    try:
+        handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
+    except FileNotFoundError:
+        raise InputError(f"file '{shown(path)}' does not exist") from None
+    except OSError as error:
+        raise InputError(f"file '{shown(path)}' cannot be read: {error.strerror}") from None
+    try:
+        size = _checked_size(os.fstat(handle), file, limit)
+    except BaseException:
+        os.close(handle)
+        raise
+    return os.fdopen(handle, "rb"), size
+
+
+def require_regular(path: Path | str, *, limit: int | None = None) -> int:
+    """Check a file that a library is going to open; its size in bytes.
+
+    Raises:
+        InputError, FileFormatError: see `opened`.
+    """
+    stream, size = opened(path, limit=limit)
+    stream.close()
+    return size
+
+
+def read_bytes(path: Path | str, *, limit: int = MAX_TEXT_BYTES) -> bytes:
+    """The content of a file of at most `limit` bytes.
+
+    Raises:
+        InputError: it is missing, no regular file, or cannot be read.
+        FileFormatError: it is larger.
+    """
+    stream, size = opened(path, limit=limit)
+    with stream:
+        try:
+            return stream.read(size)  # what is added to it meanwhile is not read
+        except OSError as error:
+            raise InputError(f"file '{shown(path)}' cannot be read: {error.strerror}") from None
+
+
+def inside(folder: Path, name: str) -> Path:
+    """The regular file `name` of `folder`, with links resolved.
+
+    Raises:
+        FileFormatError: it is missing, no regular file, or lies outside.
+    """
+    if "\0" in name or not name:
+        raise FileFormatError(f"it refers to '{shown(name)}', which is no file name")
+    try:
+        root = folder.resolve()
+        file = (root / name).resolve()
+    except (OSError, RuntimeError, ValueError):  # a circle of links, a name that is too long
+        raise FileFormatError(f"it refers to '{shown(name)}', which leads nowhere") from None
+    if not file.is_relative_to(root) or file == root:
+        raise FileFormatError(f"it refers to '{shown(name)}', which is outside its own folder")
+    try:
+        found = file.stat()
+    except (OSError, ValueError):
+        raise FileFormatError(f"its data file '{shown(name)}' is missing") from None
+    try:
+        _checked_size(found, Path(name), None)
+    except InputError as error:
+        raise FileFormatError(f"its data {error}") from None
+    return folder / name
+
+
+def _checked_size(status: os.stat_result, path: Path, limit: int | None) -> int:
+    if not stat.S_ISREG(status.st_mode):
+        kind = next((name for test, name in _KINDS if test(status.st_mode)), "no regular file")
+        raise InputError(f"file '{shown(path)}' is {kind}; give a regular file")
+    size = status.st_size
+    if limit is not None and size > limit:
+        raise FileFormatError(
+            f"file '{shown(path)}' has {size} bytes, more than the {limit} that its kind may have"
+        )
+    held = status.st_blocks * _BLOCK_BYTES
+    if size > _SPARSE_FROM and held < size // _SPARSE_SHARE:
+        raise FileFormatError(
+            f"file '{shown(path)}' is sparse: of {size} bytes {held} are on the disk; copy it again"
+        )
+    return size

@@ -1,0 +1,115 @@
+"""Writing files whole or not at all, so that an earlier file survives every failure.
+
+A file is written under a temporary name beside its place and then takes it. A process that is
+killed leaves such a temporary file behind; the next write to the same place removes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import signal
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from placewright.errors import InputError
+from placewright.io.opened import shown, usable_name
+
+_MARK = ".partial"
+
+
+def is_written_through(path: Path | str) -> bool:
+    """True for what is there and is no regular file: a device or a pipe, which nothing replaces."""
+    target = Path(path)
+    return target.exists() and not target.is_file()
+
+
+def write_files(contents: Mapping[Path | str, bytes]) -> None:
+    """Write files that belong together: nothing is replaced before all are safely on the disk.
+
+    A link is followed; what is no regular file (a device, a pipe) is written to directly.
+
+    Args:
+        contents: path -> content; files are replaced in this order.
+
+    Raises:
+        InputError: a folder is missing, not writable, or the disk is full; earlier files stay.
+    """
+    written: list[tuple[Path, Path]] = []
+    path: Path | str = ""
+    with contextlib.ExitStack() as temporaries:
+        try:
+            for path, content in contents.items():
+                target = usable_name(path).resolve()
+                if is_written_through(target):
+                    target.write_bytes(content)
+                    continue
+                handle, temporary = temporaries.enter_context(_temporary(target))
+                _write_all(handle, content)
+                os.fsync(handle)
+                os.fchmod(handle, _mode_of(target))
+                written.append((temporary, target))
+            with _uninterrupted():
+                for temporary, target in written:
+                    path = target
+                    os.replace(temporary, target)
+        except OSError as error:
+            told = f"file '{shown(path)}' cannot be written: {error.strerror}"
+            raise InputError(told) from None
+
+
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Signals wait, so that files which belong together are all replaced or none."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextlib.contextmanager
+def _temporary(target: Path) -> Iterator[tuple[int, Path]]:
+    """A file beside `target`, locked while it is used, and gone at the end unless it was moved."""
+    _remove_left_over(target)
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=_MARK)
+    try:
+        with contextlib.suppress(OSError):  # not every file system has locks
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield handle, Path(name)
+    finally:
+        os.close(handle)
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+
+
+def _write_all(handle: int, content: bytes) -> None:
+    left = memoryview(content)
+    while left:
+        left = left[os.write(handle, left) :]
+
+
+def _remove_left_over(target: Path) -> None:
+    """Remove temporary files of writers that were killed: those that nobody holds locked."""
+    ours = re.compile(rf"\.{re.escape(target.name)}\.[a-z0-9_]{{8}}{re.escape(_MARK)}")
+    try:
+        names = [entry.name for entry in os.scandir(target.parent) if ours.fullmatch(entry.name)]
+    except OSError:
+        return
+    for name in names:
+        left_over = target.parent / name
+        with contextlib.suppress(OSError), left_over.open("rb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            os.unlink(left_over)
+
+
+def _mode_of(target: Path) -> int:
+    """Permissions for a new file: those of the file it replaces, else the user's default."""
+    if target.exists():
+        return target.stat().st_mode & 0o777
+    mask = os.umask(0)
+    os.umask(mask)
+    return 0o666 & ~mask

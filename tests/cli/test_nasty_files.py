@@ -1,0 +1,123 @@
+"""Every file of `nasty_files` is refused: one line, exit code 2 or 1, nothing else touched."""
+
+from __future__ import annotations
+
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cli.nasty_files import NASTY, anchors, endless, inflating_pt2
+from cli.runner import InProcess, placewright, the_line
+from cli.test_bad_input import CHAIN, make_onnx
+
+_LONGEST_LINE = 300
+
+
+def files_of(folder: Path) -> dict[str, tuple[int, int]]:
+    """Name -> size and time of the last change; links are not followed."""
+    found = {}
+    for file in sorted(folder.rglob("*")):
+        status = file.lstat()
+        found[str(file.relative_to(folder))] = status.st_size, status.st_mtime_ns
+    return found
+
+
+@pytest.mark.parametrize("name", NASTY)
+def test_a_nasty_file_is_refused(name: str, tmp_path: Path, cli: InProcess) -> None:
+    make, told = NASTY[name]
+    words = make(tmp_path)
+    before = files_of(tmp_path)
+    result = cli(*words, cwd=tmp_path)
+    line = the_line(result, 2 if result.returncode != 1 else 1)
+    assert told in line
+    assert len(line) <= _LONGEST_LINE
+    assert files_of(tmp_path) == before
+
+
+_LIMITED = """
+import resource, sys
+import numpy, yaml, pydantic, onnx, torch, openvino
+import placewright.simulation.evaluator
+from placewright.cli.app import main
+used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+code = 70
+try:
+    main()
+except SystemExit as ended:
+    code = ended.code
+print("KiB", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - used, file=sys.stderr)
+sys.exit(code)
+"""
+
+
+@pytest.mark.parametrize("make", [anchors, inflating_pt2, endless("json"), endless("onnx")])
+def test_refusing_takes_less_than_a_gibibyte(make: object, tmp_path: Path) -> None:
+    assert callable(make)
+    words = [str(word) for word in make(tmp_path)]
+    result = subprocess.run(
+        [sys.executable, "-c", _LIMITED, *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert result.returncode == 2, result.stderr
+    kibibytes = int(result.stderr.splitlines()[-1].removeprefix("KiB "))
+    assert kibibytes < 1 << 20
+    assert resource.getpagesize() > 0
+
+
+def test_names_that_are_not_utf8(tmp_path: Path) -> None:
+    name = b"caf\xe9.json".decode(errors="surrogateescape")
+    (tmp_path / name).write_text("{}")
+    line = the_line(placewright("graph", name, cwd=tmp_path), 2)
+    assert "is not UTF-8; rename the file" in line
+    make_onnx(tmp_path)
+    line = the_line(placewright("graph", "m.onnx", "-o", name, cwd=tmp_path), 2)
+    assert "is not UTF-8; rename the file" in line
+    assert (tmp_path / name).read_text() == "{}"
+
+
+def test_a_plan_that_names_a_problem_with_nul(tmp_path: Path, cli: InProcess) -> None:
+    make_onnx(tmp_path)
+    quick = ("--devices", "cpu:0", "--no-check", "--evaluations", "1", "--placer", "single")
+    assert cli("place", "m.onnx", *quick, cwd=tmp_path).returncode == 0
+    text = (tmp_path / "plan.json").read_text()
+    changed = text.replace('"plan.problem.json"', '"plan\\u0000problem.json"')
+    assert changed != text
+    (tmp_path / "plan.json").write_text(changed)
+    assert "NUL" in the_line(cli("run", "plan.json", cwd=tmp_path), 2)
+
+
+def test_a_device_as_output_gets_the_plan_alone(tmp_path: Path) -> None:
+    """`-o /dev/null` wrote ``/dev/null.problem.json``; here the device is one of our own."""
+    import json
+
+    (tmp_path / "w.json").write_text(json.dumps(CHAIN))
+    (tmp_path / "null").symlink_to("/dev/null")
+    words = ("place", "w.json", "--placer", "single", "--evaluations", "1", "-o", "null")
+    done = placewright(*words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["null", "w.json"]
+    assert (tmp_path / "null").is_symlink()
+    assert "wrote null\n" in done.stderr
+
+
+@pytest.mark.parametrize("command", ["placers", "graph"])
+@pytest.mark.parametrize("where", ["full", "closed"])
+def test_standard_output_that_takes_nothing(command: str, where: str, tmp_path: Path) -> None:
+    make_onnx(tmp_path)
+    words = ["placers"] if command == "placers" else ["graph", "m.onnx"]
+    redirection = ">/dev/full" if where == "full" else ">&-"
+    line = f'"{sys.executable}" -m placewright {" ".join(words)} {redirection}'
+    result = subprocess.run(
+        ["sh", "-c", line], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    if where == "closed":  # nobody wants the result: nothing is wrong
+        assert (result.returncode, result.stderr) == (0, "")
+        return
+    assert result.returncode == 2, result.stderr
+    assert result.stderr == "placewright: standard output: No space left on device\n"

@@ -1,0 +1,123 @@
+"""The bounded opener and the atomic writer, each beside what the operating system says."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from placewright.errors import FileFormatError, InputError
+from placewright.io.archives import require_bounded
+from placewright.io.json_text import json_object
+from placewright.io.opened import inside, opened, read_bytes, shown, usable_name
+from placewright.io.protobuf import fields
+from placewright.io.written import write_files
+from placewright.io.yaml_text import yaml_value
+
+
+def test_a_regular_file_is_read_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"content")
+    (tmp_path / "link").symlink_to("a")
+    for name in ("a", "link"):
+        stream, size = opened(tmp_path / name)
+        with stream:
+            assert (stream.read(), size) == (b"content", 7)
+    assert read_bytes(tmp_path / "a", limit=7) == b"content"
+    with pytest.raises(FileFormatError, match="more than the 6"):
+        read_bytes(tmp_path / "a", limit=6)
+
+
+def test_what_is_no_regular_file_is_refused_without_waiting(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path, kind in (
+        (tmp_path / "pipe", "a pipe"),
+        ("/dev/zero", "a device"),
+        (tmp_path, "a fo"),
+    ):
+        with pytest.raises(InputError, match=kind):
+            opened(path)
+    with pytest.raises(InputError, match="NUL"):
+        usable_name("a\0b")
+
+
+def test_links_are_kept_inside(tmp_path: Path) -> None:
+    (tmp_path / "in" / "sub").mkdir(parents=True)
+    (tmp_path / "in" / "sub" / "data").write_bytes(b"1")
+    (tmp_path / "out").write_bytes(b"2")
+    (tmp_path / "in" / "good").symlink_to("sub/data")
+    (tmp_path / "in" / "bad").symlink_to("../out")
+    (tmp_path / "in" / "circle").symlink_to("circle")
+    folder = tmp_path / "in"
+    for name in ("good", "sub/data", "sub/../good"):
+        assert inside(folder, name).read_bytes() == b"1"
+    for name in ("bad", "../out", str(tmp_path / "out"), ".", "circle", "", "none", "sub", "a\0"):
+        with pytest.raises(FileFormatError):
+            inside(folder, name)
+
+
+def test_files_are_replaced_all_or_none(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"old")
+    (tmp_path / "a").chmod(0o640)
+    with pytest.raises(InputError, match="none"):
+        write_files({tmp_path / "a": b"new", tmp_path / "none" / "b": b"new"})
+    assert (tmp_path / "a").read_bytes() == b"old"
+    write_files({tmp_path / "a": b"new", tmp_path / "b": b"too"})
+    assert (tmp_path / "a").read_bytes() == b"new"
+    assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["a", "b"]
+
+
+def _written_until_killed(path: Path) -> None:
+    def kill(*_: object) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    os.replace = kill  # type: ignore[assignment]
+    write_files({path: b"new"})
+
+
+def test_what_a_killed_writer_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_bytes(b"old")
+    (tmp_path / ".plan.json.unrelated").write_bytes(b"")
+    process = multiprocessing.get_context("spawn").Process(
+        target=_written_until_killed, args=(path,)
+    )
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert path.read_bytes() == b"old"
+    assert len(list(tmp_path.glob(".plan.json.*.partial"))) == 1
+    write_files({path: b"new"})
+    assert sorted(file.name for file in tmp_path.iterdir()) == [".plan.json.unrelated", "plan.json"]
+
+
+def test_aliases_stand_for_what_they_name() -> None:
+    assert yaml_value("{a: &x [1, 2], b: *x}", "f") == {"a": [1, 2], "b": [1, 2]}
+    bomb = "\n".join(
+        ["a0: &a0 [x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 12))]
+    )
+    with pytest.raises(FileFormatError, match="more than 1000000 values"):
+        yaml_value(bomb, "f")
+
+
+def test_json_keeps_what_arrays_can_hold() -> None:
+    assert json_object('{"a": [9223372036854775807, -1, 1e400]}', "f")["a"][0] == 2**63 - 1
+    assert json_object('{"a": "\\ud83d\\ude00"}', "f") == {"a": "\N{GRINNING FACE}"}
+    for text in ('{"a": 9223372036854775808}', '{"a": "\\ud83d"}', "[]", "null", "", "{} {}"):
+        with pytest.raises(FileFormatError):
+            json_object(text, "f")
+
+
+def test_a_tag_that_parsers_cut_is_refused() -> None:
+    long_tag = bytes([0x8A, 0x80, 0x80, 0x80, 0x10])  # 2^32 + (1 << 3 | 2): field 1 when cut
+    with pytest.raises(FileFormatError):
+        list(fields(memoryview(long_tag + b"\x00")))
+
+
+def test_names_are_shown_on_one_line() -> None:
+    assert shown("a\nb\udce9") == "a\\nb\\udce9"
+    assert len(shown("x" * 5000)) <= 120
+    assert callable(require_bounded)
