@@ -213,7 +213,7 @@ def test_a_plan_whose_problem_changed_is_refused(tmp_path: Path) -> None:
         (lambda d: d["placement"].pop("join"), "places no device for op 'join'"),
         (lambda d: d["placement"].update(ghost="cpu:0"), "op 'ghost'"),
         (lambda d: d["placement"].update(join="tpu"), "unknown device 'tpu'"),
-        (lambda d: d["order"].pop(), "order names 2 of 3"),
+        (lambda d: d["order"].pop(), "order names 3 ops in 2 of 3"),
         (lambda d: d.update(objective="speed"), "objective"),
         (lambda d: d["cluster"]["devices"][0].update(streams=2), "other devices or links"),
         (lambda d: d.pop("predicted"), "predicted"),

@@ -81,6 +81,7 @@ def read_plan(path: Path | str) -> Plan:
         raise StalePlanError(
             f"plan '{path}' names other devices or links than its problem; place again"
         )
+    _devices_of_units(document.placement, problem, path)  # says best what is wrong with names
     require_agreement(document, _entries_of(problem, document), path)
     predicted, placer, searched = document.predicted, document.placer, document.searched
     return Plan(
