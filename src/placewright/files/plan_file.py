@@ -173,12 +173,12 @@ def _entries_of(problem: Problem, document: PlanDocument) -> dict[str, Any]:
     """Entries of a plan file that its problem gives."""
     predicted = document.predicted.model_dump()
     if document.predicted.memory_counts:  # files of earlier versions leave it out
-        predicted["memory_counts"] = problem.memory_counts
+        predicted["memory_counts"] = problem.execution_model.memory_counts
     return {
         "unit": problem.time_unit,
         "model": _model_data(problem),
         "objective": problem.objective,
-        "execution_model": problem.execution_model,
+        "execution_model": problem.execution_model.name,
         "resident_inputs": _resident(problem).get("resident_inputs", []),
         "predicted": predicted,
     }

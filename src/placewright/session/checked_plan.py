@@ -10,7 +10,7 @@ from placewright.core.plan import Plan
 from placewright.core.solution import Solution
 from placewright.errors import FileFormatError
 from placewright.files import plan_file
-from placewright.frameworks.registry import runtime_names
+from placewright.frameworks.registry import framework_names
 from placewright.io.opened import shown
 from placewright.session.search import plan_of
 from placewright.simulation.model import Simulator
@@ -37,8 +37,8 @@ def read_plan(path: Path | str) -> Plan:
 
 def _contradictions(plan: Plan) -> Iterator[str]:
     """What is wrong, each as a clause, the most telling first."""
-    if plan.runtime not in runtime_names():
-        yield f"runtime is '{shown(plan.runtime)}', known are {', '.join(runtime_names())}"
+    if plan.runtime not in framework_names():
+        yield f"runtime is '{shown(plan.runtime)}', known are {', '.join(framework_names())}"
     simulator = Simulator(plan.problem)
     placements = [("placement", plan.placement)]
     if plan.searched is not None:
@@ -79,7 +79,7 @@ def _bound(plan: Plan) -> Iterator[str]:
 
 def _segments(plan: Plan, told: _Segments, found: _Segments | None) -> Iterator[str]:
     if found is None:
-        yield f"it has segments, which '{plan.problem.execution_model}' has not"
+        yield f"it has segments, which '{plan.problem.execution_model.name}' has not"
         return
     names = plan.problem.cluster.device_names
     for index, (mine, derived) in enumerate(zip(told, found, strict=False)):
