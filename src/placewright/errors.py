@@ -73,6 +73,10 @@ class RuntimeFailure(AnswerError):
     """A runtime refused to compile or run a segment; the message names the ops concerned."""
 
 
+class TimedOut(RuntimeFailure):
+    """A segment has not returned in time; the message names its device and its ops."""
+
+
 class OutOfTime(AnswerError):
     """The limit on everything (``total``) ended before there was an answer."""
 

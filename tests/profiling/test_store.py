@@ -67,3 +67,17 @@ def test_a_fresh_store_forgets_what_was_there_and_keeps_what_it_measures(tmp_pat
     assert fresh.samples(["a", "b"]) == {"a": ([3.0], True)}
     assert fresh.fact("fit") == "new"
     assert CostStore(path).samples(["a", "b"]) == {"a": ([3.0], True), "b": ([2.0], True)}
+
+
+def test_measuring_again_that_is_interrupted_loses_no_complete_samples(tmp_path: Path) -> None:
+    CostStore(tmp_path / "store").put_samples({"a": [1.0, 1.5]}, complete=True)
+    again = CostStore(tmp_path / "store", is_fresh=True)
+    assert again.samples(["a"]) == {}
+    again.put_samples({"a": [2.0]}, complete=False)
+    assert again.samples(["a"]) == {"a": ([2.0], False)}
+    assert CostStore(tmp_path / "store").samples(["a"]) == {"a": ([1.0, 1.5], True)}
+    another = CostStore(tmp_path / "store", is_fresh=True)  # begins anew
+    another.put_samples({"a": [3.0]}, complete=False)
+    another.put_samples({"a": [3.0, 3.5]}, complete=True)
+    assert another.samples(["a"]) == {"a": ([3.0, 3.5], True)}
+    assert CostStore(tmp_path / "store").samples(["a"]) == {"a": ([3.0, 3.5], True)}

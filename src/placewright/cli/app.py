@@ -17,10 +17,11 @@ from placewright.cli.output import (
     open_standard_streams,
 )
 from placewright.cli.overwriting import protect_inputs
-from placewright.errors import AnswerError, InputError, PlacewrightError
+from placewright.cli.signals import EXIT_INTERRUPTED, handled, leave, received
+from placewright.errors import AnswerError, PlacewrightError, TimedOut
 from placewright.frameworks.registry import prepare_process
 
-EXIT_NO, EXIT_WRONG_INPUT, EXIT_BUG, EXIT_INTERRUPTED = 1, 2, 70, 130
+EXIT_NO, EXIT_WRONG_INPUT, EXIT_BUG = 1, 2, 70
 
 app = typer.Typer(
     name="placewright",
@@ -55,6 +56,15 @@ def _options(
 
 def main() -> NoReturn:
     """Run the command line and exit: 0 done, 1 the answer is no, 2 the input is wrong."""
+    with handled():
+        try:
+            code = _run()
+        except KeyboardInterrupt:  # before there was a command
+            code = _interrupted()
+    sys.exit(code)
+
+
+def _run() -> int:
     prepare_process()  # before anything starts a thread
     open_standard_streams()
     keep_standard_output_for_results()
@@ -63,45 +73,60 @@ def main() -> NoReturn:
     for module in (inspect, place, run, report, explain, export, compare, train, bench):
         module.register(app)
     protect_inputs(app)
-    sys.exit(_exit_code())
+    return _exit_code()
 
 
 def _exit_code() -> int:
     try:
         result = app(standalone_mode=False)
         sys.stdout.flush()  # a disk that is full is told here, not when the interpreter ends
-    except typer.Abort:
-        return _fail("interrupted", EXIT_INTERRUPTED)
-    except TyperException as error:
+    except (typer.Abort, KeyboardInterrupt):
+        return _interrupted()
+    except Exception as error:
+        if received() is not None:  # a compiler's callback makes other exceptions of a signal
+            return _interrupted()
+        return _code_of(error)
+    if result == EXIT_INTERRUPTED:  # what Typer makes of Ctrl-C, without a word
+        return _interrupted()
+    return result if isinstance(result, int) else 0
+
+
+def _code_of(error: Exception) -> int:
+    """Tell of an error in one line; its exit code."""
+    if isinstance(error, TyperException):
         if type(error).__name__ == "NoArgsIsHelpError":  # Typer keeps this class to itself
             sys.stdout.write(f"{error.format_message().rstrip()}\n")
             return 0
         text = error.format_message() if isinstance(error, typer.BadParameter) else str(error)
         return _fail(text, EXIT_WRONG_INPUT)
-    except (InputError, AnswerError, PlacewrightError) as error:
-        return _fail(str(error), EXIT_NO if isinstance(error, AnswerError) else EXIT_WRONG_INPUT)
-    except KeyboardInterrupt:
-        return _fail("interrupted", EXIT_INTERRUPTED)
-    except BrokenPipeError:
+    if isinstance(error, PlacewrightError):
+        code = _fail(str(error), EXIT_NO if isinstance(error, AnswerError) else EXIT_WRONG_INPUT)
+        if isinstance(error, TimedOut):
+            leave(code)
+        return code
+    if isinstance(error, BrokenPipeError):
         drop_results()
         return EXIT_NO
-    except MemoryError as error:
+    if isinstance(error, MemoryError):
         return _fail(f"there is not enough memory: {error}", EXIT_NO)
-    except OSError as error:
+    if isinstance(error, OSError):
         drop_results()
         name = error.filename or "standard output"
         return _fail(f"{name}: {error.strerror or error}", EXIT_WRONG_INPUT)
-    except Exception as error:
-        if os.environ.get("PLACEWRIGHT_TRACEBACK"):
-            raise
-        return _fail(
-            f"internal error: {type(error).__name__}: {error}; this is a bug in placewright, "
-            "set PLACEWRIGHT_TRACEBACK=1 to see where",
-            EXIT_BUG,
-        )
-    if result == EXIT_INTERRUPTED:  # what Typer makes of Ctrl-C, without a word
-        return _fail("interrupted", EXIT_INTERRUPTED)
-    return result if isinstance(result, int) else 0
+    if os.environ.get("PLACEWRIGHT_TRACEBACK"):
+        raise error
+    return _fail(
+        f"internal error: {type(error).__name__}: {error}; this is a bug in placewright, "
+        "set PLACEWRIGHT_TRACEBACK=1 to see where",
+        EXIT_BUG,
+    )
+
+
+def _interrupted() -> int:
+    code = received() or EXIT_INTERRUPTED
+    _fail("interrupted" if code == EXIT_INTERRUPTED else "terminated", code)
+    leave(code)
+    return code
 
 
 def _fail(message: str, code: int) -> int:

@@ -29,10 +29,10 @@ def report(
     as_json: opt.Json = False,
 ) -> None:
     """One self-contained page: what was placed where, why, and what would change it."""
-    from placewright.files.plan_file import read_plan
     from placewright.files.text import write_text
     from placewright.report.page.html import page_text
     from placewright.report.page.plans import plans_document
+    from placewright.session.checked_plan import read_plan
     from placewright.session.recommended import searched_plan
 
     plans = [(path.name, read_plan(path)) for path in (plan_file, other_file) if path is not None]

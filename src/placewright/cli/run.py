@@ -49,8 +49,8 @@ def simulate(
     as_json: opt.Json = False,
 ) -> None:
     """Timeline of PLAN, or the loads of its devices; what-if with --set OP=DEVICE."""
-    from placewright.session.checked_plan import read_plan
     from placewright.report.values import value_text
+    from placewright.session.checked_plan import read_plan
     from placewright.session.parsing import parse_pairs
     from placewright.session.recommended import recommendation_lines, searched_plan
     from placewright.session.whatif import changed
@@ -139,29 +139,38 @@ def run(
     ] = None,
     in_flight: InFlight = None,
     latency_limit: opt.LatencyLimit = None,
+    timeout: Annotated[
+        str | None,
+        typer.Option(
+            "--timeout", help="Limit such as 60s on each run; else 60 s, or 20 times as predicted."
+        ),
+    ] = None,
     searched: opt.Searched = False,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
     """Execute PLAN for real: outputs equal to the unsplit model, measured beside predicted."""
     from placewright.errors import InputError
+    from placewright.files.quantities import parse_seconds
     from placewright.session.checked_plan import read_plan
     from placewright.session.parsing import parse_latency_limit
     from placewright.session.recommended import searched_plan
-    from placewright.session.running import execute
+    from placewright.session.running import execute, limited
 
     is_stream = samples is not None or seconds is not None
     if not is_stream:
         _check_in_flight(samples, in_flight)
         if latency_limit is not None:
             raise InputError("--latency-limit is of a stream; give --samples or --seconds, too")
+    allowed = None if timeout is None else parse_seconds(timeout)
     plan = read_plan(plan_file)
     plan = searched_plan(plan) if searched else plan
     if is_stream:
         limit = parse_latency_limit(latency_limit)
-        _run_stream(plan, (samples, seconds, in_flight, limit), as_json, quiet)
+        with limited(plan, allowed):
+            _run_stream(plan, (samples, seconds, in_flight, limit), as_json, quiet)
         return
-    with progress("run", hidden=quiet or as_json) as report:
+    with limited(plan, allowed), progress("run", hidden=quiet or as_json) as report:
         result = execute(plan, runs=runs, boundaries=boundaries, report=report)
     if as_json:
         print_json(result.data())

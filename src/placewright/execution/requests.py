@@ -82,6 +82,7 @@ class Request:
     start: float = field(default_factory=time.perf_counter)
     arrival: float = 0.0  # of the outputs at the host, where that is later than the last segment
     error: RuntimeFailure | None = None
+    running: dict[int, None] = field(default_factory=dict)  # segments, as they began
     busy: int = 0  # segments that are being run
     lock: threading.Lock = field(default_factory=threading.Lock)
 

@@ -16,10 +16,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 from placewright.core.cluster import Device
-from placewright.errors import InputError, RuntimeFailure
+from placewright.errors import InputError, RuntimeFailure, TimedOut
 from placewright.execution.members import Members
 from placewright.execution.request_tensors import RequestTensors
 from placewright.execution.requests import Execution, Request, Slot, new_slot
@@ -32,10 +32,16 @@ from placewright.execution.runtime import (
     OpSegment,
     graph_inputs,
 )
+from placewright.execution.time_limit import current_limit
+
+_LOOK_SECONDS = 1.0  # between looks at the workers, while nothing ends
 
 
 class ConcurrentRunner:
     """Executes segments on all devices at once. A context manager; `close` ends its threads.
+
+    A request that takes longer than `execution.time_limit` allows where the runner is made ends
+    with an error that names what still runs.
 
     Args:
         model: what `segments` were cut from.
@@ -79,6 +85,8 @@ class ConcurrentRunner:
             SimpleQueue() for _ in self._members.devices
         ]
         self._started = 0
+        self._limit, self._is_stuck = current_limit(), False
+        self._under_way: dict[int, Request] = {}
         self._last_spans: tuple[tuple[float, float], ...] = ()
         self._workers = [
             self._worker(device, member)
@@ -101,7 +109,7 @@ class ConcurrentRunner:
         """
         for mail in self._mail:
             mail.put(None)
-        deadline = time.monotonic() + timeout
+        deadline = time.monotonic() + (0.0 if self._is_stuck else timeout)
         for worker in self._workers:
             worker.join(timeout=max(0.0, deadline - time.monotonic()))
         self._workers = []
@@ -230,11 +238,40 @@ class ConcurrentRunner:
         return f"segment {index} on '{device}' [{shown}{more}]"
 
     def _next_finished(self) -> Request:
-        """The next request that is done or has failed, with nothing of it running any more."""
-        done = self._finished.get()
+        """The next request that is done or has failed, with nothing of it running any more.
+
+        Raises:
+            TimedOut: none ended within the limit; the message names what runs.
+            RuntimeFailure: a worker has ended, so that none ever will.
+        """
+        begin, done = time.monotonic(), None
+        while done is None:
+            left = self._limit - (time.monotonic() - begin)
+            try:
+                done = self._finished.get(timeout=min(_LOOK_SECONDS, max(left, 0.0)))
+            except Empty:
+                self._require_progress(is_over=left <= 0.0)
+        self._under_way.pop(done.number, None)
         if done.error is None:
             self._tensors.settle(done)
         return done
+
+    def _require_progress(self, *, is_over: bool) -> None:
+        """Raise where nothing is going to end: a worker is gone, or the limit is over."""
+        gone = [worker.name for worker in self._workers if not worker.is_alive()]
+        if gone and self._finished.empty():
+            self._is_stuck = True
+            raise RuntimeFailure(f"the worker '{gone[0]}' has ended, and its segments with it")
+        if not is_over:
+            return
+        self._is_stuck = True
+        running = [
+            self.describe(index, request.number)
+            for request in self._under_way.values()
+            for index in list(request.running)
+        ]
+        what = " and ".join(running[:2]) or "a transfer between devices"
+        raise TimedOut(f"{what} has not returned after {self._limit:.3g} s; is the device alive?")
 
     def _start(self, slot: Slot, inputs: Sequence[HostArray]) -> Request:
         if len(inputs) != len(self._inputs):
@@ -257,6 +294,7 @@ class ConcurrentRunner:
             n_segments,
         )
         self._started += 1
+        self._under_way[request.number] = request
         self._tensors.send_inputs(request)
         for device, turns in enumerate(self._turns):
             if turns and self._needs[turns[0]] == 0:
@@ -313,14 +351,17 @@ class ConcurrentRunner:
         """Run one segment and tell whoever waits for it."""
         segment = self.segments[index]
         begin = time.perf_counter()
+        request.running[index] = None
         try:
             self._tensors.run_segment(request, index)
         except BaseException as cause:  # a worker must never end silently
             error = RuntimeFailure(f"{self.describe(index, request.number)} failed: {cause}")
             error.__cause__ = cause
+            del request.running[index]
             if request.fail(error, running=True):
                 self._finished.put(request)
             return
+        del request.running[index]
         request.spans[index] = (begin - request.start, time.perf_counter() - request.start)
         is_done, ready = request.end(self._dependents[index])
         arrived = dict.fromkeys(self.segments[dependent].device for dependent in ready)

@@ -20,6 +20,9 @@ _SCHEMA = """
 CREATE TABLE IF NOT EXISTS samples (
     key TEXT PRIMARY KEY, seconds TEXT NOT NULL, complete INTEGER NOT NULL
 ) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS unfinished (
+    key TEXT PRIMARY KEY, seconds TEXT NOT NULL
+) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS facts (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
 _WAIT_SECONDS = 30.0
@@ -66,18 +69,40 @@ class CostStore:
                 row = connection.execute(
                     "SELECT seconds, complete FROM samples WHERE key = ?", (key,)
                 ).fetchone()
+                if self._is_fresh:  # complete ones of before stay until there are others
+                    again = connection.execute(
+                        "SELECT seconds, 0 FROM unfinished WHERE key = ?", (key,)
+                    ).fetchone()
+                    row = again or row
                 if row is not None:
                     found[key] = (json.loads(row[0]), bool(row[1]))
         return found
 
     def put_samples(self, rows: Mapping[str, Sequence[float]], *, complete: bool) -> None:
-        """Write all samples of some keys in one transaction."""
-        self._written.update(rows)
+        """Write all samples of some keys in one transaction; incomplete ones replace none that are.
+
+        Args:
+            rows: key -> seconds of each run.
+            complete: nothing more will be measured.
+        """
         with self._connection() as connection:
-            connection.executemany(
-                "INSERT OR REPLACE INTO samples VALUES (?, ?, ?)",
-                [(key, json.dumps(list(row)), int(complete)) for key, row in rows.items()],
-            )
+            for key, row in rows.items():
+                text = json.dumps(list(row))
+                if key not in self._written:
+                    connection.execute("DELETE FROM unfinished WHERE key = ?", (key,))
+                held = connection.execute(
+                    "SELECT complete FROM samples WHERE key = ?", (key,)
+                ).fetchone()
+                if held is not None and held[0] and not complete:
+                    connection.execute(
+                        "INSERT OR REPLACE INTO unfinished VALUES (?, ?)", (key, text)
+                    )
+                    continue
+                connection.execute(
+                    "INSERT OR REPLACE INTO samples VALUES (?, ?, ?)", (key, text, int(complete))
+                )
+                connection.execute("DELETE FROM unfinished WHERE key = ?", (key,))
+        self._written.update(rows)
 
     def fact(self, key: str) -> str | None:
         """A text that was kept under `key`, None without."""

@@ -21,7 +21,7 @@ from placewright.profiling.verdict import PLAN, Verdict, judge
 from placewright.session.comparable import DEFAULT_NAME, EVEN_NAME, Ways, ways_to_run
 from placewright.session.machine_speed import drifted, speed_note
 from placewright.session.recommended import held_lines, recommended_plan
-from placewright.session.running import ROUNDS, loaded_model
+from placewright.session.running import ROUNDS, limited, loaded_model
 from placewright.session.steps import Report, no_report
 
 _MEASURING_SECONDS = 60.0  # of all contenders, where a request is so slow that rounds are left out
@@ -58,14 +58,16 @@ def check_on_hardware(
     model = loaded_model(problem, plan.runtime)
     deadline.require("outputs were compared")
     report(0.8, "comparing outputs")
-    comparison = compare_outputs(problem, plan.placement, model)
+    with limited(plan):
+        comparison = compare_outputs(problem, plan.placement, model)
     if not comparison.equal:
         raise MismatchError(
             f"outputs differ from the unsplit model: relative error {comparison.error:.3g} at op "
             f"'{comparison.worst}', tolerance {comparison.tolerance:.3g}; the plan was not written"
         )
     ways = ways_to_run(plan)
-    samples = _measured(plan, ways, model, rounds, report, deadline)
+    with limited(plan):
+        samples = _measured(plan, ways, model, rounds, report, deadline)
     ways, chosen, verdict = _judged(plan, ways, samples, model)
     found = recommended_plan(plan, ways, chosen, verdict)
     return found, _table(plan, found, ways, verdict, comparison)

@@ -20,7 +20,7 @@ from placewright.session.found_models import remember_module
 from placewright.session.measuring import measured
 from placewright.session.models import Model, load_model
 from placewright.session.problems import resident as with_resident
-from placewright.session.running import loaded_model
+from placewright.session.running import limited, loaded_model
 from placewright.session.runtimes import module_runtime_name, runtime_named, runtime_of
 
 
@@ -165,6 +165,6 @@ def run(
     model = loaded_model(plan.problem, plan.runtime)
     given = model.random_inputs(np.random.default_rng(0)) if inputs is None else inputs
     values = checked_inputs(model, given)
-    with placement_runner(plan.problem, plan.placement, model) as runner:
+    with limited(plan), placement_runner(plan.problem, plan.placement, model) as runner:
         outputs = runner.run(values).outputs
     return named_outputs(model.signature, outputs) if isinstance(inputs, Mapping) else list(outputs)

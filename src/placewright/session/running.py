@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from placewright.execution.placements import (
     whole_model_runner,
 )
 from placewright.execution.runtime import LoadedModel, MeasuresMemory
+from placewright.execution.time_limit import allowed_seconds, time_limit
 from placewright.files.quantities import format_bytes, format_duration
 from placewright.profiling.hardware import measure_interleaved, measured_values
 from placewright.profiling.verdict import PLAN
@@ -100,6 +101,8 @@ class RunResult:
     def what(self) -> str:
         """What was compared."""
         updated = self.comparison.n_updated
+        if self.comparison.random:
+            return "other outputs"
         return f"loss and {updated} updated tensors" if updated else "outputs"
 
     def data(self) -> dict[str, Any]:
@@ -110,6 +113,7 @@ class RunResult:
             "relative_error": self.comparison.error,
             "tolerance": self.comparison.tolerance,
             "worst_op": self.comparison.worst,
+            "random_ops": list(self.comparison.random),
             "measured": self.plan_seconds,
             "predicted": self.predicted,
             "prediction_error": self.predicted / self.plan_seconds - 1.0,
@@ -139,6 +143,11 @@ class RunResult:
         return [
             f"{self.what} {word} to the unsplit model: relative error {self.comparison.error:.2g} "
             f"(tolerance {self.comparison.tolerance:.2g}, worst at '{self.comparison.worst}')",
+            *(
+                f"the output of '{name}' is random: two runs of the unsplit model differ, so that "
+                "it was not compared"
+                for name in self.comparison.random
+            ),
             f"measured {format_duration(self.plan_seconds)}, predicted "
             f"{format_duration(self.predicted)} ({error:+.1%})",
             f"best single device '{self.device}'{fault}: {alone}",
@@ -229,6 +238,25 @@ def measure_of(
     if evaluator == "simulated":
         return None
     return measured_values(problem, loaded_model(problem, runtime))
+
+
+def limited(plan: Plan, timeout: float | None = None) -> AbstractContextManager[None]:
+    """The time that each run of a plan, and of what it is measured beside, may take.
+
+    Args:
+        plan: of a model.
+        timeout: seconds; None is a minute, or 20 times as long as the plan's ops take one after
+            the other where that is longer.
+
+    Raises:
+        InputError: `timeout` is not above 0.
+    """
+    if timeout is not None and not timeout > 0:
+        raise InputError(f"--timeout must be above 0 s, got {timeout:g}")
+    seconds = plan.problem.costs.seconds
+    taken = seconds[np.arange(len(seconds)), plan.placement.device_of]
+    predicted = max(plan.value, float(taken.sum()))
+    return time_limit(allowed_seconds(predicted) if timeout is None else timeout)
 
 
 def execute(
