@@ -26,8 +26,8 @@ def explain(
     as_json: opt.Json = False,
 ) -> None:
     """Why OP of PLAN is where it is: each other device, what decides, what it waits for."""
-    from placewright.session.checked_plan import read_plan
     from placewright.report.explain import explain as explained
+    from placewright.session.checked_plan import read_plan
     from placewright.session.recommended import searched_plan
 
     plan = read_plan(plan_file)
@@ -47,8 +47,8 @@ def diff(
     as_json: opt.Json = False,
 ) -> None:
     """What moved from PLAN to OTHER, and what each move gains and loses."""
-    from placewright.session.checked_plan import read_plan
     from placewright.report.difference import DEVICE_COLUMNS, GROUP_COLUMNS, difference_of
+    from placewright.session.checked_plan import read_plan
 
     found = difference_of(read_plan(plan_file), read_plan(other_file))
     if as_json:
