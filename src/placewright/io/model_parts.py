@@ -9,19 +9,27 @@ from pathlib import Path
 from placewright.errors import FileFormatError, InputError
 from placewright.io.opened import opened, shown
 
-_MAX_MESSAGE_BYTES = 2**31 - 1  # no parser of protocol buffers or flat buffers reads more
-_MAX_XML_BYTES = 512 << 20
+MAX_MESSAGE_BYTES = 2**31 - 1  # no parser of protocol buffers or flat buffers reads more
 _MAX_DIGITS = 18  # of a place in a file
 
 
-def files_beside(path: Path, check: Callable[[Path, memoryview], list[Path]]) -> list[Path]:
+def files_beside(
+    path: Path,
+    check: Callable[[Path, memoryview], list[Path]],
+    *,
+    limit: int = MAX_MESSAGE_BYTES,
+) -> list[Path]:
     """What `check` finds in the mapped content of a model file: the other files that it needs.
+
+    Args:
+        path: of the model file.
+        check: takes it and its content.
+        limit: bytes that the file may have.
 
     Raises:
         FileFormatError: from `check`, with the file's name before the reason.
         InputError: the file cannot be read.
     """
-    limit = _MAX_XML_BYTES if path.suffix.lower() == ".xml" else _MAX_MESSAGE_BYTES
     stream, size = opened(path, limit=limit)
     try:
         with stream:

@@ -13,13 +13,14 @@ from pathlib import Path
 from xml.parsers import expat
 
 from placewright.errors import FileFormatError
-from placewright.io.model_parts import files_beside, place_in_file, require_size
+from placewright.io.model_parts import MAX_MESSAGE_BYTES, files_beside, place_in_file, require_size
 from placewright.io.onnx_parts import check_onnx
 from placewright.io.opened import inside, require_regular, shown, usable_name
 from placewright.io.protobuf import fields
 
 SUFFIXES = (".xml", ".onnx", ".pb", ".tflite")
 _FILES_PER_MODEL = 10_000
+_MAX_XML_BYTES = 512 << 20
 
 
 def checked_files(path: Path) -> tuple[Path, ...]:
@@ -36,7 +37,8 @@ def checked_files(path: Path) -> tuple[Path, ...]:
             f"'{path}' has no known model format; known are {', '.join(SUFFIXES)}, "
             "a SavedModel folder, .pt2 and .json"
         )
-    return (path, *files_beside(path, check))
+    limit = _MAX_XML_BYTES if check is _check_xml else MAX_MESSAGE_BYTES
+    return (path, *files_beside(path, check, limit=limit))
 
 
 def _check_xml(path: Path, content: memoryview) -> list[Path]:
