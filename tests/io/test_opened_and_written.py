@@ -12,7 +12,7 @@ import pytest
 from placewright.errors import FileFormatError, InputError
 from placewright.io.archives import require_bounded
 from placewright.io.json_text import json_object
-from placewright.io.opened import inside, opened, read_bytes, shown, usable_name
+from placewright.io.opened import inside, opened, read_bytes, shown_name, usable_name
 from placewright.io.protobuf import fields
 from placewright.io.written import write_files
 from placewright.io.yaml_text import yaml_value
@@ -118,6 +118,6 @@ def test_a_tag_that_parsers_cut_is_refused() -> None:
 
 
 def test_names_are_shown_on_one_line() -> None:
-    assert shown("a\nb\udce9") == "a\\nb\\udce9"
-    assert len(shown("x" * 5000)) <= 120
+    assert shown_name("a\nb\udce9") == "a\\nb\\udce9"
+    assert len(shown_name("x" * 5000)) <= 120
     assert callable(require_bounded)

@@ -9,7 +9,7 @@ from typing import Any
 
 from placewright.errors import FileFormatError
 from placewright.files.plan_document import MeasuredEntry, PlacerEntry, PlanDocument
-from placewright.io.opened import shown
+from placewright.io.opened import shown_name
 
 _SAME = 1e-9
 
@@ -29,7 +29,7 @@ def require_agreement(
     """
     fault = next(_contradictions(document, expected), None)
     if fault is not None:
-        raise FileFormatError(f"plan '{shown(path)}' contradicts itself: {fault}")
+        raise FileFormatError(f"plan '{shown_name(path)}' contradicts itself: {fault}")
 
 
 def _contradictions(document: PlanDocument, expected: Mapping[str, Any]) -> Iterator[str]:
@@ -48,14 +48,14 @@ def _contradictions(document: PlanDocument, expected: Mapping[str, Any]) -> Iter
         yield from _names_once("segments", listed)
         lost = [name for name in document.placement if name not in dict.fromkeys(listed)]
         if lost:
-            yield f"segments leave out op '{shown(lost[0])}'"
+            yield f"segments leave out op '{shown_name(lost[0])}'"
     for index, segment in enumerate(document.segments or []):
         for name in segment.ops:
             home = document.placement.get(name)
             if home != segment.device:
                 yield (
-                    f"segment {index} runs op '{shown(name)}' on '{shown(segment.device)}', its "
-                    f"placement is '{shown(home)}'"
+                    f"segment {index} runs op '{shown_name(name)}' on '{shown_name(segment.device)}', its "
+                    f"placement is '{shown_name(home)}'"
                 )
     yield from _measured(document.measured)
     yield from _placer(document.placer)
@@ -66,7 +66,7 @@ def _differences(key: str, told: Any, expected: Any) -> Iterator[str]:
         for name in dict.fromkeys([*expected, *told]):
             yield from _differences(f"{key}.{name}", told.get(name), expected.get(name))
     elif told != expected:
-        yield f"{shown(key)} is {_short(told)}, its problem has {_short(expected)}"
+        yield f"{shown_name(key)} is {_short(told)}, its problem has {_short(expected)}"
 
 
 def _short(value: Any) -> str:
@@ -90,7 +90,7 @@ def _names_once(key: str, names: Sequence[str] | None) -> Iterator[str]:
     seen: dict[str, None] = {}
     for name in names or ():
         if name in seen:
-            yield f"{key} names op '{shown(name)}' twice"
+            yield f"{key} names op '{shown_name(name)}' twice"
         seen[name] = None
 
 
@@ -100,14 +100,14 @@ def _measured(measured: MeasuredEntry | None) -> Iterator[str]:
     seconds = {"median": measured.median, **measured.baselines}
     for name, value in seconds.items():
         if not 0.0 < value < math.inf:
-            yield f"measured.{shown(name)} is {value!r}, no time that a run takes"
+            yield f"measured.{shown_name(name)} is {value!r}, no time that a run takes"
     if not 0.0 <= measured.iqr < math.inf:
         yield f"measured.iqr is {measured.iqr!r}"
     if measured.runs < 1:
         yield f"measured.runs is {measured.runs}"
     named = measured.recommendation
     if named != "plan" and named not in measured.baselines and named != "searched":
-        yield f"measured.recommendation is '{shown(named)}', which was not measured"
+        yield f"measured.recommendation is '{shown_name(named)}', which was not measured"
 
 
 def _placer(placer: PlacerEntry) -> Iterator[str]:

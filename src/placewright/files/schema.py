@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from placewright.errors import FileFormatError
-from placewright.io.opened import shown
+from placewright.io.opened import shown_name
 
 _SHOWN = 60
 
@@ -39,14 +39,16 @@ def validated(model: type[M], data: Any, path: object, expected_format: str, *ot
     if found != expected_format:
         read = " and ".join(f"'{name}'" for name in (expected_format, *others))
         had = repr(found)[:_SHOWN]
-        raise FileFormatError(f"file '{shown(path)}' has format {had}, this version reads {read}")
+        raise FileFormatError(
+            f"file '{shown_name(path)}' has format {had}, this version reads {read}"
+        )
     try:
         return model.model_validate(data)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = shown(".".join(str(part) for part in first["loc"]))
+        where = shown_name(".".join(str(part) for part in first["loc"]))
         what = first["msg"].removeprefix("Value error, ")
         value = repr(first.get("input"))
         cut = value if len(value) <= _SHOWN else value[: _SHOWN - 3] + "..."
         told = what if value in what else f"{what} (got {cut})"
-        raise FileFormatError(f"file '{shown(path)}': {where}: {told}") from None
+        raise FileFormatError(f"file '{shown_name(path)}': {where}: {told}") from None

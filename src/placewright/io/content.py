@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from placewright.errors import InputError
-from placewright.io.opened import opened, shown, usable_name
+from placewright.io.opened import opened, shown_name, usable_name
 
 
 def existing_path(path: Path | str) -> Path:
@@ -18,7 +18,7 @@ def existing_path(path: Path | str) -> Path:
     """
     found = usable_name(path)
     if not found.exists():
-        raise InputError(f"model '{shown(path)}' does not exist")
+        raise InputError(f"model '{shown_name(path)}' does not exist")
     return found
 
 
@@ -40,7 +40,9 @@ def content_hash(root: Path, files: Iterable[Path]) -> str:
                     digest.update(block)
                     left -= len(block)
             except OSError as error:
-                raise InputError(f"file '{shown(file)}' cannot be read: {error.strerror}") from None
+                raise InputError(
+                    f"file '{shown_name(file)}' cannot be read: {error.strerror}"
+                ) from None
     return digest.hexdigest()
 
 

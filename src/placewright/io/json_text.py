@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from placewright.errors import FileFormatError
-from placewright.io.opened import MAX_TEXT_BYTES, read_bytes, shown
+from placewright.io.opened import MAX_TEXT_BYTES, read_bytes, shown_name
 
 _DIGITS = 19  # of the largest integer that an array holds
 _BEGINNING = 4096
@@ -22,12 +22,14 @@ def read_text(path: Path | str, *, limit: int = MAX_TEXT_BYTES) -> str:
     """
     content = read_bytes(path, limit=limit)
     if b"\0" in content[:_BEGINNING]:
-        raise FileFormatError(f"file '{shown(path)}' is not UTF-8 text: it holds zero bytes")
+        raise FileFormatError(f"file '{shown_name(path)}' is not UTF-8 text: it holds zero bytes")
     try:
         return content.decode()
     except UnicodeDecodeError as error:
         place = error.start
-        raise FileFormatError(f"file '{shown(path)}' is not UTF-8 text (byte {place})") from None
+        raise FileFormatError(
+            f"file '{shown_name(path)}' is not UTF-8 text (byte {place})"
+        ) from None
 
 
 def json_object(text: str, path: object) -> dict[str, Any]:
@@ -41,7 +43,7 @@ def json_object(text: str, path: object) -> dict[str, Any]:
         FileFormatError: it is not JSON, not an object, holds an integer of more than 64 bits or
             half of a surrogate pair.
     """
-    name = shown(str(path))
+    name = shown_name(str(path))
     if text.lstrip()[:1] not in ("{", "[", '"', ""):  # so no gigabyte of something else is parsed
         raise FileFormatError(f"file '{name}' is not valid JSON: it starts with no object")
     try:
@@ -69,5 +71,5 @@ def read_json_object(path: Path | str) -> dict[str, Any]:
 
 def _integer(text: str) -> int:
     if len(text) > _DIGITS + 1 or not -(2**63) <= (value := int(text)) < 2**63:
-        raise ValueError(f"the integer {shown(text)} has more than 64 bits")
+        raise ValueError(f"the integer {shown_name(text)} has more than 64 bits")
     return value

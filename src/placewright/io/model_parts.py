@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from placewright.errors import FileFormatError, InputError
-from placewright.io.opened import opened, shown
+from placewright.io.opened import opened, shown_name
 
 MAX_MESSAGE_BYTES = 2**31 - 1  # no parser of protocol buffers or flat buffers reads more
 _MAX_DIGITS = 18  # of a place in a file
@@ -39,11 +39,13 @@ def files_beside(
             content = memoryview(mmap.mmap(stream.fileno(), size, access=mmap.ACCESS_READ))
         return check(path, content)
     except RecursionError:
-        raise FileFormatError(f"'{shown(path)}': its messages are nested too deeply") from None
+        raise FileFormatError(f"'{shown_name(path)}': its messages are nested too deeply") from None
     except FileFormatError as error:
-        raise FileFormatError(f"'{shown(path)}' is no valid {path.suffix} model: {error}") from None
+        raise FileFormatError(
+            f"'{shown_name(path)}' is no valid {path.suffix} model: {error}"
+        ) from None
     except OSError as error:
-        raise InputError(f"file '{shown(path)}' cannot be read: {error.strerror}") from None
+        raise InputError(f"file '{shown_name(path)}' cannot be read: {error.strerror}") from None
 
 
 def require_size(name: str, size: int, needed: int) -> None:
@@ -61,5 +63,7 @@ def place_in_file(digits: str) -> int:
         FileFormatError: no file is so long.
     """
     if len(digits) > _MAX_DIGITS:
-        raise FileFormatError(f"it takes data from byte {shown(digits)}, where no file has any")
+        raise FileFormatError(
+            f"it takes data from byte {shown_name(digits)}, where no file has any"
+        )
     return int(digits)

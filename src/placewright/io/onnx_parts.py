@@ -7,7 +7,7 @@ from pathlib import Path
 
 from placewright.errors import FileFormatError
 from placewright.io.model_parts import files_beside, place_in_file, require_size
-from placewright.io.opened import inside, shown
+from placewright.io.opened import inside, shown_name
 from placewright.io.protobuf import fields
 
 _ENDS = ("offset", "length")
@@ -79,7 +79,9 @@ def _external_data(message: memoryview, kind: str) -> Iterator[tuple[str, int]]:
     for key, location in entries:
         if key == "location":
             if _ADDRESS_MARK in location:
-                raise FileFormatError(f"it refers to '{shown(location)}', which is no file name")
+                raise FileFormatError(
+                    f"it refers to '{shown_name(location)}', which is no file name"
+                )
             yield location, sum(ends)
 
 

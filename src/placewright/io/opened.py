@@ -28,7 +28,7 @@ _KINDS = (
 )
 
 
-def shown(path: object) -> str:
+def shown_name(path: object) -> str:
     """A name for messages: one line, printable, not longer than a message can hold."""
     text = "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode()
@@ -45,11 +45,11 @@ def usable_name(path: Path | str) -> Path:
     """
     text = str(path)
     if "\0" in text:
-        raise InputError(f"file name '{shown(text)}' holds a NUL character; name another file")
+        raise InputError(f"file name '{shown_name(text)}' holds a NUL character; name another file")
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise InputError(f"file name '{shown(text)}' is not UTF-8; rename the file") from None
+        raise InputError(f"file name '{shown_name(text)}' is not UTF-8; rename the file") from None
     return Path(path)
 
 
@@ -68,9 +68,9 @@ def opened(path: Path | str, *, limit: int | None = None) -> tuple[BinaryIO, int
     try:
         handle = os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY)
     except FileNotFoundError:
-        raise InputError(f"file '{shown(path)}' does not exist") from None
+        raise InputError(f"file '{shown_name(path)}' does not exist") from None
     except OSError as error:
-        raise InputError(f"file '{shown(path)}' cannot be read: {error.strerror}") from None
+        raise InputError(f"file '{shown_name(path)}' cannot be read: {error.strerror}") from None
     try:
         size = _checked_size(os.fstat(handle), file, limit)
     except BaseException:
@@ -102,7 +102,9 @@ def read_bytes(path: Path | str, *, limit: int = MAX_TEXT_BYTES) -> bytes:
         try:
             return stream.read(size)  # what is added to it meanwhile is not read
         except OSError as error:
-            raise InputError(f"file '{shown(path)}' cannot be read: {error.strerror}") from None
+            raise InputError(
+                f"file '{shown_name(path)}' cannot be read: {error.strerror}"
+            ) from None
 
 
 def inside(folder: Path, name: str) -> Path:
@@ -112,18 +114,18 @@ def inside(folder: Path, name: str) -> Path:
         FileFormatError: it is missing, no regular file, or lies outside.
     """
     if "\0" in name or not name:
-        raise FileFormatError(f"it refers to '{shown(name)}', which is no file name")
+        raise FileFormatError(f"it refers to '{shown_name(name)}', which is no file name")
     try:
         root = folder.resolve()
         file = (root / name).resolve()
     except (OSError, RuntimeError, ValueError):  # a circle of links, a name that is too long
-        raise FileFormatError(f"it refers to '{shown(name)}', which leads nowhere") from None
+        raise FileFormatError(f"it refers to '{shown_name(name)}', which leads nowhere") from None
     if not file.is_relative_to(root) or file == root:
-        raise FileFormatError(f"it refers to '{shown(name)}', which is outside its own folder")
+        raise FileFormatError(f"it refers to '{shown_name(name)}', which is outside its own folder")
     try:
         found = file.stat()
     except (OSError, ValueError):
-        raise FileFormatError(f"its data file '{shown(name)}' is missing") from None
+        raise FileFormatError(f"its data file '{shown_name(name)}' is missing") from None
     try:
         _checked_size(found, Path(name), None)
     except InputError as error:
@@ -134,15 +136,15 @@ def inside(folder: Path, name: str) -> Path:
 def _checked_size(status: os.stat_result, path: Path, limit: int | None) -> int:
     if not stat.S_ISREG(status.st_mode):
         kind = next((name for test, name in _KINDS if test(status.st_mode)), "no regular file")
-        raise InputError(f"file '{shown(path)}' is {kind}; give a regular file")
+        raise InputError(f"file '{shown_name(path)}' is {kind}; give a regular file")
     size = status.st_size
     if limit is not None and size > limit:
         raise FileFormatError(
-            f"file '{shown(path)}' has {size} bytes, more than the {limit} that its kind may have"
+            f"file '{shown_name(path)}' has {size} bytes, more than the {limit} that its kind may have"
         )
     held = status.st_blocks * _BLOCK_BYTES
     if size > _SPARSE_FROM and held < size // _SPARSE_SHARE:
         raise FileFormatError(
-            f"file '{shown(path)}' is sparse: of {size} bytes {held} are on the disk; copy it again"
+            f"file '{shown_name(path)}' is sparse: of {size} bytes {held} are on the disk; copy it again"
         )
     return size

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from placewright.errors import InputError
-from placewright.io.opened import shown, usable_name
+from placewright.io.opened import shown_name, usable_name
 
 _MARK = ".partial"
 
@@ -57,7 +57,7 @@ def write_files(contents: Mapping[Path | str, bytes]) -> None:
                     path = target
                     os.replace(temporary, target)
         except OSError as error:
-            told = f"file '{shown(path)}' cannot be written: {error.strerror}"
+            told = f"file '{shown_name(path)}' cannot be written: {error.strerror}"
             raise InputError(told) from None
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from placewright.errors import FileFormatError
-from placewright.io.opened import shown
+from placewright.io.opened import shown_name
 
 _MAX_NODES = 1_000_000
 _DEEPEST = 100
@@ -36,10 +36,10 @@ def yaml_value(text: str, path: object) -> Any:
         _require_plain(value)
         return value
     except FileFormatError as error:
-        raise FileFormatError(f"file '{shown(str(path))}': {error}") from None
+        raise FileFormatError(f"file '{shown_name(str(path))}': {error}") from None
     except (yaml.YAMLError, RecursionError, ValueError, OverflowError, TypeError) as error:
         line = " ".join(str(error).split())
-        raise FileFormatError(f"file '{shown(str(path))}' is not valid YAML: {line}") from None
+        raise FileFormatError(f"file '{shown_name(str(path))}' is not valid YAML: {line}") from None
 
 
 def _require_bounded(text: str) -> None:
@@ -50,7 +50,9 @@ def _require_bounded(text: str) -> None:
     for event in yaml.parse(text, Loader=_LOADER):
         if isinstance(event, yaml.AliasEvent):
             if event.anchor not in sizes:
-                raise FileFormatError(f"alias '{shown(event.anchor)}' stands for what holds it")
+                raise FileFormatError(
+                    f"alias '{shown_name(event.anchor)}' stands for what holds it"
+                )
             total += sizes[event.anchor]
         elif isinstance(event, yaml.ScalarEvent):
             total += 1
@@ -81,6 +83,6 @@ def _require_plain(value: Any) -> None:
             _require_plain(entry)
     elif isinstance(value, str):
         if not value.isprintable() and any(letter in value for letter in "\0\r\n"):
-            raise FileFormatError(f"the text '{shown(value)}' has more than one line")
+            raise FileFormatError(f"the text '{shown_name(value)}' has more than one line")
     elif isinstance(value, int) and not -(2**63) <= value < 2**63:
         raise FileFormatError("an integer in it has more than 64 bits")

@@ -11,7 +11,7 @@ from placewright.core.solution import Solution
 from placewright.errors import FileFormatError
 from placewright.files import plan_file
 from placewright.frameworks.registry import framework_names
-from placewright.io.opened import shown
+from placewright.io.opened import shown_name
 from placewright.session.search import plan_of
 from placewright.simulation.model import Simulator
 
@@ -31,14 +31,14 @@ def read_plan(path: Path | str) -> Plan:
     plan = plan_file.read_plan(path)
     contradiction = next(_contradictions(plan), None)
     if contradiction is not None:
-        raise FileFormatError(f"plan '{shown(path)}' contradicts itself: {contradiction}")
+        raise FileFormatError(f"plan '{shown_name(path)}' contradicts itself: {contradiction}")
     return plan
 
 
 def _contradictions(plan: Plan) -> Iterator[str]:
     """What is wrong, each as a clause, the most telling first."""
     if plan.runtime not in framework_names():
-        yield f"runtime is '{shown(plan.runtime)}', known are {', '.join(framework_names())}"
+        yield f"runtime is '{shown_name(plan.runtime)}', known are {', '.join(framework_names())}"
     simulator = Simulator(plan.problem)
     placements = [("placement", plan.placement)]
     if plan.searched is not None:

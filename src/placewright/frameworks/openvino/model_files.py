@@ -15,7 +15,7 @@ from xml.parsers import expat
 from placewright.errors import FileFormatError
 from placewright.io.model_parts import MAX_MESSAGE_BYTES, files_beside, place_in_file, require_size
 from placewright.io.onnx_parts import check_onnx
-from placewright.io.opened import inside, require_regular, shown, usable_name
+from placewright.io.opened import inside, require_regular, shown_name, usable_name
 from placewright.io.protobuf import fields
 
 SUFFIXES = (".xml", ".onnx", ".pb", ".tflite")
@@ -124,17 +124,17 @@ def _saved_model(folder: Path) -> tuple[Path, ...]:
         linked = [name for name in folders if Path(parent, name).is_symlink()]
         if linked:
             raise FileFormatError(
-                f"'{shown(Path(parent, linked[0]))}' is a link to a folder; copy the SavedModel "
+                f"'{shown_name(Path(parent, linked[0]))}' is a link to a folder; copy the SavedModel "
                 "with what its links lead to"
             )
         files += [usable_name(Path(parent, name)) for name in names]
         if len(files) > _FILES_PER_MODEL:
-            raise FileFormatError(f"'{shown(folder)}' has more than {_FILES_PER_MODEL} files")
+            raise FileFormatError(f"'{shown_name(folder)}' has more than {_FILES_PER_MODEL} files")
     for file in files:
         try:
             inside(folder, file.relative_to(folder).as_posix())
         except FileFormatError as error:
-            raise FileFormatError(f"SavedModel '{shown(folder)}': {error}") from None
+            raise FileFormatError(f"SavedModel '{shown_name(folder)}': {error}") from None
     files_beside(definition, _check_saved_model)
     return tuple(sorted(files))
 
