@@ -54,8 +54,8 @@ def _contradictions(document: PlanDocument, expected: Mapping[str, Any]) -> Iter
             home = document.placement.get(name)
             if home != segment.device:
                 yield (
-                    f"segment {index} runs op '{shown_name(name)}' on '{shown_name(segment.device)}', its "
-                    f"placement is '{shown_name(home)}'"
+                    f"segment {index} runs op '{shown_name(name)}' on "
+                    f"'{shown_name(segment.device)}', its placement is '{shown_name(home)}'"
                 )
     yield from _measured(document.measured)
     yield from _placer(document.placer)

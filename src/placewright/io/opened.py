@@ -140,11 +140,13 @@ def _checked_size(status: os.stat_result, path: Path, limit: int | None) -> int:
     size = status.st_size
     if limit is not None and size > limit:
         raise FileFormatError(
-            f"file '{shown_name(path)}' has {size} bytes, more than the {limit} that its kind may have"
+            f"file '{shown_name(path)}' has {size} bytes, more than the {limit} that its kind "
+            "may have"
         )
     held = status.st_blocks * _BLOCK_BYTES
     if size > _SPARSE_FROM and held < size // _SPARSE_SHARE:
         raise FileFormatError(
-            f"file '{shown_name(path)}' is sparse: of {size} bytes {held} are on the disk; copy it again"
+            f"file '{shown_name(path)}' is sparse: of {size} bytes {held} are on the disk; "
+            "copy it again"
         )
     return size

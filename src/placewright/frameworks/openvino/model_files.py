@@ -124,8 +124,8 @@ def _saved_model(folder: Path) -> tuple[Path, ...]:
         linked = [name for name in folders if Path(parent, name).is_symlink()]
         if linked:
             raise FileFormatError(
-                f"'{shown_name(Path(parent, linked[0]))}' is a link to a folder; copy the SavedModel "
-                "with what its links lead to"
+                f"'{shown_name(Path(parent, linked[0]))}' is a link to a folder; copy the "
+                "SavedModel with what its links lead to"
             )
         files += [usable_name(Path(parent, name)) for name in names]
         if len(files) > _FILES_PER_MODEL:
