@@ -18,6 +18,7 @@ from placewright.profiling.profile import model_identity
 from placewright.profiling.store import CostStore
 
 _VERSION = "calibration/6"  # what a stored fit means
+_OF_STREAMS = "stream calibration/1"
 _FITTED = (
     "dispatch_seconds",
     "cut_seconds",
@@ -73,7 +74,8 @@ def keep_calibration(problem: Problem, store: CostStore, version: str) -> None:
 def _key_of(problem: Problem, version: str) -> str:
     if problem.source is None:
         raise ValueError("only the problem of a model is calibrated")
-    return _key((problem.graph, problem.source), problem.n_units, problem.cluster, version)
+    key = _key((problem.graph, problem.source), problem.n_units, problem.cluster, version)
+    return f"{_OF_STREAMS}|{key}" if problem.objective == "throughput" else key
 
 
 def _key(

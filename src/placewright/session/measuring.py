@@ -24,6 +24,7 @@ from placewright.profiling.kept_calibration import (
 from placewright.profiling.measure import QUICK, Ahead, Effort, Progress
 from placewright.profiling.profile import Measuring, profile
 from placewright.profiling.store import CostStore
+from placewright.profiling.stream_calibration import has_stream_overheads, stream_calibration
 from placewright.session.models import Model, runnable_source
 from placewright.session.steps import CALIBRATING, CHECKING, MEASURING, SEARCHING, Steps
 
@@ -95,6 +96,8 @@ def measured(
     problem = run.profiled(loaded)
     if run.extent.calibrate and has_overheads(problem):
         problem = run.calibrated(problem, loaded)
+    elif run.extent.calibrate and has_stream_overheads(problem):
+        problem = run.stream_calibrated(problem, loaded)
     assert run.ahead is not None
     return Measured(problem, tuple(run.left_out), _check_seconds(run.ahead))
 
@@ -167,6 +170,28 @@ class _Measurement:
             what = f"{found.placements} placements were measured" if found.placements else _WITHOUT
             self.left_out.append(f"calibration: {what}")
         elif found.problem is not problem:  # something was fitted
+            keep_calibration(found.problem, self.store, version)
+        return found.problem
+
+    def stream_calibrated(self, problem: Problem, loaded: LoadedModel) -> Problem:
+        """The problem with what streams cost beside their units; later calls find it stored."""
+        version = self.runtime.version
+        known = known_calibration(problem, self.store, version)
+        if known is not None:
+            return known
+        if self.extent.is_quick:
+            self.left_out.append("calibration: none of streams is stored")
+            return problem
+        found = stream_calibration(
+            problem,
+            loaded,
+            np.random.default_rng(0),
+            progress=lambda part: self.steps.tell(CALIBRATING, "calibrating streams", None),
+            deadline=self.extent.deadline.part(_SHARE),
+        )
+        if not found.is_complete:
+            self.left_out.append(f"calibration: {len(found.streams)} streams were measured")
+        elif found.problem is not problem:
             keep_calibration(found.problem, self.store, version)
         return found.problem
 
