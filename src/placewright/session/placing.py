@@ -200,5 +200,9 @@ def _checked(
     if not stream_check.can_stream(plan):
         return contenders.check_on_hardware(plan, report, deadline=deadline)
     return stream_check.check_stream_on_hardware(
-        plan, report, latency_limit=wanted.latency_limit, deadline=deadline
+        plan,
+        report,
+        latency_limit=wanted.latency_limit,
+        improves=wanted.placer.name == "auto",
+        deadline=deadline,
     )

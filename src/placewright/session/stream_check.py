@@ -17,6 +17,7 @@ from placewright.session.comparable import EVEN_NAME, Ways
 from placewright.session.contenders import Table
 from placewright.session.recommended import held_lines, recommendation_lines, recommended_plan
 from placewright.session.steps import Report, no_report
+from placewright.session.stream_candidates import best_measured
 from placewright.session.stream_measuring import execute_stream
 from placewright.session.stream_result import StreamResult
 from placewright.session.stream_ways import stream_ways
@@ -77,9 +78,18 @@ def check_stream_on_hardware(
     report: Report = no_report,
     *,
     latency_limit: float = math.inf,
+    improves: bool = False,
     deadline: Deadline = NEVER,
 ) -> tuple[Plan, Table]:
     """Stream samples through the plan and simpler ways in turns.
+
+    Args:
+        plan: of the search.
+        report: told what is being done.
+        latency_limit: seconds that 95 % of the samples may take.
+        improves: the best candidates by the played stream are measured first, and the fastest of
+            them takes the searched placement's place.
+        deadline: nothing new starts after it.
 
     Returns:
         The plan with the recommended way and its measurement, and a table with the verdict.
@@ -89,6 +99,9 @@ def check_stream_on_hardware(
         MismatchError: outputs differ from the unsplit model's.
         OutOfTime: the deadline passed before enough was measured.
     """
+    if improves and not deadline.is_over:
+        report(0.0, "measuring candidates")
+        plan = best_measured(plan, streamable(plan), np.random.default_rng(plan.placer.seed))
     in_flight = within_latency(Simulator(plan.problem), plan.placement, latency_limit)
     plan = replace(plan, in_flight=in_flight)
     result = execute_stream(
