@@ -38,6 +38,25 @@ def test_links_between_documents_lead_somewhere() -> None:
             assert (path.parent / target).exists(), f"{path.name} links to {target}"
 
 
+def test_links_to_parts_of_documents_lead_somewhere() -> None:
+    for path in DOCUMENTS:
+        for target, part in re.findall(r"\]\(([^)#:]+\.md)#([^)]+)\)", path.read_text()):
+            titles = re.findall(r"^#+ (.*)$", (path.parent / target).read_text(), re.M)
+            anchors = [re.sub(r"[^\w -]", "", title).lower().replace(" ", "-") for title in titles]
+            assert part in anchors, f"{path.name} links to {target}#{part}"
+
+
+def test_the_table_of_the_house_names_files_and_rooms_that_exist() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    source = ROOT / "src" / "placewright"
+    table = text.split("## Where is ...")[1].split("\n## ")[0]
+    named = re.findall(r"`([\w/]+(?:/|\.py))`", table)
+    assert len(named) > 40
+    assert [name for name in named if not (source / name).exists()] == []
+    rooms = re.findall(r"^\| `(\w+)/` \|", text, re.M)
+    assert sorted(rooms) == sorted(path.parent.name for path in source.glob("*/__init__.py"))
+
+
 def test_placers_in_commands_exist() -> None:
     for path in DOCUMENTS:
         for names in re.findall(r"--placers? ([a-z0-9,-]+)", path.read_text()):
