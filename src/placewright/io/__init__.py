@@ -1,1 +1,1 @@
-"""Files before anything opens them; imports the standard library only."""
+"""Files of strangers opened within limits, our own written whole or not at all."""
