@@ -21,13 +21,13 @@ from placewright.core.arrays import FloatArray
 from placewright.core.deadline import NEVER, Deadline
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
+from placewright.execution.placements import whole_model_runner
 from placewright.execution.runtime import LoadedModel
 from placewright.profiling.absolute_deviations import non_negative_fit
 from placewright.profiling.drawn_placements import (
     earliest_finish_placement,
     wandering_placement,
 )
-from placewright.profiling.hardware import whole_model_runner
 from placewright.profiling.streams import (
     copy_per_device,
     different_samples,
