@@ -13,8 +13,6 @@ from placewright.core.source import ModelSource
 from placewright.execution.framework import Find, Framework, ReadOptions, found_path
 from placewright.testing.runtime_contract import check_runtime
 
-_HEAVY = ("numpy", "torch", "openvino", "onnxruntime", "onnx")
-
 
 def check_framework(framework: Framework, path: Path, *, find: Find = found_path) -> None:
     """Everything that a declaration promises, and that its runtime does, on one model.
@@ -68,7 +66,12 @@ def _same(read: tuple[ComputationGraph, ModelSource], graph: ComputationGraph) -
 
 
 def _imported_with(module: str) -> Sequence[str]:
-    """Heavy packages that importing a module imports, in a process of its own."""
-    code = f"import sys, {module}\nprint(*[name for name in {_HEAVY!r} if name in sys.modules])"
+    """Packages of others that importing a module imports, in a process of its own."""
+    own = ["placewright", module.partition(".")[0]]
+    code = (
+        f"import sys\nbefore = set(sys.modules)\nimport {module}\n"
+        "found = {name.partition('.')[0] for name in sys.modules.keys() - before}\n"
+        f"print(*sorted(found - sys.stdlib_module_names - set({own!r})))"
+    )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     return done.stdout.split()
