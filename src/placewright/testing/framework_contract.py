@@ -69,7 +69,7 @@ def _imported_with(module: str) -> Sequence[str]:
     """Packages of others that importing a module imports, in a process of its own."""
     own = ["placewright", module.partition(".")[0]]
     code = (
-        f"import sys\nbefore = set(sys.modules)\nimport {module}\n"
+        f"import sys, placewright\nbefore = set(sys.modules)\nimport {module}\n"
         "found = {name.partition('.')[0] for name in sys.modules.keys() - before}\n"
         f"print(*sorted(found - sys.stdlib_module_names - set({own!r})))"
     )
