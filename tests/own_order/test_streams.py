@@ -15,11 +15,14 @@ from own_order.models import CASES, INPUTS, SHAPE, WRITERS, by_hand
 from own_order.test_formats import own_order, split_plan
 
 import placewright as pw
+from placewright.benchmarks.accuracy import run_accuracy_benchmark
 from placewright.core.execution_models import MaxLoad
 from placewright.core.placement import Placement
 from placewright.core.replicas import grouped
 from placewright.core.solution import Solution
 from placewright.errors import InputError
+from placewright.report.accuracy import VISITS
+from placewright.session.running import loaded_model
 from placewright.session.search import plan_of
 
 ONE_OF_EACH = [(file, runtime) for runtime, file in {r: f for f, r in CASES}.items()]
@@ -131,3 +134,26 @@ def test_groups_take_turns_in_a_replicated_plan(file: str, runtime: str, tmp_pat
         assert isinstance(found_outputs, dict)
         for name, value in zip(outputs, found_outputs.values(), strict=True):
             np.testing.assert_allclose(value, right[name], rtol=1e-4, atol=1e-4)
+
+
+def test_accuracy_of_streams_is_measured_and_resumes(tmp_path: Path) -> None:
+    """Placements and the replicated plan; a second call finds all visits in the file."""
+    file, runtime = "m.onnx", "onnxruntime"
+    path = tmp_path / file
+    WRITERS[file](path)
+    split = split_plan(path, runtime)
+    problem = replace(split.problem, objective="throughput", execution_model=MaxLoad())
+    model = loaded_model(problem, runtime)
+    results = tmp_path / "accuracy.json"
+    rows = run_accuracy_benchmark("m", problem, model, 2, results_path=results)
+    assert {row.kind for row in rows} >= {"random", "replicated"}
+    assert all(row.n_visits == VISITS and row.measured > 0 for row in rows)
+    lone = Placement.on_one_device(problem.n_units, 0)
+    base = pw.Simulator(problem).stream(lone, samples=60).steady.period
+    (replicated,) = [row for row in rows if row.kind == "replicated"]
+    assert replicated.predicted == pytest.approx(base / 2)
+    seen: list[str] = []
+    again = run_accuracy_benchmark(
+        "m", problem, model, 2, results_path=results, on_row=lambda row: seen.append(row.key)
+    )
+    assert (again, seen) == (rows, [])

@@ -17,6 +17,11 @@ from typing import Any
 
 import numpy as np
 
+from placewright.benchmarks.accuracy_streams import (
+    REPLICATED,
+    StreamMeasurement,
+    is_streamed,
+)
 from placewright.core.arrays import IntArray
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
@@ -57,7 +62,8 @@ def run_accuracy_benchmark(
 
     Args:
         name: of the model, for the rows.
-        problem: calibrated, event execution model.
+        problem: calibrated; of throughput, seconds per sample of streams are measured, also of the
+            replicated plan where all devices are alike.
         model: as the runtime has read it.
         placements: in all, a third of each kind.
         seed: of every random choice.
@@ -72,25 +78,34 @@ def run_accuracy_benchmark(
     known = {} if results_path is None else {row.key: row for row in read_accuracy(results_path)}
     keys = []
     chosen = list(_placements(problem, simulator, placements, np.random.default_rng(seed)))
-    for kind, origin, placement in chosen:
-        key = hashlib.sha256((digest + repr(_content(placement))).encode()).hexdigest()[:24]
-        keys.append(key)
-        if key not in known:
-            value = simulator.value(placement)
-            known[key] = AccuracyRow(name, kind, origin, value, math.nan, 0.0, key, 0, (), 0)
-    if all(known[key].n_visits == VISITS for key in keys):
-        return [known[key] for key in keys]
-    with _Measurement(problem, model, simulator, seed) as measurement:
+    with _measurement(problem, model, simulator, seed) as made:
+        if isinstance(made, StreamMeasurement) and made.replicated is not None:
+            chosen.append((REPLICATED, "the model on all devices in turn", made.replicated))
+        for kind, origin, placement in chosen:
+            content = digest + repr(_content(placement)) + (kind if kind == REPLICATED else "")
+            key = hashlib.sha256(content.encode()).hexdigest()[:24]
+            keys.append(key)
+            if key not in known:
+                value = made.predicted(kind, placement)
+                known[key] = AccuracyRow(name, kind, origin, value, math.nan, 0.0, key, 0, (), 0)
         for visit in range(VISITS):
-            for key, (_, _, placement) in zip(keys, chosen, strict=True):
+            for key, (kind, _, placement) in zip(keys, chosen, strict=True):
                 if known[key].n_visits <= visit:
-                    ratios = measurement.ratios(placement)
-                    known[key] = known[key].visited(ratios, measurement.base)
+                    ratios = made.ratios(kind, placement)
+                    known[key] = known[key].visited(ratios, made.base)
                     if results_path is not None:
                         begun = [row for row in known.values() if row.n_visits]
                         write_rows(results_path, FORMAT, begun)
                     on_row(known[key])
     return [known[key] for key in keys]
+
+
+def _measurement(
+    problem: Problem, model: LoadedModel, simulator: Simulator, seed: int
+) -> _Measurement | StreamMeasurement:
+    if is_streamed(problem):
+        return StreamMeasurement(problem, model)
+    return _Measurement(problem, model, simulator, seed)
 
 
 class _Measurement:
@@ -99,24 +114,28 @@ class _Measurement:
     def __init__(
         self, problem: Problem, model: LoadedModel, simulator: Simulator, seed: int
     ) -> None:
-        self._problem, self._model = problem, model
+        self._problem, self._model, self._simulator = problem, model, simulator
         device = int(np.flatnonzero(np.isfinite(problem.costs.seconds).all(axis=0))[0])
         self.base = simulator.value(Placement.on_one_device(problem.n_units, device))
         self._inputs = model.random_inputs(np.random.default_rng(seed))
         self._reference = whole_model_runner(model, problem.cluster.devices[device])
 
     def __enter__(self) -> _Measurement:
-        self._reference.run(self._inputs)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._reference.close()
 
-    def ratios(self, placement: Placement) -> list[float]:
+    def predicted(self, kind: str, placement: Placement) -> float:
+        """Seconds by the simulator; placements of every kind are of one problem."""
+        return self._simulator.value(placement)
+
+    def ratios(self, kind: str, placement: Placement) -> list[float]:
         """Of each round of one visit: seconds of a placement to those of the reference."""
         rounds = Rounds.of(VISITS * self.base, _ROUNDS)  # whose limit is for all visits together
         ratios: list[float] = []
         with placement_runner(self._problem, placement, self._model) as runner:
+            self._reference.run(self._inputs)
             runner.run(self._inputs)
             while rounds.want_more(ratios):
                 mine = warm_time(runner, self.base)

@@ -22,7 +22,7 @@ _SETTINGS = {
     "axes.spines.top": False,
     "axes.spines.right": False,
 }
-_MARKERS = {"random": "o", "heuristic": "s", "near-best": "^"}
+_MARKERS = {"random": "o", "heuristic": "s", "near-best": "^", "replicated": "D"}
 
 
 def draw_kernel_rates(rows: Sequence[KernelRow], path: Path) -> None:
@@ -89,6 +89,8 @@ def _family(row: KernelRow) -> tuple[int, int]:
 def _draw_model(axes: Any, rows: Sequence[AccuracyRow]) -> None:
     for kind in KINDS:
         part = [row for row in rows if row.kind == kind]
+        if not part:
+            continue
         axes.errorbar(
             [row.measured * 1e3 for row in part],
             [row.predicted * 1e3 for row in part],

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from placewright.cli import bench_learned, bench_memory, bench_paper, bench_suite
+from placewright.cli import bench_learned, bench_memory, bench_paper, bench_streams, bench_suite
 from placewright.cli import options as opt
 from placewright.cli.output import print_json, print_note, print_table
 from placewright.cli.overwriting import Writes
@@ -33,6 +33,7 @@ def register(app: typer.Typer) -> None:
     bench_learned.register(group)
     group.command()(bench_paper.paper)
     bench_suite.register(group)
+    bench_streams.register(group)
     app.add_typer(group, name="bench")
 
 

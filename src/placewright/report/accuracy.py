@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-KINDS = ("random", "heuristic", "near-best")
+KINDS = ("random", "heuristic", "near-best", "replicated")
 VISITS = 3
 _IQR_OF_NORMAL = 1.349  # standard deviations between the quartiles
 _MEDIAN_OF_NORMAL = 1.2533  # sqrt(pi / 2): standard error of a median over that of a mean
@@ -22,7 +22,7 @@ class AccuracyRow:
 
     Attributes:
         model: name of the model.
-        kind: ``"random"``, ``"heuristic"`` or ``"near-best"``.
+        kind: ``"random"``, ``"heuristic"`` or ``"near-best"``; of streams also ``"replicated"``.
         origin: what made it.
         predicted: seconds by the simulator.
         measured: seconds: of the visits' medians the median.

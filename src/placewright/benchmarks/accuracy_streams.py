@@ -1,0 +1,99 @@
+"""Predicted against measured streams: seconds per sample of a placement with samples in flight."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+
+import numpy as np
+
+from placewright.core.placement import Placement
+from placewright.core.problem import Problem
+from placewright.core.replicas import alike_devices, grouped
+from placewright.errors import InfeasibleError
+from placewright.execution.runtime import LoadedModel
+from placewright.profiling.rounds import Rounds
+from placewright.profiling.streams import different_samples, measure_streams, stream_runner
+from placewright.report.accuracy import VISITS
+from placewright.simulation.model import Simulator
+
+REPLICATED = "replicated"
+_ROUNDS = 5  # of each visit
+_PLAYED = 60
+_MINE, _REFERENCE = "placement", "reference"
+
+
+def is_streamed(problem: Problem) -> bool:
+    """True where a placement's value is that of a stream."""
+    return problem.objective == "throughput"
+
+
+def one_group(problem: Problem) -> Problem | None:
+    """The problem whose only device is the group of all; None where they are not alike."""
+    pools = alike_devices(problem)
+    if pools.n_groups > 1 or problem.n_devices < 2:
+        return None
+    return grouped(problem, [list(range(problem.n_devices))])
+
+
+class StreamMeasurement:
+    """Seconds per sample of placements beside one device's, streams of both in turns.
+
+    Attributes:
+        base: seconds per sample of the reference, the first device alone, by the simulator.
+    """
+
+    def __init__(self, problem: Problem, model: LoadedModel) -> None:
+        self._problem, self._model = problem, model
+        self._group = one_group(problem)
+        device = int(np.flatnonzero(np.isfinite(problem.costs.seconds).all(axis=0))[0])
+        self._alone = Placement.on_one_device(problem.n_units, device)
+        self.base = self.predicted("", self._alone)
+        self._stack = ExitStack()
+        self._reference = self._stack.enter_context(
+            stream_runner(problem, self._alone, model, in_flight=1)
+        )
+
+    def __enter__(self) -> StreamMeasurement:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    @property
+    def replicated(self) -> Placement | None:
+        """The whole model on the group of all devices; None where they are no group."""
+        return None if self._group is None else Placement.on_one_device(self._problem.n_units, 0)
+
+    def predicted(self, kind: str, placement: Placement) -> float:
+        """Seconds per sample by the played stream; inf where it does not fit into memory.
+
+        Args:
+            kind: `REPLICATED` is a placement on the group.
+            placement: of the problem, or of that with the group.
+        """
+        try:
+            return Simulator(self._of(kind)).stream(placement, samples=_PLAYED).steady.period
+        except InfeasibleError:
+            return float("inf")
+
+    def ratios(self, kind: str, placement: Placement) -> list[float]:
+        """Of each round of one visit: seconds per sample to those of the reference."""
+        problem = self._of(kind)
+        in_flight = Simulator(problem).stream(placement, samples=_PLAYED).in_flight
+        length = 3 * in_flight + 2
+        samples = different_samples(self._model, length)
+        rounds = Rounds.of(VISITS * self.base * length, _ROUNDS)
+        found: list[float] = []
+        with stream_runner(problem, placement, self._model, in_flight=in_flight) as runner:
+            ways = {_MINE: runner.run_many, _REFERENCE: self._reference.run_many}
+            for way in ways.values():
+                way(samples[: in_flight + 1])
+            while rounds.want_more(found):
+                both = measure_streams(ways, samples, rounds=1, skipped=in_flight)
+                found.append(both[_MINE][0].period / both[_REFERENCE][0].period)
+        return found
+
+    def _of(self, kind: str) -> Problem:
+        if kind == REPLICATED and self._group is not None:
+            return self._group
+        return self._problem

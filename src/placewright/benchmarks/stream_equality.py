@@ -1,0 +1,162 @@
+"""Different samples through splits of models in every runtime: is each sample's output its own?"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from placewright.core.cluster import Cluster
+from placewright.core.costs import CostTable
+from placewright.core.execution_models import MaxLoad
+from placewright.core.placement import Placement
+from placewright.core.problem import Problem
+from placewright.errors import PlacewrightError, RuntimeFailure
+from placewright.execution.runtime import HostArray, LoadedModel
+from placewright.files.results import ResultsFile
+from placewright.profiling.drawn_placements import wandering_placement
+from placewright.profiling.streams import sample_error, stream_parts, stream_runner
+from placewright.profiling.units import common_units
+from placewright.session.devices import discover
+from placewright.session.models import load_model, runnable_source
+from placewright.session.runtimes import runtime_named
+
+FORMAT = "placewright.stream-equality/1"
+_STICKINESS = 0.95
+
+
+@dataclass(frozen=True)
+class StreamEqualityRow:
+    """One stream.
+
+    Attributes:
+        model, runtime: what ran where.
+        version: of the runtime's library.
+        samples: that differ, of the stream.
+        in_flight: of them under way at most.
+        segments: of one sample.
+        largest_error: of any output of any sample, relative to the output's largest magnitude.
+        tolerance: of the precision.
+        seed: of the split and of the samples.
+        message: why it could not run; empty where it ran.
+    """
+
+    model: str
+    runtime: str
+    version: str
+    samples: int
+    in_flight: int
+    segments: int
+    largest_error: float
+    tolerance: float
+    seed: int
+    message: str = ""
+
+    @property
+    def equal(self) -> bool:
+        """True where every sample's outputs are those of the unsplit model, in order."""
+        return not self.message and self.largest_error <= self.tolerance
+
+    @property
+    def identity(self) -> tuple[object, ...]:
+        """What the row is a result of."""
+        return self.model, self.runtime, self.version, self.samples, self.in_flight, self.seed
+
+
+def run_stream_equality(
+    models: Sequence[str],
+    runtimes: Sequence[str],
+    *,
+    samples: int = 200,
+    in_flight: int = 3,
+    seed: int = 0,
+    results_path: Path | None = None,
+    on_row: Callable[[StreamEqualityRow], None] = lambda row: None,
+) -> list[StreamEqualityRow]:
+    """Stream samples through a random split of each model over all cores, in each runtime.
+
+    Args:
+        models: as `place` takes them.
+        runtimes: by name; a model that a runtime cannot read is a row with the reason.
+        samples: of each stream, all different.
+        in_flight: samples under way at most.
+        seed: of splits and samples.
+        results_path: rows of a file are kept and not run again.
+        on_row: called with each row that is new.
+    """
+    file = ResultsFile(
+        results_path, FORMAT, StreamEqualityRow, lambda row: row.identity, missing=None
+    )
+    found = []
+    for name in models:
+        for runtime in runtimes:
+            version = runtime_named(runtime).version
+            empty = StreamEqualityRow(
+                name, runtime, version, samples, in_flight, 0, float("nan"), 0.0, seed
+            )
+            row = file.rows.get(empty.identity)
+            if row is None:
+                row = _row(empty)
+                file.add([row])
+                on_row(row)
+            found.append(row)
+    return found
+
+
+def _row(empty: StreamEqualityRow) -> StreamEqualityRow:
+    try:
+        problem, loaded = _problem(empty.model, empty.runtime)
+        placement = Placement.of(
+            wandering_placement(problem, np.random.default_rng(empty.seed), _STICKINESS)
+        )
+        error = _largest_error(problem, placement, loaded, empty)
+    except PlacewrightError as failure:
+        return replace(empty, largest_error=-1.0, message=str(failure))
+    return replace(
+        empty,
+        segments=len(stream_parts(problem, placement)),
+        largest_error=error,
+        tolerance=loaded.tolerance(problem.cluster.devices),
+    )
+
+
+def _problem(name: str, runtime: str) -> tuple[Problem, LoadedModel]:
+    """The model on all cores, in units that its runtime can cut; costs do not matter here."""
+    model = load_model(name, runtime=runtime)
+    if model.source is None:
+        raise RuntimeFailure(f"'{name}' has no model behind it")
+    cluster: Cluster = discover("cores", runtime=runtime)
+    loaded = runtime_named(runtime).load(runnable_source(model.source, model.graph), model.graph)
+    units = common_units(model.graph, [loaded.fused_groups(cluster.devices[0])])
+    costs = CostTable(np.ones((units.n_groups, cluster.n_devices)))
+    problem = Problem(
+        model.graph,
+        cluster,
+        costs,
+        units,
+        objective="throughput",
+        execution_model=MaxLoad(),
+        source=model.source,
+    )
+    return problem, loaded
+
+
+def _largest_error(
+    problem: Problem, placement: Placement, model: LoadedModel, row: StreamEqualityRow
+) -> float:
+    plain = model.plain(problem.cluster.devices[0])
+    passed: dict[int, list[HostArray]] = {}
+
+    def given() -> Iterator[list[HostArray]]:
+        for number in range(row.samples):
+            passed[number] = list(model.random_inputs(np.random.default_rng([row.seed, number])))
+            yield passed[number]
+
+    largest = 0.0
+    with stream_runner(problem, placement, model, in_flight=row.in_flight) as runner:
+        for number, answer in enumerate(runner.stream(given())):
+            error = sample_error(plain, passed.pop(number), answer.outputs, {})
+            largest = max(largest, error) if error == error else float("inf")
+    return largest
