@@ -17,6 +17,19 @@ class InputError(PlacewrightError, ValueError):
     """What the user gave is wrong; the message names the thing, its value and what to do."""
 
 
+class FieldError(InputError):
+    """A field of a request cannot be what was said; the command line names its option instead.
+
+    Attributes:
+        field: its name in Python, for example ``"pins"``.
+        fault: what is wrong, as the rest of a sentence.
+    """
+
+    def __init__(self, field: str, fault: str) -> None:
+        super().__init__(f"{field}: {fault}")
+        self.field, self.fault = field, fault
+
+
 class GraphError(InputError):
     """A computation graph is malformed: a cycle, a duplicate name, a dangling edge."""
 

@@ -31,6 +31,7 @@ from placewright.frameworks.registry import make_runtime
 from placewright.session import contenders, search
 from placewright.session.contenders import check_on_hardware
 from placewright.session.recommended import recommendation_lines, searched_plan
+from placewright.session.running import loaded_model
 from placewright.simulation.model import Simulator
 
 CORES = [one.name for one in make_runtime("openvino").discover() if one.name.startswith("cpu:")]
@@ -71,7 +72,7 @@ def checked(
         return {name: [seconds.get(name, 1.0)] * 9 for name in runners}
 
     monkeypatch.setattr(contenders, "measure_interleaved", measured)
-    return check_on_hardware(plan)
+    return check_on_hardware(plan, loaded_model(plan.problem, plan.runtime))
 
 
 def devices(plan: Plan) -> list[int]:

@@ -24,8 +24,8 @@ from placewright.files.plan_file import read_plan, write_plan
 from placewright.profiling.streams import StreamRound
 from placewright.profiling.verdict import PLAN, judge
 from placewright.session.comparable import COPIES, MODE
-from placewright.session.placing import SearchRequest
 from placewright.session.recommended import recommendation_lines, searched_plan
+from placewright.session.request import Request
 from placewright.session.search import plan_of
 from placewright.session.stream_check import _kept, within_latency
 from placewright.session.stream_measuring import _verdict
@@ -142,6 +142,6 @@ def test_fewer_samples_in_flight_keep_a_latency() -> None:
 
 
 def test_limits_that_are_no_durations_are_refused() -> None:
-    assert SearchRequest.of_texts("auto", latency_limit="200ms").latency_limit == 0.2
-    with pytest.raises(InputError, match="--latency-limit expects a duration > 0"):
-        SearchRequest.of_texts("auto", latency_limit="0s")
+    assert Request("m", latency_limit="200ms").latency_limit == 0.2  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="latency_limit: needs seconds > 0"):
+        Request("m", latency_limit="0s")  # type: ignore[arg-type]

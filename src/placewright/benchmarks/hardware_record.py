@@ -34,14 +34,11 @@ from placewright.files.quantities import parse_bytes, parse_seconds
 from placewright.files.text import read_json_object, write_text
 from placewright.report.accuracy import summaries
 from placewright.report.hardware import record_text
-from placewright.session.problems import (
-    ProblemRequest,
-    build_problem,
-    checked_objective,
-    constrained,
-)
+from placewright.session.parsing import parse_objective
+from placewright.session.problems import constrained
 from placewright.session.running import check_devices, loaded_model
 from placewright.session.runtimes import default_runtime_name, runtime_named
+from placewright.session.session import Session
 
 FORMAT = "placewright.hardware-record/1"
 _EQUALITY_PLACEMENTS = 3
@@ -103,7 +100,7 @@ class RecordRequest:
             folder,
             devices or _default_devices(),
             named,
-            checked_objective(objective),
+            parse_objective(objective),
             placements,
             tuple(name for name in named if name in wanted or name.partition("/")[0] in wanted),
             Budget(seconds=parse_seconds(budget)),
@@ -235,14 +232,12 @@ def _problem(name: str, request: RecordRequest) -> Problem:
                 f"'{path}' was recorded on another machine ({error}); name another folder with -o"
             ) from None
         return problem
-    problem = build_problem(
-        ProblemRequest(
-            f"zoo:{name}",
-            devices=request.devices,
-            runtime=_runtime().name,
-            objective=request.objective,
-        )
-    )
+    problem = Session(
+        f"zoo:{name}",
+        devices=request.devices,
+        runtime=_runtime().name,
+        objective=request.objective,
+    ).problem
     write_problem(path, problem)
     return problem
 

@@ -100,7 +100,10 @@ def _code_of(error: Exception) -> int:
         text = error.format_message() if isinstance(error, typer.BadParameter) else str(error)
         return _fail(text, EXIT_WRONG_INPUT)
     if isinstance(error, PlacewrightError):
-        code = _fail(str(error), EXIT_NO if isinstance(error, AnswerError) else EXIT_WRONG_INPUT)
+        from placewright.cli.derived import message_of
+
+        is_no = isinstance(error, AnswerError)
+        code = _fail(message_of(error), EXIT_NO if is_no else EXIT_WRONG_INPUT)
         if isinstance(error, TimedOut):
             leave(code)
         return code

@@ -193,21 +193,18 @@ def equality(
     Of a training step every updated tensor is compared, too.
     """
     from placewright.benchmarks.equality import run_equality_benchmark
-    from placewright.session.problems import ProblemRequest, build_problem
-    from placewright.session.running import loaded_model
+    from placewright.session.session import Session
 
-    problem = build_problem(
-        ProblemRequest.of_texts(
-            model,
-            devices=device_names,
-            runtime=runtime,
-            objective=objective,
-            optimizer=optimizer,
-            calibrate=False,
-        )
+    session = Session(
+        model,
+        devices=device_names,
+        runtime=runtime,
+        objective=objective,
+        optimizer=optimizer,
+        calibrate=False,
     )
     found = run_equality_benchmark(
-        problem, loaded_model(problem, runtime), placements, seed=seed, on_done=print_note
+        session.problem, session.loaded, placements, seed=seed, on_done=print_note
     )
     if as_json:
         print_json(asdict(found))
@@ -247,26 +244,23 @@ def accuracy(
     from placewright.benchmarks.plots import draw_accuracy, pyplot
     from placewright.report.accuracy import VISITS, summaries
     from placewright.session.parsing import parse_names
-    from placewright.session.problems import ProblemRequest, build_problem
-    from placewright.session.running import loaded_model
+    from placewright.session.session import Session
 
     if plot is not None:
         pyplot()  # before the long work
     rows = []
     for name in parse_names(models):
-        problem = build_problem(
-            ProblemRequest.of_texts(
-                name,
-                devices=device_names,
-                runtime=runtime,
-                objective=objective,
-                remeasure=remeasure,
-            )
+        session = Session(
+            name,
+            devices=device_names,
+            runtime=runtime,
+            objective=objective,
+            remeasure=remeasure,
         )
         rows += run_accuracy_benchmark(
             name,
-            problem,
-            loaded_model(problem, runtime),
+            session.problem,
+            session.loaded,
             placements,
             seed=seed,
             results_path=results,

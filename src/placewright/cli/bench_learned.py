@@ -65,13 +65,12 @@ def learned(
     from placewright.files.text import write_text
     from placewright.placers.registry import placers_that_learn
     from placewright.report.learned.text import report_text
-    from placewright.session.parsing import parse_names
-    from placewright.session.problems import checked_objective
+    from placewright.session.parsing import parse_names, parse_objective
 
     cases = []
     for objective in parse_names(objectives) if models else []:
         names = [name.removeprefix("zoo:") for name in parse_names(models)]
-        cases += zoo_cases(names, parse_names(clusters), checked_objective(objective))
+        cases += zoo_cases(names, parse_names(clusters), parse_objective(objective))
     if data is not None:
         cases += workload_cases(data)
     chosen = parse_names(placers) if placers else placers_that_learn()
@@ -180,15 +179,14 @@ def enlarged(
         run_enlarged_benchmark,
     )
     from placewright.files.text import write_text
-    from placewright.session.problems import ProblemRequest, build_problem, constrained
-    from placewright.session.running import loaded_model
+    from placewright.session.problems import constrained
+    from placewright.session.session import Session
 
-    request = ProblemRequest(MODEL, devices=device_names, runtime=runtime, calibrate=False)
     with progress("enlarged", hidden=quiet or as_json) as report:
-        free = build_problem(request, report)
+        session = Session(MODEL, report, devices=device_names, runtime=runtime, calibrate=False)
+        free = session.problem
     problem = constrained(free, dict.fromkeys(free.cluster.device_names, MEMORY), {})
-    model = loaded_model(problem, runtime)
-    rows = list(run_enlarged_benchmark(problem, model, evaluations=evaluations))
+    rows = list(run_enlarged_benchmark(problem, session.loaded, evaluations=evaluations))
     if results is not None:
         write_text(results, enlarged_document(problem, rows))
         print_note(f"wrote {results}")

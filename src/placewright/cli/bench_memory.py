@@ -39,27 +39,24 @@ def memory(
     """Models that fit no device: placed under a limit, run, predicted beside measured peaks."""
     from placewright.benchmarks.memory import add_row, read_memory, run_memory_benchmark
     from placewright.session.parsing import parse_budget, parse_names
-    from placewright.session.problems import ProblemRequest, build_problem
-    from placewright.session.running import loaded_model
+    from placewright.session.session import Session
 
     read_memory(results)  # a file of another kind is refused before the long work
     rows = []
     for name in parse_names(models):
         print_note(f"{name}: reading, measuring, placing, running")
-        problem = build_problem(
-            ProblemRequest.of_texts(
-                name,
-                devices=device_names,
-                runtime=runtime,
-                objective=objective,
-                optimizer=optimizer,
-                calibrate=False,
-            )
+        session = Session(
+            name,
+            devices=device_names,
+            runtime=runtime,
+            objective=objective,
+            optimizer=optimizer,
+            calibrate=False,
         )
         row = run_memory_benchmark(
             name,
-            problem,
-            loaded_model(problem, runtime),
+            session.problem,
+            session.loaded,
             share=share,
             placer=placer,
             budget=parse_budget(budget, None),

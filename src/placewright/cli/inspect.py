@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from placewright.cli import options as opt
+from placewright.cli.derived import takes_request
 from placewright.cli.output import print_json, print_line, print_note, print_table, progress
+from placewright.session.request import PROFILED, READ, Request
 
 if TYPE_CHECKING:
     from placewright.core.cluster import Cluster
@@ -93,16 +95,15 @@ def _print_cluster(cluster: Cluster, title: str) -> None:
         print_table("Links", ["link", "latency", "bandwidth"], links)
 
 
+@takes_request(*READ)
 def graph(
-    model: opt.Model,
-    runtime: opt.RuntimeName = None,
-    objective: opt.ObjectiveName = None,
-    optimizer: opt.Optimizer = "sgd",
-    colocate_backward: opt.ColocateBackward = False,
-    shapes: opt.Shapes = None,
-    fold_constants: bool = typer.Option(
-        True, help="Count constants as their consumers' weights; --no-... keeps the raw graph."
-    ),
+    request: Request,
+    fold_constants: Annotated[
+        bool,
+        typer.Option(
+            help="Count constants as their consumers' weights; --no-... keeps the raw graph."
+        ),
+    ] = True,
     output: opt.Output = None,
     as_json: opt.Json = False,
 ) -> None:
@@ -111,19 +112,10 @@ def graph(
     from placewright.files.graph_file import write_graph
     from placewright.files.quantities import format_bytes
     from placewright.report.plan_text import loss_lines
-    from placewright.session.models import load_model
-    from placewright.session.parsing import parse_shapes
-    from placewright.session.problems import checked_objective
+    from placewright.session.reading import ModelOfRequest
 
-    loaded = load_model(
-        model,
-        shapes=parse_shapes(shapes or []),
-        fold_constants=fold_constants,
-        runtime=runtime,
-        objective=checked_objective(objective),
-        optimizer=optimizer,
-        colocate_backward=colocate_backward,
-    )
+    model = request.name
+    loaded = ModelOfRequest(request, fold_constants=fold_constants).read
     read = loaded.graph
     if output is not None:
         write_graph(output, read, loaded.source)
@@ -156,19 +148,9 @@ def graph(
     print_table("Kinds", ["kind", "ops"], rows)
 
 
+@takes_request(*PROFILED)
 def profile(
-    model: opt.Model,
-    device_names: opt.Devices = None,
-    cluster: opt.ClusterFile = None,
-    runtime: opt.RuntimeName = None,
-    objective: opt.ObjectiveName = None,
-    optimizer: opt.Optimizer = "sgd",
-    colocate_backward: opt.ColocateBackward = False,
-    compiled: opt.Compile = False,
-    remeasure: opt.Remeasure = False,
-    samples_in_flight: opt.SamplesInFlight = None,
-    shapes: opt.Shapes = None,
-    resident: opt.Resident = None,
+    request: Request,
     output: opt.Output = None,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
@@ -176,24 +158,11 @@ def profile(
     """Measure the op times of MODEL on each device; -o saves the problem."""
     from placewright.files.problem_file import write_problem
     from placewright.files.quantities import format_duration
-    from placewright.session.problems import ProblemRequest, build_problem
+    from placewright.session.session import Session
 
-    request = ProblemRequest.of_texts(
-        model,
-        devices=device_names,
-        cluster=cluster,
-        runtime=runtime,
-        objective=objective,
-        optimizer=optimizer,
-        colocate_backward=colocate_backward,
-        compiled=compiled,
-        remeasure=remeasure,
-        samples_in_flight=samples_in_flight,
-        shapes=shapes,
-        resident=resident,
-    )
+    model = request.name
     with progress("profile", hidden=quiet or as_json) as report:
-        problem = build_problem(request, report)
+        problem = Session(request, report).profile()
     if output is not None:
         write_problem(output, problem)
         print_note(f"wrote {output}")

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from placewright.cli import options as opt
+from placewright.cli.derived import takes_request
 from placewright.cli.output import (
     print_json,
     print_line,
@@ -17,6 +18,7 @@ from placewright.cli.output import (
     tell_warning,
 )
 from placewright.cli.overwriting import Writes
+from placewright.session.request import Request
 
 
 def register(app: typer.Typer) -> None:
@@ -36,36 +38,9 @@ PlanOutput = Annotated[
 ]
 
 
+@takes_request()
 def place(
-    model: opt.Model,
-    device_names: opt.Devices = None,
-    cluster: opt.ClusterFile = None,
-    runtime: opt.RuntimeName = None,
-    objective: opt.ObjectiveName = None,
-    execution_model: opt.ExecutionModelName = None,
-    optimizer: opt.Optimizer = "sgd",
-    colocate_backward: opt.ColocateBackward = False,
-    compiled: opt.Compile = False,
-    remeasure: opt.Remeasure = False,
-    placer: opt.PlacerName = "auto",
-    settings: opt.PlacerSettings = None,
-    policy: opt.PolicyFile = None,
-    budget: opt.BudgetText = None,
-    evaluations: opt.Evaluations = None,
-    total: opt.Total = None,
-    quick: opt.Quick = False,
-    replicate: opt.Replicate = False,
-    latency_limit: opt.LatencyLimit = None,
-    seed: opt.Seed = 0,
-    evaluator: opt.EvaluatorName = "simulated",
-    samples_in_flight: opt.SamplesInFlight = None,
-    memory: opt.Memory = None,
-    pins: opt.Pins = None,
-    shapes: opt.Shapes = None,
-    resident: opt.Resident = None,
-    check: Annotated[
-        bool, typer.Option(help="Run the placement and the baselines on the hardware.")
-    ] = True,
+    request: Request,
     output: PlanOutput = Path("plan.json"),
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
@@ -74,47 +49,15 @@ def place(
     from placewright.files.plan_file import write_plan
     from placewright.report.plan_text import limit_warning
     from placewright.session.parsing import require_folder
-    from placewright.session.placing import SearchRequest, place_request
-    from placewright.session.problems import ProblemRequest
+    from placewright.session.session import Session
 
     require_folder(target := output or Path("plan.json"))
-    request = ProblemRequest.of_texts(
-        model,
-        devices=device_names,
-        cluster=cluster,
-        runtime=runtime,
-        objective=objective,
-        execution_model=execution_model,
-        optimizer=optimizer,
-        colocate_backward=colocate_backward,
-        compiled=compiled,
-        remeasure=remeasure,
-        samples_in_flight=samples_in_flight,
-        memory=memory,
-        pins=pins,
-        shapes=shapes,
-        resident=resident,
-    )
-    wanted = SearchRequest.of_texts(
-        placer,
-        settings=settings,
-        policy=policy,
-        budget=budget,
-        evaluations=evaluations,
-        total=total,
-        is_quick=quick,
-        seed=seed,
-        evaluator=evaluator,
-        replicate=replicate,
-        latency_limit=latency_limit,
-        check=check,
-    )
     with progress("place", hidden=quiet or as_json) as report:
-        placed = place_request(request, wanted, report)
-    plan, table = placed.plan, placed.table
+        session = Session(request, report)
+        plan = session.place()
     write_plan(target, plan)
     tell_warning(limit_warning(plan.problem))
-    _tell(plan, model, target, table, as_json)
+    _tell(plan, request.name, target, session.table, as_json)
 
 
 def _tell(plan: Any, model: str, target: Path, table: Any, as_json: bool) -> None:

@@ -58,7 +58,7 @@ def simulate(
     _check_in_flight(samples, in_flight)
     before = read_plan(plan_file)
     before = searched_plan(before) if searched else before
-    pairs = parse_pairs(changes or [], "--set", "OP=DEVICE")
+    pairs = parse_pairs(changes or [], "changes", "OP=DEVICE")
     plan, simulator = changed(before, pairs)
     is_timed = isinstance(plan.problem.execution_model, Event) or trace is not None
     timeline = simulator.timeline(plan.placement) if is_timed else None
@@ -77,10 +77,12 @@ def simulate(
 
 
 def _check_in_flight(samples: int | None, in_flight: int | None) -> None:
-    from placewright.errors import InputError
+    from placewright.errors import FieldError
 
     if in_flight is not None and samples is None:
-        raise InputError("--in-flight says how many of --samples are under way; give --samples too")
+        raise FieldError(
+            "in_flight", "says how many of --samples are under way; give --samples too"
+        )
 
 
 def _print_stream(

@@ -42,17 +42,16 @@ def train(
     """Train a learned placer over graphs; apply it with `place --policy FILE`."""
     from placewright.placers.learned.training import TrainingOptions
     from placewright.placers.learned.training import train as train_policy
-    from placewright.session.parsing import parse_pairs, require_folder
-    from placewright.session.problems import ProblemRequest, build_problem
+    from placewright.session.parsing import parse_settings, require_folder
+    from placewright.session.session import Session
 
     require_folder(output)
-    values = parse_pairs(settings or [], "--set-placer", "KEY=VALUE")
+    values = parse_settings(settings or [])
     with progress("train", hidden=quiet or as_json) as report:
-        requests = [
-            ProblemRequest.of_texts(name, devices=device_names, cluster=cluster, runtime=runtime)
+        problems = [
+            Session(name, report, devices=device_names, cluster=cluster, runtime=runtime).problem
             for name in [*graphs, *(more_graphs or [])]
         ]
-        problems = [build_problem(request, report) for request in requests]
         written = train_policy(
             placer,
             problems,

@@ -21,7 +21,7 @@ from placewright.profiling.verdict import PLAN, Verdict, judge
 from placewright.session.comparable import DEFAULT_NAME, EVEN_NAME, Ways, ways_to_run
 from placewright.session.machine_speed import drifted, speed_note
 from placewright.session.recommended import held_lines, recommended_plan
-from placewright.session.running import ROUNDS, limited, loaded_model
+from placewright.session.running import ROUNDS, limited
 from placewright.session.steps import Report, no_report
 
 _MEASURING_SECONDS = 60.0  # of all contenders, where a request is so slow that rounds are left out
@@ -39,12 +39,20 @@ class Table:
 
 def check_on_hardware(
     plan: Plan,
+    model: LoadedModel,
     report: Report = no_report,
     *,
     rounds: int = ROUNDS,
     deadline: Deadline = NEVER,
 ) -> tuple[Plan, Table]:
     """Run the plan beside every single device, the runtime's default and an even split.
+
+    Args:
+        plan: what the search found.
+        model: the plan's, loaded by its runtime.
+        report: told what is being done.
+        rounds: of measuring.
+        deadline: of everything.
 
     Returns:
         The plan with the recommended placement (the best one, where the runtime's default beats
@@ -55,7 +63,6 @@ def check_on_hardware(
         OutOfTime: the deadline passed before enough rounds were measured.
     """
     problem = plan.problem
-    model = loaded_model(problem, plan.runtime)
     deadline.require("outputs were compared")
     report(0.8, "comparing outputs")
     with limited(plan):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from placewright.core.cluster import Cluster
-from placewright.errors import InputError, MissingExtraError
+from placewright.errors import FieldError, InputError, MissingExtraError
 from placewright.files.cluster_file import read_cluster
 from placewright.frameworks.registry import framework_names
 from placewright.profiling.catalogue import catalogue_cluster, device_names
@@ -30,7 +30,7 @@ def discover(names: str | None = None, *, runtime: str | None = None) -> Cluster
     """
     chosen = runtime_named(runtime or default_runtime_name())
     if names is not None and not names.strip(", "):
-        raise InputError(f"--devices names no device, got '{names}'")
+        raise FieldError("devices", f"names no device, got '{names}'")
     return discover_devices(names or default_names(runtime), chosen)
 
 
@@ -53,41 +53,43 @@ def devices_by_runtime() -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
     return found, missing
 
 
-def cluster_for(names: str | None, file: Path | None, runtime: str | None) -> Cluster:
-    """The cluster that options name: a file, or devices of this machine.
+def cluster_for(names: str | None, cluster: Path | Cluster | None, runtime: str | None) -> Cluster:
+    """The cluster that a request names: a file, a cluster, or devices of this machine.
 
     Raises:
         InputError: both are given, or one of them is wrong.
     """
-    if file is None:
+    if cluster is None:
         return discover(names, runtime=runtime)
     if names is not None:
-        raise InputError("give --devices or --cluster, not both")
-    cluster, _ = read_cluster(file)
+        raise FieldError("devices", "or a cluster, not both")
+    if isinstance(cluster, Path):
+        cluster, _ = read_cluster(cluster)
     return completed_cluster(cluster, runtime_named(runtime or default_runtime_name()))
 
 
-def catalogue_for(names: str | None, file: Path | None) -> Cluster | None:
-    """The cluster that options name where its costs come from data sheets, else None.
+def catalogue_for(names: str | None, given: Path | Cluster | None) -> Cluster | None:
+    """The cluster that a request names where its costs come from data sheets, else None.
 
     ``catalogue:4gpu`` is a cluster of the catalogue, ``catalogue:cpu-xeon-8480,gpu-t4`` devices of
     it on PCI Express; the devices of a file have fingerprints ``catalogue:NAME``, all or none.
 
     Raises:
-        InputError: names of the catalogue are mixed with others, or the file with ``--devices``.
+        InputError: names of the catalogue are mixed with others, or both are given.
         UnknownNameError: the catalogue lacks a name.
     """
-    if file is not None:
-        cluster, _ = read_cluster(file)
+    if given is not None:
+        cluster = read_cluster(given)[0] if isinstance(given, Path) else given
         of_catalogue = [device.fingerprint.startswith(CATALOGUE) for device in cluster.devices]
         if not any(of_catalogue):
             return None
         if names is not None:
-            raise InputError("give --devices or --cluster, not both")
+            raise FieldError("devices", "or a cluster, not both")
         if not all(of_catalogue):
             odd = cluster.devices[of_catalogue.index(False)].name
+            where = f"'{given}'" if isinstance(given, Path) else "cluster"
             raise InputError(
-                f"'{file}': device '{odd}' is not of the catalogue, but others are; costs are "
+                f"{where}: device '{odd}' is not of the catalogue, but others are; costs are "
                 "measured for all devices or for none"
             )
         return cluster

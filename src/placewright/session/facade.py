@@ -1,4 +1,7 @@
-"""The main job in a few lines of Python: read, discover, profile, place, run."""
+"""The main job in a few lines of Python: read, discover, profile, place, run, compare.
+
+All are thin views of a `Session`, as the commands are.
+"""
 
 from __future__ import annotations
 
@@ -9,51 +12,31 @@ from typing import Any, overload
 
 from placewright.core.cluster import Cluster
 from placewright.core.plan import Plan
-from placewright.core.problem import Objective, Problem, Samples
-from placewright.core.solution import Budget
-from placewright.errors import InputError
-from placewright.execution.placements import placement_runner
-from placewright.files.quantities import parse_seconds
+from placewright.core.problem import Problem
+from placewright.report.comparison_table import ComparisonTable
 from placewright.report.plan_text import limit_warning
-from placewright.session import devices, search
-from placewright.session.found_models import remember_module
-from placewright.session.measuring import measured
-from placewright.session.models import Model, load_model
-from placewright.session.problems import resident as with_resident
-from placewright.session.running import limited, loaded_model
-from placewright.session.runtimes import module_runtime_name, runtime_named, runtime_of
+from placewright.session import devices
+from placewright.session.models import Model
+from placewright.session.request import COMPARED, PROFILED, READ
+from placewright.session.session import Session, session_of_plan
+from placewright.session.signatures import takes_fields
+from placewright.session.whatif import Simulated
 
 
-def read(
-    model: Any,
-    example_inputs: Sequence[Any] = (),
-    *,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
-    runtime: str | None = None,
-    objective: Objective = "latency",
-    optimizer: str = "sgd",
-) -> Model:
+@takes_fields(*READ)
+def read(model: Any, example_inputs: Sequence[Any] = (), **said: Any) -> Model:
     """Read a model as `runtime` sees it; None is OpenVINO, PyTorch for modules and for training.
 
     Args:
         model: a path, ``"zoo:NAME"``, or a PyTorch module (one that returns its loss, where the
             objective is training).
         example_inputs: positional inputs of a module.
-        shapes: input name -> dimensions to fix.
-        runtime: by name.
-        objective: ``"training"`` reads the whole training step.
-        optimizer: of the training step, for example ``"adamw:learning_rate=1e-4"``.
+        said: `shapes`, `runtime`, `objective`, `optimizer` or `colocate_backward` of a `Request`.
 
     Raises:
         InputError: it is missing or cannot be read.
     """
-    name = model if isinstance(model, str | os.PathLike) else ""
-    if not isinstance(model, str | os.PathLike):
-        name = remember_module(model, example_inputs)
-        runtime = runtime or module_runtime_name()
-    return load_model(
-        str(name), shapes=shapes, runtime=runtime, objective=objective, optimizer=optimizer
-    )
+    return Session(model, example_inputs=tuple(example_inputs), **said).model
 
 
 def discover(names: str | None = None, *, runtime: str | None = None) -> Cluster:
@@ -61,73 +44,87 @@ def discover(names: str | None = None, *, runtime: str | None = None) -> Cluster
     return devices.discover(names, runtime=runtime)
 
 
-def profile(
-    model: Model,
-    cluster: Cluster,
-    *,
-    objective: Objective = "latency",
-    runtime: str | None = None,
-    samples_in_flight: Samples | None = None,
-    resident: Sequence[str] = (),
-) -> Problem:
+@takes_fields("example_inputs", *PROFILED)
+def profile(model: Any, cluster: Any = None, **said: Any) -> Problem:
     """Measure every unit of a model on every device, and calibrate (once: results are kept).
 
     The same as `placewright profile`: what cuts, dispatch and contention cost is part of it.
 
     Args:
-        model: from `read`.
-        cluster: of the devices.
-        objective: what will be minimised.
-        runtime: by name; None as in `read`.
-        samples_in_flight: for throughput: samples whose tensors a device keeps at a time; 0 counts
-            weights only, ``"pipeline"`` one for each device. None is 1 for a model that is measured
-            and what a stored problem says.
-        resident: names of inputs that lie where they are used before a run begins.
+        model: from `read`, or whatever `read` takes.
+        cluster: of the devices, or its file; None is what `devices` names.
+        said: fields of a `Request`.
 
     Raises:
         UnknownNameError: the model has no such input.
         InputError: the model has no source to run, or samples are given and nothing counts them.
     """
-    if model.problem is not None:
-        return with_resident(_in_flight(model.problem, samples_in_flight), resident)
-    if model.source is None:
-        raise InputError("this graph has no model behind it; read the model itself")
-    chosen = runtime_named(runtime or runtime_of(model.source, objective))
-    problem = measured(model, cluster, chosen, objective=objective).problem
-    return with_resident(_in_flight(problem, samples_in_flight), resident)
+    if isinstance(model, Model) and model.problem is not None:
+        cluster = None  # the model's own
+    return Session(model, cluster=cluster, **said).profile()
 
 
-def _in_flight(problem: Problem, samples: Samples | None) -> Problem:
-    return problem if samples is None else problem.with_samples_in_flight(samples)
+@takes_fields()
+def place(model: Any, **said: Any) -> Plan:
+    """Find a placement of a model or of a problem: the same as `placewright place`.
 
+    A model is read, measured, searched, and its plan checked on the hardware. A problem in memory
+    is only searched, unless ``check=True``. Where memory limits hold for weights only, a Python
+    warning says what they leave out.
 
-def place(
-    problem: Problem,
-    *,
-    budget: str | Budget = "30s",
-    placer: str = "auto",
-    settings: Mapping[str, str] | None = None,
-    seed: int = 0,
-    runtime: str | None = None,
-    replicate: bool = False,
-) -> Plan:
-    """Find a placement; `budget` is a text such as ``"30s"`` or a `Budget`.
+    Args:
+        model: a path, ``"zoo:NAME"``, a PyTorch module, what `read` gave, or a problem.
+        said: fields of a `Request`, such as ``devices="cpu:0,cpu:1"``, ``pins={"op": "cpu:0"}``,
+            ``memory={"cpu:1": "2GiB"}``, ``objective="throughput"``, ``budget="10s"``.
 
-    With `replicate`, for throughput, groups of alike devices may take turns with the samples. Where
-    memory limits hold for weights only, a Python warning says what they leave out.
+    Raises:
+        InputError: the request is wrong; the message names the field.
+        InfeasibleError: no placement satisfies the constraints, or none was found.
+        MismatchError: outputs differ from the unsplit model's.
+        OutOfTime: the total ended before there was a plan.
     """
-    if text := limit_warning(problem):
-        warnings.warn(text, stacklevel=2)
-    limit = budget if isinstance(budget, Budget) else Budget(seconds=parse_seconds(budget))
-    return search.place(
-        problem,
-        placer=placer,
-        settings=settings,
-        budget=limit,
-        seed=seed,
-        runtime=runtime,
-        replicate=replicate,
-    )
+    plan = Session(model, **said).place()
+    if text := limit_warning(plan.problem):
+        warnings.warn(text, stacklevel=3)
+    return plan
+
+
+@takes_fields("example_inputs", *COMPARED)
+def compare(
+    model: Any,
+    placers: str | Sequence[str] = ("heft", "local-search", "random"),
+    *,
+    seeds: int = 1,
+    results: str | os.PathLike[str] | None = None,
+    **said: Any,
+) -> ComparisonTable:
+    """Several placers under one evaluator and one budget: the same as `placewright compare`.
+
+    Args:
+        model: as in `place`.
+        placers: names; ``name:key=value:...`` sets hyperparameters of that one.
+        seeds: runs per placer, seeds 0 .. seeds - 1.
+        results: a file that keeps each run, so that runs found in it are not repeated.
+        said: fields of a `Request`; the budget is that of every single run.
+
+    Raises:
+        InputError: the request is wrong, or a placer does not take the problem.
+    """
+    from placewright.session.parsing import parse_names
+
+    names = parse_names(placers) if isinstance(placers, str) else list(placers)
+    path = None if results is None else os.fspath(results)
+    return Session(model, **said).compare(names, seeds=seeds, results=path)
+
+
+def simulate(plan: Plan, changes: Mapping[str, str] | None = None) -> Simulated:
+    """What a plan is predicted to do, with some ops moved: op name -> device name.
+
+    Raises:
+        GraphError, UnknownNameError: there is no such op or device.
+        InfeasibleError: the changed placement breaks a constraint; the message says which one.
+    """
+    return session_of_plan(plan).simulate(plan, changes)
 
 
 @overload
@@ -158,13 +155,4 @@ def run(
         InputError: an input is missing or unknown, or has another shape or type; the message names
             it and says what is expected.
     """
-    import numpy as np
-
-    from placewright.execution.inputs import checked_inputs, named_outputs
-
-    model = loaded_model(plan.problem, plan.runtime)
-    given = model.random_inputs(np.random.default_rng(0)) if inputs is None else inputs
-    values = checked_inputs(model, given)
-    with limited(plan), placement_runner(plan.problem, plan.placement, model) as runner:
-        outputs = runner.run(values).outputs
-    return named_outputs(model.signature, outputs) if isinstance(inputs, Mapping) else list(outputs)
+    return session_of_plan(plan).run(plan, inputs)

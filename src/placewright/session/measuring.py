@@ -25,7 +25,7 @@ from placewright.profiling.measure import QUICK, Ahead, Effort, Progress
 from placewright.profiling.profile import Measuring, profile
 from placewright.profiling.store import CostStore
 from placewright.profiling.stream_calibration import has_stream_overheads, stream_calibration
-from placewright.session.models import Model, runnable_source
+from placewright.session.models import Model
 from placewright.session.steps import CALIBRATING, CHECKING, MEASURING, SEARCHING, Steps
 
 _SHARE = 0.5  # of what is left of the total, for measuring and then for calibrating
@@ -67,6 +67,7 @@ class Measured:
 
 def measured(
     model: Model,
+    loaded: LoadedModel,
     cluster: Cluster,
     runtime: Runtime,
     *,
@@ -78,6 +79,7 @@ def measured(
 
     Args:
         model: as it was read, with its source.
+        loaded: the same by `runtime`.
         cluster: of this machine.
         runtime: that measures.
         objective: of the problem; overheads are fitted where the event model simulates it.
@@ -91,7 +93,6 @@ def measured(
     """
     if model.source is None:
         raise InputError("this graph has no model behind it; read the model itself")
-    loaded = runtime.load(runnable_source(model.source, model.graph), model.graph)
     run = _Measurement(model, cluster, runtime, objective, extent or Extent(), steps or Steps())
     problem = run.profiled(loaded)
     if run.extent.calibrate and has_overheads(problem):

@@ -1,62 +1,139 @@
-"""Option texts such as ``OP=DEVICE`` and ``name=1,3,224,224`` to values."""
+"""What a user says for a field of a request, a value or its text, to the value."""
 
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any, cast
 
-from placewright.core.problem import Samples
+from placewright.core.problem import OBJECTIVES, Objective, Samples
 from placewright.core.solution import Budget
-from placewright.errors import InputError
+from placewright.errors import FieldError, InputError, UnknownNameError
 from placewright.files.quantities import parse_bytes, parse_seconds
 
 
-def parse_pairs(texts: Iterable[str], option: str, form: str) -> dict[str, str]:
-    """``KEY=VALUE`` texts to a dictionary; the last ``=`` separates, as op names may hold one.
+def parse_pairs(given: Any, field: str, form: str) -> dict[str, str]:
+    """A mapping, or ``KEY=VALUE`` texts; the last ``=`` separates, as op names may hold one.
 
     Raises:
-        InputError: a text has no ``=`` or an empty side, or two disagree.
+        FieldError: a text has no ``=`` or an empty side, or two disagree.
     """
+    if isinstance(given, Mapping):
+        return {str(key): str(value) for key, value in given.items()}
     pairs: dict[str, str] = {}
-    for text in texts:
+    for text in names_in(given, field, form, separator=None):
         key, equals, value = text.rpartition("=")
         if not (equals and key and value):
-            raise InputError(f"{option} expects {form}, got '{text}'")
+            raise FieldError(field, f"expects {form}, got '{text}'")
         if pairs.setdefault(key, value) != value:
-            raise InputError(f"{option} gives '{key}' both '{pairs[key]}' and '{value}'; keep one")
+            raise FieldError(field, f"gives '{key}' both '{pairs[key]}' and '{value}'; keep one")
     return pairs
 
 
-def parse_shapes(texts: Iterable[str]) -> dict[str, tuple[int, ...]]:
-    """``name=1,3,224,224`` texts to input shapes.
+def parse_pins(given: Any) -> dict[str, str]:
+    """Op name -> device name."""
+    return parse_pairs(given, "pins", "OP=DEVICE")
+
+
+def parse_settings(given: Any) -> dict[str, str]:
+    """Hyperparameter of a placer -> its value as text."""
+    return parse_pairs(given, "settings", "KEY=VALUE")
+
+
+def parse_shapes(given: Any) -> dict[str, tuple[int, ...]]:
+    """A mapping, or ``name=1,3,224,224`` texts, to input shapes.
 
     Raises:
-        InputError: an extent is no integer >= 1.
+        FieldError: an extent is no integer >= 1.
     """
-    shapes: dict[str, tuple[int, ...]] = {}
-    for name, value in parse_pairs(texts, "--shape", "NAME=1,3,224,224").items():
-        try:
-            shapes[name] = tuple(int(extent) for extent in value.split(","))
-        except ValueError:
-            shapes[name] = (0,)
-        if any(extent < 1 for extent in shapes[name]):
-            raise InputError(f"--shape expects NAME=1,3,224,224, got '{name}={value}'")
-    return shapes
+    form = "NAME=1,3,224,224"
+    pairs = given if isinstance(given, Mapping) else parse_pairs(given, "shapes", form)
+    return {str(name): _shape(str(name), value, form) for name, value in pairs.items()}
 
 
-def parse_memory(texts: Iterable[str]) -> dict[str, float]:
-    """``DEVICE=2GiB`` texts to bytes.
+def _shape(name: str, given: Any, form: str) -> tuple[int, ...]:
+    extents = given.split(",") if isinstance(given, str) else given
+    try:
+        shape = tuple(int(extent) for extent in extents)
+    except (TypeError, ValueError):
+        shape = (0,)
+    if any(extent < 1 for extent in shape):
+        raise FieldError("shapes", f"expects {form}, got '{name}={given}'")
+    return shape
+
+
+def parse_memory(given: Any) -> dict[str, float]:
+    """A mapping to bytes or texts, or ``DEVICE=2GiB`` texts, to bytes.
 
     Raises:
         InputError: a size is no number of bytes.
     """
-    pairs = parse_pairs(texts, "--memory", "DEVICE=2GiB")
-    return {device: parse_bytes(size) for device, size in pairs.items()}
+    is_mapping = isinstance(given, Mapping)
+    pairs = given if is_mapping else parse_pairs(given, "memory", "DEVICE=2GiB")
+    sizes: dict[str, float] = {}
+    for device, size in pairs.items():
+        try:
+            sizes[str(device)] = parse_bytes(size)
+        except InputError as error:
+            raise FieldError("memory", f"of '{device}': {error}") from None
+    return sizes
 
 
-def parse_budget(seconds: str | None, evaluations: int | None) -> Budget:
-    """``--budget`` and ``--evaluations``; 30 s where neither is given.
+def parse_objective(given: Any) -> Objective:
+    """One of the objectives; None is latency.
+
+    Raises:
+        UnknownNameError: there is no such objective.
+    """
+    if given is not None and given not in OBJECTIVES:
+        raise UnknownNameError("objective", str(given), OBJECTIVES)
+    return cast(Objective, given or "latency")
+
+
+def parse_duration(given: Any, field: str) -> float | None:
+    """Seconds > 0, as a number or a text such as ``"60s"``; None is no limit.
+
+    Raises:
+        FieldError: no duration > 0.
+    """
+    if given is None:
+        return None
+    try:
+        seconds = parse_seconds(given)
+    except InputError as error:
+        raise FieldError(field, str(error)) from None
+    if not seconds > 0:
+        raise FieldError(field, f"expects a duration > 0 such as 60s, got '{given}'")
+    return seconds
+
+
+def parse_latency_limit(given: Any) -> float:
+    """Seconds that 95 % of a stream's samples may take; inf where there is no limit.
+
+    Raises:
+        FieldError: no duration > 0.
+    """
+    seconds = parse_duration(given, "latency_limit")
+    return math.inf if seconds is None else seconds
+
+
+def parse_count(given: Any, field: str) -> int | None:
+    """A whole number >= 1; None is no limit.
+
+    Raises:
+        FieldError: it is none.
+    """
+    if given is None:
+        return None
+    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
+        raise FieldError(field, f"expects a whole number >= 1, got {given!r}")
+    return given
+
+
+def parse_budget(seconds: str | float | None, evaluations: int | None) -> Budget:
+    """Limits of a search; 30 s where neither is given.
 
     Raises:
         InputError: the duration is no duration > 0, or evaluations < 1.
@@ -66,50 +143,56 @@ def parse_budget(seconds: str | None, evaluations: int | None) -> Budget:
     return Budget(None if seconds is None else parse_seconds(seconds), evaluations)
 
 
-def parse_total(text: str | None) -> float | None:
-    """``--total`` in seconds; None is no limit.
+def parse_samples(given: Any) -> Samples | None:
+    """Samples in flight: a number >= 0, or ``pipeline``.
 
     Raises:
-        InputError: no duration > 0.
+        FieldError: it is neither.
     """
-    if text is None:
-        return None
-    seconds = parse_seconds(text)
-    if not seconds > 0:
-        raise InputError(f"--total expects a duration > 0 such as 60s, got '{text}'")
-    return seconds
-
-
-def parse_latency_limit(text: str | None) -> float:
-    """``--latency-limit`` in seconds; inf where there is none.
-
-    Raises:
-        InputError: no duration > 0.
-    """
-    if text is None:
-        return math.inf
-    seconds = parse_seconds(text)
-    if not seconds > 0:
-        raise InputError(f"--latency-limit expects a duration > 0 such as 200ms, got '{text}'")
-    return seconds
-
-
-def parse_samples(text: str | None) -> Samples | None:
-    """``--samples-in-flight``: a number >= 0, or ``pipeline``.
-
-    Raises:
-        InputError: it is neither.
-    """
-    if text is None or text == "pipeline":
-        return "pipeline" if text else None
-    if not text.isdecimal():
-        raise InputError(f"--samples-in-flight expects a number >= 0 or 'pipeline', got '{text}'")
-    return int(text)
+    if given is None or given == "pipeline":
+        return "pipeline" if given else None
+    if isinstance(given, bool) or not str(given).isdecimal():
+        raise FieldError("samples_in_flight", f"expects a number >= 0 or 'pipeline', got '{given}'")
+    return int(given)
 
 
 def parse_names(text: str) -> list[str]:
     """A comma-separated list of names."""
     return [name.strip() for name in text.split(",") if name.strip()]
+
+
+def names_in(given: Any, field: str, form: str, separator: str | None = ",") -> tuple[str, ...]:
+    """One text, or several; None is none.
+
+    Args:
+        given: as the user says it.
+        field: that it is for.
+        form: of one text.
+        separator: of several names in one text; None where a text is one name.
+
+    Raises:
+        FieldError: an entry is no text.
+    """
+    if given is None:
+        return ()
+    if isinstance(given, str):
+        return (given,) if separator is None else tuple(parse_names(given))
+    if not isinstance(given, Iterable) or not all(isinstance(one, str) for one in given):
+        raise FieldError(field, f"expects {form}, got {given!r}")
+    return tuple(given)
+
+
+def parse_path(given: Any, field: str) -> Path | None:
+    """A file's path; None is none.
+
+    Raises:
+        FieldError: it is no path.
+    """
+    if given is None:
+        return None
+    if not isinstance(given, str | os.PathLike):
+        raise FieldError(field, f"expects a path, got {given!r}")
+    return Path(given)
 
 
 def require_folder(path: Path) -> None:
@@ -122,8 +205,3 @@ def require_folder(path: Path) -> None:
         raise InputError(f"'{path}' is a folder; name the file to write")
     if not path.resolve().parent.is_dir():
         raise InputError(f"folder '{path.parent}' of '{path.name}' does not exist; make it first")
-
-
-def without_none(values: Mapping[str, object]) -> dict[str, object]:
-    """The entries that are not None."""
-    return {key: value for key, value in values.items() if value is not None}

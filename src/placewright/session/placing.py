@@ -1,106 +1,29 @@
-"""A request to a plan within all its limits: measure, search, check on the hardware."""
+"""A problem to a plan within all limits of a request: search, check on the hardware."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 from placewright.core.deadline import Deadline
+from placewright.core.placement import Placement
 from placewright.core.plan import Plan
+from placewright.core.problem import Problem
 from placewright.core.solution import Budget
-from placewright.errors import InputError, OutOfTime
+from placewright.errors import FieldError, OutOfTime
 from placewright.placers.learned.training import check_takes_policy
 from placewright.placers.registry import Placer, make_placer
+from placewright.profiling.hardware import measured_values
 from placewright.session import contenders, running, search, stream_check
 from placewright.session.measuring import Measured
-from placewright.session.parsing import (
-    parse_budget,
-    parse_latency_limit,
-    parse_pairs,
-    parse_total,
-)
-from placewright.session.problems import ProblemRequest, build
-from placewright.session.steps import CHECKING, SEARCHING, Report, Steps, no_report, rough_duration
+from placewright.session.reading import ModelOfRequest
+from placewright.session.request import Request
+from placewright.session.steps import CHECKING, SEARCHING, Report, Steps, rough_duration
 
-_QUICK_SECONDS = 10.0
-_USUAL_SECONDS = 30.0
 _LEAST_SEARCH_SHARE = 0.3  # of what is left of the total, however long the check may take
 _BOUND_SHARE = 0.2  # of the search's seconds, which the last bound takes after it
 QUICK_CHECK = "check on the hardware: outputs were not compared, nor simpler ways measured"
-
-
-@dataclass(frozen=True)
-class SearchRequest:
-    """How a placement is looked for, and how long everything may take.
-
-    Attributes:
-        placer: the algorithm.
-        budget: of the search; None is 30 s, 10 s with `is_quick`.
-        total: seconds of everything, measuring and checking included; None is no limit.
-        is_quick: few rounds, a stored calibration or none, no check.
-        seed: of every random choice.
-        evaluator: ``simulated`` or ``measured``.
-        replicate: groups of alike devices may take turns.
-        check: run the plan beside simpler ways, where it can run.
-        latency_limit: of a throughput plan: seconds that 95 % of its samples may take from entry to
-            end; inf is no limit.
-    """
-
-    placer: Placer
-    budget: Budget | None = None
-    total: float | None = None
-    is_quick: bool = False
-    seed: int = 0
-    evaluator: str = "simulated"
-    replicate: bool = False
-    check: bool = True
-    latency_limit: float = math.inf
-
-    @classmethod
-    def of_texts(
-        cls,
-        placer: str,
-        *,
-        settings: Iterable[str] | None = None,
-        policy: Path | None = None,
-        budget: str | None = None,
-        evaluations: int | None = None,
-        total: str | None = None,
-        latency_limit: str | None = None,
-        **others: Any,
-    ) -> SearchRequest:
-        """From the texts of command-line options; what can be checked without work is.
-
-        Raises:
-            InputError: a text has the wrong form.
-            UnknownNameError: there is no such placer.
-            MissingExtraError: a package that the placer needs is not installed.
-            FileFormatError: the policy cannot be read.
-        """
-        values = parse_pairs(settings or [], "--set-placer", "KEY=VALUE")
-        if policy is not None:
-            check_takes_policy(placer)
-            from placewright.placers.learned.checkpoint import load_checkpoint
-
-            load_checkpoint(policy, placer)
-            values["policy"] = str(policy)
-        is_limited = budget is not None or evaluations is not None
-        return cls(
-            make_placer(placer, values),
-            budget=parse_budget(budget, evaluations) if is_limited else None,
-            total=parse_total(total),
-            latency_limit=parse_latency_limit(latency_limit),
-            **others,
-        )
-
-    @property
-    def limit(self) -> Budget:
-        """The search's own budget."""
-        usual = _QUICK_SECONDS if self.is_quick else _USUAL_SECONDS
-        return self.budget or Budget(seconds=usual)
 
 
 @dataclass(frozen=True)
@@ -111,17 +34,50 @@ class Placed:
     table: contenders.Table | None = None
 
 
-def place_request(
-    request: ProblemRequest,
-    wanted: SearchRequest,
-    report: Report = no_report,
+def placer_of(request: Request) -> Placer:
+    """The algorithm with its settings and policy; what is wrong with a search is found here.
+
+    Raises:
+        InputError: it has no such setting, or takes no policy.
+        UnknownNameError: there is no such placer.
+        MissingExtraError: a package that it needs is not installed.
+        FileFormatError: the policy cannot be read.
+    """
+    if request.latency_limit is not None and request.objective != "throughput":
+        raise FieldError(
+            "latency_limit", "is of a sample in a stream: it needs objective throughput"
+        )
+    values = dict(request.settings)
+    if not isinstance(request.placer, str):
+        if values or request.policy is not None:
+            raise FieldError("placer", "is an object, which has its settings and policy already")
+        return request.placer
+    if request.policy is not None:
+        check_takes_policy(request.placer)
+        from placewright.placers.learned.checkpoint import load_checkpoint
+
+        load_checkpoint(request.policy, request.placer)
+        values["policy"] = str(request.policy)
+    return make_placer(request.placer, values)
+
+
+def steps_of(request: Request, report: Report) -> Steps:
+    """What is ahead of a request that is placed."""
+    seconds = request.limit.seconds or 0.0
+    return Steps(report, search_seconds=seconds, is_checked=_is_checked(request))
+
+
+def placed(
+    model: ModelOfRequest, placer: Placer, found: Measured, steps: Steps, deadline: Deadline
 ) -> Placed:
-    """Read, measure, search and check within the total.
+    """Search and check within the total.
 
     Args:
-        request: what is placed where.
-        wanted: how.
-        report: told what is being done.
+        model: of the request.
+        placer: of the request.
+        found: the problem.
+        steps: told what is being done.
+        deadline: of everything.
 
     Raises:
         InputError: the request is wrong.
@@ -129,56 +85,58 @@ def place_request(
         MismatchError: outputs differ from the unsplit model's.
         OutOfTime: the total ended before there was a plan.
     """
-    running.check_evaluator(wanted.evaluator)
-    if not math.isinf(wanted.latency_limit) and request.objective != "throughput":
-        raise InputError(
-            "--latency-limit is of a sample in a stream: it needs --objective throughput"
-        )
-    deadline = Deadline.after(wanted.total)
-    is_checked = wanted.check and not wanted.is_quick
-    seconds = wanted.limit.seconds or 0.0
-    steps = Steps(report, search_seconds=seconds, is_checked=is_checked)
-    found = build(request, steps, deadline, is_quick=wanted.is_quick)
-    plan, left_out = _searched(found, wanted, request.runtime, steps, deadline)
+    plan, left_out = _searched(model, placer, found, steps, deadline)
     table = None
-    if (running.can_run(plan) or stream_check.can_stream(plan)) and wanted.check:
-        if wanted.is_quick:
+    if (running.can_run(plan) or stream_check.can_stream(plan)) and _wants_check(model.request):
+        if model.request.quick:
             left_out.append(QUICK_CHECK)
         else:
             try:
-                plan, table = _checked(plan, found, wanted, steps, deadline)
+                plan, table = _checked(plan, model, found, steps, deadline)
             except OutOfTime as error:
                 left_out.append(f"check on the hardware: {error.args[0]}")
     return Placed(replace(plan, left_out=tuple(left_out)), table)
 
 
+def _wants_check(request: Request) -> bool:
+    """A problem in memory is searched only, unless the request says more."""
+    return not isinstance(request.model, Problem) if request.check is None else request.check
+
+
+def _is_checked(request: Request) -> bool:
+    return _wants_check(request) and not request.quick
+
+
 def _searched(
-    found: Measured,
-    wanted: SearchRequest,
-    runtime: str | None,
-    steps: Steps,
-    deadline: Deadline,
+    model: ModelOfRequest, placer: Placer, found: Measured, steps: Steps, deadline: Deadline
 ) -> tuple[Plan, list[str]]:
     """The plan of a search within what is left, and all that was left out so far."""
-    problem, left_out = found.problem, list(found.left_out)
+    request, problem, left_out = model.request, found.problem, list(found.left_out)
     deadline.require("the search")
-    limit = _within(wanted.limit, deadline, found.check_seconds if steps.is_checked else 0.0)
-    if limit.seconds != wanted.limit.seconds:
+    whole = request.limit
+    limit = _within(whole, deadline, found.check_seconds if steps.is_checked else 0.0)
+    if limit.seconds != whole.seconds:
         assert limit.seconds is not None
-        whole = wanted.limit.seconds
-        instead = "" if whole is None else f" instead of {rough_duration(whole)}"
+        instead = "" if whole.seconds is None else f" instead of {rough_duration(whole.seconds)}"
         left_out.append(f"search: {rough_duration(limit.seconds)}{instead}")
-    steps.tell(SEARCHING, f"searching with {wanted.placer.name}", limit.seconds)
+    steps.tell(SEARCHING, f"searching with {placer.name}", limit.seconds)
     plan = search.place(
         problem,
-        placer=wanted.placer,
+        placer=placer,
         budget=limit,
-        seed=wanted.seed,
-        runtime=runtime,
-        measure=running.measure_of(problem, runtime, wanted.evaluator),
-        replicate=wanted.replicate,
+        seed=request.seed,
+        runtime=request.runtime,
+        measure=measure_of(model, problem),
+        replicate=request.replicate,
     )
     return plan, left_out
+
+
+def measure_of(model: ModelOfRequest, problem: Problem) -> Callable[[Placement], float] | None:
+    """Seconds of a placement on the hardware, where the evaluator measures; None simulates."""
+    if model.request.evaluator == "simulated":
+        return None
+    return measured_values(problem, model.loaded_for(problem))
 
 
 def _within(budget: Budget, deadline: Deadline, reserved: float) -> Budget:
@@ -192,17 +150,20 @@ def _within(budget: Budget, deadline: Deadline, reserved: float) -> Budget:
 
 
 def _checked(
-    plan: Plan, found: Measured, wanted: SearchRequest, steps: Steps, deadline: Deadline
+    plan: Plan, model: ModelOfRequest, found: Measured, steps: Steps, deadline: Deadline
 ) -> tuple[Plan, contenders.Table]:
     def report(fraction: float, what: str) -> None:
         steps.tell(CHECKING, what, found.check_seconds * 5.0 * (1.0 - fraction))
 
+    loaded = model.loaded(plan.runtime)
     if not stream_check.can_stream(plan):
-        return contenders.check_on_hardware(plan, report, deadline=deadline)
+        return contenders.check_on_hardware(plan, loaded, report, deadline=deadline)
+    limit = model.request.latency_limit
     return stream_check.check_stream_on_hardware(
         plan,
+        loaded,
         report,
-        latency_limit=wanted.latency_limit,
-        improves=wanted.placer.name == "auto",
+        latency_limit=math.inf if limit is None else limit,
+        improves=plan.placer.name == "auto",
         deadline=deadline,
     )

@@ -3,32 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
 
 from placewright.core.cluster import Cluster
 from placewright.core.deadline import NEVER, Deadline
 from placewright.core.execution_models import EVENT, ExecutionModel, MaxLoad
 from placewright.core.graph import ComputationGraph
-from placewright.core.problem import (
-    OBJECTIVES,
-    Objective,
-    Problem,
-    Samples,
-    op_named,
-)
+from placewright.core.problem import Problem, op_named
 from placewright.core.resident_inputs import inputs_named
 from placewright.core.source import ModelSource
-from placewright.errors import InputError, UnknownNameError
+from placewright.errors import FieldError, InputError
 from placewright.execution.runtime import Runtime
 from placewright.files.model_names import model_of
 from placewright.profiling.roofline import roofline_problem
 from placewright.session.devices import catalogue_for, cluster_for
 from placewright.session.found_models import require_model
 from placewright.session.measuring import Extent, Measured, measured
-from placewright.session.models import load_model
-from placewright.session.parsing import parse_memory, parse_pairs, parse_samples, parse_shapes
+from placewright.session.reading import ModelOfRequest
+from placewright.session.request import Request
 from placewright.session.runtimes import (
     compile_options,
     default_runtime_name,
@@ -37,154 +30,67 @@ from placewright.session.runtimes import (
     runtime_named,
     runtime_of,
 )
-from placewright.session.steps import Report, Steps, no_report
+from placewright.session.steps import Steps
 
 
-@dataclass(frozen=True)
-class ProblemRequest:
-    """What a user asks for; None leaves a choice to the default.
-
-    Attributes:
-        model: a path, or ``"zoo:NAME"``.
-        devices: names separated by commas.
-        cluster: a cluster file instead.
-        runtime: that measures and executes.
-        objective: what is minimised.
-        execution_model: what a value means.
-        memory: device name -> bytes.
-        pins: op name -> device name.
-        shapes: input name -> dimensions.
-        samples_in_flight: whose tensors a device keeps at a time under max-load; 0 counts weights
-            only, ``"pipeline"`` one sample for each device. None is 1 for a model that is read and
-            what a stored problem or a workload says.
-        resident: names of inputs that lie where they are used before a run begins.
-        calibrate: measure a few placements to fit overheads and contention.
-        optimizer: of a training step.
-        colocate_backward: every backward op shares a device with its forward op.
-        compiled: segments go through ``torch.compile``; overheads are not calibrated then, since
-            every placement would be compiled for it.
-        remeasure: what earlier runs measured and calibrated is measured again.
-    """
-
-    model: str
-    devices: str | None = None
-    cluster: Path | None = None
-    runtime: str | None = None
-    objective: Objective = "latency"
-    execution_model: ExecutionModel | None = None
-    memory: Mapping[str, float] = field(default_factory=dict)
-    pins: Mapping[str, str] = field(default_factory=dict)
-    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    samples_in_flight: Samples | None = None
-    resident: tuple[str, ...] = ()
-    calibrate: bool = True
-    optimizer: str = "sgd"
-    colocate_backward: bool = False
-    compiled: bool = False
-    remeasure: bool = False
-
-    @classmethod
-    def of_texts(
-        cls,
-        model: str,
-        *,
-        objective: str | None = None,
-        execution_model: str | None = None,
-        memory: Iterable[str] | None = None,
-        pins: Iterable[str] | None = None,
-        shapes: Iterable[str] | None = None,
-        samples_in_flight: str | None = None,
-        resident: Iterable[str] | None = None,
-        **others: Any,
-    ) -> ProblemRequest:
-        """From the texts of command-line options; what can be checked without work is.
-
-        Raises:
-            InputError: a text has the wrong form, or names no objective or execution model.
-        """
-        return cls(
-            model=model,
-            objective=checked_objective(objective),
-            execution_model=None if execution_model is None else model_of(execution_model),
-            memory=parse_memory(memory or ()),
-            pins=parse_pairs(pins or (), "--pin", "OP=DEVICE"),
-            shapes=parse_shapes(shapes or ()),
-            samples_in_flight=parse_samples(samples_in_flight),
-            resident=tuple(resident or ()),
-            **others,
-        )
-
-
-def checked_objective(name: str | None) -> Objective:
-    """``--objective``; None is latency.
-
-    Raises:
-        UnknownNameError: there is no such objective.
-    """
-    if name is not None and name not in OBJECTIVES:
-        raise UnknownNameError("objective", name, OBJECTIVES)
-    return cast(Objective, name or "latency")
-
-
-def build_problem(request: ProblemRequest, report: Report = no_report) -> Problem:
-    """Read, measure and constrain; see `build`."""
-    return build(request, Steps(report)).problem
-
-
-def build(
-    request: ProblemRequest, steps: Steps, deadline: Deadline = NEVER, *, is_quick: bool = False
-) -> Measured:
+def build(model: ModelOfRequest, steps: Steps, deadline: Deadline = NEVER) -> Measured:
     """Find the devices, read the model, measure, constrain.
 
     Args:
-        request: what the user asks for.
+        model: of the request.
         steps: told what is being done.
         deadline: of everything.
-        is_quick: a few rounds, and a stored calibration or none.
 
     Raises:
         InputError: the model, the devices or a constraint is wrong.
         RuntimeFailure: a device cannot run the model.
         OutOfTime: the deadline passed before each device had run the model once.
     """
+    request = model.request
     is_measured = _is_measured(request)
     if is_measured:  # a stored problem has an execution model of its own
         _model_asked(request)
     machine = _machine(request, steps) if is_measured else None
-    steps.tell("", f"reading {request.model}")
-    model = load_model(
-        request.model,
-        objective=request.objective,
-        shapes=request.shapes,
-        runtime=request.runtime,
-        optimizer=request.optimizer,
-        colocate_backward=request.colocate_backward,
-    )
-    inputs_named(request.resident, model.graph, model.source)  # before any long work
-    if model.problem is not None:
-        found = Measured(_as_asked(model.problem, request))
-    elif model.source is None:
+    steps.tell("", f"reading {request.name}")
+    read = model.read
+    inputs_named(request.resident, read.graph, read.source)  # before any long work
+    if read.problem is not None:
+        found = Measured(_as_asked(read.problem, request))
+    elif read.source is None:
         raise InputError(
-            f"'{request.model}' is a graph without costs and without its model; profile the model"
+            f"'{request.name}' is a graph without costs and without its model; profile the model"
         )
     elif catalogue := catalogue_for(request.devices, request.cluster):
-        found = Measured(_of_catalogue(model.graph, model.source, catalogue, request))
+        found = Measured(_of_catalogue(read.graph, read.source, catalogue, request))
     else:
         for op in request.pins:  # before any long work
-            op_named(model.graph, op)
+            op_named(read.graph, op)
         deadline.require("the model was read")
         cluster, runtime = machine or _machine(
-            request, steps, runtime_of(model.source, request.objective)
+            request, steps, runtime_of(read.source, request.objective)
         )
-        extent = Extent(
-            deadline, is_quick, request.calibrate and not request.compiled, request.remeasure
-        )
-        found = measured(
-            model, cluster, runtime, objective=request.objective, extent=extent, steps=steps
-        )
-        found = replace(found, problem=_with_model(found.problem, request))
+        found = _measured(model, cluster, runtime, steps, deadline)
     problem = resident(found.problem, request.resident)
     return replace(found, problem=constrained(problem, request.memory, request.pins))
+
+
+def _measured(
+    model: ModelOfRequest, cluster: Cluster, runtime: Runtime, steps: Steps, deadline: Deadline
+) -> Measured:
+    request = model.request
+    extent = Extent(
+        deadline, request.quick, request.calibrate and not request.compiled, request.remeasure
+    )
+    found = measured(
+        model.read,
+        model.loaded(runtime),
+        cluster,
+        runtime,
+        objective=request.objective,
+        extent=extent,
+        steps=steps,
+    )
+    return replace(found, problem=_with_model(found.problem, request))
 
 
 def resident(problem: Problem, names: Iterable[str]) -> Problem:
@@ -199,18 +105,20 @@ def resident(problem: Problem, names: Iterable[str]) -> Problem:
     return replace(problem, resident_inputs=kept) if added else problem
 
 
-def _is_measured(request: ProblemRequest) -> bool:
+def _is_measured(request: Request) -> bool:
     """True where the costs can only come from devices of this machine, before anything is read.
 
     A ``.json`` file may be a problem, which has devices of its own.
     """
+    if not isinstance(request.model, str):
+        return False
     require_model(request.model)
     of_file = Path(request.model).suffix == ".json"
     return not of_file and catalogue_for(request.devices, request.cluster) is None
 
 
 def _machine(
-    request: ProblemRequest, steps: Steps, otherwise: str | None = None
+    request: Request, steps: Steps, otherwise: str | None = None
 ) -> tuple[Cluster, Runtime]:
     """The devices and the runtime; whatever is wrong with them is found before long work.
 
@@ -229,7 +137,7 @@ def _machine(
     runtime = runtime_named(name)
     steps.tell("", "devices and links")
     cluster = cluster_for(request.devices, request.cluster, runtime.name)
-    cluster.require_single_devices("a measurement (--replicate forms groups after it)")
+    cluster.require_single_devices("a measurement (groups that take turns are formed after it)")
     for device in (*request.memory, *request.pins.values()):
         cluster.device(device)
     return _compiling(cluster, runtime) if request.compiled else cluster, runtime
@@ -272,57 +180,69 @@ def _compiling(cluster: Cluster, runtime: Runtime) -> Cluster:
 
 
 def _of_catalogue(
-    graph: ComputationGraph, source: ModelSource, catalogue: Cluster, request: ProblemRequest
+    graph: ComputationGraph, source: ModelSource, catalogue: Cluster, request: Request
 ) -> Problem:
     _refuse_measuring(request)
-    model = request.execution_model
     problem = roofline_problem(
-        graph, catalogue, request.objective, execution_model=model, source=source
+        graph,
+        catalogue,
+        request.objective,
+        execution_model=_named_model(request),
+        source=source,
     )
     return _with_model(problem, request)
 
 
-def _refuse_measuring(request: ProblemRequest) -> None:
+def _refuse_measuring(request: Request) -> None:
     """Options that say how to measure, where the costs are there already."""
-    for option, is_given in (("compile", request.compiled), ("remeasure", request.remeasure)):
-        if is_given:
-            raise InputError(
-                f"--{option} says how '{request.model}' is measured, but its costs come from a "
-                f"problem file or the catalogue; leave it out, or name devices of this machine"
+    for field in ("compiled", "remeasure"):
+        if getattr(request, field):
+            raise FieldError(
+                field,
+                f"says how '{request.name}' is measured, but its costs come from a problem or the "
+                "catalogue; leave it out, or name devices of this machine",
             )
 
 
-def _as_asked(problem: Problem, request: ProblemRequest) -> Problem:
+def _as_asked(problem: Problem, request: Request) -> Problem:
     """A problem that a file carries, under the objective and execution model that were asked."""
     _refuse_measuring(request)
     if request.devices is not None or request.cluster is not None:
-        raise InputError(
-            f"'{request.model}' carries its own devices and costs; leave out --devices"
+        field = "cluster" if request.devices is None else "devices"
+        raise FieldError(
+            field, f"cannot be chosen: '{request.name}' carries its own devices and costs"
         )
     return _with_model(problem, request, samples=None)
 
 
-def _with_model(problem: Problem, request: ProblemRequest, samples: int | None = 1) -> Problem:
+def _with_model(problem: Problem, request: Request, samples: int | None = 1) -> Problem:
     """Under the execution model that was asked for; `samples` in flight where nothing is said."""
     stored, chosen = problem.execution_model, _model_asked(request, problem.execution_model)
-    found = problem if chosen.name == stored.name else replace(problem, execution_model=chosen)
+    is_stored = chosen.name == stored.name and isinstance(request.execution_model, str | None)
+    found = problem if is_stored else replace(problem, execution_model=chosen)
     asked = samples if request.samples_in_flight is None else request.samples_in_flight
     if asked is None or not isinstance(chosen, MaxLoad):
         return found
     return found.with_samples_in_flight(asked)
 
 
-def _model_asked(request: ProblemRequest, otherwise: ExecutionModel = EVENT) -> ExecutionModel:
+def _model_asked(request: Request, otherwise: ExecutionModel = EVENT) -> ExecutionModel:
     """The execution model that a request means; weights only until samples are counted.
 
     Raises:
         InputError: it has no samples in flight, but the request has.
     """
     default = MaxLoad(samples_in_flight=0) if request.objective == "throughput" else otherwise
-    chosen = request.execution_model or default
+    chosen = _named_model(request) or default
     if request.samples_in_flight is not None and not isinstance(chosen, MaxLoad):
-        raise InputError(
-            f"--samples-in-flight {request.samples_in_flight}: execution model '{chosen.name}' has "
-            "no samples in flight; use --objective throughput, or leave it out"
+        raise FieldError(
+            "samples_in_flight",
+            f"{request.samples_in_flight}: execution model '{chosen.name}' has no samples in "
+            "flight; use objective throughput, or leave it out",
         )
     return chosen
+
+
+def _named_model(request: Request) -> ExecutionModel | None:
+    given = request.execution_model
+    return model_of(given) if isinstance(given, str) else given

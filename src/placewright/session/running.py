@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -11,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from placewright.core.execution_models import Event
-from placewright.core.placement import Placement
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
-from placewright.errors import InputError, StalePlanError
+from placewright.errors import FieldError, InputError, StalePlanError
 from placewright.execution.comparing import Comparison, compare_outputs
 from placewright.execution.members import Members
 from placewright.execution.placements import (
@@ -26,7 +24,7 @@ from placewright.execution.placements import (
 from placewright.execution.runtime import LoadedModel, MeasuresMemory
 from placewright.execution.time_limit import allowed_seconds, time_limit
 from placewright.files.quantities import format_bytes, format_duration
-from placewright.profiling.hardware import measure_interleaved, measured_values
+from placewright.profiling.hardware import measure_interleaved
 from placewright.profiling.verdict import PLAN
 from placewright.session.machine_speed import drifted, speed_note
 from placewright.session.models import runnable_source
@@ -216,28 +214,20 @@ def check_devices(problem: Problem, runtime: str | None) -> None:
             )
 
 
-def check_evaluator(evaluator: str) -> None:
-    """Refuse a name before any long work is done for it.
+def require_executable(plan: Plan, runs: int = ROUNDS) -> None:
+    """Refuse a plan that cannot be executed here, before its model is loaded.
 
     Raises:
-        InputError: neither ``simulated`` nor ``measured``.
+        ClusterError: a device stands for several.
+        InputError: the plan cannot be executed.
+        StalePlanError: the devices have changed.
     """
-    if evaluator not in ("simulated", "measured"):
-        raise InputError(f"--evaluator is simulated or measured, got '{evaluator}'")
-
-
-def measure_of(
-    problem: Problem, runtime: str | None, evaluator: str
-) -> Callable[[Placement], float] | None:
-    """What ``--evaluator`` asks for: None simulates.
-
-    Raises:
-        InputError: neither ``simulated`` nor ``measured``.
-    """
-    check_evaluator(evaluator)
-    if evaluator == "simulated":
-        return None
-    return measured_values(problem, loaded_model(problem, runtime))
+    plan.problem.cluster.require_single_devices("a runtime")
+    if not can_run(plan):
+        raise InputError(f"this plan cannot be executed: {_why_not(plan.problem)}")
+    if runs < 1:
+        raise FieldError("runs", f"must be >= 1, got {runs}")
+    check_devices(plan.problem, plan.runtime)
 
 
 def limited(plan: Plan, timeout: float | None = None) -> AbstractContextManager[None]:
@@ -252,7 +242,7 @@ def limited(plan: Plan, timeout: float | None = None) -> AbstractContextManager[
         InputError: `timeout` is not above 0.
     """
     if timeout is not None and not timeout > 0:
-        raise InputError(f"--timeout must be above 0 s, got {timeout:g}")
+        raise FieldError("timeout", f"must be above 0 s, got {timeout:g}")
     seconds = plan.problem.costs.seconds
     taken = seconds[np.arange(len(seconds)), plan.placement.device_of]
     predicted = max(plan.value, float(taken.sum()))
@@ -260,23 +250,30 @@ def limited(plan: Plan, timeout: float | None = None) -> AbstractContextManager[
 
 
 def execute(
-    plan: Plan, *, runs: int = ROUNDS, boundaries: bool = False, report: Report = no_report
+    plan: Plan,
+    model: LoadedModel | None = None,
+    *,
+    runs: int = ROUNDS,
+    boundaries: bool = False,
+    report: Report = no_report,
 ) -> RunResult:
     """Execute a plan, compare its outputs and measure it beside the best single device.
+
+    Args:
+        plan: what is executed.
+        model: the plan's, loaded by its runtime; None loads it.
+        runs: measured runs of each, >= 1.
+        boundaries: compare every tensor that crosses devices, too.
+        report: told what is being done.
 
     Raises:
         ClusterError: a device stands for several.
         InputError: the plan cannot be executed.
         StalePlanError: the model or the devices have changed.
     """
-    plan.problem.cluster.require_single_devices("a runtime")
-    if not can_run(plan):
-        raise InputError(f"this plan cannot be executed: {_why_not(plan.problem)}")
-    if runs < 1:
-        raise InputError(f"--runs must be >= 1, got {runs}")
+    require_executable(plan, runs)
     problem = plan.problem
-    check_devices(problem, plan.runtime)
-    model = loaded_model(problem, plan.runtime)
+    model = model or loaded_model(problem, plan.runtime)
     report(0.1, "comparing outputs")
     comparison = compare_outputs(problem, plan.placement, model, boundaries=boundaries)
     each = np.repeat(np.arange(problem.n_devices)[:, None], problem.n_units, axis=1)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from placewright.core.problem import Problem
 from placewright.core.source import ModelSource
-from placewright.errors import InputError
+from placewright.errors import FieldError
 from placewright.execution.framework import Framework
 from placewright.execution.runtime import Runtime
 from placewright.frameworks.registry import (
@@ -65,25 +65,25 @@ def require_training_runtime(runtime: str | None, objective: str) -> None:
     """Refuse to train with a runtime that only infers.
 
     Raises:
-        InputError: names the runtime that trains.
+        FieldError: names the runtime that trains.
     """
     if runtime is None or objective in framework_named(runtime).objectives:
         return
-    able = " or ".join(f"--runtime {one.name}" for one in _able(objective))
+    able = " or ".join(one.name for one in _able(objective))
     verb = "train" if objective == "training" else f"be used for {objective}"
-    raise InputError(f"runtime '{runtime}' cannot {verb}; leave out --runtime, or take {able}")
+    raise FieldError("runtime", f"'{runtime}' cannot {verb}; leave it out, or take {able}")
 
 
 def compile_options(runtime: str) -> Mapping[str, str]:
     """Options of devices whose segments are to be compiled.
 
     Raises:
-        InputError: the runtime has no choice.
+        FieldError: the runtime has no choice.
     """
     options = framework_named(runtime).compile_options
     if not options:
         able = " or ".join(one.name for one in frameworks() if one.compile_options)
-        raise InputError(f"--compile is of --runtime {able}; '{runtime}' always compiles")
+        raise FieldError("compiled", f"is of runtime {able}; '{runtime}' always compiles")
     return options
 
 

@@ -11,6 +11,7 @@ from placewright.core.deadline import NEVER, Deadline
 from placewright.core.placement import Placement
 from placewright.core.plan import Measurement, Plan
 from placewright.errors import InfeasibleError, MismatchError
+from placewright.execution.runtime import LoadedModel
 from placewright.files.quantities import format_duration
 from placewright.profiling.verdict import PLAN
 from placewright.session.comparable import EVEN_NAME, Ways
@@ -21,7 +22,6 @@ from placewright.session.stream_candidates import best_measured
 from placewright.session.stream_measuring import execute_stream
 from placewright.session.stream_result import StreamResult
 from placewright.session.stream_ways import stream_ways
-from placewright.session.streaming import streamable
 from placewright.simulation.model import Simulator
 from placewright.simulation.stream.play import Stream
 
@@ -75,6 +75,7 @@ def _latency(stream: Stream) -> float:
 
 def check_stream_on_hardware(
     plan: Plan,
+    model: LoadedModel,
     report: Report = no_report,
     *,
     latency_limit: float = math.inf,
@@ -101,24 +102,29 @@ def check_stream_on_hardware(
     """
     if improves and not deadline.is_over:
         report(0.0, "measuring candidates")
-        plan = best_measured(plan, streamable(plan), np.random.default_rng(plan.placer.seed))
+        plan = best_measured(plan, streamable(plan, model), np.random.default_rng(plan.placer.seed))
     in_flight = within_latency(Simulator(plan.problem), plan.placement, latency_limit)
     plan = replace(plan, in_flight=in_flight)
     result = execute_stream(
-        plan, samples=_SAMPLES, latency_limit=latency_limit, report=report, deadline=deadline
+        plan,
+        model,
+        samples=_SAMPLES,
+        latency_limit=latency_limit,
+        report=report,
+        deadline=deadline,
     )
     if not result.equal:
         raise MismatchError(
             f"outputs differ from the unsplit model: relative error {result.error:.3g} in sample "
             f"{result.worst}, tolerance {result.tolerance:.3g}; the plan was not written"
         )
-    found = _kept(plan, result)
+    found = _kept(plan, model, result)
     columns, rows = result.table()
     lines = [*result.lines(), *(held_lines(found) or recommendation_lines(found))]
     return found, Table("Streams", columns, rows, "\n".join(dict.fromkeys(lines)))
 
 
-def _kept(plan: Plan, result: StreamResult) -> Plan:
+def _kept(plan: Plan, model: LoadedModel, result: StreamResult) -> Plan:
     """The plan with the recommended way: as its placement, or by name where none expresses it."""
     problem, verdict = plan.problem, result.verdict
     name = verdict.recommendation
@@ -127,7 +133,7 @@ def _kept(plan: Plan, result: StreamResult) -> Plan:
     if device is not None:
         placement = Placement.on_one_device(problem.n_units, device)
     elif name == EVEN_NAME:
-        placement = stream_ways(plan, streamable(plan)).even
+        placement = stream_ways(plan, model).even
     if placement is None:
         mine = verdict.contenders[PLAN]
         others = {key: one.median for key, one in verdict.contenders.items() if key != PLAN}

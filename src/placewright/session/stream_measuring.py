@@ -38,11 +38,11 @@ _CHECKED = 3  # samples of each simpler way whose outputs are compared
 
 def execute_stream(
     plan: Plan,
+    model: LoadedModel | None = None,
     *,
     samples: int = SAMPLES,
     seconds: float | None = None,
     in_flight: int | None = None,
-    rounds: int = ROUNDS,
     latency_limit: float = math.inf,
     report: Report = no_report,
     deadline: Deadline = NEVER,
@@ -52,10 +52,10 @@ def execute_stream(
 
     Args:
         plan: from `place` or `read_plan`.
+        model: the plan's, loaded by its runtime; None loads it.
         samples: of the stream whose outputs are compared.
         seconds: that this stream goes on, whatever `samples` is; None counts samples.
         in_flight: samples under way at most in the plan; None takes as many as pay.
-        rounds: streams of each contender.
         latency_limit: seconds that 95 % of a contender's samples may take.
         report: told what is being done.
         deadline: nothing new starts after it.
@@ -71,7 +71,7 @@ def execute_stream(
         raise InputError(f"samples must be >= {LEAST_SAMPLES} to measure a rate, got {samples}")
     if seconds is not None and not 0 < seconds < math.inf:
         raise InputError(f"seconds must be > 0 and finite, got {seconds}")
-    model = streamable(plan)
+    model = streamable(plan, model)
     check_devices(plan.problem, plan.runtime)
     ways = stream_ways(plan, model, in_flight=in_flight or plan.in_flight)
     inputs = different_samples(model, samples)
@@ -97,7 +97,7 @@ def execute_stream(
                     f"its outputs differ from the unsplit model's (relative error {off:.2g}, "
                     f"tolerance {compare.tolerance:.2g})",
                 )
-        found = _measured(servers, inputs, ways.played[PLAN].in_flight, rounds, report, deadline)
+        found = _measured(servers, inputs, ways.played[PLAN].in_flight, ROUNDS, report, deadline)
     result = StreamResult(
         count,
         ways.played[PLAN].in_flight,

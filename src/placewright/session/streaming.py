@@ -99,8 +99,8 @@ def _outputs(
             yield failure
 
 
-def streamable(plan: Plan) -> LoadedModel:
-    """The model of a plan, where samples can follow each other through it.
+def streamable(plan: Plan, model: LoadedModel | None = None) -> LoadedModel:
+    """The model of a plan, where samples can follow each other through it; `model` if it is loaded.
 
     Raises:
         InputError: they cannot; the message says why.
@@ -116,7 +116,7 @@ def streamable(plan: Plan) -> LoadedModel:
             f"its costs are '{problem.costs.source}' in {problem.time_unit}; place a model on "
             "devices of this machine to stream samples through it"
         )
-    return loaded_model(problem, plan.runtime)
+    return model or loaded_model(problem, plan.runtime)
 
 
 def kept_way(plan: Plan) -> str:

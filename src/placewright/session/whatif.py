@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from placewright.core.placement import Placement
 from placewright.core.plan import Plan
@@ -12,6 +12,46 @@ from placewright.core.solution import Solution
 from placewright.errors import InfeasibleError
 from placewright.session.search import plan_of
 from placewright.simulation.model import Simulator
+from placewright.simulation.stream.play import Stream
+from placewright.simulation.timeline import Timeline
+
+
+@dataclass(frozen=True, eq=False)
+class Simulated:
+    """What a plan is predicted to do.
+
+    Attributes:
+        plan: after the changes.
+        before: value of the plan without them, in the problem's time unit.
+        simulator: of the problem, for further questions.
+    """
+
+    plan: Plan
+    before: float
+    simulator: Simulator
+
+    @property
+    def timeline(self) -> Timeline:
+        """When everything runs under the event model.
+
+        Raises:
+            InputError: the problem has another execution model.
+        """
+        return self.simulator.timeline(self.plan.placement)
+
+    def stream(self, samples: int, in_flight: int | None = None) -> Stream:
+        """Samples that follow each other; None in flight are as many as pay.
+
+        Raises:
+            InputError: a number is below 1.
+        """
+        return self.simulator.stream(self.plan.placement, samples=samples, in_flight=in_flight)
+
+
+def simulated(plan: Plan, changes: Mapping[str, str]) -> Simulated:
+    """As `changed`, with the value before."""
+    found, simulator = changed(plan, changes)
+    return Simulated(found, plan.value, simulator)
 
 
 def changed(plan: Plan, changes: Mapping[str, str]) -> tuple[Plan, Simulator]:

@@ -1,0 +1,306 @@
+"""All that a user can say, once: the facade's arguments and the command line's options.
+
+Each field has one declaration: its default, what helps on the command line, and what makes a value
+of a text. Nothing heavy is imported before a request is made, so that `--help` is quick.
+"""
+
+# ruff: noqa: RUF009 - `said` makes a field, as `dataclasses.field` does
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from difflib import get_close_matches
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from placewright.errors import FieldError, InputError
+
+if TYPE_CHECKING:
+    from placewright.core.cluster import Cluster
+    from placewright.core.execution_models import ExecutionModel
+    from placewright.core.problem import Objective, Samples
+    from placewright.core.solution import Budget
+    from placewright.placers.registry import Placer
+
+Checked = Callable[[Any], Any]
+# Fields that say how a model is read, and how its problem is made.
+READ = ("runtime", "objective", "optimizer", "colocate_backward", "shapes")
+PROFILED = (
+    *READ, "devices", "cluster", "execution_model", "compiled", "remeasure", "calibrate", "quick",
+    "samples_in_flight", "memory", "pins", "resident",
+)  # fmt: skip
+# A comparison runs each placer with seeds and, behind its name, settings of its own.
+COMPARED = (*PROFILED, "budget", "evaluations", "evaluator")
+QUICK_SECONDS, USUAL_SECONDS = 10.0, 30.0
+
+
+@dataclass(frozen=True)
+class Said:
+    """How a field is said in words.
+
+    Attributes:
+        help: one line.
+        kind: of what a command line gives: `str`, `bool`, `int`, `Path`, or `list` of texts.
+        word: the field in a user's words, where that is not its name; ``"pin"`` for one of `pins`.
+        checked: a value or its text -> the value; None takes it as it is.
+    """
+
+    help: str
+    kind: type = str
+    word: str = ""
+    checked: Checked | None = None
+
+
+def said(
+    help: str,
+    default: Any = None,
+    *,
+    kind: type = str,
+    word: str = "",
+    checked: Checked | None = None,
+) -> Any:
+    """A field of a request that can be said in words."""
+    metadata = {"said": Said(help, kind, word, checked)}
+    if isinstance(default, dict):
+        return field(default_factory=dict, metadata=metadata)
+    return field(default=default, metadata=metadata)
+
+
+def _parsing(name: str, *arguments: Any) -> Checked:
+    """A function of `session.parsing`, which is imported when it is first needed."""
+
+    def checked(given: Any) -> Any:
+        from placewright.session import parsing
+
+        return getattr(parsing, name)(given, *arguments)
+
+    return checked
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a user asks for; None leaves a choice to the default.
+
+    Texts are taken wherever the command line takes them: ``pins=["op=cpu:0"]`` means the same as
+    ``pins={"op": "cpu:0"}``, ``memory={"cpu:0": "2GiB"}`` the same as that many bytes. The fields
+    of a request that is made hold values: bytes, seconds, tuples.
+
+    Attributes:
+        model: a path, ``"zoo:NAME"``, a PyTorch module, what `placewright.read` gave, or a problem.
+        example_inputs: positional inputs of a module.
+        devices: names separated by commas, or several; a `Cluster` is taken as `cluster`.
+        cluster: a cluster file, or the cluster itself, instead of `devices`.
+        runtime: that measures and executes.
+        objective: what is minimised.
+        execution_model: what a value means: a name, or one of `core.execution_models` with its
+            parameters; a problem of a file keeps the parameters that it has, where only the name
+            is said.
+        optimizer: of a training step.
+        colocate_backward: every backward op shares a device with its forward op.
+        compiled: segments go through ``torch.compile``; overheads are not calibrated then, since
+            every placement would be compiled for it.
+        remeasure: what earlier runs measured and calibrated is measured again.
+        calibrate: measure a few placements to fit overheads and contention.
+        placer: the algorithm, by name or itself; ``package.module:Class`` is one of elsewhere.
+        settings: its hyperparameters.
+        policy: file of a trained policy to apply.
+        budget: seconds of the search; None is 30, 10 with `quick`, where `evaluations` is None,
+            too. A `Budget` says both.
+        evaluations: queries to the evaluator.
+        total: seconds of everything, measuring and checking included; None is no limit.
+        quick: few rounds, a stored calibration or none, no check.
+        replicate: groups of alike devices may take turns.
+        latency_limit: of a throughput plan: seconds that 95 % of its samples may take from entry to
+            end; None is no limit.
+        seed: of every random choice.
+        evaluator: ``"simulated"`` or ``"measured"``.
+        samples_in_flight: whose tensors a device keeps at a time under max-load; 0 counts weights
+            only, ``"pipeline"`` one sample for each device. None is 1 for a model that is read and
+            what a stored problem or a workload says.
+        memory: device name -> bytes.
+        pins: op name -> device name.
+        shapes: input name -> dimensions.
+        resident: names of inputs that lie where they are used before a run begins.
+        check: run the plan beside simpler ways, where it can run; None does so but for a problem
+            in memory, which is only searched.
+
+    Raises:
+        InputError: a value has the wrong form; what can be told without work is told here.
+    """
+
+    model: Any
+    example_inputs: tuple[Any, ...] = ()
+    devices: str | None = said(
+        "For example cpu:0,cpu:1, cores, catalogue:4gpu.", checked=lambda given: _devices(given)
+    )
+    cluster: Path | Cluster | None = said("YAML file of devices and links.", kind=Path)
+    runtime: str | None = said("openvino, onnxruntime or torch.")
+    objective: Objective = said(
+        "latency, throughput or training.", checked=_parsing("parse_objective")
+    )
+    execution_model: str | ExecutionModel | None = said(
+        "event, max-load, subgraph, subgraph-ip or placeto.",
+        checked=lambda given: _execution_model(given),
+    )
+    optimizer: str = said(
+        "Of a training step: sgd, adam or adamw, as in adam:learning_rate=1e-4.", "sgd"
+    )
+    colocate_backward: bool = said("Keep each backward op with its forward op.", False, kind=bool)
+    compiled: bool = said(
+        "Segments through torch.compile (--runtime torch).", False, kind=bool, word="compile"
+    )
+    remeasure: bool = said("Measure again what earlier runs have stored.", False, kind=bool)
+    calibrate: bool = True
+    placer: str | Placer = said("See `placewright placers`.", "auto")
+    settings: Mapping[str, str] = said(
+        "Hyperparameter KEY=VALUE; repeatable.", {}, kind=list, word="set-placer",
+        checked=_parsing("parse_settings"),
+    )  # fmt: skip
+    policy: Path | None = said(
+        "Trained policy (.safetensors) to apply.",
+        kind=Path,
+        checked=_parsing("parse_path", "policy"),
+    )
+    budget: float | None = said(
+        "Wall-clock limit such as 30s.", checked=_parsing("parse_duration", "budget")
+    )
+    evaluations: int | None = said(
+        "Limit on queries to the evaluator.", kind=int,
+        checked=_parsing("parse_count", "evaluations"),
+    )  # fmt: skip
+    total: float | None = said(
+        "Limit such as 60s on everything: profiling, calibration, search, check.",
+        checked=_parsing("parse_duration", "total"),
+    )
+    quick: bool = said(
+        "Few rounds, a stored calibration or none, no check on the hardware, 10 s of search.",
+        False, kind=bool,
+    )  # fmt: skip
+    replicate: bool = said(
+        "Groups of alike devices may take turns with the samples (throughput).", False, kind=bool
+    )
+    latency_limit: float | None = said(
+        "95 % of the samples of a stream take less, e.g. 200ms (throughput).",
+        checked=_parsing("parse_duration", "latency_limit"),
+    )
+    seed: int = said("Seed of every random choice.", 0, kind=int)
+    evaluator: str = said(
+        "simulated, or measured on the hardware.", "simulated",
+        checked=lambda given: _evaluator(given),
+    )  # fmt: skip
+    samples_in_flight: Samples | None = said(
+        "Samples whose tensors a device keeps (throughput): a number, 0 for weights only, or "
+        "pipeline: as many as devices.", checked=_parsing("parse_samples"),
+    )  # fmt: skip
+    memory: Mapping[str, float] = said(
+        "Limit DEVICE=2GiB; repeatable.", {}, kind=list, checked=_parsing("parse_memory")
+    )
+    pins: Mapping[str, str] = said(
+        "Fix OP=DEVICE; repeatable.", {}, kind=list, word="pin", checked=_parsing("parse_pins")
+    )
+    shapes: Mapping[str, tuple[int, ...]] = said(
+        "Input NAME=1,3,224,224; repeatable.", {}, kind=list, word="shape",
+        checked=_parsing("parse_shapes"),
+    )  # fmt: skip
+    resident: tuple[str, ...] = said(
+        "Input NAME that stays where it is used; repeatable.", (), kind=list,
+        checked=_parsing("names_in", "resident", "names of inputs", None),
+    )  # fmt: skip
+    check: bool | None = said("Run the placement and the baselines on the hardware.", kind=bool)
+
+    def __post_init__(self) -> None:
+        self._take_objects()
+        for name, how in words().items():
+            if how.checked is not None:
+                given = getattr(self, name)
+                self._set(name, how.checked({} if given is None and how.kind is list else given))
+        if isinstance(self.model, os.PathLike):
+            self._set("model", os.fspath(self.model))
+
+    def _take_objects(self) -> None:
+        """Objects that say two things, or stand for another field."""
+        from placewright.core.cluster import Cluster
+        from placewright.core.execution_models import MaxLoad
+        from placewright.core.solution import Budget
+
+        if isinstance(self.devices, Cluster):
+            if self.cluster is not None:
+                raise FieldError("devices", "or a cluster, not both")
+            self._set("cluster", self.devices)
+            self._set("devices", None)
+        if isinstance(self.cluster, str):
+            self._set("cluster", Path(self.cluster))
+        if isinstance(self.budget, Budget):
+            limit = self.budget
+            self._set("budget", limit.seconds)
+            self._set("evaluations", self.evaluations or limit.evaluations)
+        if isinstance(self.execution_model, MaxLoad) and self.samples_in_flight is None:
+            self._set("samples_in_flight", self.execution_model.samples_in_flight)
+
+    def _set(self, name: str, value: Any) -> None:
+        object.__setattr__(self, name, value)
+
+    @property
+    def limit(self) -> Budget:
+        """Of the search."""
+        from placewright.core.solution import Budget
+
+        if self.budget is None and self.evaluations is None:
+            return Budget(seconds=QUICK_SECONDS if self.quick else USUAL_SECONDS)
+        return Budget(self.budget, self.evaluations)
+
+    @property
+    def name(self) -> str:
+        """The model in a message."""
+        return self.model if isinstance(self.model, str) else "the model"
+
+
+def words() -> dict[str, Said]:
+    """Fields that can be said in words, in their order."""
+    return {one.name: one.metadata["said"] for one in fields(Request) if "said" in one.metadata}
+
+
+def _devices(given: Any) -> str | None:
+    if given is None or isinstance(given, str):
+        return given
+    if isinstance(given, Sequence) and all(isinstance(name, str) for name in given):
+        return ",".join(given)
+    raise FieldError("devices", f"expects names of devices or a cluster, got {given!r}")
+
+
+def _execution_model(given: Any) -> Any:
+    if isinstance(given, str):
+        from placewright.files.model_names import model_of
+
+        model_of(given)  # raises for an unknown name
+    return given
+
+
+def _evaluator(given: Any) -> str:
+    if given not in ("simulated", "measured"):
+        raise FieldError("evaluator", f"is simulated or measured, got '{given}'")
+    return str(given)
+
+
+def request_of(model: Any, said: Mapping[str, Any]) -> Request:
+    """A request from arguments by name.
+
+    Raises:
+        InputError: there is no such field; the message names near ones.
+    """
+    refuse_unknown("a request", said, [one.name for one in fields(Request)])
+    return Request(model, **said)
+
+
+def refuse_unknown(what: str, said: Mapping[str, Any], known: Sequence[str]) -> None:
+    """Refuse an argument that is no field.
+
+    Raises:
+        InputError: there is no such field; the message names near ones.
+    """
+    for name in said:
+        if name not in known:
+            near = get_close_matches(name, known, n=3) or sorted(known)
+            raise InputError(f"{what} takes no '{name}'; did you mean {', '.join(near)}?")

@@ -1,0 +1,172 @@
+"""A request and what follows from it: the one way from a model to a plan, a run, a comparison."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from placewright.core.deadline import NEVER, Deadline
+from placewright.core.plan import Plan
+from placewright.core.problem import Problem
+from placewright.execution.inputs import checked_inputs, named_outputs
+from placewright.execution.placements import placement_runner
+from placewright.execution.runtime import LoadedModel
+from placewright.report.comparison_table import ComparisonTable
+from placewright.session import comparison, placing, running
+from placewright.session.contenders import Table
+from placewright.session.measuring import Measured
+from placewright.session.models import Model
+from placewright.session.problems import build
+from placewright.session.reading import ModelOfRequest
+from placewright.session.request import Request, request_of
+from placewright.session.steps import Report, Steps, no_report
+from placewright.session.whatif import Simulated, simulated
+
+
+class Session:
+    """What follows from a request: each step is done when it is first needed, and once.
+
+    The model is read once and loaded by its framework once, whatever is asked of the session.
+
+    Args:
+        request: a `Request`, or a model.
+        report: is told the fraction that is done, and what is being done.
+        said: further fields of a request, where `request` is a model.
+
+    Attributes:
+        table: what `place` measured on the hardware; None where it did not.
+
+    Raises:
+        InputError: a field of the request is wrong.
+    """
+
+    def __init__(self, request: Any, report: Report = no_report, **said: Any) -> None:
+        if isinstance(request, Request):
+            wanted = replace(request, **said) if said else request
+        else:
+            wanted = request_of(request, said)
+        self._model = ModelOfRequest(wanted)
+        self._report = report
+        self._measured: Measured | None = None
+        self.table: Table | None = None
+
+    @property
+    def request(self) -> Request:
+        """All that was asked for."""
+        return self._model.request
+
+    @property
+    def model(self) -> Model:
+        """What was read."""
+        return self._model.read
+
+    @cached_property
+    def loaded(self) -> LoadedModel:
+        """The model as its framework executes it."""
+        return self._model.loaded_for(self.problem)
+
+    @property
+    def problem(self) -> Problem:
+        """The calibrated and constrained problem."""
+        return self.profile()
+
+    def profile(self) -> Problem:
+        """Measure every unit on every device, calibrate, constrain; results are kept on disk.
+
+        Raises:
+            InputError: the model, the devices or a constraint is wrong.
+            RuntimeFailure: a device cannot run the model.
+        """
+        return self._built(Steps(self._report), NEVER).problem
+
+    def place(self) -> Plan:
+        """Read, measure, search and check, within the total.
+
+        Raises:
+            InputError: the request is wrong.
+            InfeasibleError: no placement satisfies the constraints, or none was found.
+            MismatchError: outputs differ from the unsplit model's.
+            OutOfTime: the total ended before there was a plan.
+        """
+        placer = placing.placer_of(self.request)  # before any long work
+        deadline = Deadline.after(self.request.total)
+        steps = placing.steps_of(self.request, self._report)
+        found = self._built(steps, deadline)
+        placed = placing.placed(self._model, placer, found, steps, deadline)
+        self.table = placed.table
+        return placed.plan
+
+    def compare(
+        self, placers: Sequence[str], *, seeds: int = 1, results: str | Path | None = None
+    ) -> ComparisonTable:
+        """Every placer with seeds 0 .. seeds - 1 under the request's evaluator and budget.
+
+        Args:
+            placers: names; ``name:key=value:...`` sets hyperparameters of that one.
+            seeds: runs per placer, >= 1.
+            results: a file that keeps each run, so that runs found in it are not repeated.
+
+        Raises:
+            InputError: no placer or seed is asked for, a placer does not take the problem, or the
+                file belongs to another problem or budget.
+        """
+        comparison.made_placers(placers, seeds)  # before any long work
+        problem = self.problem
+        return comparison.compare(
+            problem,
+            placers,
+            seeds,
+            self.request.limit,
+            measure=placing.measure_of(self._model, problem),
+            progress=self._report,
+            results_path=results,
+        )
+
+    def simulate(self, plan: Plan, changes: Mapping[str, str] | None = None) -> Simulated:
+        """What a plan is predicted to do, with some ops on other devices.
+
+        Raises:
+            GraphError, UnknownNameError: there is no such op or device.
+            InfeasibleError: the changed placement breaks a constraint.
+        """
+        return simulated(plan, changes or {})
+
+    def run(
+        self, plan: Plan, inputs: Sequence[Any] | Mapping[str, Any] | None = None
+    ) -> list[Any] | dict[str, Any]:
+        """Execute a plan once; see `session.facade.run`."""
+        model = self._model.loaded(plan.runtime)
+        given = model.random_inputs(np.random.default_rng(0)) if inputs is None else inputs
+        values = checked_inputs(model, given)
+        with running.limited(plan), placement_runner(plan.problem, plan.placement, model) as runner:
+            outputs = runner.run(values).outputs
+        is_named = isinstance(inputs, Mapping)
+        return named_outputs(model.signature, outputs) if is_named else list(outputs)
+
+    def measure(
+        self, plan: Plan, *, runs: int = running.ROUNDS, boundaries: bool = False
+    ) -> running.RunResult:
+        """Execute a plan, compare its outputs, and measure it beside the best single device.
+
+        Raises:
+            InputError: the plan cannot be executed.
+            StalePlanError: the model or the devices have changed.
+        """
+        running.require_executable(plan, runs)
+        model = self._model.loaded(plan.runtime)
+        return running.execute(plan, model, runs=runs, boundaries=boundaries, report=self._report)
+
+    def _built(self, steps: Steps, deadline: Deadline) -> Measured:
+        if self._measured is None:
+            self._measured = build(self._model, steps, deadline)
+        return self._measured
+
+
+def session_of_plan(plan: Plan, report: Report = no_report) -> Session:
+    """The session of a plan's problem, by the plan's runtime."""
+    return Session(Request(plan.problem, runtime=plan.runtime), report)
