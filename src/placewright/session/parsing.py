@@ -105,7 +105,7 @@ def parse_duration(given: Any, field: str) -> float | None:
     except InputError as error:
         raise FieldError(field, str(error)) from None
     if not seconds > 0:
-        raise FieldError(field, f"expects a duration > 0 such as 60s, got '{given}'")
+        raise FieldError(field, f"needs seconds > 0, such as 60s, got '{given}'")
     return seconds
 
 
