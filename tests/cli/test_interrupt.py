@@ -39,7 +39,7 @@ def run(folder: Path, **names: str) -> subprocess.CompletedProcess[str]:
 
 def test_before_the_search_one_line_says_so(tmp_path: Path) -> None:
     result = run(
-        tmp_path, module="placewright.session.placing", holder="module",
+        tmp_path, module="placewright.session.session", holder="module",
         function="build", before="pass",
     )  # fmt: skip
     assert the_line(result, 130) == "placewright: interrupted\n"
