@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from placewright.core.placement import Placement
+from placewright.core.plan_summary import summary
 from placewright.core.problem import Problem
 from placewright.core.solution import HistoryPoint, Solution, Status
 
@@ -99,3 +100,7 @@ class Plan:
     def gap(self) -> float:
         """value / lower_bound - 1; inf without a bound."""
         return Solution(self.placement, self.value, self.status, self.lower_bound).gap
+
+    def __str__(self) -> str:
+        """Verdict, value, gap, devices, segments and measurement, on one screen."""
+        return summary(self)

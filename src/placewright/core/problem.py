@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import cached_property
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from placewright.core.arrays import (
     BoolArray,
@@ -23,6 +24,7 @@ from placewright.core.costs import LONGEST, CostTable
 from placewright.core.execution_models import EVENT, ExecutionModel, MaxLoad
 from placewright.core.graph import FORWARD, UPDATE, ComputationGraph
 from placewright.core.grouping import Grouping, Quotient, colocation_of_groups, quotient
+from placewright.core.plain_costs import cluster_of, graph_of
 from placewright.core.residency import Kept, kept_of, working_bytes
 from placewright.core.resident_inputs import check_resident, with_resident_inputs
 from placewright.core.source import ModelSource
@@ -99,6 +101,43 @@ class Problem:
     def of_ops(cls, graph: ComputationGraph, cluster: Cluster, costs: CostTable) -> Problem:
         """A problem whose units are single ops."""
         return cls(graph, cluster, costs, Grouping.identity(graph.n_ops))
+
+    @classmethod
+    def from_costs(
+        cls,
+        graph: Any,
+        seconds: ArrayLike,
+        links: tuple[ArrayLike, ArrayLike],
+        *,
+        memory: ArrayLike | None = None,
+        devices: Sequence[str] | None = None,
+        **others: Any,
+    ) -> Problem:
+        """A problem from plain arrays, every op a unit.
+
+        Args:
+            graph: one of ours, or a NetworkX ``DiGraph`` (see `core.plain_costs.graph_of`).
+            seconds: of each op on each device, shape (n_ops, n_devices); inf where it cannot run.
+            links: seconds of latency and bytes per second of bandwidth, each one number or an array
+                of shape (n_devices, n_devices), from row to column; bandwidth 0 is no link.
+            memory: bytes of each device, shape (n_devices,), or one number; None is no limit.
+            devices: their names; None are ``device:0`` ...; the first one is the host.
+            others: further fields of the problem, such as `objective`.
+
+        Raises:
+            GraphError: the graph has a cycle, or is none.
+            CostError: `seconds` does not fit, or an op has no device.
+            FieldError: another shape does not fit.
+        """
+        found = graph_of(graph)
+        table = np.asarray(seconds, dtype=np.float64)
+        if table.ndim != 2 or len(table) != found.n_ops:
+            raise CostError(
+                f"seconds has shape {table.shape}, expected ({found.n_ops}, number of devices)"
+            )
+        cluster = cluster_of(table.shape[1], links, memory, devices)
+        costs = CostTable(frozen_floats(table), source="given")
+        return cls(found, cluster, costs, Grouping.identity(found.n_ops), **others)
 
     @property
     def n_units(self) -> int:

@@ -22,6 +22,7 @@ from placewright.session.stream_candidates import best_measured
 from placewright.session.stream_measuring import execute_stream
 from placewright.session.stream_result import StreamResult
 from placewright.session.stream_ways import stream_ways
+from placewright.session.streaming import streamable
 from placewright.simulation.model import Simulator
 from placewright.simulation.stream.play import Stream
 
@@ -118,13 +119,13 @@ def check_stream_on_hardware(
             f"outputs differ from the unsplit model: relative error {result.error:.3g} in sample "
             f"{result.worst}, tolerance {result.tolerance:.3g}; the plan was not written"
         )
-    found = _kept(plan, model, result)
+    found = _kept(plan, result, model)
     columns, rows = result.table()
     lines = [*result.lines(), *(held_lines(found) or recommendation_lines(found))]
     return found, Table("Streams", columns, rows, "\n".join(dict.fromkeys(lines)))
 
 
-def _kept(plan: Plan, model: LoadedModel, result: StreamResult) -> Plan:
+def _kept(plan: Plan, result: StreamResult, model: LoadedModel | None = None) -> Plan:
     """The plan with the recommended way: as its placement, or by name where none expresses it."""
     problem, verdict = plan.problem, result.verdict
     name = verdict.recommendation
@@ -133,7 +134,7 @@ def _kept(plan: Plan, model: LoadedModel, result: StreamResult) -> Plan:
     if device is not None:
         placement = Placement.on_one_device(problem.n_units, device)
     elif name == EVEN_NAME:
-        placement = stream_ways(plan, model).even
+        placement = stream_ways(plan, streamable(plan, model)).even
     if placement is None:
         mine = verdict.contenders[PLAN]
         others = {key: one.median for key, one in verdict.contenders.items() if key != PLAN}
