@@ -16,7 +16,7 @@ from placewright.core.graph import ComputationGraph
 from placewright.errors import FieldError, GraphError
 
 
-def graph_of(graph: Any) -> ComputationGraph:
+def plain_graph(graph: Any) -> ComputationGraph:
     """One of ours as it is, or a directed graph with the attributes of a NetworkX ``DiGraph``.
 
     Nodes are ops in the graph's own order, named by their text, with the attributes `kind`, `flops`
@@ -65,7 +65,7 @@ def _is_directed(graph: Any) -> bool:
     return bool(getattr(graph, "is_directed", lambda: False)())
 
 
-def cluster_of(
+def plain_cluster(
     n_devices: int,
     links: tuple[ArrayLike, ArrayLike],
     memory: ArrayLike | None,

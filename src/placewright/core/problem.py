@@ -24,7 +24,7 @@ from placewright.core.costs import LONGEST, CostTable
 from placewright.core.execution_models import EVENT, ExecutionModel, MaxLoad
 from placewright.core.graph import FORWARD, UPDATE, ComputationGraph
 from placewright.core.grouping import Grouping, Quotient, colocation_of_groups, quotient
-from placewright.core.plain_costs import cluster_of, graph_of
+from placewright.core.plain_costs import plain_cluster, plain_graph
 from placewright.core.residency import Kept, kept_of, working_bytes
 from placewright.core.resident_inputs import check_resident, with_resident_inputs
 from placewright.core.source import ModelSource
@@ -116,7 +116,7 @@ class Problem:
         """A problem from plain arrays, every op a unit.
 
         Args:
-            graph: one of ours, or a NetworkX ``DiGraph`` (see `core.plain_costs.graph_of`).
+            graph: one of ours, or a NetworkX ``DiGraph`` (see `core.plain_costs.plain_graph`).
             seconds: of each op on each device, shape (n_ops, n_devices); inf where it cannot run.
             links: seconds of latency and bytes per second of bandwidth, each one number or an array
                 of shape (n_devices, n_devices), from row to column; bandwidth 0 is no link.
@@ -129,13 +129,13 @@ class Problem:
             CostError: `seconds` does not fit, or an op has no device.
             FieldError: another shape does not fit.
         """
-        found = graph_of(graph)
+        found = plain_graph(graph)
         table = np.asarray(seconds, dtype=np.float64)
         if table.ndim != 2 or len(table) != found.n_ops:
             raise CostError(
                 f"seconds has shape {table.shape}, expected ({found.n_ops}, number of devices)"
             )
-        cluster = cluster_of(table.shape[1], links, memory, devices)
+        cluster = plain_cluster(table.shape[1], links, memory, devices)
         costs = CostTable(frozen_floats(table), source="given")
         return cls(found, cluster, costs, Grouping.identity(found.n_ops), **others)
 
