@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from placewright.core.arrays import frozen_floats
+from placewright.core.costs import CostTable
 from placewright.core.execution_models import (
     EVENT,
     EXECUTION_MODELS,
@@ -50,11 +52,37 @@ def test_value_values_and_evaluate_agree(model: ExecutionModel) -> None:
     problem = replace(problem, execution_model=model)
     simulator, rows = Simulator(problem), rng.integers(0, problem.n_devices, (12, 6))
     values = simulator.values(rows)
-    assert behaviour_of(problem) is BEHAVIOURS[type(model)]
+    assert f"{behaviour_of(problem).__name__}" == BEHAVIOURS[type(model)].partition(":")[2]
     for row, value in zip(rows, values.tolist(), strict=True):
         assert simulator.value(Placement.of(row)) == value
         assert simulator.value_and_peaks(Placement.of(row))[0] == value
+        check_explained(simulator, Placement.of(row), value)
         assert all(value >= bound.value * (1 - 1e-9) for bound in quick_bounds(problem))
+
+
+def check_explained(simulator: Simulator, placement: Placement, value: float) -> None:
+    """A timeline ends at the value, the largest load is the value, and a fault is named."""
+    if simulator.value_and_peaks(placement)[0] == math.inf:
+        assert simulator.violation(placement) is not None
+        return
+    found = simulator.explain(placement)
+    assert found.broken is None
+    assert (found.timeline is not None) == simulator.has_timeline
+    if found.timeline is not None:
+        assert found.timeline.value == value
+    if found.loads is not None:
+        assert found.loads.max(axis=1).sum() == pytest.approx(value)
+
+
+@pytest.mark.parametrize("model", ALL)
+def test_every_model_proves_that_a_pin_fits_nowhere(model: ExecutionModel) -> None:
+    problem = random_problem(np.random.default_rng(3), n_ops=6)
+    costs = problem.costs.seconds.copy()
+    costs[0] = [np.inf, 1.0]
+    pinned = replace(
+        problem, costs=CostTable(frozen_floats(costs)), pins={0: 0}, execution_model=model
+    )
+    assert "is pinned to" in str(behaviour_of(pinned).why_nothing_fits(pinned))
 
 
 @pytest.mark.parametrize("model", ALL)
@@ -72,6 +100,8 @@ def test_what_is_no_execution_model_is_refused() -> None:
         replace(problem, execution_model="max-load")
     with pytest.raises(UnknownNameError, match="max-lode"):
         model_of("max-lode")
+    with pytest.raises(InputError, match="'event' has no parameter 'pause'"):
+        model_of("event", pause=1.0)
     with pytest.raises(InputError, match="per accelerator must be >= 1, got 0"):
         SubgraphIP(per_accelerator=0)
     with pytest.raises(InputError, match="execution model 'event' has none"):

@@ -11,7 +11,6 @@ from placewright.cli import options as opt
 from placewright.cli.output import print_json, print_line, print_note, print_table, progress
 from placewright.cli.overwriting import Writes
 from placewright.cli.place import print_plan
-from placewright.core.execution_models import Event, MaxLoad
 
 if TYPE_CHECKING:
     from placewright.core.plan import Plan
@@ -60,7 +59,7 @@ def simulate(
     before = searched_plan(before) if searched else before
     pairs = parse_pairs(changes or [], "changes", "OP=DEVICE")
     plan, simulator = changed(before, pairs)
-    is_timed = isinstance(plan.problem.execution_model, Event) or trace is not None
+    is_timed = simulator.has_timeline or trace is not None
     timeline = simulator.timeline(plan.placement) if is_timed else None
     if not as_json:
         print_plan(plan, str(plan_file))
@@ -119,8 +118,7 @@ def _print_loads(plan: Plan, simulator: Simulator, as_json: bool) -> None:
     """Of the execution models without a timeline only `max-load` has loads."""
     from placewright.report.timeline_text import load_rows, value_data
 
-    has_loads = isinstance(plan.problem.execution_model, MaxLoad)
-    loads = simulator.loads(plan.placement.device_of) if has_loads else None
+    loads = simulator.explain(plan.placement).loads
     if as_json:
         print_json(value_data(plan, loads))
     elif loads is not None:

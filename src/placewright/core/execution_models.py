@@ -7,7 +7,7 @@ A model says here what it is; how it behaves stands in `simulation/`, one file o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import ClassVar, Literal, get_args
 
 from placewright.errors import InputError
 
@@ -84,7 +84,7 @@ class Placeto:
 EVENT = Event()
 ExecutionModel = Event | MaxLoad | Subgraph | SubgraphIP | Placeto
 ModelName = Literal["event", "max-load", "subgraph", "subgraph-ip", "placeto"]
-EXECUTION_MODELS: tuple[type[ExecutionModel], ...] = (Event, MaxLoad, Subgraph, SubgraphIP, Placeto)
+EXECUTION_MODELS: tuple[type[ExecutionModel], ...] = get_args(ExecutionModel)
 
 
 def splits_phases(model: ExecutionModel) -> bool:

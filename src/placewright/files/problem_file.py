@@ -28,7 +28,7 @@ from placewright.files.graph_file import (
     source_data,
     source_of,
 )
-from placewright.files.model_names import model_of, model_parameters
+from placewright.files.model_names import model_entries, model_of
 from placewright.files.schema import Strict, validated
 from placewright.files.text import read_json_object, write_text
 
@@ -59,6 +59,7 @@ class ProblemDocument(Strict):
     samples_in_flight: int
     subgraphs_per_accelerator: int
     split_phases: bool
+    execution_parameters: dict[str, Any] = Field(default_factory=dict)
     inner_tensors: bool = False
     resident_inputs: list[str] = Field(default_factory=list)
 
@@ -87,7 +88,7 @@ def problem_text(problem: Problem) -> str:
         "transfer_seconds": None
         if problem.transfer_seconds is None
         else problem.transfer_seconds.tolist(),
-        **model_parameters(problem.execution_model),
+        **model_entries(problem.execution_model),
     }
     if problem.inner_tensors:
         data["inner_tensors"] = True
@@ -152,6 +153,7 @@ def read_problem(path: Path | str) -> Problem:
             samples_in_flight=document.samples_in_flight,
             per_accelerator=document.subgraphs_per_accelerator,
             split_phases=document.split_phases,
+            **document.execution_parameters,
         ),
         pins={graph.op_index[op]: cluster.device(at) for op, at in document.pins.items()},
         transfer_seconds=None if transfers is None else frozen_floats(transfers),

@@ -1,15 +1,15 @@
 """How each execution model behaves: one file or folder each, registered here once.
 
-The parameters of a model are in `core.execution_models`. Its `Applied` values placements of one
-problem; a `Behaviour` says where it stands, and which general bounds and proofs hold under it.
+The parameters of a model are in `core.execution_models`. All behaviours have the same methods: they
+compile a problem, value its placements, explain one, name the general bounds that hold, and prove
+that nothing fits.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import ClassVar, Protocol, cast
 
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.execution_models import (
@@ -22,12 +22,35 @@ from placewright.core.execution_models import (
 )
 from placewright.core.problem import Problem
 from placewright.simulation.event.arrays import EventArrays
+from placewright.simulation.explanation import Explanation
 
 Outcome = tuple[float, int, int, FloatArray]
+BoundsByMethod = Mapping[str, Callable[[Problem], float]]
+
+# Where the behaviour of each model stands, under `simulation`: "module:Class".
+BEHAVIOURS: Mapping[type[ExecutionModel], str] = {
+    Event: "event.model:EventModel",
+    MaxLoad: "max_load:Loads",
+    Subgraph: "subgraph:Latency",
+    SubgraphIP: "subgraph:Latency",
+    Placeto: "placeto:PlacetoModel",
+}
 
 
-class Applied(Protocol):
-    """An execution model compiled for one problem; threads may share it."""
+class Behaviour(Protocol):
+    """An execution model compiled for one problem; threads may share it.
+
+    Attributes:
+        bounds: method -> quick bound of a problem, in seconds, which no value is below.
+        has_timeline: `explain` gives one.
+    """
+
+    bounds: ClassVar[BoundsByMethod]
+    has_timeline: ClassVar[bool]
+
+    def __init__(self, problem: Problem, arrays: EventArrays) -> None:
+        """Compile a problem."""
+        ...
 
     def value(self, device_of: IntArray, order: IntArray) -> float:
         """Value of a placement, inf where it is infeasible; device_of and order (n_units,)."""
@@ -41,44 +64,18 @@ class Applied(Protocol):
         """Value, fault (see `legality`), where it is, and bytes of each device (n_devices,)."""
         ...
 
+    def explain(self, device_of: IntArray, order: IntArray) -> Explanation:
+        """What the value of a placement consists of, or why it has none without a fault."""
+        ...
 
-@dataclass(frozen=True)
-class Behaviour:
-    """What is known of an execution model.
-
-    Attributes:
-        applied: ``"module:Class"`` under `simulation`: (problem, arrays) -> `Applied`.
-        has_critical_path: no value is below the longest path of least seconds.
-        has_balanced_load: nor below all work over all streams.
-        has_links: tensors need a route, so that missing ones prove that nothing fits.
-        counts_weights: bytes that units keep prove that nothing fits.
-        counts_working_sets: so do the inputs and outputs of a unit that takes time.
-    """
-
-    applied: str
-    has_critical_path: bool = True
-    has_balanced_load: bool = True
-    has_links: bool = False
-    counts_weights: bool = True
-    counts_working_sets: bool = False
+    @staticmethod
+    def why_nothing_fits(problem: Problem) -> str | None:
+        """One line that proves that no placement exists, or None where no proof is found."""
+        ...
 
 
-BEHAVIOURS: Mapping[type[ExecutionModel], Behaviour] = {
-    Event: Behaviour("event.model:EventModel", has_links=True, counts_working_sets=True),
-    MaxLoad: Behaviour("max_load:Loads", has_critical_path=False, has_links=True),
-    Subgraph: Behaviour("subgraph:Latency", has_balanced_load=False),
-    SubgraphIP: Behaviour("subgraph:Latency", has_balanced_load=False),
-    Placeto: Behaviour("placeto:PlacetoModel", counts_weights=False),
-}
-
-
-def behaviour_of(problem: Problem) -> Behaviour:
+def behaviour_of(problem: Problem) -> type[Behaviour]:
     """How the problem's execution model behaves."""
-    return BEHAVIOURS[type(problem.execution_model)]
-
-
-def applied_to(problem: Problem, arrays: EventArrays) -> Applied:
-    """The problem's execution model, compiled for the problem."""
-    module, _, name = behaviour_of(problem).applied.partition(":")
+    module, _, name = BEHAVIOURS[type(problem.execution_model)].partition(":")
     found = getattr(importlib.import_module(f"placewright.simulation.{module}"), name)
-    return cast("Callable[[Problem, EventArrays], Applied]", found)(problem, arrays)
+    return cast("type[Behaviour]", found)

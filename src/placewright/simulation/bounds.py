@@ -46,14 +46,9 @@ def lower_bounds(problem: Problem, seconds: float = math.inf) -> tuple[Bound, ..
 
 
 def quick_bounds(problem: Problem) -> tuple[Bound, ...]:
-    """Critical path and balanced load, where the execution model has them."""
-    found = []
-    behaviour = behaviour_of(problem)
-    if behaviour.has_critical_path:
-        found.append(_timed("critical path", problem, critical_path_bound))
-    if behaviour.has_balanced_load:
-        found.append(_timed("balanced load", problem, balanced_load_bound))
-    return tuple(found)
+    """Those that the execution model names, such as critical path and balanced load."""
+    named = behaviour_of(problem).bounds
+    return tuple(_timed(method, problem, bound) for method, bound in named.items())
 
 
 def relaxed_bounds(problem: Problem, seconds: float = math.inf) -> tuple[Bound, ...]:

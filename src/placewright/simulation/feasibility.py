@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -36,27 +37,45 @@ def prove_infeasible(problem: Problem) -> str | None:
         One line that names the op, the device and how many bytes are missing.
     """
     if problem not in _known:
-        _known[problem] = _proof(problem)
+        _known[problem] = behaviour_of(problem).why_nothing_fits(problem)
     return _known[problem]
 
 
-def _proof(problem: Problem) -> str | None:
+@dataclass(frozen=True)
+class Proofs:
+    """What counts under an execution model.
+
+    Attributes:
+        bytes_and_routes: anything beyond support, pins and colocation.
+        routes: tensors need one.
+        working_sets: inputs and outputs of a unit that takes time count beside what stays.
+    """
+
+    bytes_and_routes: bool = True
+    routes: bool = True
+    working_sets: bool = False
+
+
+def proof_of(problem: Problem, proofs: Proofs) -> str | None:
+    """The first of the proofs of `prove_infeasible` that holds, of those that count."""
     if _all_fits_everywhere(problem):
         return None
     allowed = problem.allowed_by_class
     nowhere = np.flatnonzero(~allowed.any(axis=1))
     if len(nowhere):
         return _no_common_device(problem, nowhere)
-    if not behaviour_of(problem).counts_weights:
+    if not proofs.bytes_and_routes:
         return None
-    if found := _unit_too_large(problem):
+    working = _working_sets(problem, counts=proofs.working_sets)
+    if found := _unit_too_large(problem, working):
         return found
-    needed = _needed(problem)
+    needed = _needed(problem, working)
     fits = allowed & (needed <= problem.cluster.memory_bytes)
     too_large = np.flatnonzero(~fits.any(axis=1))
     if len(too_large):
         return _class_too_large(problem, needed, too_large)
-    return _no_route(problem, fits) or _set_of_devices_too_small(problem, fits)
+    cut_off = _no_route(problem, fits) if proofs.routes else None
+    return cut_off or _set_of_devices_too_small(problem, fits, working)
 
 
 def _all_fits_everywhere(problem: Problem) -> bool:
@@ -76,24 +95,22 @@ def _all_fits_everywhere(problem: Problem) -> bool:
     return needed <= float(problem.cluster.memory_bytes.min())
 
 
-def _working_sets(problem: Problem) -> FloatArray:
+def _working_sets(problem: Problem, *, counts: bool) -> FloatArray:
     """Bytes of each unit's inputs and outputs, all there at once, shape (n_units, n_devices).
 
     Under `event` a unit that takes no time has no instant at which both are there.
     """
-    factor = float(behaviour_of(problem).counts_working_sets)
     graph = problem.unit_graph
     own = np.zeros(problem.n_units)
     for rows in (graph.op_inputs, graph.op_outputs):
         np.add.at(own, rows.row_of_each(), graph.tensor_bytes[rows.indices])
-    counts = problem.costs.seconds > 0
-    return np.where(counts, factor * own[:, None], 0.0)
+    return np.where(counts & (problem.costs.seconds > 0), own[:, None], 0.0)
 
 
-def _needed(problem: Problem) -> FloatArray:
+def _needed(problem: Problem, working: FloatArray) -> FloatArray:
     """Weights of each class with its widest unit, shape (colocation.n_groups, n_devices)."""
     widest = np.zeros((problem.colocation.n_groups, problem.n_devices))
-    np.maximum.at(widest, problem.colocation.group_of, _working_sets(problem))
+    np.maximum.at(widest, problem.colocation.group_of, working)
     return problem.kept.bytes_by_label(problem.colocation.group_of)[:, None] + widest
 
 
@@ -119,9 +136,9 @@ def _no_common_device(problem: Problem, nowhere: IntArray) -> str:
     )
 
 
-def _unit_too_large(problem: Problem) -> str | None:
+def _unit_too_large(problem: Problem, working: FloatArray) -> str | None:
     resident = problem.kept.bytes_by_label(np.arange(problem.n_units))
-    needed = resident[:, None] + _working_sets(problem)
+    needed = resident[:, None] + working
     allowed = problem.allowed_by_class[problem.colocation.group_of]
     unit, device, short = _shortest_of_memory(problem, needed, allowed)
     if short <= 0:
@@ -156,8 +173,6 @@ def _shortest_of_memory(
 
 def _no_route(problem: Problem, fits: BoolArray) -> str | None:
     """A tensor that no device of its producer can send to any device of a reader."""
-    if not behaviour_of(problem).has_links:
-        return None
     has_route = routes(problem) != NO_ROUTE
     if has_route.all():
         return None
@@ -187,11 +202,11 @@ def _no_route(problem: Problem, fits: BoolArray) -> str | None:
     return None
 
 
-def _set_of_devices_too_small(problem: Problem, fits: BoolArray) -> str | None:
+def _set_of_devices_too_small(problem: Problem, fits: BoolArray, working: FloatArray) -> str | None:
     """Ops that can only be on some devices, which cannot hold them together."""
     kept, classes = problem.kept, problem.colocation
     memory = problem.cluster.memory_bytes
-    working = np.where(fits[classes.group_of], _working_sets(problem), np.inf).min(axis=1)
+    least = np.where(fits[classes.group_of], working, np.inf).min(axis=1)
     for mask in _sets_of_devices(fits):
         room = float(memory[mask].sum())
         if np.isinf(room):
@@ -199,7 +214,7 @@ def _set_of_devices_too_small(problem: Problem, fits: BoolArray) -> str | None:
         confined = np.asarray((fits <= mask).all(axis=1), dtype=np.bool_)
         units = confined[classes.group_of]
         held = np.unique(kept.of_units.indices[units[kept.of_units.row_of_each()]])
-        resident, widest = float(kept.sizes[held].sum()), float(working[units].max(initial=0.0))
+        resident, widest = float(kept.sizes[held].sum()), float(least[units].max(initial=0.0))
         short = resident + widest - room
         if short > 0:
             return (

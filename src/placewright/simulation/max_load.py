@@ -8,6 +8,7 @@ and groups of r alike devices that take turns with the samples: each spends its 
 from __future__ import annotations
 
 import math
+from typing import ClassVar
 
 import numpy as np
 
@@ -15,8 +16,12 @@ from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.execution_models import splits_phases
 from placewright.core.graph import FORWARD
 from placewright.core.problem import Problem
+from placewright.simulation.behaviours import BoundsByMethod
+from placewright.simulation.bounds import balanced_load_bound
 from placewright.simulation.compiled import compiled, read_only
 from placewright.simulation.event.arrays import EventArrays
+from placewright.simulation.explanation import Explanation
+from placewright.simulation.feasibility import Proofs, proof_of
 from placewright.simulation.legality import CUT_OFF, FINE, NO_ORDER, TOO_LARGE, check
 from placewright.simulation.max_load_sums import LoadTables, Sums, new_sums, sum_all
 
@@ -29,6 +34,9 @@ class Loads:
         overlaps: (n_devices,) devices whose transfers run beside their compute.
         is_shared: (n_channels,) channels that have a name, whose load counts.
     """
+
+    bounds: ClassVar[BoundsByMethod] = {"balanced load": balanced_load_bound}
+    has_timeline: ClassVar[bool] = False
 
     def __init__(self, problem: Problem, arrays: EventArrays) -> None:
         cluster = problem.cluster
@@ -47,6 +55,16 @@ class Loads:
     def values(self, devices_of: IntArray) -> FloatArray:
         """Values of placements, devices_of (n_placements, n_units)."""
         return np.array([self.evaluate(row, NO_ORDER)[0] for row in devices_of])
+
+    def explain(self, device_of: IntArray, order: IntArray) -> Explanation:
+        """The loads."""
+        del order
+        return Explanation(loads=self.loads(device_of))
+
+    @staticmethod
+    def why_nothing_fits(problem: Problem) -> str | None:
+        """Resident bytes count, and tensors need routes."""
+        return proof_of(problem, Proofs())
 
     def evaluate(self, device_of: IntArray, order: IntArray) -> tuple[float, int, int, FloatArray]:
         """Value (inf with a fault), fault, where, and bytes of each device (n_devices,)."""

@@ -11,17 +11,16 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from placewright.core.arrays import FloatArray, IntArray, frozen_ints
-from placewright.core.execution_models import SubgraphIP
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.errors import InfeasibleError, InputError
-from placewright.simulation.behaviours import applied_to
+from placewright.simulation.behaviours import behaviour_of
 from placewright.simulation.event.arrays import event_arrays
-from placewright.simulation.event.model import EventModel
+from placewright.simulation.explanation import Explanation
 from placewright.simulation.legality import FINE, NO_ORDER, check
 from placewright.simulation.max_load import Loads
 from placewright.simulation.stream.play import Stream, play_stream
-from placewright.simulation.timeline import Timeline, timeline_of
+from placewright.simulation.timeline import Timeline
 from placewright.simulation.violation import Violation, violation_of
 
 _PARALLEL_FROM = 64  # units times placements below which threads cost more than they bring
@@ -36,7 +35,7 @@ class Simulator:
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
         self.arrays = event_arrays(problem)
-        self._applied = applied_to(problem, self.arrays)
+        self._applied = behaviour_of(problem)(problem, self.arrays)
 
     @cached_property
     def max_load(self) -> Loads:
@@ -78,8 +77,7 @@ class Simulator:
             return Violation(
                 "subgraphs",
                 self.problem.execution_model.name,
-                "pieces of an accelerator need each other, or there are more than "
-                f"{_most_pieces(self.problem)} on one; move ops",
+                self.explain(placement).broken or "",
             )
         return None
 
@@ -121,6 +119,15 @@ class Simulator:
             self.problem, self.arrays, placement.device_of, samples=samples, in_flight=in_flight
         )
 
+    @property
+    def has_timeline(self) -> bool:
+        """Whether placements have a timeline under the problem's execution model."""
+        return self._applied.has_timeline
+
+    def explain(self, placement: Placement) -> Explanation:
+        """What the value of a feasible placement consists of."""
+        return self._applied.explain(placement.device_of, _order_of(placement))
+
     def timeline(self, placement: Placement) -> Timeline:
         """All that happens under execution model `event`.
 
@@ -128,8 +135,7 @@ class Simulator:
             InputError: another execution model, which has no timeline.
             InfeasibleError: the placement breaks a constraint.
         """
-        events = self._applied
-        if not isinstance(events, EventModel):
+        if not self.has_timeline:
             raise InputError(
                 f"execution model '{self.problem.execution_model.name}' has no timeline; "
                 "use 'event'"
@@ -137,8 +143,9 @@ class Simulator:
         violation = self.violation(placement)
         if violation is not None:
             raise InfeasibleError(violation.message)
-        recording = events.record(placement.device_of, _order_of(placement))
-        return timeline_of(self.problem, self.arrays, placement, recording)
+        timeline = self.explain(placement).timeline
+        assert timeline is not None
+        return timeline
 
     def _values(self, rows: IntArray) -> FloatArray:
         return self._applied.values(rows)
@@ -157,8 +164,3 @@ class Simulator:
 
 def _order_of(placement: Placement) -> IntArray:
     return NO_ORDER if placement.order is None else frozen_ints(placement.order)
-
-
-def _most_pieces(problem: Problem) -> int:
-    model = problem.execution_model
-    return model.per_accelerator if isinstance(model, SubgraphIP) else 1

@@ -11,12 +11,17 @@ from __future__ import annotations
 import heapq
 import math
 from itertools import accumulate
+from typing import ClassVar
 
 import numpy as np
 
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
+from placewright.simulation.behaviours import BoundsByMethod
+from placewright.simulation.bounds import balanced_load_bound, critical_path_bound
 from placewright.simulation.event.arrays import EventArrays
+from placewright.simulation.explanation import Explanation
+from placewright.simulation.feasibility import Proofs, proof_of
 from placewright.simulation.legality import BAD_ORDER, FINE, NO_ORDER, TOO_LARGE, check
 
 OP_OVERHEAD = 5.7e-6
@@ -26,6 +31,12 @@ BYTES_PER_SECOND = 7600e6
 
 class PlacetoModel:
     """Runtimes of placements of one problem."""
+
+    bounds: ClassVar[BoundsByMethod] = {
+        "critical path": critical_path_bound,
+        "balanced load": balanced_load_bound,
+    }
+    has_timeline: ClassVar[bool] = False
 
     def __init__(self, problem: Problem, arrays: EventArrays) -> None:
         self._problem, self._arrays = problem, arrays
@@ -37,6 +48,16 @@ class PlacetoModel:
     def values(self, devices_of: IntArray) -> FloatArray:
         """Values of placements without order, devices_of (n_placements, n_units)."""
         return np.array([self.evaluate(row, NO_ORDER)[0] for row in devices_of])
+
+    def explain(self, device_of: IntArray, order: IntArray) -> Explanation:
+        """Nothing: the published simulator tells a runtime only."""
+        del device_of, order
+        return Explanation()
+
+    @staticmethod
+    def why_nothing_fits(problem: Problem) -> str | None:
+        """Support, pins and colocation only."""
+        return proof_of(problem, Proofs(bytes_and_routes=False))
 
     def evaluate(self, device_of: IntArray, order: IntArray) -> tuple[float, int, int, FloatArray]:
         """Value (inf with a fault), fault, where, and bytes of each device (n_devices,)."""

@@ -9,7 +9,7 @@ takes. Under `subgraph-ip` the pieces of one accelerator also wait for each othe
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -17,8 +17,12 @@ from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.execution_models import SubgraphIP
 from placewright.core.problem import Problem
 from placewright.errors import InputError
+from placewright.simulation.behaviours import BoundsByMethod
+from placewright.simulation.bounds import critical_path_bound
 from placewright.simulation.compiled import compiled, read_only
 from placewright.simulation.event.arrays import EventArrays
+from placewright.simulation.explanation import Explanation
+from placewright.simulation.feasibility import Proofs, proof_of
 from placewright.simulation.legality import BAD_ORDER, FINE, NO_ORDER, TOO_LARGE, check
 from placewright.simulation.max_load import memory_of
 
@@ -48,8 +52,13 @@ class Latency:
         InputError: the problem has no transfer seconds of its own.
     """
 
+    bounds: ClassVar[BoundsByMethod] = {"critical path": critical_path_bound}
+    has_timeline: ClassVar[bool] = False
+
     def __init__(self, problem: Problem, arrays: EventArrays) -> None:
         self._arrays, self._tables = arrays, latency_arrays(problem)
+        model = problem.execution_model
+        self._most_pieces = model.per_accelerator if isinstance(model, SubgraphIP) else 1
 
     def value(self, device_of: IntArray, order: IntArray) -> float:
         """Value of a placement, inf where it is infeasible."""
@@ -58,6 +67,20 @@ class Latency:
     def values(self, devices_of: IntArray) -> FloatArray:
         """Values of placements without order, devices_of (n_placements, n_units)."""
         return np.array([self.evaluate(row, NO_ORDER)[0] for row in devices_of])
+
+    def explain(self, device_of: IntArray, order: IntArray) -> Explanation:
+        """Why a placement without a fault has no latency."""
+        if math.isfinite(self.value(device_of, order)):
+            return Explanation()
+        return Explanation(
+            broken="pieces of an accelerator need each other, or there are more than "
+            f"{self._most_pieces} on one; move ops"
+        )
+
+    @staticmethod
+    def why_nothing_fits(problem: Problem) -> str | None:
+        """Weights count; every device reaches every other."""
+        return proof_of(problem, Proofs(routes=False))
 
     def evaluate(self, device_of: IntArray, order: IntArray) -> tuple[float, int, int, FloatArray]:
         """Value (inf with a fault), fault, where, and bytes of each device (n_devices,)."""

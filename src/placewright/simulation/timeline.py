@@ -11,7 +11,7 @@ from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.simulation.event.arrays import EventArrays
-from placewright.simulation.event.model import Recording
+from placewright.simulation.event.recording import Recording
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,43 +4,27 @@ from __future__ import annotations
 
 import math
 import threading
-from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
 from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.placement import Placement
 from placewright.core.problem import Problem
+from placewright.simulation.behaviours import BoundsByMethod
 from placewright.simulation.blocks import Bytes, places_of
+from placewright.simulation.bounds import balanced_load_bound, critical_path_bound
 from placewright.simulation.event.arrays import VIA_HOST, EventArrays
 from placewright.simulation.event.memory import memory_peaks
+from placewright.simulation.event.recording import Recording
 from placewright.simulation.event.run import entries
 from placewright.simulation.event.state import N_COPIES, state_sizes
 from placewright.simulation.event.tables import packed_tables
+from placewright.simulation.explanation import Explanation
+from placewright.simulation.feasibility import Proofs, proof_of
 from placewright.simulation.legality import CUT_OFF, FINE, NO_ORDER, NOT_ALLOWED, check
 from placewright.simulation.records import LOWER_QUARTER, QUARTER, SECOND_HOP, Records
-
-
-@dataclass(frozen=True, eq=False)
-class Recording:
-    """All that happened to one placement.
-
-    Attributes:
-        start, end: seconds, shape (n_units,).
-        segment: of each unit, numbered in the order of dispatch, shape (n_units,).
-        memory_peaks: bytes, shape (n_devices,).
-        hop_tensor, hop_source, hop_target: of each hop, in the order of sending, shape (n_hops,).
-        hop_start, hop_end: seconds, shape (n_hops,).
-    """
-
-    start: FloatArray
-    end: FloatArray
-    segment: IntArray
-    memory_peaks: FloatArray
-    hop_tensor: IntArray
-    hop_source: IntArray
-    hop_target: IntArray
-    hop_start: FloatArray
-    hop_end: FloatArray
+from placewright.simulation.timeline import timeline_of
 
 
 class EventModel:
@@ -49,7 +33,14 @@ class EventModel:
     Each thread that asks gets working memory of its own, so that threads may share an instance.
     """
 
+    bounds: ClassVar[BoundsByMethod] = {
+        "critical path": critical_path_bound,
+        "balanced load": balanced_load_bound,
+    }
+    has_timeline: ClassVar[bool] = True
+
     def __init__(self, problem: Problem, arrays: EventArrays) -> None:
+        self._problem = problem
         self._tables, self._tensor_number = packed_tables(problem, arrays)
         self._arrays = arrays
         self._has_classes = arrays.n_classes < problem.n_units
@@ -113,6 +104,18 @@ class EventModel:
         elif fault == CUT_OFF:
             at = int(self._tensor_number[at])
         return float(makespan), fault, at, peaks
+
+    def explain(self, device_of: IntArray, order: IntArray) -> Explanation:
+        """The timeline of a feasible placement."""
+        placement = Placement.of(device_of, order if len(order) else None)
+        recording = self.record(device_of, order)
+        timeline = timeline_of(self._problem, self._arrays, placement, recording)
+        return Explanation(timeline=timeline)
+
+    @staticmethod
+    def why_nothing_fits(problem: Problem) -> str | None:
+        """Inputs and outputs of a unit that takes time are there at once, and need routes."""
+        return proof_of(problem, Proofs(working_sets=True))
 
     def record(self, device_of: IntArray, order: IntArray) -> Recording:
         """All that happens to a feasible placement."""
