@@ -21,7 +21,7 @@ Kind = TypeVar("Kind")
 _LONGEST_NAME = 1000  # characters
 _SHOWN = 40  # characters of a wrong value that a message repeats
 _SEGMENT = re.compile(r"\w+")
-_SYMBOL = re.compile(r"-?(0|[1-9]\d{0,18})|-?(s|u|ps|zf|zuf)\d{1,6}", re.ASCII)
+SYMBOL = re.compile(r"-?(0|[1-9]\d{0,18})|-?(s|u|ps|zf|zuf)\d{1,6}", re.ASCII)
 _FLOAT_TEXTS = ("Infinity", "-Infinity", "NaN")
 DROPPED: Check = lambda value: DROPPED  # noqa: E731 -- a value that is not passed on
 
@@ -56,7 +56,7 @@ def dotted(value: Any) -> str:
 def symbol(value: Any) -> str:
     """A size that is not computed: an integer, or a symbol as PyTorch names them."""
     size = text(value)
-    if not _SYMBOL.fullmatch(size):
+    if not SYMBOL.fullmatch(size):
         raise FileFormatError(f"it computes sizes ({shown(size)}); export with static shapes")
     return size
 

@@ -35,6 +35,7 @@ from placewright.frameworks.torch.pt2.grammar import (
     union,
 )
 from placewright.frameworks.torch.pt2.operators import is_admitted
+from placewright.frameworks.torch.pt2.sizes import expression
 
 _DEEPEST = 20  # branches and loop bodies inside each other
 _DEVICES = ("cpu", "cuda", "xpu", "mps", "meta")
@@ -145,7 +146,7 @@ def _graph(value: Any, depth: int = 0) -> dict[str, Any]:
 _DEVICE = record({"type": one_of(*_DEVICES)}, {"index": optional(integer)})
 _TENSOR_NAME = record({"name": identifier})
 _EXPRESSION = record(
-    {"expr_str": symbol},
+    {"expr_str": expression},
     {"hint": optional(union({"as_int": integer, "as_bool": flag, "as_float": real}))},
 )
 _SIZE = union({"as_expr": _EXPRESSION, "as_int": integer})

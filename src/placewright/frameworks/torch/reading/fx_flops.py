@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from placewright.core import flops
+from placewright.frameworks.torch.reading.scalars import extent_of
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -60,7 +61,7 @@ def _shape(value: Any) -> Shape:
         value = next((entry for entry in value if hasattr(entry, "shape")), None)
     if not hasattr(value, "shape"):
         return (0,)
-    return tuple(int(extent) for extent in value.shape)
+    return tuple(extent_of(extent) for extent in value.shape)
 
 
 def _output(node: Node) -> Shape:

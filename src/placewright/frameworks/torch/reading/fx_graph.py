@@ -17,6 +17,7 @@ from placewright.core.graph import FORWARD
 from placewright.core.signature import NO_TENSOR, Port, Signature, distinct
 from placewright.execution.exported_program import module_of
 from placewright.frameworks.torch.reading.fx_flops import flops_of
+from placewright.frameworks.torch.reading.scalars import extent_of, is_scalar, sources
 
 if TYPE_CHECKING:
     from torch.fx import Graph, Node
@@ -111,7 +112,7 @@ def tensor_values(value: Any) -> list[Any]:
 
 def shape_of(value: Any) -> tuple[int, ...]:
     """Dimensions of a (fake) tensor; one that is known only at run time counts as 1."""
-    return tuple(_extent(extent) for extent in value.shape)
+    return tuple(extent_of(extent) for extent in value.shape)
 
 
 def bytes_of(value: Any) -> float:
@@ -134,13 +135,6 @@ def kind_of(node: Node) -> str:
     return getattr(target, "__name__", str(target))
 
 
-def _extent(extent: Any) -> int:
-    try:
-        return int(extent)
-    except Exception:  # a symbolic size that depends on data
-        return 1
-
-
 class _Adding:
     """State of one walk over a graph's nodes."""
 
@@ -155,6 +149,8 @@ class _Adding:
         """Add one node."""
         if node.op in ("placeholder", "get_attr"):
             self._add_source(node)
+        elif is_scalar(node):
+            return  # it is computed again where it is read
         elif node.op == "call_function" and node.target is operator.getitem:
             self._add_item(node)
         elif node.op == "call_function" and not kind_of(node).startswith(_NO_OPS):
@@ -189,7 +185,7 @@ class _Adding:
         tags = [str(tag) for tag in getattr(node.target, "tags", ())]
         if any("nondeterministic" in tag for tag in tags):
             return False
-        return all(source.name in self.constants for source in node.all_input_nodes)
+        return all(source.name in self.constants for source in sources(node))
 
     def _constant_weights(self, node: Node) -> list[int]:
         """A view of one weight is that weight; anything else is computed once and kept."""
@@ -206,7 +202,7 @@ class _Adding:
         ]
 
     def _add_op(self, node: Node) -> None:
-        inputs = _concatenated(self.tensors, node.all_input_nodes)
+        inputs = _concatenated(self.tensors, sources(node))
         op = self.builder.add_op(
             node.name,
             kind_of(node),
@@ -215,7 +211,7 @@ class _Adding:
             phase=self.rules.phase_of(node),
             module=module_of(node),
             colocation=self.rules.colocation_of(node),
-            weights=_concatenated(self.constants, node.all_input_nodes),
+            weights=_concatenated(self.constants, sources(node)),
         )
         self.op_of[node.name] = op
         own = node.name not in self.rules.resident

@@ -14,6 +14,7 @@ from placewright.core.graph import ComputationGraph
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, StalePlanError
 from placewright.execution.runtime import graph_inputs
+from placewright.frameworks.torch.reading.scalars import is_scalar, sources
 from placewright.frameworks.torch.running.program import TorchProgram
 
 # They return their input itself in evaluation mode, which their schemas do not tell.
@@ -59,7 +60,7 @@ class NodeMap:
         """State placeholder -> ops that read its memory, directly or through a view, ascending."""
         found: dict[str, dict[int, None]] = {name: {} for name in names}
         for op, node in enumerate(self.node_of_op):
-            for source in node.all_input_nodes:
+            for source in sources(node):
                 for name in self.aliased_state.get(source, ()):
                     if name in found:
                         found[name][op] = None
@@ -70,7 +71,7 @@ class NodeMap:
         return [
             op
             for op, node in enumerate(self.node_of_op)
-            if any(source.name == name for source in node.all_input_nodes)
+            if any(source.name == name for source in sources(node))
         ]
 
     def shares_state(self, tensor: int) -> tuple[str, ...]:
@@ -178,6 +179,18 @@ def may_alias(node: Node) -> list[Node]:
     return found
 
 
+def _called(node: Node, values: Mapping[Node, Any]) -> Any:
+    """A call's result; numbers among its arguments are computed first."""
+
+    def value_of(source: Node) -> Any:
+        return _called(source, values) if is_scalar(source) else values[source]
+
+    args = torch.fx.node.map_arg(node.args, value_of)
+    kwargs = torch.fx.node.map_arg(node.kwargs, value_of)
+    target: Any = node.target
+    return target(*args, **kwargs)
+
+
 def _constants(
     module: GraphModule, state: Mapping[str, torch.Tensor], computed: Mapping[Node, Any]
 ) -> dict[str, Any]:
@@ -194,9 +207,8 @@ def _constants(
                 node.op == "call_function"
                 and node not in computed
                 and isinstance(node.target, torch._ops.OpOverload)
-                and all(source in values for source in node.all_input_nodes)
+                and not is_scalar(node)
+                and all(source in values for source in sources(node))
             ) or (is_item(node) and node.args[0] in values):
-                args = torch.fx.node.map_arg(node.args, lambda n: values[n])
-                kwargs = torch.fx.node.map_arg(node.kwargs, lambda n: values[n])
-                values[node] = node.target(*args, **kwargs)
+                values[node] = _called(node, values)
     return {node.name: value for node, value in values.items()}

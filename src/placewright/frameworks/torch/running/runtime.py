@@ -8,9 +8,10 @@ may use on the processor, ``core`` the core that the worker of a one-core device
 from __future__ import annotations
 
 import contextlib
+import copy
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -338,11 +339,22 @@ class TorchModel:
 
     def _constant(self, name: str, device: torch.device) -> torch.Tensor:
         value: torch.Tensor = self.nodes.constants[name]
+        if isinstance(value, torch.nn.Module):  # the body of a branch or a loop
+            return self._body(name, value, device)
         if value.device == device:
             return value
         key = (name, device)
         if key not in self._on_device:
             self._on_device[key] = value.to(device)
+        return self._on_device[key]
+
+    def _body(self, name: str, body: torch.nn.Module, device: torch.device) -> Any:
+        """A branch or a loop's body with its own constants on `device`."""
+        if device.type == "cpu":
+            return body
+        key = (name, device)
+        if key not in self._on_device:
+            self._on_device[key] = cast(Any, copy.deepcopy(body).to(device))
         return self._on_device[key]
 
 

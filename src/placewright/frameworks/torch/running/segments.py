@@ -18,6 +18,7 @@ from torch.fx import Graph, GraphModule, Node
 from placewright.core.cluster import Device
 from placewright.errors import RuntimeFailure
 from placewright.execution.runtime import OpSegment
+from placewright.frameworks.torch.reading.scalars import is_scalar, sources
 from placewright.frameworks.torch.running.nodes import NodeMap, n_values
 
 _DEVICE_ARGUMENT = "device"
@@ -131,6 +132,7 @@ class _Building:
         self.graph = Graph()
         self.of_tensor: dict[int, Node] = {}
         self.of_state: dict[str, Node] = {}
+        self.of_scalar: dict[Node, Node] = {}
         self.tuples: dict[int, tuple[Node, int]] = {}  # tensor -> call that returns it, position
 
     def build(self, writes: Writes, copies: Sequence[int]) -> SegmentModule:
@@ -162,7 +164,7 @@ class _Building:
         names: dict[str, None] = {}
         for op in self.segment.ops:
             node = self.nodes.node_of_op[op]
-            for source in node.all_input_nodes:
+            for source in sources(node):
                 if source not in self.nodes.tensor_of:
                     names[source.name] = None
         for _, name, _ in writes.inside:
@@ -192,12 +194,22 @@ class _Building:
 
     def _argument(self, source: Node) -> Any:
         """What stands for an argument; a tuple that is passed on whole becomes its entries."""
+        if is_scalar(source):
+            return self._scalar(source)
         held = self.nodes.tensor_of.get(source)
         if held is None:
             return self.of_state[source.name]
         if n_values(source) == 1 and not isinstance(source.meta.get("val"), list | tuple):
             return self._value(held[0])
         return [self._value(tensor) for tensor in held]
+
+    def _scalar(self, source: Node) -> Node:
+        """A number that an op reads is computed in the op's own segment, from the same tensors."""
+        if source not in self.of_scalar:
+            node = self.graph.node_copy(source, self._argument)
+            node.meta = {"val": source.meta.get("val")}
+            self.of_scalar[source] = node
+        return self.of_scalar[source]
 
     def _value(self, tensor: int) -> Node:
         if tensor not in self.of_tensor:
