@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+from placewright.core.arrays import FloatArray
 from placewright.core.cluster import Device
-from placewright.execution.runtime import HostArray
+from placewright.execution.runtime import HostArray, OpSegment
 
 
 class SampleServer(Protocol):
@@ -18,6 +19,29 @@ class SampleServer(Protocol):
 
     def close(self, timeout: float = 10.0) -> None:
         """End what is under way, after at most `timeout` seconds."""
+        ...
+
+
+@runtime_checkable
+class MeasuresStreamMemory(Protocol):
+    """A loaded model whose allocators tell how much memory a stream needs."""
+
+    def stream_memory_peaks(
+        self,
+        segments: Sequence[OpSegment],
+        devices: Sequence[Device],
+        schedule: Sequence[tuple[int, int]],
+    ) -> FloatArray:
+        """Run samples in the order of a schedule, serially.
+
+        Args:
+            segments: of one sample.
+            devices: ``segments[i].device`` indexes it.
+            schedule: (sample, segment) as they begin; segment -1 says that the sample is done.
+
+        Returns:
+            Largest bytes in use at one time, shape (n_devices,).
+        """
         ...
 
 

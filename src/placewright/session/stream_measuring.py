@@ -26,6 +26,7 @@ from placewright.profiling.verdict import PLAN, Verdict, judge
 from placewright.session.comparable import COPIES, CORES, EVEN_NAME, MODE
 from placewright.session.running import check_devices
 from placewright.session.steps import Report, no_report
+from placewright.session.stream_memory import stream_memory
 from placewright.session.stream_result import StreamResult
 from placewright.session.stream_ways import StreamWays, stream_server, stream_ways
 from placewright.session.streaming import LEAST_SAMPLES, kept_way, streamable
@@ -110,6 +111,7 @@ def execute_stream(
         ways.predicted,
         ways.left_out,
         latency_limit,
+        stream_memory(plan, model, ways.played[PLAN].in_flight),
     )
     return replace(result, verdict=_verdict(result, ways))
 

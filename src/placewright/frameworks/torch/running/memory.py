@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from placewright.execution.runtime import OpSegment, graph_inputs
 from placewright.frameworks.torch.running.instances import TorchInstance, TorchSegment
 from placewright.frameworks.torch.running.lanes import Lane, moved, on_host
 
-_MARK = "placewright memory "
+MARK = "placewright memory "
 
 
 def peaks_in_use(
@@ -45,11 +45,26 @@ def peaks_in_use(
         inputs: of the graph, in the host's memory.
     """
     run = _SerialRun(graph, segments, devices, compiled, inputs)
+    return peaks_of_run(run, segments, compiled, len(devices))
+
+
+class _Run(Protocol):
+    """Segments in the calling thread."""
+
+    lanes: dict[int, Lane]
+
+    def all_segments(self) -> None: ...
+
+
+def peaks_of_run(
+    run: _Run, segments: Sequence[OpSegment], compiled: Sequence[TorchSegment], n_devices: int
+) -> FloatArray:
+    """As `memory_peaks`, of any way to run the segments."""
     with _without_optimization():
-        return _peaks_of(run, len(devices)) + _resident(segments, compiled, len(devices))
+        return _peaks_of(run, n_devices) + _resident(segments, compiled, n_devices)
 
 
-def _peaks_of(run: _SerialRun, n_devices: int) -> FloatArray:
+def _peaks_of(run: _Run, n_devices: int) -> FloatArray:
     """Peaks of what is handed out during a run, shape (n_devices,), bytes."""
     run.all_segments()  # libraries set up working space that they keep
     lanes = run.lanes
@@ -102,7 +117,7 @@ class _SerialRun:
                 held.pop((t, route.memory)) if last else held[t, route.memory]
                 for t, last in zip(segment.inputs, route.takes, strict=True)
             ]
-            with record_function(f"{_MARK}{route.memory}"):
+            with record_function(f"{MARK}{route.memory}"):
                 values = list(instance.run(entering))
             for at, tensor in enumerate(segment.outputs):
                 for memory in route.goes_to[at]:
@@ -115,7 +130,7 @@ class _SerialRun:
 
     def _copied(self, value: Any, source: int | None, memory: int) -> Any:
         origin, goal = self.lanes.get(-1 if source is None else source), self.lanes.get(memory)
-        with record_function(f"{_MARK}{memory}"):
+        with record_function(f"{MARK}{memory}"):
             if goal is None:
                 # Pinned memory, where copies arrive, is not in the processor's record.
                 return on_host(moved(value, origin, goal)).clone()
@@ -174,7 +189,7 @@ def _processor_peaks(record: Any, n_devices: int) -> FloatArray:
     """Peaks by the device whose segment or arriving copy asked for the memory."""
     events = []
     for root in record.profiler.kineto_results.experimental_event_tree():
-        memory = int(root.name.removeprefix(_MARK)) if root.name.startswith(_MARK) else -1
+        memory = int(root.name.removeprefix(MARK)) if root.name.startswith(MARK) else -1
         events += [(event.start_time_ns, memory, event) for event in _allocations(root)]
     events.sort(key=lambda entry: entry[0])
     owner: dict[int, tuple[int, int]] = {}

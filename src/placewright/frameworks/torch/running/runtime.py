@@ -47,7 +47,7 @@ from placewright.frameworks.torch.running.devices import native_device
 from placewright.frameworks.torch.running.functions import SegmentFunction, segment_function
 from placewright.frameworks.torch.running.instances import DeviceState, TorchSegment
 from placewright.frameworks.torch.running.lanes import Arriving, Lane, moved, on_host
-from placewright.frameworks.torch.running.memory import peaks_in_use
+from placewright.frameworks.torch.running.memory import peaks_in_use, peaks_of_run
 from placewright.frameworks.torch.running.nodes import NodeMap, kind_of
 from placewright.frameworks.torch.running.profile import OpTimer, copy_seconds
 from placewright.frameworks.torch.running.segments import (
@@ -321,6 +321,21 @@ class TorchModel:
         given = self.signature.ascending(self.random_inputs(np.random.default_rng(0)))
         inputs = [self.from_host(array) for array in given]
         return peaks_in_use(self.graph, segments, devices, compiled, inputs)
+
+    def stream_memory_peaks(
+        self,
+        segments: Sequence[OpSegment],
+        devices: Sequence[Device],
+        schedule: Sequence[tuple[int, int]],
+    ) -> FloatArray:
+        """As `memory_peaks`, while samples follow each other; see `running.stream_memory`."""
+        from placewright.frameworks.torch.running.stream_memory import StreamRun
+
+        compiled = [one for one in self.compile(segments, devices) if isinstance(one, TorchSegment)]
+        given = self.signature.ascending(self.random_inputs(np.random.default_rng(0)))
+        inputs = [self.from_host(array) for array in given]
+        run = StreamRun(self.graph, segments, devices, compiled, inputs, schedule)
+        return peaks_of_run(run, segments, compiled, len(devices))
 
     def tolerance(self, devices: Sequence[Device]) -> float:
         """By the coarsest precision in the graph, and by what accelerators round."""

@@ -1,0 +1,111 @@
+"""Memory of a stream: the simulator's peaks beside those of PyTorch's allocator."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+import placewright as pw
+from placewright.core.costs import CostTable
+from placewright.core.execution_models import MaxLoad
+from placewright.core.placement import Placement
+from placewright.core.plan import PlacerRecord, Plan
+from placewright.core.problem import Problem
+from placewright.core.solution import Solution
+from placewright.errors import InfeasibleError
+from placewright.profiling.units import common_units
+from placewright.session.devices import discover
+from placewright.session.models import runnable_source
+from placewright.session.runtimes import runtime_named
+from placewright.session.search import plan_of
+from placewright.session.stream_memory import played_schedule, stream_memory
+from placewright.simulation.model import Simulator
+
+
+class Layers(torch.nn.Module):
+    """Products of square matrices; what the first layer makes is read by the last, too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        made = [torch.nn.Linear(256, 256, bias=False) for _ in range(8)]
+        self.layers = torch.nn.ModuleList(made)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first = torch.relu(self.layers[0](x))
+        x = first
+        for layer in self.layers[1:-1]:
+            x = torch.relu(layer(x))
+        return self.layers[-1](x + first)
+
+
+@pytest.fixture(scope="module")
+def streamed() -> tuple[Plan, object]:
+    """The middle on another core: each sample under way keeps its first tensor meanwhile."""
+    read = pw.read(Layers(), (torch.zeros(2048, 256),), runtime="torch")
+    runtime = runtime_named("torch")
+    assert read.source is not None
+    loaded = runtime.load(runnable_source(read.source, read.graph), read.graph)
+    cluster = discover("cores", runtime="torch")
+    if cluster.n_devices < 2:
+        pytest.skip("one core")
+    cluster = replace(cluster, devices=cluster.devices[:2], links=())
+    cluster = discover(",".join(cluster.device_names), runtime="torch")
+    units = common_units(read.graph, [loaded.fused_groups(cluster.devices[0])])
+    problem = Problem(
+        read.graph,
+        cluster,
+        CostTable(np.full((units.n_groups, 2), 1e-3), "measured"),
+        units,
+        objective="throughput",
+        execution_model=MaxLoad(samples_in_flight=0),
+        source=read.source,
+    )
+    return plan_for(problem), loaded
+
+
+def plan_for(problem: Problem) -> Plan:
+    middle = np.zeros(problem.n_units, dtype=np.int64)
+    middle[problem.unit_graph.topological_order[2:-2]] = 1
+    found = Solution(Placement.of(middle), 1.0, "feasible", 0.0)
+    return plan_of(problem, found, PlacerRecord("by hand", "1", 0, 1, 0.0), "torch")
+
+
+@pytest.mark.parametrize("in_flight", [1, 2, 4])
+def test_measured_peaks_are_within_three_percent(streamed, in_flight: int) -> None:
+    plan, loaded = streamed
+    for predicted, measured in stream_memory(plan, loaded, in_flight).values():
+        assert measured > 0
+        assert abs(predicted / measured - 1.0) < 0.03
+
+
+def test_below_a_limit_fewer_samples_enter_and_measured_peaks_keep_it(streamed) -> None:
+    plan, loaded = streamed
+    simulator = Simulator(plan.problem)
+    free = simulator.stream(plan.placement, samples=30, in_flight=6)
+    least = simulator.stream(plan.placement, samples=30, in_flight=1)
+    limits = (free.memory_peaks + least.memory_peaks) / 2
+    devices = tuple(
+        replace(device, memory_bytes=float(limit))
+        for device, limit in zip(plan.problem.cluster.devices, limits, strict=True)
+    )
+    cluster = replace(plan.problem.cluster, devices=devices)
+    tight = plan_for(replace(plan.problem, cluster=cluster))
+    with pytest.raises(InfeasibleError, match="let fewer samples in"):
+        Simulator(tight.problem).stream(tight.placement, samples=30, in_flight=6)
+    chosen = Simulator(tight.problem).stream(tight.placement, samples=30).in_flight
+    measured = [row[1] for row in stream_memory(tight, loaded, chosen).values()]
+    assert all(one <= limit for one, limit in zip(measured, limits, strict=True))
+
+
+def test_the_schedule_holds_every_segment_once_in_an_order_that_can_run(streamed) -> None:
+    plan, _ = streamed
+    stream = Simulator(plan.problem).stream(plan.placement, samples=9, in_flight=3)
+    schedule = played_schedule(stream)
+    n_segments = len(stream.segments)
+    assert sorted(schedule) == [(s, i) for s in range(9) for i in range(-1, n_segments)]
+    for sample in range(9):
+        own = [index for number, index in schedule if number == sample]
+        assert own == [*range(n_segments), -1]
