@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import MISSING, Field, fields
 from functools import wraps
@@ -30,8 +31,13 @@ def option_of(field: str) -> str:
 def message_of(error: BaseException) -> str:
     """An error as the command line tells it: with the option in place of the field."""
     if isinstance(error, FieldError):
-        return f"{option_of(error.field)} {error.fault}"
-    return str(error)
+        return _with_options(f"{option_of(error.field)} {error.fault}")
+    return _with_options(str(error))
+
+
+def _with_options(text: str) -> str:
+    """Hints of the library name arguments, those of the command line options."""
+    return re.sub(r"argument `(\w+)`", lambda found: option_of(found[1]), text)
 
 
 def takes_request(

@@ -38,7 +38,7 @@ class Members:
             if device.replicas > 1 and not device.members:
                 raise ClusterError(
                     f"device '{device.name}' stands for {device.replicas} devices, but does not "
-                    "tell which; place again with --replicate for a plan that does"
+                    "tell which; place again with argument `replicate` for a plan that does"
                 )
             first.append(len(found))
             count.append(device.replicas)

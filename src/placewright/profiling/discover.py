@@ -99,7 +99,8 @@ def check_no_overlap(devices: Sequence[Device]) -> None:
         if overlap:
             raise ClusterError(
                 f"devices '{a.name}' and '{b.name}' overlap: they share processor cores; "
-                "take single cores (--devices cores) or the whole CPU (--devices cpu)"
+                "take single cores (argument `devices` cores) or the whole CPU (argument "
+                "`devices` cpu)"
             )
 
 

@@ -86,7 +86,7 @@ def _onnx_segments(plan: Plan, path: Path) -> str:
     if plan.segments is None or not isinstance(framework, CutsFiles):
         raise InexpressibleError(
             "this plan has no segments of .onnx nodes; place an .onnx file for latency with "
-            "--runtime onnxruntime"
+            "argument `runtime` onnxruntime"
         )
     source = _source(plan)
     parts = framework.standalone_parts(source, problem.graph)

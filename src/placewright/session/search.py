@@ -115,7 +115,7 @@ def place(
         if measure is not None:
             raise InputError(
                 "a placement is measured by the latency of one sample, and groups take turns "
-                "with many: leave out --replicate, or simulate"
+                "with many: leave out argument `replicate`, or simulate"
             )
         problem, start, limit = _with_groups(problem, limit)
     found = search(problem, algorithm, limit, seed=seed, measure=measure, start=start)
@@ -141,7 +141,7 @@ def _with_groups(problem: Problem, budget: Budget) -> tuple[Problem, IntArray, B
     limit = math.inf if budget.seconds is None else _GROUPS_SHARE * budget.seconds
     found = replicated(problem, lambda: time.perf_counter() - began > limit)
     if found.device_of is None:
-        raise InfeasibleError(f"none was found: {found.message}; leave out --replicate")
+        raise InfeasibleError(f"none was found: {found.message}; leave out argument `replicate`")
     if budget.seconds is not None:
         spent = time.perf_counter() - began
         least = (1.0 - _GROUPS_SHARE) * budget.seconds

@@ -31,7 +31,7 @@ def assignment_settings(plan: Plan) -> str:
     if problem.source is None or problem.source.format != "onnx":
         raise InexpressibleError(
             "this plan's ops are not the nodes of an .onnx file; place one with "
-            "--runtime onnxruntime"
+            "argument `runtime` onnxruntime"
         )
     designators: dict[str, str] = {}
     for number in np.unique(plan.placement.device_of).tolist():

@@ -36,7 +36,7 @@ def affinity_data(plan: Plan) -> dict[str, Any]:
     source = problem.source
     if source is None or source.format != "openvino":
         raise InexpressibleError(
-            "this plan's ops are not OpenVINO's; place the model with --runtime openvino"
+            "this plan's ops are not OpenVINO's; place the model with argument `runtime` openvino"
         )
     device_of = problem.device_of_ops(plan.placement.device_of).tolist()
     counts = np.bincount(device_of, minlength=problem.n_devices)

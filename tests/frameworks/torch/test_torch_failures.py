@@ -86,7 +86,7 @@ def test_a_device_that_runs_out_of_memory() -> None:
     start = "segment 1 on 'cpu' [expand, add, sum_1] failed: op 'add': out of memory"
     assert text.startswith(start)
     assert "8796093022208 bytes" in text
-    assert "--memory" in text
+    assert "argument `memory`" in text
     assert workers() == []
 
 

@@ -48,7 +48,8 @@ class OnnxFramework:
         found = find(name)
         if isinstance(found, Path) and found.suffix.lower() not in self.suffixes:
             raise InputError(
-                f"ONNX Runtime runs .onnx and .pt2 models, not '{found}'; leave out --runtime, or "
+                f"ONNX Runtime runs .onnx and .pt2 models, not '{found}'; leave out argument "
+                f"`runtime`, or "
                 "convert the model to .onnx"
             )
         return _reader().read(name, find, options)

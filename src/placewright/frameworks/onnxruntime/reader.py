@@ -110,7 +110,9 @@ def _fix_shapes(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, 
     for value in inputs:
         tensor = value.type.tensor_type
         if not tensor.HasField("shape") and value.name not in shapes:
-            raise InputError(f"input {value.name!r} has no known rank; give --shape NAME=1,...")
+            raise InputError(
+                f"input {value.name!r} has no known rank; give argument `shapes` NAME=1,..."
+            )
         stated = tuple(d.dim_value if d.HasField("dim_value") else 1 for d in tensor.shape.dim)
         wanted = tuple(shapes.get(value.name, stated))
         if any(extent < 0 for extent in wanted):

@@ -138,7 +138,7 @@ class OnnxRuntime:
         if source.format != "onnx":
             raise InputError(
                 f"ONNX Runtime runs .onnx models; '{source.path}' was read as "
-                f"'{source.format}'; give an .onnx file, or --runtime openvino"
+                f"'{source.format}'; give an .onnx file, or argument `runtime` openvino"
             )
         parts = OnnxParts(Path(source.path), graph, source)
         return OnnxModel(graph, parts, source, require_signature(source))

@@ -73,7 +73,7 @@ def read_openvino(
     except RuntimeError as error:
         reason = _reason(error)
         if file.suffix.lower() == ".onnx" and reason.startswith(_UNKNOWN_OPERATORS):
-            reason += "; --runtime onnxruntime may know these operators"
+            reason += "; argument `runtime` onnxruntime may know these operators"
         raise FileFormatError(f"OpenVINO cannot read '{path}': {reason}") from None
     except UnicodeDecodeError:
         raise FileFormatError(f"'{path}' is damaged: a name in it is not UTF-8 text") from None
@@ -146,7 +146,9 @@ def fix_shapes(model: Any, shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES) -
         given = next((wanted.pop(name) for name in names if name in wanted), None)
         partial = port.get_partial_shape()
         if given is None and partial.rank.is_dynamic:
-            raise InputError(f"input {names[0]!r} has no known rank; give --shape NAME=1,...")
+            raise InputError(
+                f"input {names[0]!r} has no known rank; give argument `shapes` NAME=1,..."
+            )
         dimensions = tuple(given) if given is not None else static_shape(partial)
         if any(extent < 0 for extent in dimensions):
             raise InputError(f"input {names[0]!r}: dimensions must be >= 0, got {dimensions}")
@@ -167,7 +169,7 @@ def fix_shapes(model: Any, shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES) -
         except RuntimeError as error:
             raise InputError(
                 f"the model cannot take the input shapes {', '.join(asked)}: {_reason(error)}; "
-                "choose others with --shape"
+                "choose others with argument `shapes`"
             ) from None
 
 

@@ -121,7 +121,7 @@ class OpenVinoRuntime:
         if source.format != "openvino":
             raise InputError(
                 f"the ops of '{source.path}' were read as '{source.format}', which OpenVINO does "
-                "not know by these names; place the model again with --runtime openvino"
+                "not know by these names; place the model again with argument `runtime` openvino"
             )
         model = _model_of(source)
         nodes = NodeMap(model, graph, source)

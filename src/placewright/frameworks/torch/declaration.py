@@ -49,7 +49,8 @@ class TorchFramework:
             if found.source.shapes.get(asked) != tuple(shape):
                 known = ", ".join(f"{key}={value}" for key, value in found.source.shapes.items())
                 raise InputError(
-                    f"--shape {asked}: an exported PyTorch model keeps the shapes of its example "
+                    f"argument `shapes` {asked}: an exported PyTorch model keeps the shapes of its "
+                    f"example "
                     f"inputs ({known}); export it with others"
                 )
         return found.graph, found.source

@@ -96,7 +96,7 @@ def load_torch_program(source: ModelSource, find: Find) -> FxProgram:
     if source.format not in FORMATS:
         raise InputError(
             f"model '{source.path}' was read for another runtime (as {source.format}); "
-            "leave out --runtime torch, or place it again with it"
+            "leave out argument `runtime` torch, or place it again with it"
         )
     found = read_torch_model(source.path, find, TorchOptions.of_source(source))
     if found.source.sha256 != source.sha256:
@@ -123,7 +123,8 @@ def _read(name: str, found: FoundModel, options: TorchOptions) -> ReadProgram:
         path = found if isinstance(found, Path) else found.path
         if path.suffix.lower() != ".pt2":
             raise InputError(
-                f"PyTorch runs zoo models and .pt2 files, not '{name}'; leave out --runtime torch, "
+                f"PyTorch runs zoo models and .pt2 files, not '{name}'; leave out argument "
+                "`runtime` torch, "
                 "or export the module with torch.export.save"
             )
         read = _of_program(path, (), "", options)

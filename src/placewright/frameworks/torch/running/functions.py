@@ -146,7 +146,7 @@ class CompiledFunction:
         if not any(shutil.which(name) for name in (compiler, "g++", "clang++", "cl") if name):
             raise InputError(
                 "compiled segments need a C++ compiler, and none of g++, clang++ or $CXX is here; "
-                "install one, or run without --compile"
+                "install one, or run without argument `compiled`"
             )
         self._function = torch.compile(segment.module, dynamic=False, fullgraph=True)
 
@@ -182,7 +182,7 @@ def _failure(error: Exception, name: str = "") -> RuntimeFailure:
     line = " ".join(reason.split("\n\n")[0].split())
     where = f"op '{name}': " if name else ""
     if any(word in text for word in _OUT_OF_MEMORY):
-        hint = "limit the device with --memory to what is free there and place again"
+        hint = "limit the device with argument `memory` to what is free there and place again"
         return RuntimeFailure(f"{where}out of memory ({line}); {hint}")
     return RuntimeFailure(f"{where}{line}")
 
