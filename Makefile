@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test test-all check lint docs format clean
+.PHONY: help setup demo test test-all fuzz check lint docs format clean
 
 help:  ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
@@ -27,6 +27,9 @@ test: setup  ## all fast tests
 
 test-all: setup  ## all tests, the slow ones too
 	$(BIN)/python -m pytest -n 2 --dist worksteal
+
+fuzz: setup  ## mutate files of every format; FUZZ="--count 20000 --formats pt2"
+	.venv/bin/python scripts/fuzz.py $(FUZZ)
 
 check: lint docs  ## ruff, mypy strict, documentation
 

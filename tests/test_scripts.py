@@ -74,3 +74,20 @@ def test_what_fails_is_told_and_tried_again(tmp_path: Path) -> None:
     other = _record(tmp_path, "--models", "rnnlm/tiny")
     assert other.returncode == 2
     assert "was recorded on another machine" in other.stderr
+
+
+@pytest.mark.slow
+def test_fuzzing_workloads(tmp_path: Path) -> None:
+    script = SCRIPT.with_name("fuzz.py")
+    results = tmp_path / "results.json"
+    options = ["--count", "60", "--formats", "workload", "--slower", "60", "--results", results]
+    done = subprocess.run(
+        [sys.executable, str(script), *map(str, options), "--kept", str(tmp_path / "kept")],
+        capture_output=True, text=True, cwd=tmp_path, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    counts = json.loads(results.read_text())["workload seed 0"]
+    assert counts.pop("inputs") == 60
+    assert sum(counts.values()) == 60
+    assert counts.keys() == {"read", "refused"}
+    assert not (tmp_path / "kept").exists()

@@ -1,0 +1,227 @@
+"""Mutate files of every format that is read, and check that each is read or refused, never worse.
+
+    python scripts/fuzz.py [--count 1000] [--formats onnx,xml] [--seed 0] [--results FILE]
+
+Every input is read in a child process that says which one it is at. Counted are: read, refused (an
+error of the package's own), exceptions of any other type, crashes (the child died), hangs (more
+than 5 s for one input) and events that no reader may cause: a process started, a file opened for
+writing, a socket. What is not read or refused is kept beside the results, to be run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import random
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+HANG_SECONDS = 5.0
+FORBIDDEN = ("os.system", "os.exec", "os.posix_spawn", "subprocess.Popen", "socket.connect")
+INTERESTING = (b"\x00", b"\xff", b"\x80", b"\xff\xff\xff\xff", b"\x7f", b"9" * 30, b"[" * 300)
+WORDS = (b'"', b"{", b"}", b"null", b"-1", b"1e999", b"NaN", b"../x", b"\\u0000", b"\\ud800", b"0")
+
+
+def mutated(data: bytes, rng: random.Random) -> bytes:
+    """One to eight changes: bits, runs, deletions, repetitions, known nasty parts."""
+    found = bytearray(data)
+    for _ in range(rng.choice((1, 1, 2, 4, 8))):
+        at = rng.randrange(len(found) + 1)
+        length = min(rng.choice((1, 1, 2, 4, 16, 64)), len(found) - at)
+        match rng.randrange(7):
+            case 0 if length:
+                found[at] ^= 1 << rng.randrange(8)
+            case 1:
+                found[at : at + length] = rng.randbytes(length)
+            case 2:
+                del found[at : at + length]
+            case 3:
+                found[at:at] = found[at : at + length] * rng.choice((1, 2, 50))
+            case 4:
+                found[at : at + length] = rng.choice(INTERESTING)
+            case 5:
+                found[at:at] = rng.choice(WORDS)
+            case 6:
+                other = rng.randrange(len(found) + 1)
+                found[at:at] = found[other : other + 32]
+    return bytes(found)
+
+
+def corpus(folder: Path) -> dict[str, tuple[Callable[[], list[bytes]], str]]:
+    """Format -> what makes its seeds, and the suffix under which they are read."""
+    sys.path.insert(0, str(ROOT / "tests"))
+    from cli.test_bad_input import CHAIN, make_onnx, make_pb, make_pt2, make_tflite, make_xml
+
+    def bytes_of(make: Callable[[Path], Path]) -> Callable[[], list[bytes]]:
+        return lambda: [make(folder).read_bytes()]
+
+    def held(*contents: bytes) -> Callable[[], list[bytes]]:
+        return lambda: list(contents)
+
+    plans = ROOT / "tests" / "data" / "plans"
+    cluster = b"format: placewright.cluster/1\ndevices:\n- {name: cpu:0, memory: 2GiB}\n"
+    cluster += b"- {name: cpu:1, streams: 2}\nlinks:\n- {from: cpu:0, to: cpu:1, both: true}\n"
+    return {
+        "onnx": (bytes_of(make_onnx), ".onnx"),
+        "onnx-nodes": (bytes_of(make_onnx), ".onnx"),
+        "xml": (bytes_of(make_xml), ".xml"),
+        "tflite": (bytes_of(make_tflite), ".tflite"),
+        "pb": (bytes_of(make_pb), ".pb"),
+        "pt2": (bytes_of(make_pt2), ".pt2"),
+        "workload": (held(json.dumps(CHAIN).encode()), ".json"),
+        "problem": (held((plans / "pinned.problem.json").read_bytes()), ".json"),
+        "plan": (held(*((plans / f"{n}.json").read_bytes() for n in ("pinned", "lost"))), ".json"),
+        "cluster": (held(cluster), ".yaml"),
+    }
+
+
+def reader(name: str) -> Callable[[Path], object]:
+    """What reads a format; imported in the child."""
+    from placewright.files.cluster_file import read_cluster
+    from placewright.session.checked_plan import read_plan
+    from placewright.session.models import load_model
+
+    if name == "plan":
+        return read_plan
+    if name == "cluster":
+        return read_cluster
+    runtime = {"onnx-nodes": "onnxruntime", "pt2": "torch"}.get(name)
+    return lambda path: load_model(str(path), runtime=runtime)
+
+
+def work(name: str, path: Path, channel: Connection) -> None:
+    """A child: reads what it is told to, and answers with what came of it."""
+    import logging
+    import os
+    import resource
+
+    from placewright.errors import PlacewrightError
+
+    nothing = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nothing, 1)
+    os.dup2(nothing, 2)
+    logging.disable(logging.CRITICAL)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    read = reader(name)
+    seen: list[str] = []
+    watching = False
+
+    def watch(event: str, arguments: tuple[Any, ...]) -> None:
+        if not watching:
+            return
+        if event in FORBIDDEN:
+            seen.append(event)
+        is_file = event == "open" and isinstance(arguments[0], str | bytes)
+        if is_file and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR):
+            seen.append(f"wrote {arguments[0]!r}")
+
+    sys.addaudithook(watch)
+    while channel.recv():
+        seen.clear()
+        watching = True
+        try:
+            read(path)
+            answer = "read"
+        except PlacewrightError as error:
+            answer = "refused" if len(str(error)) < 100_000 else "a message without end"
+        except BaseException as error:
+            answer = f"exception {type(error).__name__}: {str(error)[:200]}"
+        watching = False
+        channel.send(f"event {seen[0]}" if seen else answer)
+
+
+def children(name: str, path: Path) -> Iterator[tuple[Any, Connection]]:
+    """A child that has read the unchanged file, and another one whenever it is asked for again."""
+    context = multiprocessing.get_context("spawn")
+    while True:
+        mine, its = context.Pipe()
+        process = context.Process(target=work, args=(name, path, its), daemon=True)
+        process.start()
+        its.close()
+        yield process, mine
+
+
+def campaign(name: str, seeds: list[bytes], suffix: str, wanted: Any, folder: Path) -> Counter[str]:
+    """Counts of what came of `count` mutated inputs."""
+    rng = random.Random(f"{wanted.seed} {name}")
+    path = folder / f"input{suffix}"
+    found: Counter[str] = Counter()
+    started = children(name, path)
+    process, channel = next(started)
+    for number in range(-1, wanted.count):
+        data = seeds[0] if number < 0 else mutated(rng.choice(seeds), rng)
+        path.write_bytes(data)
+        begin = time.monotonic()
+        try:
+            channel.send(True)
+            limit = 600.0 if number < 0 else HANG_SECONDS  # the first one imports the libraries
+            answer = channel.recv() if channel.poll(limit * wanted.slower) else "hang"
+        except (EOFError, OSError):
+            process.join()
+            answer = f"crash {process.exitcode}"
+        if number < 0:
+            if answer != "read":
+                raise SystemExit(f"{name}: the unchanged seed is not read: {answer}")
+            continue
+        found[answer if answer in ("read", "refused") else answer.split(" ")[0]] += 1
+        if answer not in ("read", "refused"):
+            kept = wanted.kept / f"{name}-{number}{suffix}"
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            kept.write_bytes(data)
+            took = time.monotonic() - begin
+            sys.stdout.write(f"{name} {number}: {answer} ({took:.1f} s), {kept}\n")
+        if answer == "hang" or answer.startswith("crash"):
+            process.kill()
+            process, channel = next(started)
+            path.write_bytes(seeds[0])
+            channel.send(True)
+            channel.recv()
+    process.kill()
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--count", type=int, default=1000, help="inputs of each format")
+    parser.add_argument("--formats", default="", help="names between commas; all without")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--slower", type=float, default=1.0, help="multiplies the 5 s of a hang")
+    parser.add_argument("--results", type=Path, help="JSON file of the counts, added to")
+    parser.add_argument("--kept", type=Path, default=Path("fuzz-findings"))
+    wanted = parser.parse_args()
+    bad = 0
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        for name, (make, suffix) in corpus(folder).items():
+            if wanted.formats and name not in wanted.formats.split(","):
+                continue
+            seeds = make()
+            within = folder / name
+            within.mkdir()
+            for beside in (*folder.glob("m.bin"), *(ROOT / "tests/data/plans").iterdir()):
+                target = "input.bin" if beside.name == "m.bin" else beside.name
+                (within / target).write_bytes(beside.read_bytes())
+            begin = time.monotonic()
+            found = campaign(name, seeds, suffix, wanted, within)
+            bad += sum(count for what, count in found.items() if what not in ("read", "refused"))
+            took, counts = time.monotonic() - begin, dict(sorted(found.items()))
+            sys.stdout.write(f"{name}: {counts} in {took:.0f} s\n")
+            if wanted.results is not None:
+                known = {}
+                if wanted.results.exists():
+                    known = json.loads(wanted.results.read_text())
+                known[f"{name} seed {wanted.seed}"] = {"inputs": wanted.count, **counts}
+                wanted.results.write_text(json.dumps(known, indent=1) + "\n")
+    sys.exit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()
