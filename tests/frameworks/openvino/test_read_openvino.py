@@ -339,5 +339,7 @@ def test_operators_that_openvino_lacks_are_named_with_a_way_out(tmp_path: Path) 
     path = tmp_path / "custom.onnx"
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("my.domain", 1)]
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
-    with pytest.raises(FileFormatError, match=r"Foo.*--runtime onnxruntime may know these"):
+    with pytest.raises(
+        FileFormatError, match=r"Foo.*argument `runtime` onnxruntime may know these"
+    ):
         read_openvino(path)

@@ -100,7 +100,7 @@ def test_compiling_without_a_compiler_is_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr("shutil.which", lambda name: None)
     model = loaded(Words(), torch.zeros(3, dtype=torch.int64))
     compiling = replace(CPU, options={**CPU.options, "compile": "inductor"})
-    with pytest.raises(InputError, match=r"need a C\+\+ compiler.*run without --compile"):
+    with pytest.raises(InputError, match=r"need a C\+\+ compiler.*run without argument `compiled`"):
         model.compile(split(model, 1), (compiling, compiling))
     unknown = replace(CPU, options={**CPU.options, "compile": "somehow"})
     with pytest.raises(InputError, match="one of eager, inductor, got 'somehow'"):
