@@ -108,7 +108,7 @@ def run(
 ) -> tuple[Solution, Evaluator]:
     patch.setattr(auto, "make_placer", methods)
     evaluator = Evaluator(problem, budget, **({} if clock is None else {"clock": clock}))
-    return Auto().place(problem, evaluator, np.random.default_rng(0)), evaluator
+    return Auto(at_once=1).place(problem, evaluator, np.random.default_rng(0)), evaluator
 
 
 def exact_and_searches(objective: Objective) -> list[str]:

@@ -41,6 +41,16 @@ def anytime(place: Place[P]) -> Place[P]:
     return guarded
 
 
+def pass_interrupt_on(found: Solution) -> None:
+    """After a method within another one: Ctrl-C ends the outer one, too.
+
+    Raises:
+        KeyboardInterrupt: the inner one was interrupted.
+    """
+    if found.stop is Stop.INTERRUPTED:
+        raise KeyboardInterrupt
+
+
 def found_none(what: str) -> str:
     """The message of an exact method whose solver ended without a solution.
 

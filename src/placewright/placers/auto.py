@@ -5,6 +5,10 @@ others need. Methods with a proof get shares of the rest. What is left goes to s
 turn is a share of the budget, each search begins it from the incumbent of all, and the search that
 has gained most lately gets the next one (every search now and then all the same). With a budget of
 evaluations turns are counted in evaluations and gains in values, so that one seed gives one answer.
+
+Where the budget is seconds alone, two run at once: methods with a proof, and the turns of searches
+in a thread beside them. Before the clock starts, one placement is valued that needs no kernel of a
+placer, and the kernels are made ready.
 """
 
 from __future__ import annotations
@@ -16,10 +20,13 @@ from typing import ClassVar
 import numpy as np
 
 from placewright.core.problem import Problem
-from placewright.core.solution import Solution, Stop
+from placewright.core.solution import Solution
 from placewright.errors import BudgetSpent, InputError, MissingExtraError
-from placewright.placers.anytime import anytime
+from placewright.placers.anytime import anytime, pass_interrupt_on
 from placewright.placers.parts.search import search_parts
+from placewright.placers.portfolio.beside import beside
+from placewright.placers.portfolio.first import evaluate_first
+from placewright.placers.portfolio.kernels import make_ready
 from placewright.placers.registry import make_placer
 from placewright.simulation.bounds import quick_bounds, relaxed_bounds
 from placewright.simulation.evaluator import CLOSED, Evaluator
@@ -82,6 +89,8 @@ class Auto:
     Attributes:
         gap: stop when value / bound - 1 is at most this, >= 0.
         descents: rounds of each search where the budget has no limit of its own.
+        at_once: 2 lets searches run beside the methods with a proof where the budget is seconds
+            alone; 1 lets all take turns.
     """
 
     name: ClassVar[str] = "auto"
@@ -91,11 +100,13 @@ class Auto:
 
     gap: float = CLOSED
     descents: int = 50
+    at_once: int = 2
 
     def __post_init__(self) -> None:
-        if not self.gap >= 0 or self.descents < 1:
+        if not self.gap >= 0 or self.descents < 1 or self.at_once not in (1, 2):
             raise InputError(
-                f"auto: gap must be >= 0 and descents >= 1, got {self.gap}, {self.descents}"
+                "auto: gap must be >= 0, descents >= 1 and at_once 1 or 2, got "
+                f"{self.gap}, {self.descents}, {self.at_once}"
             )
 
     def why_not(self, problem: Problem) -> str | None:
@@ -107,27 +118,31 @@ class Auto:
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """Bounds, quick heuristics, exact methods and search in shares, then search to the end."""
         run = _Run(self, problem, evaluator, rng)
+        if evaluator.budget.seconds is not None:
+            with evaluator.untimed():
+                evaluate_first(problem, evaluator)
+                make_ready(problem.objective, problem.execution_model)
         if problem.n_units * problem.n_devices <= _SMALL:
             run.bound()
         for name, (share, most_units) in _QUICK[problem.objective].items():
             if problem.n_units <= most_units and run.ends_with(name, share, quick=True):
                 return run.answer()
         run.bound()
-        # Without a limit in seconds the solver has none either: the answer must repeat.
-        for bound in relaxed_bounds(problem, 0.2 * evaluator.remaining_seconds):
-            evaluator.offer_bound(bound.value, bound.method)
-        if not run.is_closed:
-            search_parts(problem, evaluator, _PARTS_SHARE)
-        if run.is_closed:
-            return run.answer()
-        for name, (share, most_units) in _EXACT[problem.objective].items():
-            if problem.n_units > most_units:
-                continue
-            if run.ends_with_turns(share) if name == _TURNS else run.ends_with(name, share):
-                return run.answer()
-        if evaluator.budget.is_limited:
-            run.ends_with_turns()
+        if not self.runs_two(evaluator):
+            run.prove()
+        else:
+            searches = _Run(self, problem, evaluator.beside(), rng.spawn(1)[0])
+            with beside(searches.ends_with_turns, evaluator.stop):
+                run.prove()
+                if run.is_closed:
+                    evaluator.stop()
         return run.answer()
+
+    def runs_two(self, evaluator: Evaluator) -> bool:
+        """True when searches run beside the methods with a proof."""
+        budget = evaluator.budget
+        seconds_alone = budget.seconds is not None and budget.evaluations is None
+        return self.at_once == 2 and seconds_alone and not evaluator.is_measured
 
 
 class _Run:
@@ -152,6 +167,25 @@ class _Run:
             for bound in quick_bounds(self._problem):
                 self._evaluator.offer_bound(bound.value, bound.method)
 
+    def prove(self) -> None:
+        """Bounds and exact methods in shares of what is left, searches in between and after."""
+        problem, evaluator = self._problem, self._evaluator
+        searches_beside = self._auto.runs_two(evaluator)
+        # Without a limit in seconds the solver has none either: the answer must repeat.
+        for bound in relaxed_bounds(problem, 0.2 * evaluator.remaining_seconds):
+            evaluator.offer_bound(bound.value, bound.method)
+        if not self.is_closed:
+            search_parts(problem, evaluator, _PARTS_SHARE)
+        if self.is_closed:
+            return
+        for name, (share, most_units) in _EXACT[problem.objective].items():
+            if problem.n_units > most_units or (name == _TURNS and searches_beside):
+                continue
+            if self.ends_with_turns(share) if name == _TURNS else self.ends_with(name, share):
+                return
+        if evaluator.budget.is_limited and not searches_beside:
+            self.ends_with_turns()
+
     def ends_with_turns(self, share: float = 1.0) -> bool:
         """Searches in turns within a share of what is left; True when nothing is left to gain."""
         evaluator = self._evaluator
@@ -167,7 +201,7 @@ class _Run:
         """One turn of the search that gained most lately, or that has waited for long."""
         evaluator = self._evaluator
         name = max(self._gains, key=lambda one: (self._waited[one] >= _EVERY, self._gains[one]))
-        before, asked = evaluator.best_value, evaluator.evaluations
+        before, asked = evaluator.best_value, evaluator.asked
         queries = max(_TURN_EVALUATIONS, _TURN_SHARE * evaluator.remaining_evaluations)
         seconds = max(_TURN_SECONDS, _TURN_SHARE * evaluator.remaining_seconds)
         with evaluator.at_most(queries, self._lengths[name] * seconds):
@@ -178,9 +212,9 @@ class _Run:
         gain = 1.0 if math.isinf(before) else before / max(evaluator.best_value, 1e-300) - 1.0
         known = self._gains[name]
         self._gains[name] = gain + (0.0 if math.isinf(known) else _FORGETS * known)
-        if evaluator.evaluations == asked and is_over:
+        if evaluator.asked == asked and is_over:
             self._lengths[name] *= 2.0  # it did not come to its first question
-        elif evaluator.evaluations == asked:
+        elif evaluator.asked == asked:
             del self._gains[name]  # it has nothing to ask
         return ended
 
@@ -209,8 +243,7 @@ class _Run:
                 found = placer.place(self._problem, evaluator, self._rng)
         except MissingExtraError:
             return False
-        if found.stop is Stop.INTERRUPTED:
-            raise KeyboardInterrupt
+        pass_interrupt_on(found)
         if stops and evaluator.is_spent:
             raise BudgetSpent
         self.message = found.message or self.message

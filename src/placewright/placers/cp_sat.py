@@ -20,12 +20,13 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import BudgetSpent, InputError
-from placewright.placers.anytime import anytime, found_none
+from placewright.placers.anytime import anytime, found_none, pass_interrupt_on
 from placewright.placers.schedule_program.model import ScheduleProgram
 from placewright.placers.schedule_program.ticks import Ticks
 from placewright.simulation.bounds import quick_bounds
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.event.arrays import event_arrays
+from placewright.simulation.interruptible import interruptible
 
 _TICKS = 10**8  # that the first known makespan is divided into
 
@@ -136,7 +137,8 @@ def _start(problem: Problem, evaluator: Evaluator) -> Placement | None:
 
     if evaluator.best is None:
         for name in ("single", "heft", "peft"):
-            make_placer(name).place(problem, evaluator, np.random.default_rng(0))
+            found = make_placer(name).place(problem, evaluator, np.random.default_rng(0))
+            pass_interrupt_on(found)
             if evaluator.is_spent:
                 raise BudgetSpent
     return evaluator.best
@@ -164,7 +166,12 @@ def _run(program: ScheduleProgram, evaluator: Evaluator, solver: Any) -> tuple[i
     from ortools.sat.python import cp_model
 
     watch = _watch(program, evaluator)
-    status = solver.solve(program.model, watch)
+    solver.parameters.catch_sigint_signal = False  # the interpreter handles Ctrl-C
+    status = interruptible(
+        lambda: solver.solve(program.model, watch),
+        stop=solver.stop_search,
+        is_over=lambda: evaluator.is_spent or evaluator.is_closed,
+    )
     if watch.interrupted is not None and not isinstance(watch.interrupted, BudgetSpent):
         raise watch.interrupted
     bound = 0.0

@@ -21,7 +21,7 @@ from placewright.core.execution_models import Event
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
-from placewright.placers.anytime import anytime
+from placewright.placers.anytime import anytime, pass_interrupt_on
 from placewright.placers.even_split import contiguous_split
 from placewright.placers.neighbourhood.moves import Moves, moves_of
 from placewright.placers.neighbourhood.orders import order_by_priority, shifted
@@ -155,12 +155,12 @@ def _evaluate_starts(problem: Problem, evaluator: Evaluator, rng: np.random.Gene
     lists = [placer for placer in lists if placer.why_not(problem) is None]
     if evaluator.budget.seconds is None:
         for placer in lists:
-            placer.place(problem, evaluator, rng)
+            pass_interrupt_on(placer.place(problem, evaluator, rng))
         lists = []
     evaluator.evaluate_many(_baselines(problem, rng))
     for placer in lists:
         began = evaluator.seconds
-        placer.place(problem, evaluator, rng)
+        pass_interrupt_on(placer.place(problem, evaluator, rng))
         if evaluator.seconds - began > _LISTS_SHARE * evaluator.remaining_seconds:
             return
 

@@ -15,11 +15,13 @@ from placewright.core.execution_models import Event
 from placewright.core.placement import Placement
 from placewright.core.plan import PlacerRecord, Plan
 from placewright.core.problem import Problem
-from placewright.core.solution import Budget, Solution
+from placewright.core.solution import Budget, Solution, Stop
 from placewright.errors import InfeasibleError, InputError
 from placewright.placers.ideals.replication import replicated
+from placewright.placers.portfolio.first import evaluate_first
 from placewright.placers.registry import Placer, make_placer, reason_against
 from placewright.session.runtimes import default_runtime
+from placewright.session.signals import termination_interrupts
 from placewright.session.smallest_change import advice
 from placewright.simulation.bounds import RELAXATION, lower_bound, quick_bounds
 from placewright.simulation.evaluator import CLOSED, Evaluator
@@ -51,6 +53,7 @@ def search(
 
     Returns:
         The incumbent with the best proven lower bound; `infeasible` or `unknown` without one.
+        Ctrl-C and SIGTERM end the search; a search without an incumbent then gets a simple one.
 
     Raises:
         InputError: the placer does not support the problem.
@@ -58,15 +61,34 @@ def search(
     reason = reason_against(placer, problem)
     if reason is not None:
         raise InputError(f"placer '{placer.name}' cannot place this problem: {reason}")
-    evaluator = Evaluator(problem, budget, measure=measure)
-    for bound in quick_bounds(problem):
-        evaluator.offer_bound(bound.value, bound.method)
-    if start is not None and not evaluator.is_spent:
-        evaluator.evaluate(start)
-    found = placer.place(problem, evaluator, np.random.default_rng(seed))
-    if measure is not None or RELAXATION in evaluator.bounded_by:
-        return found
-    return _with_best_bound(problem, found, budget)
+    evaluator: Evaluator | None = None
+    with termination_interrupts():
+        try:
+            evaluator = Evaluator(problem, budget, measure=measure)
+            for bound in quick_bounds(problem):
+                evaluator.offer_bound(bound.value, bound.method)
+            if start is not None and not evaluator.is_spent:
+                evaluator.evaluate(start)
+            found = placer.place(problem, evaluator, np.random.default_rng(seed))
+        except KeyboardInterrupt:
+            if evaluator is None:
+                return _first(problem)
+            found = evaluator.solution(message="interrupted", stop=Stop.INTERRUPTED)
+        if found.stop is Stop.INTERRUPTED:
+            return found if found.placement is not None else _first(problem)
+        if measure is not None or RELAXATION in evaluator.bounded_by:
+            return found
+        try:
+            return _with_best_bound(problem, found, budget)
+        except KeyboardInterrupt:
+            return found
+
+
+def _first(problem: Problem) -> Solution:
+    """A placement for who interrupts before there is one; none where even this finds none."""
+    evaluator = Evaluator(problem)
+    evaluate_first(problem, evaluator)
+    return evaluator.solution(message="interrupted", stop=Stop.INTERRUPTED)
 
 
 def _with_best_bound(problem: Problem, found: Solution, budget: Budget) -> Solution:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import math
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -25,6 +27,22 @@ from placewright.simulation.model import Simulator
 
 CLOSED = 3e-6  # relative gap at which a value counts as proven: solvers round
 Measure = Callable[[Placement], float]
+
+
+@dataclass
+class _Known:
+    """What the members of one search share; `lock` is held while it changes."""
+
+    best: Placement | None = None
+    best_value: float = math.inf
+    lower_bound: float = 0.0
+    bound_method: str = ""
+    bounded_by: set[str] = field(default_factory=set)
+    evaluations: int = 0
+    history: list[HistoryPoint] = field(default_factory=list)
+    untimed: float = 0.0  # seconds that do not count
+    is_stopped: bool = False
+    lock: threading.RLock = field(default_factory=threading.RLock)
 
 
 class Evaluator:
@@ -52,13 +70,8 @@ class Evaluator:
         self.problem = problem
         self.budget = budget or Budget()
         self.simulator = Simulator(problem)
-        self.best: Placement | None = None
-        self.best_value = math.inf
-        self.lower_bound = 0.0
-        self.bound_method = ""
-        self.bounded_by: set[str] = set()  # methods that have offered a bound, the largest or not
-        self.evaluations = 0
-        self.history: list[HistoryPoint] = []
+        self._known = _Known()
+        self.asked = 0  # queries of this evaluator alone, not of those beside it
         self.samples: list[float] = []  # values of a policy's own draws, in time order
         self.updates: list[UpdatePoint] = []  # of a policy, in time order
         self._measure = measure
@@ -67,14 +80,49 @@ class Evaluator:
         self._start = clock()
 
     @property
+    def best(self) -> Placement | None:
+        """The incumbent, None before there is one."""
+        return self._known.best
+
+    @property
+    def best_value(self) -> float:
+        """Of the incumbent; inf without one."""
+        return self._known.best_value
+
+    @property
+    def lower_bound(self) -> float:
+        """The largest that was offered; 0 without one."""
+        return self._known.lower_bound
+
+    @property
+    def bound_method(self) -> str:
+        """What proved the lower bound."""
+        return self._known.bound_method
+
+    @property
+    def bounded_by(self) -> set[str]:
+        """Methods that have offered a bound, the largest or not."""
+        return self._known.bounded_by
+
+    @property
+    def evaluations(self) -> int:
+        """Queries so far."""
+        return self._known.evaluations
+
+    @property
+    def history(self) -> list[HistoryPoint]:
+        """Improvements of the incumbent, in time order."""
+        return self._known.history
+
+    @property
     def is_measured(self) -> bool:
         """True when values come from hardware."""
         return self._measure is not None
 
     @property
     def seconds(self) -> float:
-        """Wall-clock seconds since the evaluator was made."""
-        return self._clock() - self._start
+        """Wall-clock seconds since the evaluator was made, but for those in `untimed`."""
+        return self._clock() - self._start - self._known.untimed
 
     @property
     def remaining_evaluations(self) -> float:
@@ -91,7 +139,36 @@ class Evaluator:
     @property
     def is_spent(self) -> bool:
         """True when a further query would raise `BudgetSpent`."""
-        return self.remaining_evaluations < 1 or self.remaining_seconds <= 0
+        if self._known.is_stopped or self.remaining_evaluations < 1:
+            return True
+        return self.remaining_seconds <= 0
+
+    def stop(self) -> None:
+        """End the search: no further query is answered, of this evaluator or of one beside it."""
+        self._known.is_stopped = True
+
+    def beside(self) -> Evaluator:
+        """An evaluator for a method that runs in another thread at the same time.
+
+        Incumbent, bound, counts, history and clock are shared; `share` and `at_most` limit the one
+        that they are called on.
+        """
+        return copy.copy(self)
+
+    @contextmanager
+    def untimed(self) -> Iterator[None]:
+        """Within the block no seconds pass for the search, and none end it.
+
+        For what is done once per installation, such as compiling a placer's kernels. No other
+        thread may search meanwhile.
+        """
+        whole, began = self.budget, self._clock()
+        self.budget = replace(whole, seconds=None)
+        try:
+            yield
+        finally:
+            self.budget = whole
+            self._known.untimed += self._clock() - began
 
     def evaluate(
         self, device_of: ArrayLike, order: ArrayLike | None = None, *, keep: bool = True
@@ -113,9 +190,7 @@ class Evaluator:
         value = self.simulator.value(placement)
         if self._measure is not None and math.isfinite(value):
             value = self._measure(placement)
-        self.evaluations += 1
-        if keep:
-            self._remember(placement.device_of, placement.order, value)
+        self._count(placement.device_of, placement.order, value, keep=keep)
         return value
 
     def evaluate_many(self, devices_of: ArrayLike, *, keep: BoolArray | None = None) -> FloatArray:
@@ -143,9 +218,7 @@ class Evaluator:
             return np.array([self.evaluate(row, keep=may_stay) for row, may_stay in pairs])
         values = self.simulator.values(rows)
         for row, value, may_stay in zip(rows, values.tolist(), kept, strict=True):
-            self.evaluations += 1
-            if may_stay:
-                self._remember(row, None, value)
+            self._count(row, None, value, keep=may_stay)
         return values
 
     def sample_many(self, devices_of: ArrayLike, *, keep: BoolArray | None = None) -> FloatArray:
@@ -178,9 +251,10 @@ class Evaluator:
 
     def offer_bound(self, lower_bound: float, method: str = "") -> None:
         """Keep the largest proven lower bound, and which method proved it."""
-        self.bounded_by.add(method)
-        if lower_bound > self.lower_bound:
-            self.lower_bound, self.bound_method = lower_bound, method
+        with self._known.lock:
+            self._known.bounded_by.add(method)
+            if lower_bound > self._known.lower_bound:
+                self._known.lower_bound, self._known.bound_method = lower_bound, method
 
     @contextmanager
     def share(self, fraction: float, *, seconds_only: bool = False) -> Iterator[None]:
@@ -217,12 +291,14 @@ class Evaluator:
         self, status: Status | None = None, message: str = "", stop: Stop = Stop.DONE
     ) -> Solution:
         """The incumbent as a solution; the status defaults to `feasible`, or `unknown` without."""
-        found = self.best is not None
+        with self._known.lock:
+            best, value = self.best, self.best_value
+        found = best is not None
         return Solution(
-            placement=self.best,
-            value=self.best_value,
+            placement=best,
+            value=value,
             status=status or ("feasible" if found else "unknown"),
-            lower_bound=min(self.lower_bound, self.best_value),
+            lower_bound=min(self.lower_bound, value),
             bound_method=self.bound_method,
             evaluations=self.evaluations,
             seconds=self.seconds,
@@ -233,11 +309,17 @@ class Evaluator:
             stop=stop,
         )
 
-    def _remember(self, device_of: IntArray, order: IntArray | None, value: float) -> None:
-        if value < self.best_value:
-            self.best, self.best_value = Placement.of(device_of, order), value
-            bound = self.lower_bound if self.lower_bound > 0 else None
-            self.history.append(HistoryPoint(self.evaluations, self.seconds, value, bound))
+    def _count(
+        self, device_of: IntArray, order: IntArray | None, value: float, *, keep: bool
+    ) -> None:
+        known = self._known
+        with known.lock:
+            known.evaluations += 1
+            self.asked += 1
+            if keep and value < known.best_value:
+                known.best, known.best_value = Placement.of(device_of, order), value
+                bound = known.lower_bound if known.lower_bound > 0 else None
+                known.history.append(HistoryPoint(known.evaluations, self.seconds, value, bound))
 
 
 @functools.cache

@@ -22,6 +22,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import numpy as np
 from scipy.optimize import linprog
@@ -31,6 +33,7 @@ from placewright.core.arrays import FloatArray
 from placewright.core.execution_models import Event, MaxLoad, splits_phases
 from placewright.core.problem import Problem
 from placewright.simulation.event.arrays import NO_ROUTE, EventArrays, event_arrays
+from placewright.simulation.interruptible import interruptible
 from placewright.simulation.ranks import transfer_seconds
 
 _MOST_ENTRIES = 400_000  # entries of x and of edges times devices beyond which HiGHS takes minutes
@@ -225,7 +228,8 @@ class _Program:
         bounds[:, 1] = self.upper
         options = {"time_limit": seconds} if math.isfinite(seconds) else {}
         less, equal = self.less.matrix(n_columns), self.equal.matrix(n_columns)
-        found = linprog(  # type: ignore[call-overload]  # the stubs know no sparse matrices
+        solve = partial(
+            linprog,
             cost,
             A_ub=less,
             b_ub=self.less.limits,
@@ -235,6 +239,7 @@ class _Program:
             method="highs",
             options=options,
         )
+        found: Any = interruptible(solve)
         if found.status != 0:
             return 0.0
         value = safe_dual_bound(

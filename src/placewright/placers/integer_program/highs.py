@@ -11,6 +11,7 @@ import numpy as np
 from placewright.core.arrays import FloatArray
 from placewright.errors import MissingExtraError
 from placewright.placers.integer_program.program import IntegerProgram
+from placewright.simulation.interruptible import interruptible
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +72,8 @@ def solve(
     if start is not None:
         known = np.flatnonzero(np.isfinite(start)).astype(np.int32)
         solver.setSolution(len(known), known, start[known])
-    solver.run()
+    solver.HandleUserInterrupt = True  # so that `cancelSolve` is heard
+    interruptible(solver.run, stop=solver.cancelSolve)
     return _result(highspy, solver)
 
 

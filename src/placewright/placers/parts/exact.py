@@ -25,6 +25,7 @@ from placewright.placers.parts.bound import is_too_large, least_of_parts
 from placewright.placers.parts.problems import part_problem
 from placewright.placers.schedule_program.model import ScheduleProgram
 from placewright.placers.schedule_program.ticks import Ticks
+from placewright.simulation.interruptible import interruptible
 
 _TICKS = 10**7  # that the horizon of a part is divided into
 _FIRST_SECONDS = 1.0  # of the first try of a program
@@ -66,6 +67,7 @@ def solve_parts(
     workers: int = 2,
     deterministic: bool = False,
     on_bound: Callable[[float], None] = lambda bound: None,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> PartsFound | None:
     """Solve what matters until the time is up.
 
@@ -75,6 +77,7 @@ def solve_parts(
         workers: threads of the solver.
         deterministic: count the solver's own measure of work as seconds, with one thread.
         on_bound: told each bound of the whole, larger each time.
+        is_over: asked, also within a program, whether to end at once.
 
     Returns:
         None where the problem has no articulation unit or is too large.
@@ -84,7 +87,7 @@ def solve_parts(
     cuts = articulation_units(problem)
     if len(cuts) == 0:
         return None
-    parts = _Parts(problem, cuts)
+    parts = _Parts(problem, cuts, is_over)
     threads, best, spent = 1 if deterministic else workers, 0.0, 0.0
     while True:
         total, chosen = parts.cheapest()
@@ -94,7 +97,7 @@ def solve_parts(
         open_ones = [at for at in enumerate(chosen) if not parts.known(*at).is_solved]
         small = [one for one in open_ones if parts.size(one[0]) <= _MOST_UNITS]
         left = remaining() - spent
-        if not small or left <= 0:
+        if not small or left <= 0 or is_over():
             return parts.found(best, chosen, not open_ones)
         # The least time first: an easy part is solved before a hard one is tried again.
         at = min(small, key=lambda one: (parts.known(*one).seconds, one[0]))
@@ -104,8 +107,8 @@ def solve_parts(
 
 
 class _Parts:
-    def __init__(self, problem: Problem, cuts: IntArray) -> None:
-        self.problem, self.cuts = problem, cuts
+    def __init__(self, problem: Problem, cuts: IntArray, is_over: Callable[[], bool]) -> None:
+        self.problem, self.cuts, self._is_over = problem, cuts, is_over
         order = problem.unit_graph.topological_order
         position = np.empty(problem.n_units, dtype=np.int64)
         position[order] = np.arange(problem.n_units)
@@ -154,7 +157,7 @@ class _Parts:
             return
         whole = part_problem(self.problem, units, cut, None if is_last else pair[1])
         solver = _solver(seconds, threads, deterministic)
-        _solve(whole, known, solver, 0 if cut is None else 1)
+        _solve(whole, known, solver, 0 if cut is None else 1, self._is_over)
         known.seconds *= 4.0
         for other in self._alike_pairs(part, pair, is_last):
             key = (part, *other)
@@ -209,7 +212,9 @@ def _solver(seconds: float, threads: int, deterministic: bool) -> Any:
     return solver
 
 
-def _solve(part: Problem, known: _Known, solver: Any, n_before: int) -> None:
+def _solve(
+    part: Problem, known: _Known, solver: Any, n_before: int, is_over: Callable[[], bool]
+) -> None:
     """Keep the bound of the part's program, and its best schedule."""
     from ortools.sat.python import cp_model
 
@@ -217,7 +222,10 @@ def _solve(part: Problem, known: _Known, solver: Any, n_before: int) -> None:
     ticks = Ticks(horizon / _TICKS if horizon > 0 else 1.0)
     program = ScheduleProgram(part, ticks, ticks.up(horizon) + 1)
     program.model.add(program.makespan >= ticks.down(known.bound * (1.0 - 1e-9)))
-    status = solver.solve(program.model)
+    solver.parameters.catch_sigint_signal = False  # the interpreter handles Ctrl-C
+    status = interruptible(
+        lambda: solver.solve(program.model), stop=solver.stop_search, is_over=is_over
+    )
     if status == cp_model.INFEASIBLE:
         known.bound, known.is_solved = math.inf, True
         return

@@ -33,6 +33,7 @@ def search_parts(problem: Problem, evaluator: Evaluator, share: float) -> None:
         lambda: ends - evaluator.seconds if has_clock else _WORK,
         deterministic=not has_clock,
         on_bound=lambda bound: evaluator.offer_bound(bound, _METHOD),
+        is_over=lambda: evaluator.is_closed or (has_clock and evaluator.is_spent),
     )
     if found is not None and found.device_of is not None:
         device_of = repaired(problem, found.device_of)

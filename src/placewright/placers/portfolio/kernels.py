@@ -1,0 +1,78 @@
+"""The machine code of placers, made ready before a clock starts."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from dataclasses import replace
+
+import numpy as np
+
+from placewright.core.arrays import frozen_floats
+from placewright.core.builder import GraphBuilder
+from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.costs import CostTable
+from placewright.core.execution_models import Event, ExecutionModel, MaxLoad
+from placewright.core.problem import Objective, Problem
+from placewright.core.solution import Budget
+from placewright.placers.anytime import pass_interrupt_on
+from placewright.placers.parts.bound import parts_bound
+from placewright.placers.registry import make_placer
+from placewright.simulation.bounds import quick_bounds, relaxed_bounds
+from placewright.simulation.evaluator import Evaluator
+
+_LOG = logging.getLogger(__name__)
+_LONG = 5.0  # seconds after which it is said what took them
+_EVENT = ("single", "heft", "peft", "cpop", "m-etf", "m-topo", "local-search", "problem-space")
+_LOADS = ("single", "m-topo", "local-search")
+
+
+@functools.cache
+def make_ready(objective: Objective, model: ExecutionModel) -> None:
+    """Run the methods that have kernels on a small problem, once per process.
+
+    The first run after an installation or an update compiles for a minute, which is no part of a
+    search's budget.
+    """
+    if not isinstance(model, Event | MaxLoad):
+        return  # their placers' kernels are few
+    began = time.perf_counter()
+    for memory in (np.inf, 44.0):
+        problem = _small_problem(objective, model, memory)
+        for name in _EVENT if isinstance(model, Event) else _LOADS:
+            evaluator = Evaluator(problem, Budget(evaluations=400))
+            found = make_placer(name).place(problem, evaluator, np.random.default_rng(0))
+            pass_interrupt_on(found)
+            if found.placement is not None and isinstance(model, Event):
+                evaluator.simulator.timeline(found.placement)
+        quick_bounds(problem)
+        relaxed_bounds(problem, 1.0)
+        parts_bound(problem)
+    seconds = time.perf_counter() - began
+    if seconds > _LONG:
+        _LOG.warning("compiled the placers' kernels in %.0f s; the next start finds them", seconds)
+
+
+def _small_problem(objective: Objective, model: ExecutionModel, memory: float) -> Problem:
+    """A few branches, weights and links: what kernels of larger problems have, too."""
+    builder = GraphBuilder()
+    tensor = builder.add_input(1.0)
+    for branch in range(4):
+        first = builder.add_op(f"fork{branch}", "Op", inputs=[tensor])
+        start = builder.add_tensor(first, 2.0)
+        ends = []
+        for arm in range(2):
+            op = builder.add_op(
+                f"op{branch}.{arm}", "Op", inputs=[start], weights=[builder.add_weight(8.0)]
+            )
+            ends.append(builder.add_tensor(op, 3.0))
+        last = builder.add_op(f"join{branch}", "Op", inputs=ends)
+        tensor = builder.add_tensor(last, 1.0, is_output=branch == 3)
+    graph = builder.build()
+    names = ("a", "b")
+    links = [Link(x, y, 0.1, 100.0) for x in (*names, "host") for y in (*names, "host") if x != y]
+    devices = tuple(Device(name, memory_bytes=memory) for name in names)
+    costs = CostTable(frozen_floats([[1.0 + op % 3, 1.5 + op % 2] for op in range(graph.n_ops)]))
+    problem = Problem.of_ops(graph, Cluster(devices, tuple(links)), costs)
+    return replace(problem, objective=objective, execution_model=model)

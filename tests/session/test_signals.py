@@ -1,0 +1,166 @@
+"""Ctrl-C and SIGTERM at any moment of a search: the incumbent is the answer. Nothing is timed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from placewright.benchmarks.random_graphs import random_series_parallel_problem
+from placewright.core.solution import Budget, Stop
+from placewright.files.problem_file import write_problem
+from placewright.placers import auto
+from placewright.placers.auto import Auto
+from placewright.placers.parts import exact
+from placewright.placers.registry import make_placer
+from placewright.session import search as searching
+from placewright.session.search import search
+from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.model import Simulator
+from placewright.testing.problems import random_problem
+
+HOUR = Budget(seconds=3600.0)  # nothing but the signal ends these searches
+SIGNALS = [signal.SIGINT, signal.SIGTERM]
+
+PLACER = '''
+import os, signal, time
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from placewright.placers.anytime import anytime
+
+
+@dataclass(frozen=True)
+class Signalled:
+    """One evaluation; then it gets a signal and never ends by itself."""
+
+    name: ClassVar[str] = "signalled"
+    paper: ClassVar[str] = "none"
+    objectives: ClassVar[tuple[str, ...]] = ("latency",)
+    needs_training: ClassVar[bool] = False
+
+    number: int = 15
+
+    def why_not(self, problem):
+        return None
+
+    @anytime
+    def place(self, problem, evaluator, rng):
+        evaluator.evaluate(np.zeros(problem.n_units, dtype=np.int64))
+        os.kill(os.getpid(), self.number)
+        while True:
+            time.sleep(0.01)
+'''
+
+
+def open_problem() -> Any:
+    """Too large for a proof within what these tests take."""
+    return random_problem(np.random.default_rng(2), n_ops=60, n_devices=3, constrained=False)
+
+
+def send_at(patch: pytest.MonkeyPatch, owner: Any, name: str, number: int, at: int) -> None:
+    """The signal comes with the `at`-th call of a function, in whatever thread that is."""
+    calls = [0]
+    real: Callable[..., object] = getattr(owner, name)
+
+    def counted(*arguments: Any, **named: Any) -> object:
+        calls[0] += 1
+        if calls[0] == at:
+            os.kill(os.getpid(), number)
+        return real(*arguments, **named)
+
+    patch.setattr(owner, name, counted)
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize("at", [1, 2, 20, 300])
+def test_auto_answers_with_its_incumbent(
+    number: int, at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = open_problem()
+    send_at(monkeypatch, Simulator, "value", number, at)
+    found = search(problem, Auto(), HOUR)
+    assert found.stop is Stop.INTERRUPTED
+    assert found.placement is not None
+    monkeypatch.undo()
+    assert Simulator(problem).value(found.placement) == found.value
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        (searching, "quick_bounds"),
+        (auto, "relaxed_bounds"),
+        (exact, "_solver"),
+        (auto, "make_ready"),
+    ],
+)
+def test_before_a_bound_and_within_a_proof(
+    owner: Any, name: str, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also before anything was valued: then the answer is a simple placement."""
+    problem = random_problem(np.random.default_rng(5), n_ops=30, n_devices=2, constrained=False)
+    if name == "_solver":
+        problem = random_series_parallel_problem(np.random.default_rng(3), 120, 2)  # has parts
+    send_at(monkeypatch, owner, name, number, 1)
+    found = search(problem, Auto(), HOUR)
+    assert found.placement is not None
+    assert found.stop is Stop.INTERRUPTED
+
+
+def test_sigterm_does_again_what_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    search(open_problem(), make_placer("single"), Budget(evaluations=3))
+    assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_a_solver_is_interrupted_while_it_solves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The signal comes with the first solution, from the solver's own thread."""
+    pytest.importorskip("ortools")
+    problem = open_problem()
+    value = Evaluator.evaluate
+    calls = [0]
+
+    def evaluate(self: Evaluator, *arguments: Any, **named: Any) -> float:
+        calls[0] += 1
+        if calls[0] == 8:
+            os.kill(os.getpid(), signal.SIGINT)
+        return value(self, *arguments, **named)
+
+    monkeypatch.setattr(Evaluator, "evaluate", evaluate)
+    found = search(problem, make_placer("cp-sat"), HOUR)
+    assert found.stop is Stop.INTERRUPTED
+    assert found.placement is not None
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_the_command_writes_its_plan(number: int, tmp_path: Path) -> None:
+    (tmp_path / "signalled.py").write_text(PLACER)
+    write_problem(tmp_path / "p.json", open_problem())
+    command = [sys.executable, "-m", "placewright", "place", "p.json", "--placer"]
+    command += ["signalled:Signalled", "--set-placer", f"number={int(number)}", "--budget", "3600s"]
+    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [*command, "-o", "plan.json", "--json"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,  # a net against hanging
+    )
+    assert done.returncode == 0, done.stderr
+    assert "Traceback" not in done.stderr
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    assert len(plan["placement"]) == 60
