@@ -44,7 +44,7 @@
       if (row.start[at] > view.to) break;
       const x = left + (row.start[at] - view.from) * scale;
       const right = left + (row.end[at] - view.from) * scale;
-      if (right - lastPixel < 0.5 && right - x < 1) continue;
+      if (right - lastPixel < 1 && right - x < 1) continue;
       lastPixel = right;
       drawItem(ctx, row, at, Math.max(left, x), Math.min(left + width, Math.max(right, x + 0.8)), marks);
     }
