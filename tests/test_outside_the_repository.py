@@ -75,7 +75,8 @@ def test_a_new_environment_places_an_own_onnx_file(
     timed("install", python, "-m", "pip", "install", "--quiet", f"{wheel}[openvino]")
     graph = json.loads(timed("graph", command, "graph", "mine.onnx", "--json"))
     assert graph["ops"] >= 4
-    timed("place", command, "place", "mine.onnx", "--devices", "cores", "--quick", "--quiet")
+    search = ("--devices", "cores", "--evaluations", "50", "--no-check", "--quiet")
+    timed("place", command, "place", "mine.onnx", *search)
     ran = json.loads(timed("run", command, "run", "plan.json", "--runs", "3", "--json"))
     assert ran["equal"]
     timed("report", command, "report", "plan.json")

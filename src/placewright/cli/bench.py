@@ -11,8 +11,9 @@ import typer
 
 from placewright.cli import bench_learned, bench_memory, bench_paper, bench_streams, bench_suite
 from placewright.cli import options as opt
-from placewright.cli.output import print_json, print_note, print_table
+from placewright.cli.output import print_json, print_note, print_table, recorded
 from placewright.cli.overwriting import Writes
+from placewright.cli.report_option import ReportFile, write_tables_report
 from placewright.errors import InputError
 
 Results = Annotated[
@@ -24,6 +25,7 @@ Plot = Annotated[Path | None, typer.Option(help="SVG file to draw the results in
 def register(app: typer.Typer) -> None:
     """Add the `bench` group."""
     group = typer.Typer(help="Reproduce tables and figures.", no_args_is_help=True)
+    group.callback()(_reported)
     group.command()(tarnawski)
     group.command()(kernel)
     group.command()(incremental)
@@ -35,6 +37,15 @@ def register(app: typer.Typer) -> None:
     bench_suite.register(group)
     bench_streams.register(group)
     app.add_typer(group, name="bench")
+
+
+def _reported(context: typer.Context, report_file: ReportFile = None) -> None:
+    """Reproduce tables and figures; `bench --report FILE.html SUITE` keeps them as a page."""
+    if report_file is None:
+        return
+    shown = context.with_resource(recorded())
+    title = f"bench {context.invoked_subcommand}"
+    context.call_on_close(lambda: write_tables_report(report_file, title, shown))
 
 
 def tarnawski(

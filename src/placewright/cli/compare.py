@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -9,6 +10,7 @@ import typer
 from placewright.cli import options as opt
 from placewright.cli.derived import takes_request
 from placewright.cli.output import print_json, print_note, print_table, progress, tell_warning
+from placewright.cli.report_option import ReportFile, write_tables_report
 from placewright.session.request import COMPARED, Request
 
 
@@ -25,10 +27,12 @@ def compare(
     ] = "heft,local-search,random",
     seeds: Annotated[int, typer.Option(help="Runs per placer, seeds 0 .. N-1.")] = 1,
     output: opt.Output = None,
+    report_file: ReportFile = None,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
     """Compare placers on MODEL: same problem, same evaluator, same budget."""
+    from placewright.report.page.tables import ShownTable
     from placewright.report.plan_text import limit_warning
     from placewright.session.parsing import parse_names
     from placewright.session.session import Session
@@ -39,7 +43,18 @@ def compare(
     tell_warning(limit_warning(session.problem))
     if output is not None:
         print_note(f"wrote {output}")
+    shown = ShownTable("Placers", tuple(table.columns), tuple(map(tuple, table.text_rows())))
+    title = f"{request.name}, {seeds} seed(s)"
+    write_tables_report(report_file, title, [_best(table.text_rows()), shown])
     if as_json:
         print_json(table.data())
         return
-    print_table(f"{request.name}, {seeds} seed(s)", table.columns, table.text_rows())
+    print_table(title, table.columns, table.text_rows())
+
+
+def _best(rows: Sequence[Sequence[str]]) -> str:
+    """The verdict of a comparison: rows begin with name and median, the fastest first."""
+    if len(rows) < 2:
+        return f"{rows[0][0]}: {rows[0][1]}" if rows else "no placer ran"
+    name, median = rows[0][:2]
+    return f"{name} has the smallest median: {median}; next is {rows[1][0]} with {rows[1][1]}"

@@ -10,10 +10,12 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any, Protocol
 
 _STDOUT, _STDERR = 1, 2  # file descriptors
 _SECONDS_BETWEEN_LINES = 60.0
+_recording: ContextVar[list[Any] | None] = ContextVar("recording", default=None)
 _LONGEST_LINE = 299  # of an error, without its end
 
 
@@ -83,6 +85,7 @@ def print_json(document: Any) -> None:
 
 def print_line(text: str = "") -> None:
     """One line of a result."""
+    _keep(text)
     sys.stdout.write(text + "\n")
 
 
@@ -97,8 +100,29 @@ def tell_warning(text: str | None) -> None:
         print_note(f"warning: {text}")
 
 
+@contextmanager
+def recorded() -> Iterator[list[Any]]:
+    """What is printed within: lines, and tables as `ShownTable`, for a page beside the output."""
+    shown: list[Any] = []
+    token = _recording.set(shown)
+    try:
+        yield shown
+    finally:
+        _recording.reset(token)
+
+
+def _keep(shown: Any) -> None:
+    kept = _recording.get()
+    if kept is not None:
+        kept.append(shown)
+
+
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table; the first column is left-aligned, the others right."""
+    if _recording.get() is not None:
+        from placewright.report.page.tables import ShownTable
+
+        _keep(ShownTable(title, tuple(columns), tuple(tuple(row) for row in rows)))
     from rich.console import Console
     from rich.table import Table
 

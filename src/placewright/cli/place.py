@@ -18,6 +18,7 @@ from placewright.cli.output import (
     tell_warning,
 )
 from placewright.cli.overwriting import Writes
+from placewright.cli.report_option import ReportFile, write_plan_report
 from placewright.session.request import Request
 
 
@@ -42,6 +43,7 @@ PlanOutput = Annotated[
 def place(
     request: Request,
     output: PlanOutput = Path("plan.json"),
+    report_file: ReportFile = None,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
@@ -56,6 +58,7 @@ def place(
         session = Session(request, report)
         plan = session.place()
     write_plan(target, plan)
+    write_plan_report(report_file, request.name, plan)
     tell_warning(limit_warning(plan.problem))
     _tell(plan, request.name, target, session.table, as_json)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +12,7 @@ from placewright.cli import options as opt
 from placewright.cli.output import print_json, print_line, print_note, print_table, progress
 from placewright.cli.overwriting import Writes
 from placewright.cli.place import print_plan
+from placewright.cli.report_option import ReportFile, write_plan_report
 
 if TYPE_CHECKING:
     from placewright.core.plan import Plan
@@ -45,6 +47,7 @@ def simulate(
     samples: Samples = None,
     in_flight: InFlight = None,
     searched: opt.Searched = False,
+    report_file: ReportFile = None,
     as_json: opt.Json = False,
 ) -> None:
     """Timeline of PLAN, or the loads of its devices; what-if with --set OP=DEVICE."""
@@ -61,6 +64,7 @@ def simulate(
     plan, simulator = changed(before, pairs)
     is_timed = simulator.has_timeline or trace is not None
     timeline = simulator.timeline(plan.placement) if is_timed else None
+    write_plan_report(report_file, plan_file.name, plan)
     if not as_json:
         print_plan(plan, str(plan_file))
         for line in recommendation_lines(plan):
@@ -146,6 +150,12 @@ def run(
         ),
     ] = None,
     searched: opt.Searched = False,
+    trace: Annotated[
+        Path | None,
+        typer.Option("--trace", help="Write a Chrome trace: measured beside predicted."),
+        Writes(),
+    ] = None,
+    report_file: ReportFile = None,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
@@ -166,12 +176,16 @@ def run(
     plan = read_plan(plan_file)
     plan = searched_plan(plan) if searched else plan
     if is_stream:
+        if trace is not None or report_file is not None:
+            raise InputError("--trace and --report are of single runs; leave out --samples")
         limit = parse_latency_limit(latency_limit)
         with limited(plan, allowed):
             _run_stream(plan, (samples, seconds, in_flight, limit), as_json, quiet)
         return
     with limited(plan, allowed), progress("run", hidden=quiet or as_json) as report:
         result = execute(plan, runs=runs, boundaries=boundaries, report=report)
+        _write_run_trace(trace, plan)
+    write_plan_report(report_file, plan_file.name, replace(plan, measured=result.measurement))
     if as_json:
         print_json(result.data())
     else:
@@ -179,6 +193,16 @@ def run(
             print_line(line)
     if not result.equal:
         raise typer.Exit(1)
+
+
+def _write_run_trace(trace: Path | None, plan: Plan) -> None:
+    if trace is None:
+        return
+    from placewright.files.text import write_text
+    from placewright.session.run_trace import run_trace
+
+    write_text(trace, run_trace(plan))
+    print_note(f"wrote {trace}")
 
 
 def _run_stream(

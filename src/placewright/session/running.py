@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from placewright.core.execution_models import Event
-from placewright.core.plan import Plan
+from placewright.core.plan import Measurement, Plan
 from placewright.core.problem import Problem
 from placewright.errors import FieldError, InputError, StalePlanError
 from placewright.execution.comparing import Comparison, compare_outputs
@@ -64,6 +65,7 @@ class RunResult:
         device_predicted: seconds of that device by the simulator; None where it is not legal.
         memory: peaks per device; empty where the runtime cannot measure them.
         device_scatter: of that device's calibration, see `core.cluster.Device.speed_scatter`.
+        measurement: the same figures as plans keep them.
         recommendation: what was recommended when the plan was measured; None where it never was.
         advice: lines that say how to run that, where it is not what the search found.
     """
@@ -79,6 +81,7 @@ class RunResult:
     recommendation: str | None = None
     advice: tuple[str, ...] = ()
     device_scatter: float | None = None
+    measurement: Measurement | None = None
 
     @property
     def equal(self) -> bool:
@@ -299,6 +302,22 @@ def execute(
         None if plan.measured is None else plan.measured.recommendation,
         tuple(recommendation_lines(plan)),
         best.speed_scatter,
+        _measurement(plan, best.name, samples),
+    )
+
+
+def _measurement(plan: Plan, device: str, samples: Mapping[str, Sequence[float]]) -> Measurement:
+    """What a run says of its plan, as plans keep it."""
+    low, median, high = np.quantile(samples[PLAN], (0.25, 0.5, 0.75)).tolist()
+    other = statistics.median(samples[device])
+    before = dict(plan.measured.baselines) if plan.measured else {}
+    faster = device if other < median else PLAN
+    return Measurement(
+        median,
+        high - low,
+        len(samples[PLAN]),
+        {**before, device: other},
+        plan.measured.recommendation if plan.measured else faster,
     )
 
 

@@ -1,0 +1,131 @@
+"""Traces pass a checker of the Chrome trace format, and hold every op."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from placewright.core.placement import Placement
+from placewright.report.trace import SegmentRun, run_trace_text, trace_text
+from placewright.simulation.model import Simulator
+from tests.report.report_problems import allowed_rows, odd_problem
+
+_NUMBERS = (int, float)
+
+
+def check_trace(text: str) -> list[dict[str, Any]]:
+    """The complete events of a trace in the JSON object format, after a check of it.
+
+    Keys and types as the format asks for them; events of one track (pid, tid) lie apart or one
+    within the other; every process has one name.
+    """
+    document = json.loads(text, parse_constant=lambda word: pytest.fail(f"{word} is no JSON"))
+    assert isinstance(document["traceEvents"], list)
+    tracks: dict[tuple[int, int], list[tuple[float, float]]] = {}
+    named: list[int] = []
+    complete = []
+    for event in document["traceEvents"]:
+        assert isinstance(event["name"], str)
+        assert isinstance(event["pid"], int)
+        assert isinstance(event["tid"], int)
+        if event["ph"] == "M":
+            assert event["name"] == "process_name"
+            assert isinstance(event["args"]["name"], str)
+            named.append(event["pid"])
+            continue
+        assert event["ph"] == "X"
+        assert isinstance(event["cat"], str)
+        assert isinstance(event["ts"], _NUMBERS)
+        assert isinstance(event["dur"], _NUMBERS)
+        assert event["ts"] >= 0
+        assert event["dur"] >= 0
+        track = tracks.setdefault((event["pid"], event["tid"]), [])
+        track.append((event["ts"], event["ts"] + event["dur"]))
+        complete.append(event)
+    assert len(named) == len(set(named))
+    assert all(event["pid"] in named for event in complete)
+    for spans in tracks.values():
+        _check_nesting(spans)
+    return complete
+
+
+def _check_nesting(spans: list[tuple[float, float]]) -> None:
+    slack = 1e-6  # microseconds: times are rounded when they are scaled
+    open_until: list[float] = []
+    for start, end in sorted(spans, key=lambda span: (span[0], -span[1])):
+        while open_until and open_until[-1] <= start + slack:
+            open_until.pop()
+        assert not open_until or end <= open_until[-1] + slack, "events of a track overlap"
+        open_until.append(end)
+
+
+def test_the_checker_finds_overlaps() -> None:
+    event = {"ph": "X", "name": "a", "cat": "c", "pid": 0, "tid": 0}
+    name = {"ph": "M", "name": "process_name", "pid": 0, "tid": 0, "args": {"name": "p"}}
+    both = [name, {**event, "ts": 0, "dur": 5}, {**event, "ts": 3, "dur": 5}]
+    with pytest.raises(AssertionError, match="overlap"):
+        check_trace(json.dumps({"traceEvents": both}))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_predicted_and_measured_traces_are_well_formed_and_complete(seed: int) -> None:
+    problem = odd_problem(seed)
+    simulator = Simulator(problem)
+    rows = allowed_rows(problem, np.random.default_rng(seed), 20)
+    feasible = [row for row in rows if np.isfinite(simulator.value(Placement.of(row)))]
+    if not feasible:
+        pytest.skip("no placement of these fits")
+    timeline = simulator.timeline(Placement.of(feasible[0]))
+    events = check_trace(trace_text(problem, timeline))
+    names = [event["name"] for event in events if event["cat"] != "transfer"]
+    assert sorted(names) == sorted(problem.unit_graph.op_names)
+    assert len(events) - len(names) == len(timeline.transfers)
+    runs = _segments(problem, timeline)
+    both = check_trace(run_trace_text(problem, timeline, runs))
+    measured = [event for event in both if event["cat"] == "segment"]
+    ops = [op for event in measured for op in event["args"]["ops"]]
+    assert sorted(ops) == sorted(problem.graph.op_names)
+    predicted = {event["pid"] for event in both if event["cat"] != "segment"}
+    assert not predicted & {event["pid"] for event in measured}
+
+
+def test_perfetto_reads_the_trace_where_it_is_installed(tmp_path: Path) -> None:
+    processor = shutil.which("trace_processor_shell") or shutil.which("trace_processor")
+    if processor is None:
+        pytest.skip("Perfetto's trace_processor is not installed")
+    problem = odd_problem(1)
+    timeline = Simulator(problem).timeline(
+        Placement.of(allowed_rows(problem, np.random.default_rng(1), 1)[0])
+    )
+    path, query = tmp_path / "t.json", tmp_path / "q.sql"
+    path.write_text(trace_text(problem, timeline))
+    query.write_text("select count(*) as n from slice;")
+    done = subprocess.run(
+        [processor, "-q", str(query), str(path)], capture_output=True, text=True, check=True
+    )
+    assert str(problem.n_units + len(timeline.transfers)) in done.stdout
+
+
+def _segments(problem: Any, timeline: Any) -> list[SegmentRun]:
+    """The predicted segments as if they had been measured, a tenth slower."""
+    found = []
+    for segment in range(int(timeline.segment_of.max()) + 1):
+        units = np.flatnonzero(timeline.segment_of == segment)
+        if not len(units):
+            continue
+        ops = [
+            problem.graph.op_names[op]
+            for unit in units
+            for op in problem.units.members.row(int(unit)).tolist()
+        ]
+        before = max((run.end for run in found), default=0.0)
+        found.append(
+            SegmentRun(int(timeline.device_of[units[0]]), tuple(ops), before, before + 1.1)
+        )
+    return found
