@@ -180,7 +180,10 @@ def test_memory_that_is_too_small_is_the_answer_no(workload: Path, cli: InProces
         (["place", "chain.json", "--devices", "cpu"], "carries its own devices"),
         (["place", "chain.json", "--remeasure"], "--remeasure says how 'chain.json' is measured"),
         (["place", "chain.json", "--compile"], "--compile says how 'chain.json' is measured"),
-        (["place", "chain.json", "--evaluations", "0"], "evaluations >= 1"),
+        (
+            ["place", "chain.json", "--evaluations", "0"],
+            "--evaluations expects a whole number >= 1",
+        ),
         (["place", "chain.json", "--seed", "x"], "--seed"),
         (["place", "chain.json", "-o", "none/plan.json"], "folder 'none'"),
         (["place", "negative.json"], "graph"),

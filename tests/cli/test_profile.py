@@ -35,9 +35,10 @@ def test_calibration_goes_with_the_devices_and_not_with_the_objective(
         return cluster
 
     pair = ("--devices", "cpu:0,cpu:1")
-    assert not cluster_of_profile(*pair, "--objective", "throughput")["contention"]
+    streams = cluster_of_profile(*pair, "--objective", "throughput")
     fitted = cluster_of_profile(*pair)
     assert fitted["contention"], "a call for another objective has fitted nothing"
+    assert fitted["contention"] != streams["contention"], "streams have a fit of their own"
     of_file = cluster_of_profile("--cluster", "pair.yaml")
     assert of_file["contention"] == fitted["contention"], "the same devices: fitted once"
     assert [device["memory"] for device in of_file["devices"]] == [2**26, 2**25]

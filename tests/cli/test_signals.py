@@ -12,7 +12,7 @@ import pytest
 # have them, or swallows it and fails later.
 LOST = """
 import os, signal
-import placewright.session.placing as placing
+import placewright.session.session as session
 from placewright.cli import main
 def compiled(*arguments, **named):
     try:
@@ -21,7 +21,7 @@ def compiled(*arguments, **named):
             pass
     except BaseException as error:
         raise {error} from error
-placing.build = compiled
+session.build = compiled
 main()
 """
 

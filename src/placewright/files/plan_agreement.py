@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from placewright.errors import FileFormatError
-from placewright.files.plan_document import MeasuredEntry, PlacerEntry, PlanDocument
+from placewright.files.plan_document import PlacerEntry, PlanDocument
 from placewright.io.opened import shown_name
 
 _SAME = 1e-9
@@ -57,7 +57,7 @@ def _contradictions(document: PlanDocument, expected: Mapping[str, Any]) -> Iter
                     f"segment {index} runs op '{shown_name(name)}' on "
                     f"'{shown_name(segment.device)}', its placement is '{shown_name(home)}'"
                 )
-    yield from _measured(document.measured)
+    yield from _measured(document)
     yield from _placer(document.placer)
 
 
@@ -94,7 +94,8 @@ def _names_once(key: str, names: Sequence[str] | None) -> Iterator[str]:
         seen[name] = None
 
 
-def _measured(measured: MeasuredEntry | None) -> Iterator[str]:
+def _measured(document: PlanDocument) -> Iterator[str]:
+    measured = document.measured
     if measured is None:
         return
     seconds = {"median": measured.median, **measured.baselines}
@@ -106,7 +107,9 @@ def _measured(measured: MeasuredEntry | None) -> Iterator[str]:
     if measured.runs < 1:
         yield f"measured.runs is {measured.runs}"
     named = measured.recommendation
-    if named != "plan" and named not in measured.baselines and named != "searched":
+    # What the plan holds stands in `median`, under no name of its own.
+    is_held = document.searched is not None or set(document.placement.values()) == {named}
+    if named not in ("plan", "searched") and named not in measured.baselines and not is_held:
         yield f"measured.recommendation is '{shown_name(named)}', which was not measured"
 
 

@@ -55,14 +55,16 @@ def split(model: TorchModel, first: int) -> tuple[OpSegment, ...]:
     return segments_of_ops(model.graph, [(0, order[:first]), (1, order[first:])])
 
 
-def workers() -> list[str]:
-    names = [thread.name for thread in threading.enumerate()]
+def workers(others: list[threading.Thread]) -> list[str]:
+    """Of runners that are younger than `others`."""
+    names = [thread.name for thread in threading.enumerate() if thread not in others]
     return [name for name in names if name.startswith("placewright")]
 
 
 @pytest.mark.parametrize("kind", [Words, NoisyWords])
 def test_an_operator_that_raises_in_a_worker(kind: type[Words]) -> None:
     """The second device waits for the first one's tensor; the failure must end both."""
+    others = threading.enumerate()
     model = loaded(kind(), torch.zeros(3, dtype=torch.int64))
     segments = split(model, 1 if kind is Words else 2)
     runner = ConcurrentRunner(model, segments, DEVICES)
@@ -71,12 +73,13 @@ def test_an_operator_that_raises_in_a_worker(kind: type[Words]) -> None:
     text = str(caught.value)
     assert text.startswith("segment 0 on 'cpu' [embedding")
     assert text.endswith("failed: op 'embedding': index out of range in self")
-    assert workers() == []
+    assert workers(others) == []
     with ConcurrentRunner(model, segments, DEVICES) as fresh:
         assert np.isfinite(fresh.run([np.array([1, 2, 9])]).outputs[0])
 
 
 def test_a_device_that_runs_out_of_memory() -> None:
+    others = threading.enumerate()
     model = loaded(Huge(), torch.zeros(1, 1))
     runner = ConcurrentRunner(model, split(model, 1), DEVICES)
     with pytest.raises(RuntimeFailure) as caught:
@@ -87,7 +90,7 @@ def test_a_device_that_runs_out_of_memory() -> None:
     assert text.startswith(start)
     assert "8796093022208 bytes" in text
     assert "argument `memory`" in text
-    assert workers() == []
+    assert workers(others) == []
 
 
 def test_out_of_memory_while_memory_is_measured() -> None:
