@@ -39,6 +39,14 @@ def packed(arrays: Sequence[NDArray[np.generic]]) -> tuple[Bytes, IntArray]:
     return block, places
 
 
+def arrays_in(
+    block: Bytes, places: IntArray, sizes: Sequence[tuple[int, np.dtype[np.generic]]]
+) -> list[NDArray[Any]]:
+    """Views of the arrays in a block, for Python; `places` and `sizes` as in `places_of`."""
+    ends = zip(places.tolist(), sizes, strict=True)
+    return [block[first:stop].view(dtype) for (first, stop), (_, dtype) in ends]
+
+
 @substituted
 def part(
     block: Bytes, places: IntArray, index: int, dtype: np.dtype[Any] | type[np.generic]

@@ -12,13 +12,12 @@ from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.simulation.behaviours import BoundsByMethod
-from placewright.simulation.blocks import Bytes, places_of
+from placewright.simulation.blocks import Bytes, arrays_in, places_of
 from placewright.simulation.bounds import balanced_load_bound, critical_path_bound
 from placewright.simulation.event.arrays import VIA_HOST, EventArrays
-from placewright.simulation.event.memory import memory_peaks
 from placewright.simulation.event.recording import Recording
 from placewright.simulation.event.run import entries
-from placewright.simulation.event.state import N_COPIES, state_sizes
+from placewright.simulation.event.state import N_COPIES, State, state_sizes
 from placewright.simulation.event.tables import packed_tables
 from placewright.simulation.explanation import Explanation
 from placewright.simulation.feasibility import Proofs, proof_of
@@ -48,17 +47,16 @@ class EventModel:
         may_overflow = bool((arrays.memory < all_bytes).any())
         self._n_devices = problem.n_devices
         self._n_wanted_peaks = problem.n_devices if may_overflow else 0
-        self._places, self._n_bytes = places_of(
-            state_sizes(
-                problem.n_units,
-                problem.n_devices,
-                arrays.route.shape[0],
-                arrays.n_channels,
-                len(arrays.consumers),
-                len(arrays.producer),
-                bool((arrays.route == VIA_HOST).any()),
-            )
+        self._sizes = state_sizes(
+            problem.n_units,
+            problem.n_devices,
+            arrays.route.shape[0],
+            arrays.n_channels,
+            len(arrays.consumers),
+            len(arrays.producer),
+            bool((arrays.route == VIA_HOST).any()),
         )
+        self._places, self._n_bytes = places_of(self._sizes)
         self._thread = threading.local()
 
     def __getstate__(self) -> dict[str, object]:
@@ -121,11 +119,9 @@ class EventModel:
         """All that happens to a feasible placement."""
         peaks = np.zeros(self._n_devices)
         block, device_of = self._block(), np.ascontiguousarray(device_of, dtype=np.int64)
-        makespan, _, _, tables, state = entries().play(
-            *self._tables, device_of, order, block, self._places, True
-        )
-        memory_peaks(tables, state, makespan, peaks)
-        hops = state.hops[len(tables.tensors) - 1 : state.counts[N_COPIES]]
+        entries().play(*self._tables, device_of, order, block, self._places, peaks)
+        state = State._make(arrays_in(block, self._places, self._sizes))
+        hops = state.hops[len(self._tensor_number) : state.counts[N_COPIES]]
         return Recording(
             start=state.spans["start"].copy(),
             end=state.spans["end"].copy(),

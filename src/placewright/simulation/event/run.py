@@ -25,7 +25,7 @@ from placewright.simulation.event.tables import (
 from placewright.simulation.legality import CUT_OFF, FINE, NOT_ALLOWED, TOO_LARGE
 
 
-@compiled
+@uncounted
 def play(
     seconds: FloatArray,
     allowed: BoolArray,
@@ -36,24 +36,28 @@ def play(
     order: IntArray,
     block: Bytes,
     places: IntArray,
-    keeps_segments: bool,
-) -> tuple[float, int, int, EventTables, State]:
+    peaks: FloatArray,
+) -> tuple[float, int, int]:
     """Let one placement that breaks neither colocation nor the order run to its end.
+
+    Nothing but numbers comes back: to make a named tuple Numba calls Python, and it does not look
+    whether that raised, as a signal's handler may.
 
     Args:
         seconds, allowed, factors, tables_block, tables_places: the problem, as `PackedTables`.
         device_of: (n_units,).
         order: topological order of all units, or empty for rank dispatch.
-        block, places: working memory, as `state_in` takes it.
-        keeps_segments: number the segments also where they cost nothing.
+        block, places: working memory, as `state_in` takes it; holds all that happened afterwards.
+        peaks: (n_devices,) bytes, to write into.
 
     Returns:
-        Makespan in seconds (inf with a fault), the fault, where it is, the tables and final state.
+        Makespan in seconds (inf with a fault), the fault, and where it is.
     """
     tables = tables_in(seconds, allowed, factors, tables_block, tables_places)
     state = state_in(block, places)
-    makespan, fault, at = _play(tables, state, device_of, order, keeps_segments)
-    return makespan, fault, at, tables, state
+    makespan, fault, at = _play(tables, state, device_of, order, True)
+    memory_peaks(tables, state, makespan, peaks)
+    return makespan, fault, at
 
 
 @uncounted
@@ -88,7 +92,7 @@ def evaluate(
     peaks: FloatArray,
     wants_peaks: bool,
 ) -> tuple[float, int, int]:
-    """Like `play`, for the value and the fault alone; writes peak bytes into `peaks`.
+    """Like `play`, and no more than the value, the fault and the peak bytes need.
 
     Peaks are held against the devices' memory where `peaks` has a place for each device, and not
     where it is empty. Without `wants_peaks` they are found only where they may be too large, and
@@ -151,7 +155,7 @@ def evaluate_all(
 class Entries(NamedTuple):
     """The functions above for the types that `EventModel` has; rows of devices may be read-only."""
 
-    play: Callable[..., tuple[float, int, int, EventTables, State]]
+    play: Callable[..., tuple[float, int, int]]
     evaluate: Callable[..., tuple[float, int, int]]
     evaluate_all: Callable[..., FloatArray]
 
@@ -169,7 +173,7 @@ def entries() -> Entries:
     row, rows = (types.Array(types.int64, n, "C", readonly=True) for n in (1, 2))
     block, places, peaks = tables[3], tables[4], types.Array(types.float64, 1, "C")
     return Entries(
-        machine_code(play, (*tables, row, row, block, places, types.boolean)),
+        machine_code(play, (*tables, row, row, block, places, peaks)),
         machine_code(evaluate, (*tables, row, row, block, places, peaks, types.boolean)),
         machine_code(evaluate_all, (*tables, rows, row, block, places, peaks)),
     )
