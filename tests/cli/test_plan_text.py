@@ -17,6 +17,7 @@ from placewright.core.graph import ComputationGraph
 from placewright.core.problem import op_named
 from placewright.errors import GraphError
 from placewright.report.plan_text import plan_lines
+from placewright.report.verdict import verdict_lines
 from placewright.simulation.model import Simulator
 
 
@@ -35,19 +36,19 @@ def test_one_unit_in_one_segment_is_singular() -> None:
     assert texts == ["x: 1 unit in 1 segment", "y: 2 units in 1 segment"]
 
 
-def test_a_split_is_held_against_the_best_single_device() -> None:
-    def last_line(*seconds: float, memory: float = math.inf, alone: bool = False) -> str:
+def test_the_verdict_holds_a_split_against_the_best_single_device() -> None:
+    def verdict(*seconds: float, memory: float = math.inf, alone: bool = False) -> str:
         devices = [Device("x", memory_bytes=memory), Device("y", memory_bytes=memory)]
         plan = plan_with(chain("a", "b"), devices, lambda op: 0 if alone else op)
         table = CostTable(frozen_floats([seconds[:2], seconds[2:]]))
         problem = replace(plan.problem, costs=table)
         value = Simulator(problem).value(plan.placement)
-        return plan_lines(replace(plan, problem=problem, value=value), "m")[-1]
+        return verdict_lines(replace(plan, problem=problem, value=value))[0]
 
-    assert last_line(1, 3, 3, 1) == "'x' alone: 4 s predicted; the plan takes 0.50 of that"
-    assert last_line(1, 1, 1, 1) == "'x' alone: 2 s predicted; the split gains less than 1%"
-    assert last_line(1, 1, 1, 1, memory=20.0) == "no single device can take all of it"
-    assert "alone" not in last_line(1, 1, 1, 1, alone=True)
+    assert "2.00 times as fast as 'x' alone (4 s)" in verdict(1, 3, 3, 1)
+    assert verdict(1, 1, 1, 1).startswith("Do not split: 2 s over 2 devices is no gain on 'x'")
+    assert "since no single device can take it" in verdict(1, 1, 1, 1, memory=20.0)
+    assert "alone" not in verdict(1, 1, 1, 1, alone=True)
 
 
 @pytest.mark.parametrize(

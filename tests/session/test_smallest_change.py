@@ -9,10 +9,16 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from placewright.core.arrays import frozen_floats
+from placewright.core.builder import GraphBuilder
+from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.costs import CostTable
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InfeasibleError
+from placewright.session import smallest_change
+from placewright.session.packing import tightest_packing
 from placewright.session.search import place
 from placewright.session.smallest_change import (
     DeviceChange,
@@ -22,6 +28,7 @@ from placewright.session.smallest_change import (
     with_copy,
     with_memory,
 )
+from placewright.simulation.feasibility import prove_infeasible
 from placewright.simulation.model import Simulator
 from placewright.testing.problems import impossible_problem, packing_problem, random_problem
 from tests.simulation.oracle import Reference
@@ -83,16 +90,87 @@ def test_limits_and_devices_are_those_of_brute_force(seed: int, problem: Problem
             assert not _fits(with_copy(problem, device))
 
 
-@pytest.mark.parametrize(("seed", "problem"), SMALL[:3], ids=[str(s) for s, _ in SMALL[:3]])
-def test_what_is_searched_fits_and_is_bounded(seed: int, problem: Problem) -> None:
-    """As large problems are: no enumeration."""
+@pytest.mark.parametrize("most_searched", [3_000, 0], ids=["searched", "packed alone"])
+@pytest.mark.parametrize(("seed", "problem"), SMALL[:4], ids=[str(s) for s, _ in SMALL[:4]])
+def test_what_is_not_enumerated_fits_and_is_bounded(
+    seed: int, problem: Problem, most_searched: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As large problems are: no enumeration, and no search for the largest."""
+    monkeypatch.setattr(smallest_change, "_MOST_SEARCHED", most_searched)
     for change in smallest_changes(problem, most_enumerated=0):
-        if not isinstance(change, LimitChange):
+        if isinstance(change, DeviceChange):
+            device = problem.cluster.device_index[change.device]
+            larger = [problem]
+            for _ in range(change.count):
+                larger.append(with_copy(larger[-1], device))
+            assert not any(_fits(one) for one in larger[: change.at_least])
+            if len(larger) < 4:
+                assert _fits(larger[-1])
             continue
         device = problem.cluster.device(change.device)
         exact = _least_limit(problem, device)
         assert change.at_least <= exact + 1e-9 <= change.limit + 2e-9
         assert _fits(with_memory(problem, device, change.limit))
+
+
+def _chain(n_ops: int, memory: float, n_devices: int = 3) -> Problem:
+    """Ops of 100 bytes of weights each, and tensors of 1 byte."""
+    builder = GraphBuilder()
+    tensor = builder.add_input(1)
+    for number in range(n_ops):
+        weight = builder.add_weight(100)
+        op = builder.add_op(f"op{number}", "MatMul", inputs=[tensor], weights=[weight])
+        tensor = builder.add_tensor(op, 1, is_output=number == n_ops - 1)
+    names = [f"d{number}" for number in range(n_devices)]
+    links = [Link(a, b, 1e-6, 1e9) for a in (*names, "host") for b in (*names, "host") if a != b]
+    cluster = Cluster(tuple(Device(n, memory_bytes=memory) for n in names), tuple(links))
+    seconds = np.full((n_ops, n_devices), 1e-6)
+    return Problem.of_ops(builder.build(), cluster, CostTable(frozen_floats(seconds)))
+
+
+@pytest.mark.parametrize("n_ops", [3_001, 20_000])
+def test_large_problems_get_an_answer_close_to_what_is_proven(n_ops: int) -> None:
+    """Three devices hold 30 % of the weights each: 10 % more of one, or one more device."""
+    total = 100.0 * n_ops
+    problem = _chain(n_ops, 0.3 * total)
+    changes = smallest_changes(problem)
+    (limit,) = [c for c in changes if isinstance(c, LimitChange)]
+    assert limit.at_least <= limit.limit <= 0.4 * total + 500
+    assert limit.at_least >= 0.3999 * total
+    below = with_memory(problem, 0, limit.at_least)
+    assert prove_infeasible(below) is not None
+    fitting = with_memory(problem, 0, limit.limit)
+    packing = tightest_packing(fitting, 0)
+    assert packing is not None
+    assert math.isfinite(Simulator(fitting).value(packing.placement))
+    assert [c for c in changes if isinstance(c, DeviceChange)] == [DeviceChange("d0", 1)]
+    assert "--memory d0=" in advice(problem)
+
+
+def test_several_devices_are_counted_exactly_where_the_proof_says_so() -> None:
+    """Three devices of 5 % each: 17 more would hold the rest but for the tensors, 18 do."""
+    problem = _chain(4_000, 0.05 * 400_000)
+    (found,) = [c for c in smallest_changes(problem) if isinstance(c, DeviceChange)]
+    assert (found.count, found.at_least) == (18, 18)
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_packing_keeps_all_limits_but_one(seed: int) -> None:
+    problem = random_problem(np.random.default_rng(seed), n_ops=40, n_devices=3)
+    roomy = problem
+    for device in range(3):
+        roomy = with_memory(roomy, device, math.inf)
+    peaks = Simulator(roomy).memory_peaks(Placement.of([n % 3 for n in range(roomy.n_units)]))
+    tight = roomy
+    for device in range(3):
+        tight = with_memory(tight, device, 0.5 * float(peaks.max()))
+    for device in range(3):
+        packing = tightest_packing(tight, device)
+        if packing is None:
+            continue
+        reference = Reference(with_memory(tight, device, math.inf), packing.placement)
+        assert math.isfinite(reference.value())
+        assert reference.peaks()[device] == pytest.approx(packing.peak)
 
 
 def test_problems_worked_by_hand() -> None:

@@ -6,7 +6,8 @@ import logging
 
 import pytest
 
-from placewright.session.steps import CALIBRATING, MEASURING, SEARCHING, Steps, rough_duration
+from placewright.report.time_left import rough_duration
+from placewright.session.steps import CALIBRATING, MEASURING, SEARCHING, Steps
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,7 @@ def run_accuracy_benchmark(
     seed: int = 0,
     results_path: Path | None = None,
     on_row: Callable[[AccuracyRow], None] = lambda row: None,
+    on_ahead: Callable[[int], None] = lambda number: None,
 ) -> list[AccuracyRow]:
     """Measure placements of one model.
 
@@ -69,6 +70,7 @@ def run_accuracy_benchmark(
         seed: of every random choice.
         results_path: rows of a file that fit are kept; rows of other models stay in it.
         on_row: called with each row after each visit.
+        on_ahead: called with the number of visits, before the first.
 
     Raises:
         FileFormatError: the results file is not one of this benchmark.
@@ -88,6 +90,7 @@ def run_accuracy_benchmark(
             if key not in known:
                 value = made.predicted(kind, placement)
                 known[key] = AccuracyRow(name, kind, origin, value, math.nan, 0.0, key, 0, (), 0)
+        on_ahead(sum(VISITS - known[key].n_visits for key in keys))
         for visit in range(VISITS):
             for key, (kind, _, placement) in zip(keys, chosen, strict=True):
                 if known[key].n_visits <= visit:

@@ -74,6 +74,7 @@ def run_stream_equality(
     seed: int = 0,
     results_path: Path | None = None,
     on_row: Callable[[StreamEqualityRow], None] = lambda row: None,
+    on_ahead: Callable[[int], None] = lambda number: None,
 ) -> list[StreamEqualityRow]:
     """Stream samples through a random split of each model over all cores, in each runtime.
 
@@ -85,23 +86,28 @@ def run_stream_equality(
         seed: of splits and samples.
         results_path: rows of a file are kept and not run again.
         on_row: called with each row that is new.
+        on_ahead: called with the number of new rows, before the first.
     """
     file = ResultsFile(
         results_path, FORMAT, StreamEqualityRow, lambda row: row.identity, missing=None
     )
+    versions = {runtime: runtime_named(runtime).version for runtime in runtimes}
+    asked = [
+        StreamEqualityRow(
+            name, runtime, versions[runtime], samples, in_flight, 0, float("nan"), 0.0, seed
+        )
+        for name in models
+        for runtime in runtimes
+    ]
+    on_ahead(sum(empty.identity not in file.rows for empty in asked))
     found = []
-    for name in models:
-        for runtime in runtimes:
-            version = runtime_named(runtime).version
-            empty = StreamEqualityRow(
-                name, runtime, version, samples, in_flight, 0, float("nan"), 0.0, seed
-            )
-            row = file.rows.get(empty.identity)
-            if row is None:
-                row = _row(empty)
-                file.add([row])
-                on_row(row)
-            found.append(row)
+    for empty in asked:
+        row = file.rows.get(empty.identity)
+        if row is None:
+            row = _row(empty)
+            file.add([row])
+            on_row(row)
+        found.append(row)
     return found
 
 

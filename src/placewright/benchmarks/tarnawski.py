@@ -96,6 +96,7 @@ def run_tarnawski_benchmark(
     seconds_per_run: float = 60.0,
     results_path: Path | str,
     on_row: Callable[[BenchmarkRow], None] = lambda row: None,
+    on_ahead: Callable[[int], None] = lambda number: None,
 ) -> list[BenchmarkRow]:
     """Run methods on workloads, one process per run, and keep what is done in a file.
 
@@ -107,7 +108,8 @@ def run_tarnawski_benchmark(
         workloads: parts of workload names; None is all.
         seconds_per_run: budget of each run.
         results_path: JSON file that is read first and written after every run.
-        on_row: called with every row as it is done.
+        on_row: called with every new row as it is done.
+        on_ahead: called with the number of new rows, before the first.
 
     Returns:
         All rows that were asked for, by workload and method.
@@ -126,17 +128,26 @@ def run_tarnawski_benchmark(
         Path(results_path), FORMAT, BenchmarkRow, lambda row: row.identity, missing=None
     )
     rows = []
+    keys = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in found.items()}
+    asked = {
+        (workload, name): (workload.partition("/")[0], keys[workload], name, seconds_per_run)
+        for workload in found
+        for name in names
+    }
+    on_ahead(sum(one not in store.rows for one in asked.values()))
     for workload, path in found.items():
-        key = hashlib.sha256(path.read_bytes()).hexdigest()
+        key = keys[workload]
         for name in names:
-            known = store.rows.get((workload.partition("/")[0], key, name, seconds_per_run))
+            known, is_new = store.rows.get(asked[workload, name]), False
             if known is None:
+                is_new = True
                 known = _run_apart(workload, path, name, seconds_per_run)
                 if known is None:
                     continue
                 store.add([replace(known, key=key, budget_seconds=seconds_per_run)])
             rows.append(replace(known, workload=workload, key=key, budget_seconds=seconds_per_run))
-            on_row(rows[-1])
+            if is_new:
+                on_row(rows[-1])
     return _with_gaps(rows)
 
 

@@ -15,6 +15,7 @@ from placewright.cli.output import print_json, print_note, print_table, recorded
 from placewright.cli.overwriting import Writes
 from placewright.cli.report_option import ReportFile, write_tables_report
 from placewright.errors import InputError
+from placewright.report.time_left import Counted
 
 Results = Annotated[
     Path, typer.Option("--results", help="Results file; runs in it are kept."), Writes()
@@ -68,13 +69,15 @@ def tarnawski(
     folder = fetch_workloads(fetch) if fetch is not None else data
     if folder is None:
         raise InputError("give --data FOLDER, or --fetch FOLDER to download the workloads")
+    counted = Counted()
     rows = run_tarnawski_benchmark(
         folder,
         methods=parse_names(methods) if methods else None,
         workloads=parse_names(workloads) if workloads else None,
         seconds_per_run=seconds,
         results_path=results,
-        on_row=lambda row: print_note(f"{row.workload} {row.method}: {row.value}"),
+        on_row=lambda row: print_note(counted.told(f"{row.workload} {row.method}: {row.value}")),
+        on_ahead=counted.ahead,
     )
     if as_json:
         print_json([asdict(row) for row in rows])
@@ -114,13 +117,19 @@ def kernel(
 
     if plot is not None:
         pyplot()  # before the long work
+    numbers = [
+        _numbers(*said)
+        for said in (("--sizes", sizes), ("--devices", devices), ("--inputs", inputs))
+    ]
+    counted = Counted()
+    counted.ahead(math.prod(map(len, numbers)))
     rows = run_kernel_benchmark(
-        _numbers("--sizes", sizes),
-        _numbers("--devices", devices),
-        inputs=_numbers("--inputs", inputs),
+        numbers[0],
+        numbers[1],
+        inputs=numbers[2],
         seed=seed,
         on_row=lambda row: print_note(
-            f"{row.ops} ops x {row.devices} devices: {row.seconds * 1e3:.3f} ms"
+            counted.told(f"{row.ops} ops x {row.devices} devices: {row.seconds * 1e3:.3f} ms")
         ),
     )
     known = add_results(rows, results) if results is not None else rows
@@ -259,7 +268,7 @@ def accuracy(
 
     if plot is not None:
         pyplot()  # before the long work
-    rows = []
+    rows, counted = [], Counted()
     for name in parse_names(models):
         session = Session(
             name,
@@ -276,8 +285,11 @@ def accuracy(
             seed=seed,
             results_path=results,
             on_row=lambda row: print_note(
-                f"{row.model} {row.origin}: {row.error:.1%} (visit {row.n_visits} of {VISITS})"
+                counted.told(
+                    f"{row.model} {row.origin}: {row.error:.1%} (visit {row.n_visits} of {VISITS})"
+                )
             ),
+            on_ahead=counted.ahead,
         )
     found = summaries(rows)
     if plot is not None:

@@ -11,6 +11,7 @@ import typer
 from placewright.cli import options as opt
 from placewright.cli.output import print_json, print_note, print_table
 from placewright.cli.overwriting import Writes
+from placewright.report.time_left import Counted
 
 
 def register(group: typer.Typer) -> None:
@@ -37,6 +38,7 @@ def stream_equality(
     from placewright.session.parsing import parse_names
     from placewright.zoo import names
 
+    counted = Counted()
     rows = run_stream_equality(
         parse_names(models) if models else [f"zoo:{name}" for name in names()],
         parse_names(runtimes) if runtimes else list(devices_by_runtime()[0]),
@@ -45,8 +47,9 @@ def stream_equality(
         seed=seed,
         results_path=results,
         on_row=lambda row: print_note(
-            f"{row.model} {row.runtime}: {row.message or f'{row.largest_error:.2g}'}"
+            counted.told(f"{row.model} {row.runtime}: {row.message or f'{row.largest_error:.2g}'}")
         ),
+        on_ahead=counted.ahead,
     )
     if as_json:
         print_json([{**asdict(row), "equal": row.equal} for row in rows])

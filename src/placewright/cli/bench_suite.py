@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +13,7 @@ import typer
 from placewright.cli import options as opt
 from placewright.cli.output import print_json, print_note, print_table
 from placewright.cli.overwriting import Writes
+from placewright.report.time_left import Counted
 
 if TYPE_CHECKING:
     from placewright.benchmarks.suite.against_auto import Comparison
@@ -67,7 +68,10 @@ def suite(
         pyplot()  # before the long work
     chosen = chosen_problems(suite_problems(data), parse_names(problems) if problems else [])
     names = parse_names(placers) if placers else untrained_methods()
-    rows = run_suite(chosen, names, seconds, results, seeds=range(seeds), on_row=_note)
+    counted, note = _notes()
+    rows = run_suite(
+        chosen, names, seconds, results, seeds=range(seeds), on_row=note, on_ahead=counted.ahead
+    )
     if profile is not None:
         draw_profiles(rows, profile)
     if over_time is not None:
@@ -103,7 +107,10 @@ def auto(
     chosen = chosen_problems(suite_problems(), parse_names(problems) if problems else OF_AUTO)
     rivals = parse_names(placers) if placers else [*RIVALS, *EXACT]
     names = [AUTO, *(name for name in rivals if name != AUTO)]
-    rows = run_suite(chosen, names, seconds, results, seeds=(seed,), on_row=_note)
+    counted, note = _notes()
+    rows = run_suite(
+        chosen, names, seconds, results, seeds=(seed,), on_row=note, on_ahead=counted.ahead
+    )
     found = comparisons(rows)
     promised = figures(found, len(chosen))
     if as_json:
@@ -122,9 +129,15 @@ def auto(
     )
 
 
-def _note(row: SuiteRow) -> None:
-    value = row.status if math.isnan(row.value) else f"{row.value:.6g}"
-    print_note(f"{row.problem}, {row.placer}, seed {row.seed}: {value}")
+def _notes() -> tuple[Counted, Callable[[SuiteRow], None]]:
+    """Counts rows, and tells of each one with the time left."""
+    counted = Counted()
+
+    def note(row: SuiteRow) -> None:
+        value = row.status if math.isnan(row.value) else f"{row.value:.6g}"
+        print_note(counted.told(f"{row.problem}, {row.placer}, seed {row.seed}: {value}"))
+
+    return counted, note
 
 
 def _print_profiles(found: Sequence[Profile]) -> None:

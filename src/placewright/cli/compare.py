@@ -9,7 +9,14 @@ import typer
 
 from placewright.cli import options as opt
 from placewright.cli.derived import takes_request
-from placewright.cli.output import print_json, print_note, print_table, progress, tell_warning
+from placewright.cli.output import (
+    print_json,
+    print_line,
+    print_note,
+    print_table,
+    progress,
+    tell_warning,
+)
 from placewright.cli.report_option import ReportFile, write_tables_report
 from placewright.session.request import COMPARED, Request
 
@@ -49,6 +56,7 @@ def compare(
     if as_json:
         print_json(table.data())
         return
+    print_line(_best(table.text_rows()))
     print_table(title, table.columns, table.text_rows())
 
 

@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, Protocol
 
+from placewright.report.time_left import TimeLeft
+
 _STDOUT, _STDERR = 1, 2  # file descriptors
 _SECONDS_BETWEEN_LINES = 60.0
 _recording: ContextVar[list[Any] | None] = ContextVar("recording", default=None)
@@ -86,7 +88,12 @@ def print_json(document: Any) -> None:
 def print_line(text: str = "") -> None:
     """One line of a result."""
     _keep(text)
-    sys.stdout.write(text + "\n")
+    if "\n" in text or not sys.stdout.isatty():
+        sys.stdout.write(text + "\n")
+        return
+    from placewright.report.terminal import output_width, wrapped
+
+    sys.stdout.write("\n".join(wrapped(text, output_width(sys.stdout))) + "\n")
 
 
 def print_note(text: str) -> None:
@@ -118,21 +125,27 @@ def _keep(shown: Any) -> None:
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table; the first column is left-aligned, the others right."""
+    """A table as wide as the terminal at most, or 80 columns where there is none."""
     if _recording.get() is not None:
         from placewright.report.page.tables import ShownTable
 
         _keep(ShownTable(title, tuple(columns), tuple(tuple(row) for row in rows)))
     from rich.console import Console
-    from rich.table import Table
 
-    console = Console(width=None if sys.stdout.isatty() else 140)
-    table = Table(title=title, title_justify="left", show_edge=False, pad_edge=False)
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index == 0 else "right", overflow="fold")
-    for row in rows:
-        table.add_row(*row)
-    console.print(table, markup=False)
+    from placewright.report.terminal import fitted_table, output_width
+
+    width = output_width(sys.stdout)
+    console = Console(width=width, highlight=False)
+    console.print(fitted_table(title, columns, rows, width), markup=False)
+
+
+def print_bars(bars: Callable[..., list[str]], *of: Any) -> None:
+    """Lines of characters that `bars` makes of its arguments, a width and what can be shown."""
+    from placewright.report.terminal import output_width, shows_unicode
+
+    plain = not shows_unicode(sys.stdout)
+    for line in bars(*of, output_width(sys.stdout), plain=plain):
+        sys.stdout.write(line + "\n")
 
 
 @contextmanager
@@ -175,24 +188,25 @@ class _Lines(logging.Handler):
 
 @contextmanager
 def _shown(title: str, *, hidden: bool) -> Iterator[Report]:
-    if hidden or not sys.stderr.isatty():
+    is_plain = not sys.stderr.isatty() or os.environ.get("TERM") in ("dumb", "unknown")
+    if hidden or is_plain:
         yield (lambda fraction, what: None) if hidden else spaced_lines(title)
         return
     from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, TextColumn
+    from rich.table import Column
 
     columns = (
         TextColumn("{task.description}"),
-        BarColumn(),
+        BarColumn(20),
         TextColumn("{task.percentage:>3.0f}%"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[what]}"),
+        TextColumn("{task.fields[what]}", markup=False, table_column=Column(no_wrap=True)),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(title, total=1.0, what="")
+        task, left = bar.add_task(title, total=1.0, what=""), TimeLeft()
 
         def report(fraction: float, what: str) -> None:
-            bar.update(task, completed=fraction, what=what[:60])
+            bar.update(task, completed=fraction, what=left.told(fraction, what))
 
         yield report
 
@@ -204,13 +218,13 @@ def spaced_lines(title: str, clock: Callable[[], float] = time.monotonic) -> Rep
         title: what they begin with.
         clock: seconds.
     """
-    told = clock()
+    told, left = clock(), TimeLeft(clock)
 
     def report(fraction: float, what: str) -> None:
         nonlocal told
         if clock() - told >= _SECONDS_BETWEEN_LINES:
             told = clock()
-            print_note(f"{title}: {fraction:.0%}, {what}")
+            print_note(f"{title}: {fraction:.0%}, {left.told(fraction, what)}")
 
     return report
 

@@ -10,6 +10,7 @@ import typer
 from placewright.cli import options as opt
 from placewright.cli.derived import takes_request
 from placewright.cli.output import (
+    print_bars,
     print_json,
     print_line,
     print_note,
@@ -82,8 +83,11 @@ def _tell(plan: Any, model: str, target: Path, table: Any, as_json: bool) -> Non
 
 
 def print_plan(plan: Any, model: str) -> None:
-    """The value, the proof and the share of each device."""
+    """The verdict, the proof, the share of each device, and the timeline."""
     from placewright.report.plan_text import plan_lines
+    from placewright.report.timeline_bars import plan_bars
+    from placewright.report.verdict import verdict_lines
 
-    for line in plan_lines(plan, model):
+    for line in (*verdict_lines(plan), *plan_lines(plan, model)):
         print_line(line)
+    print_bars(plan_bars, plan)

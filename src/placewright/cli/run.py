@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from placewright.simulation.model import Simulator
     from placewright.simulation.timeline import Timeline
 
+_MOST_ROWS = 50  # of the timeline's table: the verdict above it stays in sight
+
 Samples = Annotated[
     int | None,
     typer.Option("--samples", help="Let this many samples follow each other through the plan."),
@@ -115,7 +117,10 @@ def _print_timeline(plan: Plan, timeline: Timeline, trace: Path | None, as_json:
         return
     unit = plan.problem.time_unit
     columns = ["segment", "device", f"start ({unit})", f"end ({unit})", "first unit", "waited for"]
-    print_table("Timeline", columns, timeline_rows(plan.problem, timeline))
+    rows = timeline_rows(plan.problem, timeline)
+    print_table("Timeline", columns, rows[:_MOST_ROWS])
+    if len(rows) > _MOST_ROWS:
+        print_line(f"{len(rows) - _MOST_ROWS} more segments: --json, --trace and --report have all")
 
 
 def _print_loads(plan: Plan, simulator: Simulator, as_json: bool) -> None:

@@ -8,16 +8,12 @@ from dataclasses import replace
 import numpy as np
 
 from placewright.core.execution_models import MaxLoad
-from placewright.core.placement import Placement
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
 from placewright.core.source import ModelSource
 from placewright.report.values import counted, value_text
 from placewright.simulation.model import Simulator
-
-_FEW_EVENTS = 1_000_000  # of all single devices together: a tenth of a second of simulation
-_WORTH_A_SPLIT = 0.01  # less is within what predictions are off by
 
 
 def _by(plan: Plan) -> str:
@@ -32,7 +28,7 @@ def loss_lines(source: ModelSource | None) -> list[str]:
 
 
 def plan_lines(plan: Plan, model: str) -> list[str]:
-    """What a user wants to know first: value, bound, gap, and what each device got."""
+    """What stands below the verdict: value, bound, gap, and what each device got."""
     problem = plan.problem
     unit = problem.time_unit
     gap = f"{plan.gap:.1%}" if math.isfinite(plan.gap) else "unknown"
@@ -63,7 +59,7 @@ def plan_lines(plan: Plan, model: str) -> list[str]:
             f"{value_text(plan.searched.value, unit)}; it was not faster"
         )
     skipped = [f"left out: {what}" for what in plan.left_out]
-    return lines + skipped + left_out_lines(plan) + single_device_lines(plan)
+    return lines + skipped + left_out_lines(plan)
 
 
 def _memory_text(plan: Plan, device: str) -> str:
@@ -103,24 +99,3 @@ def left_out_lines(plan: Plan) -> list[str]:
         for device, size in zip(problem.cluster.devices, whole.tolist(), strict=True)
         if size > device.memory_bytes
     ]
-
-
-def single_device_lines(plan: Plan) -> list[str]:
-    """What one device alone is predicted to take, where that was not measured beside the plan."""
-    problem, names = plan.problem, plan.problem.cluster.device_names
-    is_split = len(np.unique(plan.placement.device_of)) > 1
-    is_large = problem.n_units * problem.n_devices > _FEW_EVENTS
-    if plan.measured is not None or not is_split or is_large:
-        return []
-    simulator = Simulator(problem)
-    devices = range(problem.n_devices)
-    alone = [Placement.on_one_device(problem.n_units, device) for device in devices]
-    values = np.array([simulator.value(placement) for placement in alone])
-    if not np.isfinite(values).any():
-        return ["no single device can take all of it"]
-    best = int(values.argmin())
-    share = plan.value / values[best] if values[best] > 0 else 1.0
-    text = f"'{names[best]}' alone: {value_text(float(values[best]), problem.time_unit)} predicted"
-    if share > 1.0 - _WORTH_A_SPLIT:
-        return [f"{text}; the split gains less than {_WORTH_A_SPLIT:.0%}"]
-    return [f"{text}; the plan takes {share:.2f} of that"]

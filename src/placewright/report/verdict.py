@@ -7,8 +7,14 @@ from dataclasses import dataclass
 
 from placewright.core.plan import Plan
 from placewright.core.quantities import format_duration
-from placewright.report.alternatives import Alternative, best_alone, devices_in_use
+from placewright.report.alternatives import (
+    Alternative,
+    alternatives_of,
+    best_alone,
+    devices_in_use,
+)
 from placewright.report.values import value_text
+from placewright.simulation.model import Simulator
 
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 _WORTH = 0.01  # a smaller gain is within what predictions are off by
@@ -56,6 +62,12 @@ def verdict_of(plan: Plan, alternatives: tuple[Alternative, ...]) -> Verdict:
     return Verdict("split", f"{text}; {proof}.", _next(plan))
 
 
+def verdict_lines(plan: Plan) -> list[str]:
+    """The verdict and what to do next, each as one line of text."""
+    verdict = verdict_of(plan, alternatives_of(plan, Simulator(plan.problem)))
+    return [verdict.sentence, f"Next: {verdict.next_step}"]
+
+
 def _by(plan: Plan) -> str:
     if plan.measured is None:
         return " predicted"
@@ -98,7 +110,8 @@ def _next(plan: Plan) -> str:
             "machine before you trust smaller differences."
         )
     if math.isfinite(plan.gap) and plan.gap > _OPEN and plan.status != "optimal":
-        return "A longer search (--budget 5m) may close the gap; so may --placer auto."
+        other = "" if plan.placer.name == "auto" else "; so may --placer auto"
+        return f"A longer search (--budget 5m) may close the gap{other}."
     if plan.problem.source is not None and plan.measured is None:
         return "`placewright run PLAN` runs it and compares outputs and time."
     if plan.status == "optimal" or plan.gap <= _CLOSED:

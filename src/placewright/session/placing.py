@@ -15,11 +15,12 @@ from placewright.errors import FieldError, OutOfTime
 from placewright.placers.learned.training import check_takes_policy
 from placewright.placers.registry import Placer, make_placer
 from placewright.profiling.hardware import measured_values
+from placewright.report.time_left import rough_duration
 from placewright.session import contenders, running, search, stream_check
 from placewright.session.measuring import Measured
 from placewright.session.reading import ModelOfRequest
 from placewright.session.request import Request
-from placewright.session.steps import CHECKING, SEARCHING, Report, Steps, rough_duration
+from placewright.session.steps import CHECKING, SEARCHING, Report, Steps
 
 _LEAST_SEARCH_SHARE = 0.3  # of what is left of the total, however long the check may take
 _BOUND_SHARE = 0.2  # of the search's seconds, which the last bound takes after it

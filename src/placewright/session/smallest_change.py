@@ -1,15 +1,16 @@
 """When nothing fits: the smallest change with which something does.
 
-Which memory limit, raised by how much; or which further device, alike to one that is there. Small
+Which memory limit, raised by how much; or which further devices, alike to one that is there. Small
 problems are enumerated, and the answer is exact for placements under rank dispatch. Larger ones are
-searched with a fixed number of evaluations: what is found does fit, and what the proofs of
-`simulation.feasibility` exclude bounds it from below.
+packed and searched, the largest packed alone, with a fixed number of evaluations: what is found
+does fit, and what the proofs of `simulation.feasibility` exclude bounds it from below.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -22,6 +23,7 @@ from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
 from placewright.core.solution import Budget
 from placewright.placers.registry import make_placer
+from placewright.session.packing import tightest_packing
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.feasibility import prove_infeasible
 from placewright.simulation.model import Simulator
@@ -29,8 +31,9 @@ from placewright.simulation.model import Simulator
 MOST_ENUMERATED = 20_000  # placements
 _EVALUATIONS = 200  # of each search
 _STEPS = 12  # of bisecting a limit
-_MOST_COPIES = 4  # of a device
-_MOST_UNITS = 3_000  # above which searching takes minutes
+_MOST_COPIES = 64  # of a device
+_MOST_KINDS = 4  # of devices that take what is left
+_MOST_SEARCHED = 3_000  # units; beyond, many searches take minutes, and what is packed stands
 
 
 @dataclass(frozen=True)
@@ -63,15 +66,23 @@ class LimitChange:
 
 @dataclass(frozen=True)
 class DeviceChange:
-    """Further devices alike to one that is there."""
+    """Further devices alike to one that is there.
+
+    Attributes:
+        device: its name.
+        count: with so many more a placement was found.
+        at_least: with fewer none fits, by enumeration or proof.
+    """
 
     device: str
     count: int
+    at_least: int = 1
 
     def text(self) -> str:
         """What to do, in words."""
         noun = "one more device" if self.count == 1 else f"{self.count} more devices"
-        return f"{noun} like '{self.device}'"
+        proof = "" if self.count == self.at_least else f" (proven: at least {self.at_least})"
+        return f"{noun} like '{self.device}'{proof}"
 
 
 Change = LimitChange | DeviceChange
@@ -83,16 +94,17 @@ def smallest_changes(
     """Changes that make a problem without a placement feasible, the smallest first.
 
     Limits come first, by the bytes that are missing, then devices, by their number. Empty where
-    something fits already, where no single change of these kinds helps, or where the problem is
-    too large to try.
+    something fits already, or where no single change of these kinds was found to help.
 
     Args:
         problem: stays as it is.
         most_enumerated: placements up to which all are tried.
     """
-    if problem.n_units > _MOST_UNITS or _found(problem, most_enumerated) is not None:
+    if _found(problem, most_enumerated) is not None:
         return ()
-    raised = (_limit(problem, device, most_enumerated) for device in range(problem.n_devices))
+    is_large = problem.n_units > _MOST_SEARCHED  # alike devices have alike limits
+    tried = _distinct_devices(problem) if is_large else range(problem.n_devices)
+    raised = (_limit(problem, device, most_enumerated) for device in tried)
     limits = sorted((one for one in raised if one is not None), key=lambda one: one.more)
     added = (_copies(problem, device, most_enumerated) for device in _distinct_devices(problem))
     devices = sorted((one for one in added if one is not None), key=lambda one: one.count)
@@ -122,11 +134,24 @@ def _limit(problem: Problem, device: int, most: int) -> LimitChange | None:
             return None
         least = float(peaks[:, device].min())
         return LimitChange(name, least, least - now, least)
-    found = _found(roomy, most)
-    if found is None:
+    packing = tightest_packing(problem, device)
+    high = math.inf if packing is None else packing.peak
+    if problem.n_units <= _MOST_SEARCHED:
+        high = _searched_limit(problem, device, high, most)
+    if math.isinf(high):
         return None
-    high = float(Simulator(roomy).memory_peaks(found)[device])
-    low = now
+    return LimitChange(name, high, high - now, _proven(problem, device, now, high))
+
+
+def _searched_limit(problem: Problem, device: int, high: float, most: int) -> float:
+    """A limit that does, bisected by searches below one that is known; inf for none."""
+    low = float(problem.cluster.memory_bytes[device])
+    if math.isinf(high):
+        roomy = with_memory(problem, device, math.inf)
+        found = _found(roomy, most)
+        if found is None:
+            return math.inf
+        high = float(Simulator(roomy).memory_peaks(found)[device])
     for _ in range(_STEPS):
         middle = (low + high) / 2
         narrower = with_memory(problem, device, middle)
@@ -135,7 +160,7 @@ def _limit(problem: Problem, device: int, most: int) -> LimitChange | None:
             low = middle
         else:
             high = float(Simulator(narrower).memory_peaks(found)[device])
-    return LimitChange(name, high, high - now, _proven(problem, device, now, high))
+    return high
 
 
 def _proven(problem: Problem, device: int, low: float, high: float) -> float:
@@ -150,12 +175,37 @@ def _proven(problem: Problem, device: int, low: float, high: float) -> float:
 
 
 def _copies(problem: Problem, device: int, most: int) -> DeviceChange | None:
-    larger = problem
-    for count in range(1, _MOST_COPIES + 1):
-        larger = with_copy(larger, device)
-        if _found(larger, most) is not None:
-            return DeviceChange(problem.cluster.device_names[device], count)
-    return None
+    """The fewest further devices with which something is found: doubled, then halved."""
+    larger = [problem]
+
+    def fits(count: int) -> bool:
+        while len(larger) <= count:
+            larger.append(with_copy(larger[-1], device))
+        return _found(larger[count], most) is not None
+
+    low, high = 0, 1
+    while not fits(high):
+        if high == _MOST_COPIES:
+            return None
+        low, high = high, 2 * high
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if fits(middle) else (middle, high)
+    fewer = larger[high - 1]
+    is_exact = high == 1 or _all_placements(fewer, most) is not None
+    return DeviceChange(
+        problem.cluster.device_names[device], high, high if is_exact else _proven_copies(larger)
+    )
+
+
+def _proven_copies(larger: Sequence[Problem]) -> int:
+    """The first of problems with ever more devices for which no proof says that nothing fits."""
+    low, high = 0, len(larger) - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        is_proven = prove_infeasible(larger[middle]) is not None
+        low, high = (middle, high) if is_proven else (low, middle)
+    return high
 
 
 def _distinct_devices(problem: Problem) -> list[int]:
@@ -177,13 +227,34 @@ def _found(problem: Problem, most: int) -> Placement | None:
             return None
         values = Simulator(problem).values(rows)
         return Placement.of(rows[values.argmin()]) if np.isfinite(values).any() else None
+    packed = _packed(problem)
+    if packed is not None or problem.n_units > _MOST_SEARCHED:
+        return packed
     evaluator = Evaluator(problem, Budget(evaluations=_EVALUATIONS))
     placer = make_placer("local-search")
     return placer.place(problem, evaluator, np.random.default_rng(0)).placement
 
 
+def _packed(problem: Problem) -> Placement | None:
+    """A packing within all limits; what is left goes to a device of each kind, the roomiest first.
+
+    Of many kinds the first four are tried.
+    """
+    memory = problem.cluster.memory_bytes
+    kinds = sorted(_distinct_devices(problem), key=lambda device: -float(memory[device]))
+    for device in kinds[:_MOST_KINDS]:
+        limit = float(memory[device])
+        packing = tightest_packing(problem, device, enough=limit)
+        if packing is not None and packing.peak <= limit:
+            return packing.placement
+    return None
+
+
 def _all_placements(problem: Problem, most: int) -> IntArray | None:
     """All placements that keep support, pins and colocation; None where they are too many."""
+    counts = problem.allowed_by_class.sum(axis=1)
+    if counts.all() and np.log(counts).sum() > math.log(max(most, 1)) + 1.0:
+        return None  # no number of many thousand digits
     choices = [np.flatnonzero(row).tolist() for row in problem.allowed_by_class]
     if math.prod(len(choice) for choice in choices) > most:
         return None

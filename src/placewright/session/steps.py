@@ -6,6 +6,8 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 
+from placewright.report.time_left import rough_duration
+
 MEASURING, CALIBRATING, SEARCHING = "measuring", "calibration", "search"
 CHECKING = "check on the hardware"
 _log = logging.getLogger(__name__)
@@ -14,15 +16,6 @@ Report = Callable[[float, str], None]
 
 def no_report(fraction: float, what: str) -> None:
     """Tell nobody."""
-
-
-def rough_duration(seconds: float) -> str:
-    """``"8 s"``, ``"50 s"``, ``"3 min"``: no more digits than an estimate has."""
-    if seconds < 9.5:
-        return f"{max(1, round(seconds))} s"
-    if seconds < 100.0:
-        return f"{5 * round(seconds / 5)} s"
-    return f"{round(seconds / 60)} min"
 
 
 class Steps:

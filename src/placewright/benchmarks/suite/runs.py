@@ -91,6 +91,7 @@ def run_suite(
     *,
     seeds: Sequence[int] = (0,),
     on_row: Report = lambda row: None,
+    on_ahead: Callable[[int], None] = lambda number: None,
 ) -> list[SuiteRow]:
     """All placers with all seeds on all problems; what the file holds is not repeated.
 
@@ -101,6 +102,7 @@ def run_suite(
         results: JSON file, written after every run.
         seeds: of the runs of each placer on each problem, >= 0.
         on_row: told each new row.
+        on_ahead: told how many new rows are to come, before the first.
 
     Returns:
         The rows that were asked for.
@@ -121,9 +123,17 @@ def run_suite(
         )
     kept = {row.identity: row for row in read_suite(results)}
     asked = []
+    keys = {
+        one.name: [
+            (SUITE_VERSION, one.name, name, seed, float(seconds))
+            for seed in seeds
+            for name in placers
+        ]
+        for one in problems
+    }
+    on_ahead(sum(key not in kept for wanted in keys.values() for key in wanted))
     for one in problems:
-        runs = [(one.name, name, seed) for seed in seeds for name in placers]
-        wanted = [(SUITE_VERSION, *run, float(seconds)) for run in runs]
+        wanted = keys[one.name]
         for row in _runs(one, [key for key in wanted if key not in kept]):
             kept[row.identity] = row
             write_rows(results, FORMAT, list(kept.values()))

@@ -1,0 +1,111 @@
+"""Every command that prints tables: within 80 columns, no control codes where there is no terminal.
+
+A terminal gets its own width.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+from pathlib import Path
+
+import onnx
+import pytest
+from cli.runner import InProcess
+from frameworks.common.test_runtime_contract import branching_model
+
+CORES = ("--devices", "cpu:0,cpu:1", "--evaluations", 20)
+EDGES = "┃│━╇"
+pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+
+
+def table_lines(text: str) -> list[str]:
+    return [line for line in text.splitlines() if any(edge in line for edge in EDGES)]
+
+
+def test_commands_print_plain_tables_of_80_columns(
+    tmp_path: Path, cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    onnx.save(branching_model(), str(tmp_path / "m.onnx"))
+    commands: list[tuple[object, ...]] = [
+        ("place", "m.onnx", *CORES, "--no-check"),
+        ("simulate", "plan.json"),
+        ("run", "plan.json", "--runs", 3),
+        ("compare", "m.onnx", *CORES, "--placers", "heft,local-search,random"),
+        ("graph", "m.onnx"),
+        ("profile", "m.onnx", "--devices", "cpu:0,cpu:1"),
+        ("diff", "plan.json", "plan.json"),
+        ("devices", "--devices", "cpu:0,cpu:1"),
+        ("placers",),
+        ("bench", "kernel", "--sizes", "100", "--devices", "2,3"),
+        ("bench", "incremental", "--sizes", "100"),
+        ("bench", "equality", "m.onnx", "--placements", 2),
+    ]
+    for command in commands:
+        done = cli(*command, cwd=tmp_path)
+        assert done.returncode == 0, (command, done.stderr)
+        assert "\x1b" not in done.stdout + done.stderr, command
+        assert "\r" not in done.stdout + done.stderr, command
+        lines = table_lines(done.stdout)
+        if command[0] not in ("place", "run"):  # without a check, no table
+            assert lines, command
+        assert max(map(len, lines), default=0) <= 80, (command, lines)
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    explained = cli("explain", "plan.json", next(iter(plan["placement"])), cwd=tmp_path)
+    assert max(map(len, table_lines(explained.stdout))) <= 80
+
+
+def test_the_verdict_comes_first_and_the_timeline_with_it(tmp_path: Path, cli: InProcess) -> None:
+    onnx.save(branching_model(), str(tmp_path / "m.onnx"))
+    placed = cli("place", "m.onnx", *CORES, "--no-check", cwd=tmp_path).stdout.splitlines()
+    simulated = cli("simulate", "plan.json", cwd=tmp_path).stdout.splitlines()
+    for lines in (placed, simulated):
+        assert lines[0].startswith(("Split over", "Do not split"))
+        assert lines[1].startswith("Next: ")
+        assert any(line.startswith("critical path") for line in lines)
+    compared = cli("compare", "m.onnx", *CORES, "--placers", "heft,random", cwd=tmp_path)
+    assert "has the smallest median" in compared.stdout.splitlines()[0]
+
+
+def on_a_terminal(folder: Path, columns: int, *words: str) -> str:
+    """What a command writes to a terminal of that many columns, standard error included."""
+    leader, follower = pty.openpty()
+    fcntl.ioctl(follower, termios.TIOCSWINSZ, struct.pack("HHHH", 40, columns, 0, 0))
+    environment = {k: v for k, v in os.environ.items() if k not in ("COLUMNS", "NO_COLOR")}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "placewright", *words],
+        stdin=follower,
+        stdout=follower,
+        stderr=follower,
+        cwd=folder,
+        env=dict(environment, TERM="xterm-256color"),
+    )
+    os.close(follower)
+    parts = []
+    while True:
+        try:
+            part = os.read(leader, 65536)
+        except OSError:  # nobody holds the other end any more
+            break
+        if not part:
+            break
+        parts.append(part)
+    os.close(leader)
+    assert process.wait() == 0, b"".join(parts)
+    return b"".join(parts).decode()
+
+
+def test_a_terminal_gets_its_own_width(tmp_path: Path) -> None:
+    text = on_a_terminal(tmp_path, 76, "placers")
+    lines = table_lines(text.replace("\r", ""))
+    assert "\x1b[" in text  # headings stand out
+    plain = [line for line in lines if "\x1b" not in line]
+    assert plain
+    assert max(map(len, plain)) <= 76
