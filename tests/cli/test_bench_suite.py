@@ -31,4 +31,4 @@ def test_commands_go_on_from_their_results(tmp_path: Path, cli: InProcess) -> No
     assert "heft 1250" in done.stdout
     done = cli("bench", "suite", *arguments, "--placers", "auto,heft", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert "within 1.2 x" in done.stdout
+    assert "within 1.2 " in done.stdout

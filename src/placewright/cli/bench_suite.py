@@ -146,7 +146,7 @@ def _print_profiles(found: Sequence[Profile]) -> None:
         [one.placer, str(len(one.ratios)), *(f"{one.share_within(f):.0%}" for f in factors)]
         for one in sorted(found, key=lambda one: -one.share_within(1.05))
     ]
-    columns = ["placer", "runs", *(f"within {f:g} x" for f in factors)]
+    columns = ["placer", "runs", *(f"within {f:g}" for f in factors)]
     print_table("Share of the problems, by value / best known value", columns, table)
 
 
