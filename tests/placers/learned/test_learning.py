@@ -36,15 +36,17 @@ SEPARABLE = [
     (Placeto(), 7, 3_002, 8),
     (Hsdag(), 7, 2_000, 1),
 ]
+# The published settings of `grouper-placer` and `hierarchical` get better here, too, and then end
+# where moving one group alone costs more than it saves; their variant leaves that place.
 TWO_CLUSTERS = [
     (Cem(), 1_000),
     (Post(), 1_000),
     (Seq2Seq(), 1_000),
-    (GrouperPlacer(variant="corrected"), 5_000),
-    (Hierarchical(variant="corrected"), 5_000),
     (Placeto(), 2_000),
     (Hsdag(), 300),
     (Hsdag(variant="released"), 3_000),
+    (GrouperPlacer(variant="corrected"), 5_000),
+    (Hierarchical(variant="corrected"), 5_000),
 ]
 
 
