@@ -20,6 +20,8 @@ import pytest
 from cli.runner import InProcess
 from frameworks.common.test_runtime_contract import branching_model
 
+from placewright.cli.output import error_line
+
 CORES = ("--devices", "cpu:0,cpu:1", "--evaluations", 20)
 EDGES = "┃│━╇"
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
@@ -109,3 +111,12 @@ def test_a_terminal_gets_its_own_width(tmp_path: Path) -> None:
     plain = [line for line in lines if "\x1b" not in line]
     assert plain
     assert max(map(len, plain)) <= 76
+
+
+def test_a_long_error_keeps_its_hint() -> None:
+    hint = "the smallest change that fits: --memory gpu:1=50962432B, 28.60 MiB more (proven: none "
+    hint += "fits below 36.58 MiB), or 2 more devices like 'gpu:0'"
+    line = error_line(f"no placement is possible: {'a long proof, ' * 30}; {hint}")
+    assert line.endswith(f" ... {hint}")
+    assert line.startswith("placewright: no placement is possible: a long proof")
+    assert len(line) <= 299

@@ -19,6 +19,7 @@ _STDOUT, _STDERR = 1, 2  # file descriptors
 _SECONDS_BETWEEN_LINES = 60.0
 _recording: ContextVar[list[Any] | None] = ContextVar("recording", default=None)
 _LONGEST_LINE = 299  # of an error, without its end
+_LONGEST_HINT = 200  # behind its last semicolon
 
 
 class Report(Protocol):
@@ -70,14 +71,20 @@ def drop_results() -> None:
 
 
 def error_line(message: str) -> str:
-    """A message as one printable line of limited length: its beginning and its end."""
+    """A message as one printable line of limited length: its beginning and its end.
+
+    The end is what stands behind the last semicolon, where that is a hint of no more than 200
+    characters, else the last 100.
+    """
     line = "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode()
         for letter in "placewright: " + " ".join(message.split())
     )
     if len(line) <= _LONGEST_LINE:
         return line
-    return f"{line[: _LONGEST_LINE - 105]} ... {line[-100:]}"
+    hint = line.rpartition("; ")[2]
+    end = hint if 100 < len(hint) <= _LONGEST_HINT else line[-100:]
+    return f"{line[: _LONGEST_LINE - 5 - len(end)]} ... {end}"
 
 
 def print_json(document: Any) -> None:

@@ -48,8 +48,11 @@ def summary_parts(document: dict[str, Any]) -> dict[str, str]:
 
 
 def table(columns: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "") -> str:
-    """An HTML table; cells are text, numbers stand right."""
-    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in columns)
+    """An HTML table; cells are text, numbers and their headings stand right."""
+    head = "".join(
+        f'<th scope="col"{_kind(all_of)}>{escape(name)}</th>'
+        for name, *all_of in zip(columns, *rows, strict=True)
+    )
     body = "".join("<tr>" + "".join(_cell(text) for text in row) + "</tr>" for row in rows)
     title = f"<caption>{escape(caption)}</caption>" if caption else ""
     return (
@@ -59,8 +62,13 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], caption: str = 
 
 
 def _cell(text: str) -> str:
-    kind = ' class="number"' if text[:1].isdigit() or (text and text[0] in "+-−") else ""
-    return f"<td{kind}>{_prose(text)}</td>"
+    return f"<td{_kind([text])}>{_prose(text)}</td>"
+
+
+def _kind(texts: Sequence[str]) -> str:
+    """The class of a cell that is a number, or of the heading of some that all are."""
+    is_number = texts and all(text[:1].isdigit() or text[:1] in tuple("+-−") for text in texts)
+    return ' class="number"' if is_number else ""
 
 
 def _prose(text: str) -> str:

@@ -2,6 +2,7 @@
 (function (root) {
   "use strict";
   const { deviceColour, styleColour, timeText, bytesText } = root;
+  const BYTE_STEPS = Array.from({ length: 50 }, (_, power) => 2 ** power); // ticks at whole KiB, MiB, GiB
   const LIMIT_IN_VIEW = 2.5; // times the highest peak: a limit far above would flatten the curves
 
   function chart(holder, options, data) {
@@ -45,7 +46,7 @@
     });
     const axes = [
       { values: (_, ticks) => ticks.map((tick) => timeText(tick, state.unit)) },
-      { size: 84, values: (_, ticks) => ticks.map(bytesText) },
+      { size: 84, incrs: BYTE_STEPS, values: (_, ticks) => ticks.map(bytesText) },
     ];
     return chart(holder, { series, axes, scales: { x: { time: false }, y: { range: (_, low, high) => [0, high * 1.05 || 1] } } }, data);
   }
