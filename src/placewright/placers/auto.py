@@ -69,10 +69,11 @@ _EXACT = {
     "training": {_TURNS: (0.5, _ANY), "cp-sat": (0.5, 250)},
     "throughput": {"ideal-dp": (0.3, 2000), _TURNS: (0.3, _ANY), "maxload-ip": (0.7, 2000)},
 }
+# Name -> most units that it is tried on.
 _SEARCHES = {
-    "latency": ("problem-space", "local-search"),
-    "training": ("problem-space", "local-search"),
-    "throughput": ("local-search",),
+    "latency": {"problem-space": _ANY, "local-search": _ANY, "multilevel": 200_000},
+    "training": {"problem-space": _ANY, "multilevel": 200_000, "local-search": _ANY},
+    "throughput": {"local-search": _ANY},
 }
 _PARTS_SHARE = 0.3  # of what is left, for parts between articulation units
 _TURN_SHARE = 0.05  # of what is left
@@ -156,7 +157,9 @@ class _Run:
         self, auto: Auto, problem: Problem, evaluator: Evaluator, rng: np.random.Generator
     ) -> None:
         self._auto, self._problem, self._evaluator, self._rng = auto, problem, evaluator, rng
-        self._gains = dict.fromkeys(_SEARCHES[problem.objective], math.inf)
+        searches = _SEARCHES[problem.objective].items()
+        names = [name for name, most_units in searches if problem.n_units <= most_units]
+        self._gains = dict.fromkeys(names, math.inf)
         self._waited = dict.fromkeys(self._gains, 0)
         self._lengths = dict.fromkeys(self._gains, 1.0)
         self.message = ""

@@ -41,6 +41,7 @@ REGISTRY: dict[str, str] = {
     "metis": "metis:Metis",
     "mincut": "mincut:Mincut",
     "mt-kahypar": "mt_kahypar:MtKahypar",
+    "multilevel": "multilevel:Multilevel",
     "peft": "peft:Peft",
     "pipedream": "pipedream:Pipedream",
     "placeto": "learned.placeto.placer:Placeto",

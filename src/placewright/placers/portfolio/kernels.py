@@ -24,7 +24,10 @@ from placewright.simulation.evaluator import Evaluator
 
 _LOG = logging.getLogger(__name__)
 _LONG = 5.0  # seconds after which it is said what took them
-_EVENT = ("single", "heft", "peft", "cpop", "m-etf", "m-topo", "local-search", "problem-space")
+_EVENT = (
+    *("single", "heft", "peft", "cpop", "m-etf", "m-topo"),
+    *("local-search", "problem-space", "multilevel"),
+)
 _LOADS = ("single", "m-topo", "local-search")
 
 
