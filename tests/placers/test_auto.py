@@ -154,7 +154,13 @@ def test_without_any_limit_each_search_runs_once(monkeypatch: pytest.MonkeyPatch
     methods = Methods()
     run(monkeypatch, methods, open_problem())
     calls = [call for call in methods.calls if call.name in auto._SEARCHES["latency"]]
-    assert [call.settings for call in calls] == [{"rounds": "50"}, {"descents": "50"}]
+    settings = {call.name: call.settings for call in calls}
+    assert settings == {
+        "problem-space": {"rounds": "50"},
+        "local-search": {"descents": "50"},
+        "multilevel": {"batches": "500"},
+    }
+    assert len(calls) == 3
 
 
 def test_shares_of_evaluations(monkeypatch: pytest.MonkeyPatch) -> None:

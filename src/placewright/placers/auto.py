@@ -79,6 +79,7 @@ _PARTS_SHARE = 0.3  # of what is left, for parts between articulation units
 _TURN_SHARE = 0.05  # of what is left
 _TURN_SECONDS = 0.25  # and at least so long
 _TURN_EVALUATIONS = 48  # and at least so many
+_BATCHES = 10  # of `multilevel` for each descent of local search
 _FORGETS = 0.6  # of what a search gained before its last turn
 _EVERY = 4  # turns after which a search gets one whatever it gained
 
@@ -234,9 +235,7 @@ class _Run:
         """
         evaluator = self._evaluator
         try:
-            settings = {"descents": str(self._auto.descents)} if name == "local-search" else {}
-            settings = {"rounds": str(self._auto.descents)} if name == "problem-space" else settings
-            placer = make_placer(name, settings)
+            placer = make_placer(name, self._without_limit(name))
         except MissingExtraError:
             return False
         if placer.why_not(self._problem) is not None:
@@ -251,6 +250,15 @@ class _Run:
             raise BudgetSpent
         self.message = found.message or self.message
         return self.is_closed
+
+    def _without_limit(self, name: str) -> dict[str, str]:
+        """How long a search looks where the budget has no limit of its own."""
+        descents = self._auto.descents
+        return {
+            "local-search": {"descents": str(descents)},
+            "problem-space": {"rounds": str(descents)},
+            "multilevel": {"batches": str(_BATCHES * descents)},
+        }.get(name, {})
 
     @property
     def is_closed(self) -> bool:

@@ -10,7 +10,9 @@ incumbent.
 
 from __future__ import annotations
 
+import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -32,6 +34,7 @@ from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.ranks import upward_ranks
 
 _LISTS = ("m-etf", "heft", "peft")  # cheapest first
+_UNITS_AT_ONCE = 1_000_000  # half a second of simulation
 _LISTS_SHARE = 0.1  # of the seconds left: a list schedule that took more is the last one
 
 
@@ -106,9 +109,9 @@ class LocalSearch:
         rng: np.random.Generator,
     ) -> tuple[IntArray, float]:
         current, value = start
-        failures = 0
+        failures, size = 0, min(self.batch, _at_once(evaluator.problem))
         while failures < self.patience:
-            rows = moves.batch(current, rng, self.batch)
+            rows = moves.batch(current, rng, size)
             failures += 1
             if len(rows) == 0:
                 continue
@@ -157,7 +160,9 @@ def _evaluate_starts(problem: Problem, evaluator: Evaluator, rng: np.random.Gene
         for placer in lists:
             pass_interrupt_on(placer.place(problem, evaluator, rng))
         lists = []
-    evaluator.evaluate_many(_baselines(problem, rng))
+    rows, size = _baselines(problem, rng), _at_once(problem)
+    while piece := list(itertools.islice(rows, size)):
+        evaluator.evaluate_many(np.array(piece))
     for placer in lists:
         began = evaluator.seconds
         pass_interrupt_on(placer.place(problem, evaluator, rng))
@@ -165,13 +170,19 @@ def _evaluate_starts(problem: Problem, evaluator: Evaluator, rng: np.random.Gene
             return
 
 
-def _baselines(problem: Problem, rng: np.random.Generator) -> IntArray:
-    """One device, contiguous splits and a few random placements, shape (n, n_units)."""
-    wishes = [np.full(problem.n_units, device) for device in range(problem.n_devices)]
-    wishes += [contiguous_split(problem, share) for share in ("speed", "work", "memory")]
-    rows = [repaired(problem, np.asarray(wish, dtype=np.int64)) for wish in wishes]
-    rows += [repaired(problem, row) for row in random_placements(problem, rng, 4)]
-    return np.array(rows)
+def _baselines(problem: Problem, rng: np.random.Generator) -> Iterator[IntArray]:
+    """One device, contiguous splits and a few random placements, each (n_units,)."""
+    for device in range(problem.n_devices):
+        yield repaired(problem, np.full(problem.n_units, device, dtype=np.int64))
+    for share in ("speed", "work", "memory"):
+        yield repaired(problem, contiguous_split(problem, share))
+    for row in random_placements(problem, rng, 4):
+        yield repaired(problem, row)
+
+
+def _at_once(problem: Problem) -> int:
+    """Placements that are valued between two looks at the budget."""
+    return max(1, _UNITS_AT_ONCE // problem.n_units)
 
 
 def _incumbent(

@@ -64,7 +64,7 @@ class Multilevel:
     kick: int = 3
     temperature: float = 0.005
     restart: int = 12
-    batches: int = 2000
+    batches: int = 1000
 
     def __post_init__(self) -> None:
         counts = (self.batch, self.patience, self.kick, self.restart, self.batches)

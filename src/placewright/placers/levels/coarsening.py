@@ -126,7 +126,7 @@ def _single_classes(problem: Problem) -> _Nodes:
         ptr=ptr,
         others=others,
         weight=weight,
-        seconds=np.bincount(group_of, mean_costs(problem), n_groups),
+        seconds=_summed(group_of, mean_costs(problem), n_groups),
         n_bytes=np.asarray(problem.kept.bytes_by_label(group_of), dtype=np.float64),
         allowed=np.array(problem.allowed_by_class),
     )
@@ -140,7 +140,7 @@ def _adjacency(
     first, second, weight = first[apart], second[apart], weight[apart]
     low, high = np.minimum(first, second), np.maximum(first, second)
     keys, number = np.unique(low * n_groups + high, return_inverse=True)
-    summed = np.bincount(number.ravel(), weight, len(keys))
+    summed = _summed(number.ravel(), weight, len(keys))
     ends = np.concatenate([keys // n_groups, keys % n_groups])
     others = np.concatenate([keys % n_groups, keys // n_groups])
     order = np.argsort(ends, kind="stable")
@@ -160,10 +160,14 @@ def _merged(nodes: _Nodes, number: IntArray, n_groups: int) -> _Nodes:
         ptr=ptr,
         others=others,
         weight=weight,
-        seconds=np.bincount(number, nodes.seconds, n_groups),
-        n_bytes=np.bincount(number, nodes.n_bytes, n_groups),
+        seconds=_summed(number, nodes.seconds, n_groups),
+        n_bytes=_summed(number, nodes.n_bytes, n_groups),
         allowed=allowed,
     )
+
+
+def _summed(labels: IntArray, values: FloatArray, n_labels: int) -> FloatArray:
+    return np.asarray(np.bincount(labels, values, n_labels), dtype=np.float64)
 
 
 def _joined(

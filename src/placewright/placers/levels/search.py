@@ -18,7 +18,7 @@ from placewright.placers.levels.coarsening import Level, levels_of
 
 Questions = Generator[IntArray, FloatArray, tuple[IntArray, float]]
 
-_CELLS = 4_000_000  # units times rows that are asked about at a time
+_CELLS = 1_000_000  # units times rows that are asked about at a time: half a second
 _SAMPLES, _ELITE = 50, 0.1  # placements of one distribution, and the share that it moves to
 _SMOOTHING = 0.8  # weight of the new frequencies
 _FLOOR, _FLOOR_FALLS = 0.1, 0.85  # probability that is spread evenly, and what is left of it
@@ -166,7 +166,10 @@ def _valued(chosen: IntArray, level: Level) -> Generator[IntArray, FloatArray, F
 def _refined(
     level: Level, shape: Shape, current: IntArray, value: float, rng: np.random.Generator
 ) -> Questions:
-    """Batches of moves of groups: the best one, or all that are better together, until none is."""
+    """Batches of moves of groups: the best one, or all that are better together, until none is.
+
+    What is as good is taken, too, and does not count as better.
+    """
     device_of = _devices_of_groups(level, current)
     size = max(1, min(shape.batch, _CELLS // len(current)))
     scale = max(1.0, level.n_groups / (8.0 * shape.fewest))
@@ -180,6 +183,9 @@ def _refined(
         values = yield rows[:, level.group_of]
         better = np.flatnonzero(values < value)
         if len(better) == 0:
+            # Where several devices are the last to end, no single move is better.
+            as_good = np.flatnonzero(values == value)
+            device_of = rows[as_good[0]] if len(as_good) else device_of
             continue
         best = int(better[np.argmin(values[better])])
         changed, reached = rows[best].copy(), float(values[best])
