@@ -131,7 +131,7 @@ def test_each_tower_gets_a_device_of_its_own() -> None:
 
     That is 8 x 32 units, of which a move of a single one never helps.
     """
-    evaluator = searched(towers(8, 32), 1500)
+    evaluator = searched(towers(8, 32), 4000)
     assert evaluator.best_value == pytest.approx(32.0, rel=1e-6)
 
 
