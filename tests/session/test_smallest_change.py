@@ -206,6 +206,15 @@ def test_nothing_is_said_where_something_fits() -> None:
     assert advice(roomy) == ""
 
 
+def test_nothing_is_said_where_what_is_found_needs_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A first look that finds nothing proves nothing: the limits' own packings may fit as it is."""
+    monkeypatch.setattr(smallest_change, "_found", lambda problem, most: None)
+    roomy = _chain(4_000, 0.5 * 400_000)
+    assert smallest_changes(roomy, most_enumerated=0) == ()
+
+
 def test_a_copy_is_linked_as_its_model_is() -> None:
     problem = packing_problem()
     wider = with_copy(problem, 0)

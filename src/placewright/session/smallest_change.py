@@ -106,6 +106,8 @@ def smallest_changes(
     tried = _distinct_devices(problem) if is_large else range(problem.n_devices)
     raised = (_limit(problem, device, most_enumerated) for device in tried)
     limits = sorted((one for one in raised if one is not None), key=lambda one: one.more)
+    if limits and limits[0].more <= 0:  # what was found with a higher limit does without
+        return ()
     added = (_copies(problem, device, most_enumerated) for device in _distinct_devices(problem))
     devices = sorted((one for one in added if one is not None), key=lambda one: one.count)
     return (*limits, *devices)
