@@ -15,7 +15,7 @@ from placewright.core.cluster import Cluster, Device
 from placewright.core.deadline import Deadline
 from placewright.errors import OutOfTime
 from placewright.profiling import measure
-from placewright.profiling.measure import Effort, Progress
+from placewright.profiling.measure import Effort, Ends, Progress
 from placewright.profiling.profile import Measuring, profile
 from placewright.profiling.store import CostStore
 
@@ -148,7 +148,7 @@ class Ticking:
 def test_a_deadline_ends_measuring_and_leaves_samples_open(tmp_path: Path) -> None:
     model = SyntheticModel(chain(3), SECONDS)
     deadline = Deadline(10.0, Ticking())
-    cut = profiled(model, tmp_path / "store", deadline=deadline)
+    cut = profiled(model, tmp_path / "store", ends=Ends(deadline))
     assert np.isfinite(cut.costs.seconds[0]).all(), "each device ran once"
     again = SyntheticModel(chain(3), SECONDS)
     profiled(again, tmp_path / "store")
@@ -161,7 +161,7 @@ def test_a_deadline_ends_measuring_and_leaves_samples_open(tmp_path: Path) -> No
 def test_a_deadline_before_the_first_run_says_so(tmp_path: Path) -> None:
     model = SyntheticModel(chain(3), SECONDS)
     with pytest.raises(OutOfTime, match="the total ended before 'a' had run the model once"):
-        profiled(model, tmp_path / "store", deadline=Deadline(0.0, Ticking()))
+        profiled(model, tmp_path / "store", ends=Ends(Deadline(0.0, Ticking())))
     assert model.profiled == []
 
 
@@ -194,3 +194,23 @@ def test_a_quick_measurement_is_finished_by_a_later_one(tmp_path: Path) -> None:
     assert run(EFFORT) > 0, "and is not taken for all"
     assert run(EFFORT) == 0
     assert run(measure.QUICK) == 0
+
+
+def test_a_limit_leaves_devices_to_others_of_their_kind(tmp_path: Path) -> None:
+    """One round of each kind is measured all the same: nothing else tells of a kind."""
+    seconds = {"fast": [0.001, 0.002], "slow": [0.010, 0.030], "gpu": [0.5, 0.25]}
+    devices = (FAST, SLOW, Device("g", kind="gpu", fingerprint="gpu"))
+    model = SyntheticModel(chain(2), seconds)
+    ends = Ends(limit=Deadline(0.0, lambda: 1.0))
+    measuring = Measuring(CostStore(tmp_path / "store"), EFFORT, ends=ends)
+    cluster = Cluster(devices)
+    runtime: Any = SyntheticRuntime(devices)
+    problem = profile(model.graph, SOURCE, cluster, runtime, model=model, measuring=measuring)
+    expected = np.array([seconds["fast"], seconds["fast"], seconds["gpu"]]).T
+    np.testing.assert_array_equal(problem.costs.seconds, expected)
+    assert ends.estimated == {"c": "a"}
+    assert sorted(model.profiled) == ["a", "a", "g", "g"]  # a warm-up and a round
+    again = Measuring(CostStore(tmp_path / "store"), EFFORT)
+    later = profile(model.graph, SOURCE, cluster, runtime, model=model, measuring=again)
+    np.testing.assert_array_equal(later.costs.seconds[:, 1], seconds["slow"])
+    assert again.ends.estimated == {}

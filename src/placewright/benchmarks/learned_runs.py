@@ -23,6 +23,7 @@ from placewright.core.solution import Budget, Solution
 from placewright.errors import InputError
 from placewright.files.problem_file import content_sha256
 from placewright.files.results import read_rows, write_rows
+from placewright.isolation.with_parent import end_with_parent
 from placewright.placers.homogeneous import homogeneous_placements
 from placewright.placers.registry import reason_against
 from placewright.report.learned.runs import LearnedRun
@@ -162,6 +163,7 @@ _KEPT: list[tuple[str, Problem, int]] = []  # of a worker process
 
 
 def _keep(name: str, problem: Problem, evaluations: int) -> None:
+    end_with_parent()
     _KEPT.append((name, problem, evaluations))
 
 

@@ -28,6 +28,8 @@ from placewright.core.solution import Budget
 from placewright.errors import AnswerError, InputError
 from placewright.files.results import ResultsFile
 from placewright.files.tarnawski import read_workload
+from placewright.io.written import write_files
+from placewright.isolation.with_parent import end_with_parent
 from placewright.placers.ideals.replication import replicated
 from placewright.placers.registry import Placer, make_placer, placer_class, placer_names
 from placewright.simulation.bounds import balanced_load_bound
@@ -201,9 +203,8 @@ def fetch_workloads(destination: Path | str, *, timeout_seconds: float = 60.0) -
             f"{ARCHIVE} holds other workloads than were published (SHA-256 {digest.hexdigest()})"
         )
     for name in sorted(files):
-        target = root / name
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_bytes(files[name])
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+    write_files({root / name: files[name] for name in sorted(files)})
     return root
 
 
@@ -233,7 +234,7 @@ def _folder(root: Path, name: str) -> Path:
 def _run_apart(workload: str, path: Path, method: str, seconds: float) -> BenchmarkRow | None:
     """One run in a process of its own, so that its peak memory is its own."""
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(max_workers=1, mp_context=context) as pool:
+    with ProcessPoolExecutor(1, context, end_with_parent) as pool:
         return pool.submit(run_one, workload, str(path), method, seconds).result()
 
 

@@ -9,6 +9,7 @@ import typer
 
 from placewright.cli import options as opt
 from placewright.cli.derived import takes_request
+from placewright.cli.isolate import may_isolate
 from placewright.cli.output import print_json, print_line, print_note, print_table, progress
 from placewright.session.request import PROFILED, READ, Request
 
@@ -95,6 +96,7 @@ def _print_cluster(cluster: Cluster, title: str) -> None:
         print_table("Links", ["link", "latency", "bandwidth"], links)
 
 
+@may_isolate
 @takes_request(*READ)
 def graph(
     request: Request,
@@ -148,6 +150,7 @@ def graph(
     print_table("Kinds", ["kind", "ops"], rows)
 
 
+@may_isolate
 @takes_request(*PROFILED)
 def profile(
     request: Request,
@@ -162,7 +165,8 @@ def profile(
 
     model = request.name
     with progress("profile", hidden=quiet or as_json) as report:
-        problem = Session(request, report).profile()
+        session = Session(request, report)
+        problem = session.profile()
     if output is not None:
         write_problem(output, problem)
         print_note(f"wrote {output}")
@@ -177,12 +181,15 @@ def profile(
                 "cost_source": problem.costs.source,
                 "unit": problem.time_unit,
                 "whole_model": dict(zip(names, totals, strict=True)),
+                "left_out": list(session.left_out),
             }
         )
         return
     print_line(f"{model}: {problem.graph.n_ops} ops in {problem.n_units} units")
     rows = [[name, format_duration(total)] for name, total in zip(names, totals, strict=True)]
     print_table("Sum of all units", ["device", "time"], rows)
+    for clause in session.left_out:
+        print_line(f"left out: {clause}")
 
 
 def placers(as_json: opt.Json = False) -> None:

@@ -42,7 +42,7 @@ def protect_inputs(app: typer.Typer) -> None:
 
 
 def _protected(command: Callable[..., Any]) -> Callable[..., Any]:
-    outputs = _outputs(command)
+    outputs = outputs_of(command)
     if not outputs:
         return command
 
@@ -52,20 +52,18 @@ def _protected(command: Callable[..., Any]) -> Callable[..., Any]:
         from placewright.session.companions import files_behind
 
         written = [
-            file
-            for name, marker in outputs.items()
-            for path in _paths(given[name])
-            for file in (path, *marker.also(path))
+            file for name, marker in outputs.items() for file in written_by(marker, given[name])
         ]
         values = [value for name, value in given.items() if name not in outputs]
-        named = [path for value in values for path in _paths(value)]
+        named = [path for value in values for path in paths_in(value)]
         refuse_overwriting(written, (file for path in named for file in files_behind(path)))
         return command(**given)
 
     return call
 
 
-def _outputs(command: Callable[..., Any]) -> dict[str, Writes]:
+def outputs_of(command: Callable[..., Any]) -> dict[str, Writes]:
+    """Parameter of a command -> how it says that it is written."""
     hints = get_type_hints(command, include_extras=True)
     return {
         name: marker
@@ -75,13 +73,18 @@ def _outputs(command: Callable[..., Any]) -> dict[str, Writes]:
     }
 
 
-def _paths(value: Any) -> Iterator[Path]:
+def written_by(marker: Writes, value: Any) -> list[Path]:
+    """The files that a parameter with this value writes, its own first."""
+    return [file for path in paths_in(value) for file in (path, *marker.also(path))]
+
+
+def paths_in(value: Any) -> Iterator[Path]:
     """A path; or a text, its parts between commas, or what stands behind a ``=`` in it."""
     if isinstance(value, Path):
         yield value
     elif isinstance(value, list | tuple):
         for entry in value:
-            yield from _paths(entry)
+            yield from paths_in(entry)
     elif isinstance(value, str) and value:
         for part in dict.fromkeys((value, *re.split("[,=]", value))):
             if part and "\0" not in part and len(part) < 4096:

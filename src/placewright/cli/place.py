@@ -9,6 +9,7 @@ import typer
 
 from placewright.cli import options as opt
 from placewright.cli.derived import takes_request
+from placewright.cli.isolate import may_isolate
 from placewright.cli.output import (
     print_bars,
     print_json,
@@ -40,6 +41,7 @@ PlanOutput = Annotated[
 ]
 
 
+@may_isolate
 @takes_request()
 def place(
     request: Request,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from placewright.cli import options as opt
+from placewright.cli.isolate import may_isolate
 from placewright.cli.output import print_json, print_line, print_note, print_table, progress
 from placewright.cli.overwriting import Writes
 from placewright.cli.place import print_plan
@@ -135,6 +136,7 @@ def _print_loads(plan: Plan, simulator: Simulator, as_json: bool) -> None:
         print_table("Loads", columns, load_rows(plan.problem, loads))
 
 
+@may_isolate
 def run(
     plan_file: PlanFile,
     runs: Annotated[int, typer.Option(help="Measured runs of each contender.")] = 15,

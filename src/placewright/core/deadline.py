@@ -56,6 +56,12 @@ class Deadline:
             return self
         return Deadline(self.clock() + share * self.seconds_left, self.clock)
 
+    def within(self, seconds: float | None) -> Deadline:
+        """This one, or so many seconds from now where that comes first; None is no other limit."""
+        if seconds is None:
+            return self
+        return Deadline(min(self.ends, self.clock() + seconds), self.clock)
+
     def require(self, what: str) -> None:
         """Go on only while there is time.
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import os
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
 from placewright.errors import InputError
 from placewright.io.content import one_line
+from placewright.io.lost_cache import folder_instead, tell_lost_cache
+from placewright.io.scratch import scratch_folder
+from placewright.io.written import move_files
 
 _LOG = logging.getLogger(__name__)
 Model = TypeVar("Model")
@@ -47,16 +48,26 @@ def converted_file(
     _LOG.info("converting %s to %s", name, target)
     model = convert()
     try:
-        kept.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=kept) as scratch:
-            made = Path(scratch) / target.name
-            save(model, made)
-            for beside in sorted(Path(scratch).iterdir()):
-                if beside != made:  # first: whoever finds the model finds its data complete
-                    os.replace(beside, target.with_name(beside.name))
-            os.replace(made, target)
+        return _saved(model, target, save)
+    except (OSError, RuntimeError, ValueError) as error:
+        if folder is not None:
+            raise InputError(f"file '{target}' cannot be written: {one_line(error)}") from None
+        tell_lost_cache(kept, one_line(error))
+    try:
+        return _saved(model, folder_instead() / target.name, save)
     except (OSError, RuntimeError, ValueError) as error:
         raise InputError(f"file '{target}' cannot be written: {one_line(error)}") from None
+
+
+def _saved(model: Model, target: Path, save: Callable[[Model, Path], None]) -> Path:
+    """Raises OSError, RuntimeError or ValueError, after which `target` is as it was."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with scratch_folder(target.parent, ".converting-") as scratch:
+        made = scratch / target.name
+        save(model, made)
+        besides = [file for file in sorted(scratch.iterdir()) if file != made]
+        # The model comes last: whoever finds it finds its data complete.
+        move_files({file: target.with_name(file.name) for file in (*besides, made)})
     return target
 
 

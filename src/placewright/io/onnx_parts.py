@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from placewright.errors import FileFormatError
+from placewright.io.content import one_line
 from placewright.io.model_parts import files_beside, place_in_file, require_size
 from placewright.io.opened import inside, shown_name
 from placewright.io.protobuf import fields
@@ -51,10 +53,42 @@ def check_onnx(path: Path, content: memoryview) -> list[Path]:
     needed: dict[str, int] = {}  # data file -> bytes that tensors take from it
     for name, end in _external_data(content, "Model"):
         needed[name] = max(needed.get(name, 0), end)
+    _require_agreement(path, needed)
     found = {name: inside(path.parent, name) for name in needed}
     for name, file in found.items():
         require_size(name, file.stat().st_size, needed[name])
     return list(found.values())
+
+
+def _require_agreement(path: Path, found: Mapping[str, int]) -> None:
+    """Check that ONNX's own parser sees the same data files, where it is installed.
+
+    Raises:
+        FileFormatError: it sees others, or cannot read the model.
+    """
+    try:
+        import onnx
+    except ImportError:
+        return  # what was found is all that a reader without it has
+    try:
+        parsed = list(_parsed_locations(onnx.load(str(path), load_external_data=False)))
+    except Exception as error:  # the protocol-buffer library has its own types
+        raise FileFormatError(f"ONNX's parser cannot read it: {one_line(error)}") from None
+    for name in (*parsed, *found):
+        if (name in parsed) != (name in found):
+            raise FileFormatError(f"parsers do not agree whether it refers to '{shown_name(name)}'")
+
+
+def _parsed_locations(message: Any) -> Iterator[str]:
+    """Every location of external data in a parsed message, in file order."""
+    for field, value in message.ListFields():
+        if field.message_type is None:
+            continue
+        if field.name == "external_data":
+            yield from (entry.value for entry in value if entry.key == "location")
+            continue
+        for inner in value if hasattr(value, "__len__") else (value,):
+            yield from _parsed_locations(inner)
 
 
 def _external_data(message: memoryview, kind: str) -> Iterator[tuple[str, int]]:

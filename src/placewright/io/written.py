@@ -61,6 +61,23 @@ def write_files(contents: Mapping[Path | str, bytes]) -> None:
             raise InputError(told) from None
 
 
+def move_files(places: Mapping[Path, Path]) -> None:
+    """Move finished files of one file system to their places, all or none of them.
+
+    Args:
+        places: file -> where it belongs; files are moved in this order.
+
+    Raises:
+        OSError: a file cannot be moved, or its content not be brought to the disk.
+    """
+    for file in places:
+        with file.open("rb") as stream:
+            os.fsync(stream.fileno())
+    with _uninterrupted():
+        for file, target in places.items():
+            os.replace(file, target)
+
+
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
     """Signals wait, so that files which belong together are all replaced or none."""

@@ -93,6 +93,22 @@ class Effort:
         return Rounds(self.rounds, self.max_rounds, self.precision).want_more(totals)
 
 
+@dataclass(frozen=True)
+class Ends:
+    """When measuring ends, however few the samples.
+
+    Attributes:
+        deadline: no round starts after it.
+        limit: after it no round starts but the first one of each kind of device. A device that has
+            not run by then takes the figures of one of its kind.
+        estimated: such a device's name -> that other one's; added to.
+    """
+
+    deadline: Deadline = NEVER
+    limit: Deadline = NEVER
+    estimated: dict[str, str] = field(default_factory=dict)
+
+
 QUICK = Effort(rounds=2, max_rounds=3, max_seconds=3.0, precision=0.05, is_full=False)
 
 
@@ -133,7 +149,7 @@ def measure_costs(
     context: str,
     effort: Effort | None = None,
     progress: ProgressCallback | None = None,
-    deadline: Deadline = NEVER,
+    ends: Ends | None = None,
 ) -> FloatArray:
     """Seconds of each unit on each device, shape (n_units, n_devices); inf where unsupported.
 
@@ -146,13 +162,14 @@ def measure_costs(
             not taken for an equal unit: they were measured among other units, at another time.
         effort: when to stop.
         progress: called before the first round and after every one.
-        deadline: no round starts after it; samples stay open for a later call then.
+        ends: when it ends although samples are too few; these stay open for a later call then.
 
     Raises:
         RuntimeFailure: a device cannot run the model.
         OutOfTime: the deadline passed before each device had run once.
     """
-    effort = effort or Effort()
+    effort, ends = effort or Effort(), ends or Ends()
+    deadline, limit = ends.deadline, ends.limit
     labels = model.unit_labels(units)
     keys = {
         device.fingerprint: [f"{_VERSION}|{context}|{device.fingerprint}|{x}" for x in labels]
@@ -161,22 +178,31 @@ def measure_costs(
     one_of: dict[str, Device] = {}
     for device in devices:
         one_of.setdefault(device.fingerprint, device)
-    missing = []
+    missing: list[_Session] = []
+    like: dict[str, Device] = {}  # fingerprint -> a device of its kind that stands in for it
+    measured: list[Device] = []
     for fingerprint, device in one_of.items():
         known = store.samples(keys[fingerprint])
         if not all(key in known and known[key][1] for key in keys[fingerprint]):
             partial = {key: row for key, (row, complete) in known.items() if not complete}
-            if not effort.is_full and not effort.want_more(_totals(keys[fingerprint], partial)):
+            totals = _totals(keys[fingerprint], partial)
+            alike = next((one for one in measured if one.kind == device.kind), None)
+            if limit.is_over and not totals and alike is not None and not deadline.is_over:
+                like[fingerprint] = alike
                 continue
-            if deadline.is_over and _totals(keys[fingerprint], partial):
-                continue
-            deadline.require(f"'{device.name}' had run the model once")
-            missing.append(_session(model, units, device, keys[fingerprint], partial))
+            is_enough = not effort.is_full and not effort.want_more(totals)
+            if not is_enough and not (totals and (deadline.is_over or limit.is_over)):
+                deadline.require(f"'{device.name}' had run the model once")
+                missing.append(_session(model, units, device, keys[fingerprint], partial))
+        measured.append(device)
     if progress is not None and missing:
         progress(_ahead(missing, units, effort))
-    _measure_in_turns(missing, store, effort, progress, deadline)
+    _measure_in_turns(missing, store, effort, progress, ends)
     table = np.empty((units.n_groups, len(devices)))
-    for column, device in enumerate(devices):
+    for column, asked in enumerate(devices):
+        device = like.get(asked.fingerprint, asked)
+        if device is not asked:
+            ends.estimated[asked.name] = device.name
         rows = store.samples(keys[device.fingerprint])
         if not all(key in rows for key in keys[device.fingerprint]):
             deadline.require(f"'{device.name}' had run the model once")
@@ -250,14 +276,17 @@ def _measure_in_turns(
     store: CostStore,
     effort: Effort,
     progress: ProgressCallback | None,
-    deadline: Deadline,
+    ends: Ends,
 ) -> None:
+    deadline, limit = ends.deadline, ends.limit
     try:
         active = list(sessions)
         while active and not deadline.is_over:
             for session in active:
-                if not deadline.is_over:
+                if not deadline.is_over and (not limit.is_over or not session.totals):
                     _one_round(session, store)
+            if limit.is_over:
+                break
             for session in [s for s in active if not s.needs_more(effort)]:
                 store.put_samples(session.samples, complete=effort.is_full)
                 active.remove(session)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from placewright.core.arrays import frozen_floats, frozen_ints
 from placewright.core.cluster import Cluster, Device
 from placewright.core.costs import CostTable
-from placewright.core.deadline import NEVER, Deadline
 from placewright.core.execution_models import EVENT, MaxLoad
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Objective, Problem
 from placewright.core.source import ModelSource
 from placewright.execution.runtime import FormsUnits, LoadedModel, Runtime
-from placewright.profiling.measure import Effort, Progress, ProgressCallback, measure_costs
+from placewright.profiling.measure import Effort, Ends, Progress, ProgressCallback, measure_costs
 from placewright.profiling.store import CostStore
 from placewright.profiling.units import common_units
 
@@ -29,13 +28,13 @@ class Measuring:
         store: of samples; None is the one in the user's cache folder.
         effort: when to stop measuring.
         progress: called with what is being measured and the time left.
-        deadline: nothing further is measured after it.
+        ends: when it stops however few the samples.
     """
 
     store: CostStore | None = None
     effort: Effort | None = None
     progress: ProgressCallback | None = None
-    deadline: Deadline = NEVER
+    ends: Ends = field(default_factory=Ends)
 
 
 USUAL = Measuring()
@@ -90,7 +89,7 @@ def profile(
         context=context,
         effort=measuring.effort,
         progress=progress,
-        deadline=measuring.deadline,
+        ends=measuring.ends,
     )
     return Problem(
         graph=graph,

@@ -10,12 +10,16 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 from placewright.errors import InputError
+from placewright.io.lost_cache import folder_instead, tell_lost_cache
 
+T = TypeVar("T")
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS samples (
     key TEXT PRIMARY KEY, seconds TEXT NOT NULL, complete INTEGER NOT NULL
@@ -26,6 +30,13 @@ CREATE TABLE IF NOT EXISTS unfinished (
 CREATE TABLE IF NOT EXISTS facts (key TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
 _WAIT_SECONDS = 30.0
+_NOT_WRITABLE = (
+    sqlite3.SQLITE_PERM,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_CANTOPEN,
+)
 
 
 def default_store_path() -> Path:
@@ -48,34 +59,35 @@ class CostStore:
 
     def __init__(self, path: Path | str | None = None, *, is_fresh: bool = False) -> None:
         self.path = default_store_path() if path is None else Path(path)
+        self._is_default = path is None
         self._is_fresh = is_fresh
         self._written: set[str] = set()
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise InputError(
-                f"cost store '{self.path}' cannot be used: {error}; remove it or name another"
-            ) from error
-        with self._connection() as connection:
-            connection.executescript(_SCHEMA)
+            self._go_on_without(error.strerror or str(error), error)
+        self._use(lambda connection: connection.executescript(_SCHEMA))
 
     def samples(self, keys: Sequence[str]) -> dict[str, tuple[list[float], bool]]:
         """Key -> (seconds of each run, whether measuring is complete), of those that are there."""
+        asked = [key for key in dict.fromkeys(keys) if not self._is_fresh or key in self._written]
+        return self._use(lambda connection: self._found(connection, asked))
+
+    def _found(
+        self, connection: sqlite3.Connection, keys: Sequence[str]
+    ) -> dict[str, tuple[list[float], bool]]:
         found: dict[str, tuple[list[float], bool]] = {}
-        with self._connection() as connection:
-            for key in dict.fromkeys(keys):
-                if self._is_fresh and key not in self._written:
-                    continue
-                row = connection.execute(
-                    "SELECT seconds, complete FROM samples WHERE key = ?", (key,)
+        for key in keys:
+            row = connection.execute(
+                "SELECT seconds, complete FROM samples WHERE key = ?", (key,)
+            ).fetchone()
+            if self._is_fresh:  # complete ones of before stay until there are others
+                again = connection.execute(
+                    "SELECT seconds, 0 FROM unfinished WHERE key = ?", (key,)
                 ).fetchone()
-                if self._is_fresh:  # complete ones of before stay until there are others
-                    again = connection.execute(
-                        "SELECT seconds, 0 FROM unfinished WHERE key = ?", (key,)
-                    ).fetchone()
-                    row = again or row
-                if row is not None:
-                    found[key] = (json.loads(row[0]), bool(row[1]))
+                row = again or row
+            if row is not None:
+                found[key] = (json.loads(row[0]), bool(row[1]))
         return found
 
     def put_samples(self, rows: Mapping[str, Sequence[float]], *, complete: bool) -> None:
@@ -85,54 +97,84 @@ class CostStore:
             rows: key -> seconds of each run.
             complete: nothing more will be measured.
         """
-        with self._connection() as connection:
-            for key, row in rows.items():
-                text = json.dumps(list(row))
-                if key not in self._written:
-                    connection.execute("DELETE FROM unfinished WHERE key = ?", (key,))
-                held = connection.execute(
-                    "SELECT complete FROM samples WHERE key = ?", (key,)
-                ).fetchone()
-                if held is not None and held[0] and not complete:
-                    connection.execute(
-                        "INSERT OR REPLACE INTO unfinished VALUES (?, ?)", (key, text)
-                    )
-                    continue
-                connection.execute(
-                    "INSERT OR REPLACE INTO samples VALUES (?, ?, ?)", (key, text, int(complete))
-                )
-                connection.execute("DELETE FROM unfinished WHERE key = ?", (key,))
+        self._use(lambda connection: self._put(connection, rows, complete))
         self._written.update(rows)
+
+    def _put(
+        self, connection: sqlite3.Connection, rows: Mapping[str, Sequence[float]], complete: bool
+    ) -> None:
+        for key, row in rows.items():
+            text = json.dumps(list(row))
+            if key not in self._written:
+                connection.execute("DELETE FROM unfinished WHERE key = ?", (key,))
+            held = connection.execute(
+                "SELECT complete FROM samples WHERE key = ?", (key,)
+            ).fetchone()
+            if held is not None and held[0] and not complete:
+                connection.execute("INSERT OR REPLACE INTO unfinished VALUES (?, ?)", (key, text))
+                continue
+            connection.execute(
+                "INSERT OR REPLACE INTO samples VALUES (?, ?, ?)", (key, text, int(complete))
+            )
+            connection.execute("DELETE FROM unfinished WHERE key = ?", (key,))
 
     def fact(self, key: str) -> str | None:
         """A text that was kept under `key`, None without."""
         if self._is_fresh and key not in self._written:
             return None
-        with self._connection() as connection:
-            row = connection.execute("SELECT value FROM facts WHERE key = ?", (key,)).fetchone()
+        select = "SELECT value FROM facts WHERE key = ?"
+        row = self._use(lambda connection: connection.execute(select, (key,)).fetchone())
         return None if row is None else str(row[0])
 
     def put_fact(self, key: str, value: str) -> None:
         """Keep a text under `key`."""
         self._written.add(key)
-        with self._connection() as connection:
-            connection.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (key, value))
+        insert = "INSERT OR REPLACE INTO facts VALUES (?, ?)"
+        self._use(lambda connection: connection.execute(insert, (key, value)))
 
-    @contextlib.contextmanager
-    def _connection(self) -> Iterator[sqlite3.Connection]:
-        """A connection of its own per use: a store may be used from any thread or process.
+    def _use(self, action: Callable[[sqlite3.Connection], T]) -> T:
+        """Do something in one transaction; where the file cannot be written to, in a copy of it.
 
         Raises:
             InputError: the file cannot be read or written, or is no SQLite file.
         """
         try:
-            connection = sqlite3.connect(self.path, timeout=_WAIT_SECONDS)
             try:
-                with connection:
-                    yield connection
-            finally:
-                connection.close()
+                return self._transaction(action)
+            except sqlite3.OperationalError as error:
+                if error.sqlite_errorcode & 0xFF not in _NOT_WRITABLE:
+                    raise
+                self._go_on_without(str(error), error)
+            return self._transaction(action)
         except sqlite3.Error as error:
-            raise InputError(
-                f"cost store '{self.path}' cannot be used: {error}; remove it or name another"
-            ) from error
+            raise self._unusable(error) from error
+
+    def _transaction(self, action: Callable[[sqlite3.Connection], T]) -> T:
+        """With a connection of its own: a store may be used from any thread or process."""
+        connection = sqlite3.connect(self.path, timeout=_WAIT_SECONDS)
+        with contextlib.closing(connection), connection:
+            return action(connection)
+
+    def _go_on_without(self, reason: str, error: Exception) -> None:
+        """Use a copy of what can be read, which is gone when the process ends.
+
+        Raises:
+            InputError: the user named the file, or there is no room for a copy.
+        """
+        if not self._is_default:
+            raise self._unusable(error) from error
+        tell_lost_cache(self.path.parent, reason)
+        try:
+            copy = folder_instead() / self.path.name
+            if copy == self.path:
+                raise self._unusable(error) from error
+            if not copy.exists() and self.path.exists():
+                shutil.copyfile(self.path, copy)
+        except OSError:
+            raise self._unusable(error) from error
+        self.path = copy
+
+    def _unusable(self, error: Exception) -> InputError:
+        return InputError(
+            f"cost store '{self.path}' cannot be used: {error}; remove it or name another"
+        )

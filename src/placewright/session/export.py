@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +13,8 @@ from placewright.core.signature import NO_TENSOR
 from placewright.core.source import ModelSource
 from placewright.errors import InexpressibleError, InputError, UnknownNameError
 from placewright.files.text import write_text
+from placewright.io.scratch import scratch_folder
+from placewright.io.written import move_files
 from placewright.session.models import runnable_source
 
 _LARGEST_MESSAGE = 1 << 30  # bytes; a protocol buffer ends at 2 GiB
@@ -133,14 +133,14 @@ def _save_onnx(model: Any, path: Path, data_folder: Path) -> None:
     size = sum(len(held.raw_data) for held in model.graph.initializer)
     data = f"{path.name}.data"
     try:
-        with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
-            made = Path(scratch) / path.name
+        with scratch_folder(path.parent, f".{path.name}.") as scratch:
+            made = scratch / path.name
             onnx.save(
                 model, str(made), save_as_external_data=size > _LARGEST_MESSAGE, location=data
             )
-            if made.with_name(data).exists():  # first: whoever finds the model finds its data
-                os.replace(made.with_name(data), path.with_name(data))
-            os.replace(made, path)
+            # The data comes first: whoever finds the model finds it.
+            both = [file for file in (made.with_name(data), made) if file.exists()]
+            move_files({file: path.with_name(file.name) for file in both})
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         raise InputError(f"file '{path}' cannot be written: {reason}") from None

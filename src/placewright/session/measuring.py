@@ -21,7 +21,7 @@ from placewright.profiling.kept_calibration import (
     keep_calibration,
     known_calibration,
 )
-from placewright.profiling.measure import QUICK, Ahead, Effort, Progress
+from placewright.profiling.measure import QUICK, Ahead, Effort, Ends, Progress
 from placewright.profiling.profile import Measuring, profile
 from placewright.profiling.store import CostStore
 from placewright.profiling.stream_calibration import has_stream_overheads, stream_calibration
@@ -29,6 +29,7 @@ from placewright.session.models import Model
 from placewright.session.steps import CALIBRATING, CHECKING, MEASURING, SEARCHING, Steps
 
 _SHARE = 0.5  # of what is left of the total, for measuring and then for calibrating
+_MEASURING = 0.6  # of the limit on both
 _CHECKED_ROUNDS, _CHECKED_WAYS = 15, 4
 _MOST_CHECK_SECONDS = 60.0
 
@@ -42,12 +43,14 @@ class Extent:
         is_quick: a few rounds, and a stored calibration or none.
         calibrate: False fits no overheads, and takes no stored fit.
         remeasure: what is stored is measured again.
+        limit: of measuring and calibrating; after it starts only what a plan cannot do without.
     """
 
     deadline: Deadline = NEVER
     is_quick: bool = False
     calibrate: bool = True
     remeasure: bool = False
+    limit: Deadline = NEVER
 
 
 @dataclass(frozen=True)
@@ -120,11 +123,12 @@ class _Measurement:
         self.store = CostStore(is_fresh=extent.remeasure)
         self.ahead: Ahead | None = None
         self.left_out: list[str] = []
+        self.estimated: dict[str, str] = {}
 
     def profiled(self, loaded: LoadedModel) -> Problem:
         """The problem without overheads."""
         assert self.model.source is not None
-        deadline = self.extent.deadline.part(_SHARE)
+        deadline, limit = self.extent.deadline.part(_SHARE), self.extent.limit.part(_MEASURING)
         problem = profile(
             self.model.graph,
             self.model.source,
@@ -133,7 +137,10 @@ class _Measurement:
             objective=self.objective,
             model=loaded,
             measuring=Measuring(
-                self.store, QUICK if self.extent.is_quick else Effort(), self._tell, deadline
+                self.store,
+                QUICK if self.extent.is_quick else Effort(),
+                self._tell,
+                Ends(deadline, limit, self.estimated),
             ),
         )
         if self.ahead is None:  # everything was stored
@@ -145,9 +152,17 @@ class _Measurement:
                 f"rounds: each device ran the model {QUICK.rounds} or {QUICK.max_rounds} times, "
                 f"not {Effort().rounds} to {Effort().max_rounds} times"
             )
-        elif deadline.is_over:
+        elif deadline.is_over or limit.is_over:
             self.left_out.append("rounds: devices ran the model fewer times than usual")
+        self.left_out += [
+            f"measuring '{device}': the limit on profiling was over; each of its units takes what "
+            f"it takes on '{like}'"
+            for device, like in self.estimated.items()
+        ]
         return problem
+
+    def _calibration_end(self) -> Deadline:
+        return self.extent.deadline.part(_SHARE).within(self.extent.limit.seconds_left)
 
     def calibrated(self, problem: Problem, loaded: LoadedModel) -> Problem:
         """The problem with what cuts, dispatch and contention cost; later calls find it stored."""
@@ -165,7 +180,7 @@ class _Measurement:
             progress=lambda at: self.steps.tell(
                 CALIBRATING, f"calibrating {at.what}", at.seconds_left
             ),
-            deadline=self.extent.deadline.part(_SHARE),
+            deadline=self._calibration_end(),
         )
         if not found.is_complete:
             what = f"{found.placements} placements were measured" if found.placements else _WITHOUT
@@ -188,7 +203,7 @@ class _Measurement:
             loaded,
             np.random.default_rng(0),
             progress=lambda part: self.steps.tell(CALIBRATING, "calibrating streams", None),
-            deadline=self.extent.deadline.part(_SHARE),
+            deadline=self._calibration_end(),
         )
         if not found.is_complete:
             self.left_out.append(f"calibration: {len(found.streams)} streams were measured")

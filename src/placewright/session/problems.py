@@ -79,7 +79,11 @@ def _measured(
 ) -> Measured:
     request = model.request
     extent = Extent(
-        deadline, request.quick, request.calibrate and not request.compiled, request.remeasure
+        deadline,
+        request.quick,
+        request.calibrate and not request.compiled,
+        request.remeasure,
+        Deadline().within(request.profiling),
     )
     found = measured(
         model.read,

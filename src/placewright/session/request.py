@@ -29,11 +29,13 @@ Checked = Callable[[Any], Any]
 READ = ("runtime", "objective", "optimizer", "colocate_backward", "shapes")
 PROFILED = (
     *READ, "devices", "cluster", "execution_model", "compiled", "remeasure", "calibrate", "quick",
+    "profiling",
     "samples_in_flight", "memory", "pins", "resident",
 )  # fmt: skip
 # A comparison runs each placer with seeds and, behind its name, settings of its own.
 COMPARED = (*PROFILED, "budget", "evaluations", "evaluator")
 QUICK_SECONDS, USUAL_SECONDS = 10.0, 30.0
+PROFILING_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,8 @@ class Request:
             every placement would be compiled for it.
         remeasure: what earlier runs measured and calibrated is measured again.
         calibrate: measure a few placements to fit overheads and contention.
+        profiling: seconds after which nothing further is measured or calibrated; a later call adds
+            to what is kept. None is no limit.
         placer: the algorithm, by name or itself; ``package.module:Class`` is one of elsewhere.
         settings: its hyperparameters.
         policy: file of a trained policy to apply.
@@ -153,6 +157,11 @@ class Request:
     )
     remeasure: bool = said("Measure again what earlier runs have stored.", False, kind=bool)
     calibrate: bool = True
+    profiling: float | None = said(
+        "Limit on measuring and calibrating, such as 10min; inf is none.",
+        PROFILING_SECONDS,
+        checked=_parsing("parse_duration", "profiling"),
+    )
     placer: str | Placer = said("See `placewright placers`.", "auto")
     settings: Mapping[str, str] = said(
         "Hyperparameter KEY=VALUE; repeatable.", {}, kind=list, word="set-placer",

@@ -75,6 +75,11 @@ class Session:
         """The calibrated and constrained problem."""
         return self.profile()
 
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """What the limits left out of the problem's measurement, one clause each."""
+        return () if self._measured is None else self._measured.left_out
+
     def profile(self) -> Problem:
         """Measure every unit on every device, calibrate, constrain; results are kept on disk.
 

@@ -21,6 +21,8 @@ import numba
 import numpy as np
 from platformdirs import user_cache_path
 
+from placewright.io.kernel_cache import keep_kernels, use_folder
+
 F = TypeVar("F", bound=Callable[..., Any])
 Fields = TypeVar("Fields", bound=tuple[Any, ...])
 _SETTINGS = cast(Any, numba).config
@@ -76,9 +78,13 @@ def _read_only_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 def _cached(function: F, **options: object) -> F:
     """Numba chooses the cache's folder while it decorates; other packages keep theirs."""
     before = _SETTINGS.CACHE_DIR
-    _SETTINGS.CACHE_DIR = str(_cache_folder(_room_of(Path(function.__code__.co_filename))))
+    folder = _cache_folder(_room_of(Path(function.__code__.co_filename)))
+    use_folder(folder)
+    _SETTINGS.CACHE_DIR = str(folder)
     try:
-        return cast(F, _COMPILE(cache=True, nogil=True, **options)(function))
+        made = _COMPILE(nogil=True, **options)(function)
+        keep_kernels(made)
+        return cast(F, made)
     finally:
         _SETTINGS.CACHE_DIR = before
 
@@ -100,7 +106,8 @@ def _cache_folder(room: Path | None) -> Path:
     digest = hashlib.sha256()
     for file in files:
         digest.update(file.read_bytes())
-    return user_cache_path("placewright") / "kernels" / digest.hexdigest()[:16]
+    name = f"{(room or Path(__file__).parent).name}-{digest.hexdigest()[:16]}"
+    return user_cache_path("placewright") / "kernels" / name
 
 
 def _holds_kernels(file: Path) -> bool:

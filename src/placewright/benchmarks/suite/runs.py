@@ -23,6 +23,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError, MissingExtraError, PlacewrightError
 from placewright.files.results import read_rows, write_rows
+from placewright.isolation.with_parent import end_with_parent
 from placewright.placers.registry import reason_against
 from placewright.session.comparison import named_placer
 from placewright.simulation.evaluator import Evaluator
@@ -206,6 +207,7 @@ def _run_apart(problem: Problem, row: SuiteRow) -> SuiteRow:
 
 
 def _answer(answers: Connection, problem: Problem, row: SuiteRow) -> None:
+    end_with_parent()
     answers.send(run_one(problem, row))
 
 

@@ -1,0 +1,186 @@
+"""Compiled kernels on the disk: each compiled by one process, read by all, old versions removed.
+
+Numba's own cache lets processes that start together compile the same kernel at the same time, gives
+up reading where it may not write, and ends a command where the disk is full.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+from numba.core import caching
+from numba.core.compiler_lock import global_compiler_lock
+
+from placewright.io.lost_cache import tell_lost_cache
+
+_KEPT_VERSIONS = 2
+_IN_USE = "in-use"
+_FOLDER = re.compile(r"(?:([a-z]+)-)?[0-9a-f]{16}")
+_Locator = cast(Any, caching).UserProvidedCacheLocator
+_Implementation = cast(Any, caching).CompileResultCacheImpl
+_FunctionCache = cast(Any, caching).FunctionCache
+
+
+class _ReadableLocator(_Locator):  # type: ignore[misc]
+    """The folder that is set, also where it may only be read."""
+
+    @classmethod
+    def from_function(cls, function: Any, file: str) -> _ReadableLocator:
+        return cls(function, file)
+
+
+class _ReadableImplementation(_Implementation):  # type: ignore[misc]
+    _locator_classes = (_ReadableLocator,)
+
+
+class _SharedCache(_FunctionCache):  # type: ignore[misc]
+    """Of one kernel: who misses it locks it, looks again, and compiles with the lock held."""
+
+    _impl_class = _ReadableImplementation
+
+    def __init__(self, function: Any) -> None:
+        super().__init__(function)
+        self.lock = _Lock(Path(self._cache_path) / f"{self._impl.filename_base}.lock")
+
+    def load_overload(self, signature: Any, context: Any) -> Any:
+        """From the disk; None where it is to be compiled, with the lock taken."""
+        found = self._loaded(signature, context)
+        if found is None and self.lock.take():
+            found = self._loaded(signature, context)  # another process has compiled it meanwhile
+            if found is None:
+                self._remove_left_over()
+        return found
+
+    def _loaded(self, signature: Any, context: Any) -> Any:
+        try:
+            return super().load_overload(signature, context)
+        except (OSError, EOFError):  # not readable, or cut off by a disk that was full
+            return None
+
+    def save_overload(self, signature: Any, result: Any) -> None:
+        """To the disk; where that cannot be, a warning says so once."""
+        try:
+            super().save_overload(signature, result)
+        except OSError as error:
+            tell_lost_cache(Path(self._cache_path).parent, error.strerror or error)
+
+    def _remove_left_over(self) -> None:
+        """What a killed process was writing when it held the lock."""
+        name = re.escape(self._impl.filename_base)
+        ours = re.compile(rf"{name}\.(\d+\.nbc|nbi)\.tmp\.[0-9a-f]+")
+        with contextlib.suppress(OSError):
+            for entry in list(os.scandir(self._cache_path)):
+                if ours.fullmatch(entry.name):
+                    os.unlink(entry.path)
+
+
+class _Lock:
+    """Of a file, for this process; without effect where the file cannot be made."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._handle: int | None = None
+
+    def take(self) -> bool:
+        """Wait for it; True where it was not held and is now."""
+        if self._handle is not None:
+            return False
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        except OSError:  # not every file system has locks
+            os.close(handle)
+            return False
+        except BaseException:
+            os.close(handle)
+            raise
+        self._handle = handle
+        return True
+
+    def release(self) -> None:
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
+
+
+def keep_kernels(dispatcher: Any) -> None:
+    """Let a compiled function take its machine code from the disk, and keep it there.
+
+    Args:
+        dispatcher: of Numba, not compiled yet; `numba.config.CACHE_DIR` is the folder.
+    """
+    shared = _SharedCache(dispatcher.py_func)
+    compile_one = dispatcher.compile
+
+    def compile_once(signature: Any) -> Any:
+        with global_compiler_lock:  # of this process's threads, before the lock of the file
+            try:
+                return compile_one(signature)
+            finally:
+                shared.lock.release()
+
+    dispatcher._cache = shared
+    dispatcher.compile = compile_once
+
+
+@cache
+def use_folder(folder: Path) -> None:
+    """Say that this process uses a folder of kernels; remove those of old versions where it is new.
+
+    Args:
+        folder: its name is ``ROOM-DIGEST``; beside it are those of other rooms and versions.
+    """
+    try:
+        is_new = not folder.exists()
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder / _IN_USE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        with contextlib.suppress(OSError):
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)  # until this process ends
+        os.utime(folder / _IN_USE)
+    except OSError:
+        return
+    if is_new:
+        remove_old_versions(folder.parent)
+
+
+def remove_old_versions(kernels: Path) -> None:
+    """Remove folders of kernels but the two newest of each room, and those that are in use."""
+    by_room: dict[str, list[tuple[float, Path]]] = {}
+    with contextlib.suppress(OSError):
+        for entry in os.scandir(kernels):
+            named = _FOLDER.fullmatch(entry.name)
+            if named is not None and entry.is_dir(follow_symlinks=False):
+                used = (_last_use(Path(entry.path)), Path(entry.path))
+                by_room.setdefault(named[1] or "", []).append(used)
+    for found in by_room.values():
+        for _, folder in sorted(found, reverse=True)[_KEPT_VERSIONS:]:
+            with contextlib.suppress(OSError), _alone(folder):
+                shutil.rmtree(folder, ignore_errors=True)
+
+
+def _last_use(folder: Path) -> float:
+    mark = folder / _IN_USE
+    return (mark if mark.exists() else folder).stat().st_mtime
+
+
+@contextlib.contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    """Raises OSError where a process uses the folder. Earlier versions did not say that they do."""
+    handle = os.open(folder / _IN_USE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,259 @@
+"""A command in an isolated process: what it prints is passed on, and the files that it made.
+
+The process gets a temporary folder, the only place where it may write: its cache, its temporary
+files, and under ``out`` the files that the command is to write. They are copied to their places
+when it has ended. Samples that it measured are kept apart, for isolated runs of the same model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, TextIO
+
+from platformdirs import user_cache_path
+
+from placewright.errors import InputError, PlacewrightError
+from placewright.io.opened import read_bytes, shown_name
+from placewright.io.scratch import scratch_folder
+from placewright.io.written import write_files
+from placewright.isolation.confined import require_isolation
+from placewright.isolation.limits import Limits
+
+CHILD = "placewright.cli.isolated_process"
+_PREFIX = "placewright-isolated-"
+_GRACE_SECONDS = 20.0  # to end after a signal
+_MAX_PRINTED = 64 << 20  # characters of each stream
+_MAX_STORE_BYTES = 1 << 30
+_ENVIRONMENT = (
+    "PATH", "LANG", "LC_", "TZ", "TERM", "COLUMNS", "OMP_", "MKL_", "OPENBLAS_", "NUMBA_", "PYTHON",
+    "LD_LIBRARY_PATH", "CUDA", "NVIDIA", "VIRTUAL_ENV", "PLACEWRIGHT_", "KMP_", "GOMP_",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class IsolatedCommand:
+    """What to run.
+
+    Attributes:
+        words: of the command line.
+        outputs: parameter of the command -> the files that it writes, its own first.
+        readable: files and folders that the command reads.
+        model: what samples are kept for.
+        limits: of the process.
+    """
+
+    words: Sequence[str]
+    outputs: Mapping[str, Sequence[Path]]
+    readable: Sequence[Path]
+    model: str
+    limits: Limits
+
+
+def run_isolated(command: IsolatedCommand) -> int:
+    """Run a command in a process of its own that is confined first; its exit code.
+
+    Raises:
+        InputError: the system cannot confine it, it was ended by a fault of a library or by a
+            limit, or a file that it made cannot be written.
+        KeyboardInterrupt: the process has been ended, too.
+    """
+    require_isolation()
+    try:
+        with scratch_folder(Path(tempfile.gettempdir()), _PREFIX) as folder:
+            return _run_within(folder.resolve(), command)
+    except OSError as error:
+        raise InputError(f"the isolated process cannot be started: {error.strerror}") from None
+
+
+def _run_within(folder: Path, command: IsolatedCommand) -> int:
+    kernels = _prepared(folder, command.model)
+    places = _places(folder, command.outputs)
+    told = {
+        "readable": [str(path) for path in (*command.readable, kernels)],
+        "writable": str(folder),
+        "limits": asdict(command.limits),
+        "outputs": {name: str(paths[0]) for name, paths in places.items()},
+    }
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", CHILD, json.dumps(told), *command.words],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        env=_environment(folder),
+        start_new_session=True,  # Ctrl-C reaches this process, which ends the other one
+    )
+    shown = {
+        f"{made.parent}{os.sep}": _beside(target)
+        for name, made_paths in places.items()
+        for made, target in zip(made_paths, command.outputs[name], strict=True)
+    }
+    with _relayed(process, shown) as stop_relaying:
+        try:
+            code = process.wait()
+        except BaseException:
+            stop_relaying.set()
+            _end(process)
+            _keep_samples(folder, command.model)
+            raise
+    _keep_samples(folder, command.model)
+    if code < 0:
+        raise InputError(_ended_by(-code, command))
+    _take_outputs(places, command.outputs)
+    return code
+
+
+def _prepared(folder: Path, model: str) -> Path:
+    """Fill the process's cache folder; where the compiled kernels are, which it may read."""
+    cache, own = folder / "cache" / "placewright", user_cache_path("placewright")
+    cache.mkdir(parents=True)
+    (cache / "kernels").symlink_to(kernels := (own / "kernels").resolve())
+    with contextlib.suppress(OSError):
+        shutil.copyfile(_samples_of(model), cache / "costs.sqlite")
+    (folder / "out").mkdir()
+    (folder / "tmp").mkdir()
+    return kernels
+
+
+def _samples_of(model: str) -> Path:
+    """Of isolated runs only: no other process opens what a foreign model may have written."""
+    digest = hashlib.sha256(os.path.abspath(model).encode("utf-8", "replace")).hexdigest()[:16]
+    return user_cache_path("placewright") / "isolated" / f"{digest}.sqlite"
+
+
+def _keep_samples(folder: Path, model: str) -> None:
+    made, kept = folder / "cache" / "placewright" / "costs.sqlite", _samples_of(model)
+    if not made.exists() or made.with_name("costs.sqlite-journal").exists():
+        return
+    with contextlib.suppress(PlacewrightError, OSError):  # then they are measured again
+        content = read_bytes(made, limit=_MAX_STORE_BYTES)
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        write_files({kept: content})
+
+
+def _places(folder: Path, outputs: Mapping[str, Sequence[Path]]) -> dict[str, list[Path]]:
+    """Where the process writes its files: by the same names, in a folder per parameter."""
+    found = {}
+    for number, (name, paths) in enumerate(outputs.items()):
+        within = folder / "out" / str(number)
+        within.mkdir()
+        found[name] = [within / path.name for path in paths]
+    return found
+
+
+def _beside(target: Path) -> str:
+    return "" if target.parent == Path() else f"{target.parent}{os.sep}"
+
+
+def _take_outputs(
+    places: Mapping[str, Sequence[Path]], outputs: Mapping[str, Sequence[Path]]
+) -> None:
+    """Copy what the process made; what a file refers to comes before it, as it was written."""
+    contents: dict[Path | str, bytes] = {}
+    for name, paths in places.items():
+        for made, target in reversed(list(zip(paths, outputs[name], strict=True))):
+            if made.is_symlink() or (made.exists() and not made.is_file()):
+                raise InputError(f"the isolated process made no file of '{shown_name(target)}'")
+            if made.exists():
+                contents[target] = read_bytes(made, limit=sys.maxsize)
+    if contents:
+        write_files(contents)
+
+
+def _environment(folder: Path) -> dict[str, str]:
+    """No passwords or tokens that the user's own environment may hold."""
+    kept = {name: text for name, text in os.environ.items() if name.startswith(_ENVIRONMENT)}
+    return kept | {
+        "HOME": str(folder),
+        "TMPDIR": str(folder / "tmp"),
+        "XDG_CACHE_HOME": str(folder / "cache"),
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(_GRACE_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _ended_by(number: int, command: IsolatedCommand) -> str:
+    name = shown_name(command.model)
+    if number == signal.SIGXCPU:
+        return (
+            f"'{name}' was stopped after {command.limits.cpu:.0f} s of CPU time; "
+            "--isolation-limits cpu=2h allows more"
+        )
+    if number == signal.SIGXFSZ:
+        return (
+            f"'{name}' was stopped when a file grew beyond {command.limits.files:.0f} bytes; "
+            "--isolation-limits files=16GiB allows more"
+        )
+    cause = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
+    return (
+        f"the isolated process was ended by {cause} while a library read or ran '{name}': "
+        "the model is damaged, made to do harm, or needs more memory than --isolation-limits allow"
+    )
+
+
+@contextlib.contextmanager
+def _relayed(
+    process: subprocess.Popen[bytes], shown: Mapping[str, str]
+) -> Iterator[threading.Event]:
+    """Pass on what the process prints, until it has ended; the event drops the rest."""
+    dropped = threading.Event()
+    assert process.stdout is not None
+    assert process.stderr is not None
+    threads = [
+        threading.Thread(target=_relay, args=(source, target, shown, dropped), daemon=True)
+        for source, target in ((process.stdout, sys.stdout), (process.stderr, sys.stderr))
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield dropped
+    finally:
+        for thread in threads:
+            thread.join()
+        process.stdout.close()
+        process.stderr.close()
+
+
+def _relay(
+    source: IO[bytes], target: TextIO, shown: Mapping[str, str], dropped: threading.Event
+) -> None:
+    left = _MAX_PRINTED
+    while line := source.readline(1 << 16):
+        text = _printable(line.decode("utf-8", "replace"))
+        for made, place in shown.items():
+            text = text.replace(made, place)
+        left -= len(text)
+        if left < 0 or dropped.is_set():
+            continue
+        with contextlib.suppress(OSError, ValueError):  # nobody listens
+            target.write(text)
+            target.flush()
+
+
+def _printable(text: str) -> str:
+    """Without what makes a terminal do things."""
+    return "".join(
+        letter
+        if letter.isprintable() or letter in "\n\t"
+        else letter.encode("unicode_escape").decode()
+        for letter in text
+    )

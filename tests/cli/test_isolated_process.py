@@ -1,0 +1,328 @@
+"""`--isolate`: what a reader that was taken over can do, and how its end is told.
+
+The reader of models is replaced inside the isolated process by one that does harm, which stands for
+a fault in a native parser that a file makes use of.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from cli.runner import InProcess
+from cli.test_bad_input import make_onnx
+
+from placewright.isolation import confined
+from placewright.isolation.call_filter import lacks_call_filter
+from placewright.isolation.file_rules import lacks_file_rules
+
+LACKS = lacks_file_rules() or lacks_call_filter()
+needs_isolation = pytest.mark.skipif(LACKS is not None, reason=str(LACKS))
+HOOK = """
+import importlib.abc, importlib.util, sys
+
+class TakeOver(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name != "placewright.session.models":
+            return None
+        sys.meta_path.remove(self)
+        spec = importlib.util.find_spec(name)
+        execute = spec.loader.exec_module
+
+        def exec_module(module):
+            execute(module)
+            def load_model(name, **options):
+                import os
+                if "PLACEWRIGHT_TEST_PARENT" in os.environ:
+                    do_harm()
+            module.load_model = load_model
+
+        spec.loader.exec_module = exec_module
+        return spec
+
+sys.meta_path.insert(0, TakeOver())
+
+def do_harm():
+"""
+
+
+def taken_over(
+    folder: Path, harm: str, *words: str
+) -> tuple[list[str], dict[str, str], subprocess.CompletedProcess[str]]:
+    """Run ``graph m.onnx --isolate`` with a reader that does `harm`."""
+    command, environment = prepared(folder, harm, *words)
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    return command, environment, done
+
+
+def prepared(folder: Path, harm: str, *words: str) -> tuple[list[str], dict[str, str]]:
+    hook = folder / "hook"
+    hook.mkdir()
+    indented = "\n".join(f"    {line}" for line in harm.splitlines())
+    (hook / "sitecustomize.py").write_text(HOOK + indented + "\n")
+    models = folder / "models"
+    models.mkdir()
+    make_onnx(models)
+    path = os.pathsep.join([str(hook), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path, "PLACEWRIGHT_TEST_PARENT": str(os.getpid())}
+    environment |= {"TMPDIR": str(folder)}
+    return (
+        [sys.executable, "-m", "placewright", "graph", "models/m.onnx", "--isolate", *words],
+        environment,
+    )
+
+
+def the_line(done: subprocess.CompletedProcess[str], code: int) -> str:
+    assert done.returncode == code, (done.stdout, done.stderr)
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert len(done.stderr) <= 300
+    return done.stderr
+
+
+TRIES = """
+import ctypes, os, pathlib, signal, socket, subprocess, threading, _thread
+from placewright.errors import InputError
+parent, home = int(os.environ["PLACEWRIGHT_TEST_PARENT"]), {home!r}
+pathlib.Path("models/m.onnx").read_bytes()
+thread = threading.Thread(target=int)
+thread.start()
+thread.join()
+pathlib.Path(os.environ["TMPDIR"], "allowed").write_text("x")
+
+def udp():
+    socket.socket(socket.AF_INET, socket.SOCK_DGRAM).sendto(b"x", ("127.0.0.1", {port}))
+
+def library_fork():
+    child = ctypes.CDLL(None).fork()
+    if child == 0:
+        os._exit(0)
+    if child < 0:
+        raise OSError("refused")
+
+tries = {{
+    "connect": lambda: socket.create_connection(("127.0.0.1", {port}), timeout=5),
+    "udp": udp,
+    "unix": lambda: socket.socket(socket.AF_UNIX),
+    "write": lambda: open(home + "/stolen", "w"),
+    "write beside the model": lambda: open("models/made", "w"),
+    "change the model": lambda: open("models/m.onnx", "r+b"),
+    "cut the model": lambda: os.truncate("models/m.onnx", 0),
+    "rename": lambda: os.rename("models/m.onnx", "models/n.onnx"),
+    "remove": lambda: os.unlink("models/m.onnx"),
+    "folder": lambda: os.mkdir(home + "/made"),
+    "link": lambda: os.symlink("/etc/passwd", os.environ["TMPDIR"] + "/link"),
+    "read": lambda: open(home + "/secret.txt").read(),
+    "list": lambda: os.listdir(home),
+    "environment": lambda: os.environ["MY_TOKEN"],
+    "memory of the parent": lambda: open("/proc/%d/environ" % os.getppid(), "rb").read(),
+    "run": lambda: subprocess.run(["/bin/true"]),
+    "replace": lambda: os.execv("/bin/true", ["true"]),
+    "fork": os.fork,
+    "library fork": library_fork,
+    "signal": lambda: os.kill(parent, 0),
+    "own folder": lambda: os.chroot("/"),
+    "shared memory": lambda: __import__("mmap").mmap(-1, 1 << 20),
+    "memory file": lambda: os.memfd_create("x"),
+    "more memory": lambda: __import__("resource").setrlimit(2, (1 << 62, 1 << 62)),
+}}
+done = []
+for name, attempt in tries.items():
+    try:
+        attempt()
+        done.append(name)
+    except (OSError, KeyError, ValueError):
+        pass
+raise InputError("did: " + str(done))
+"""
+
+
+@needs_isolation
+def test_a_reader_that_was_taken_over_reaches_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "secret.txt").write_text("secret")
+    monkeypatch.setenv("MY_TOKEN", "secret")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        harm = TRIES.format(home=str(tmp_path), port=server.getsockname()[1])
+        done = taken_over(tmp_path, harm)[2]
+        assert the_line(done, 2) == "placewright: did: []\n"
+        server.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            server.accept()
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["hook", "models", "secret.txt"]
+    assert [path.name for path in (tmp_path / "models").iterdir()] == ["m.onnx"]
+
+
+@needs_isolation
+@pytest.mark.parametrize(
+    ("harm", "words", "code", "told"),
+    [
+        ("import ctypes\nctypes.string_at(0)", (), 2, "was ended by SIGSEGV while a library read"),
+        (
+            "held = bytearray(4 << 30)",
+            ("--isolation-limits", "memory=1GiB"),
+            1,
+            "there is not enough memory",
+        ),
+        (
+            "while True: pass",
+            ("--isolation-limits", "cpu=3s"),
+            2,
+            "was stopped after 3 s of CPU time",
+        ),
+        (
+            "import os\nwith open(os.environ['TMPDIR'] + '/f', 'wb') as f:\n"
+            "    import signal\n    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)\n"
+            "    f.write(bytes(1 << 20))",
+            ("--isolation-limits", "files=1000"),
+            2,
+            "was stopped when a file grew beyond 1000 bytes",
+        ),
+        (
+            "import os\nfrom placewright.errors import InputError\n"
+            "os.write(2, b'\\x1b]0;title\\x07')\nraise InputError('end')",
+            (),
+            2,
+            "\\x1b]0;title\\x07placewright: end",
+        ),
+    ],
+)
+def test_its_end_is_told_in_one_line(
+    harm: str, words: tuple[str, ...], code: int, told: str, tmp_path: Path
+) -> None:
+    done = taken_over(tmp_path, harm, *words)[2]
+    assert told in the_line(done, code)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["hook", "models"]
+
+
+@needs_isolation
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_signal_ends_it(number: signal.Signals, code: int, tmp_path: Path) -> None:
+    harm = "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)"
+    command, environment = prepared(tmp_path, harm)
+    with subprocess.Popen(
+        command,
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        inner = int(process.stdout.readline())
+        process.send_signal(number)
+        _, told = process.communicate(timeout=600)
+    assert process.returncode == code
+    assert len(told.splitlines()) == 1
+    assert not is_alive(inner)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["hook", "models"]
+
+
+@needs_isolation
+def test_a_killed_parent_takes_it_along_and_the_next_run_clears_up(tmp_path: Path) -> None:
+    harm = "import os, time\nprint(os.getpid(), flush=True)\ntime.sleep(600)"
+    command, environment = prepared(tmp_path, harm)
+    with subprocess.Popen(
+        command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        inner = int(process.stdout.readline())
+        process.kill()
+    for _ in range(600):
+        if not is_alive(inner):
+            break
+        time.sleep(0.1)
+    else:
+        pytest.fail("the isolated process goes on")
+    (left,) = tmp_path.glob("placewright-isolated-*")
+    an_hour_ago = time.time() - 3600
+    os.utime(left, (an_hour_ago, an_hour_ago))
+    from placewright.io.scratch import scratch_folder
+    from placewright.isolation.command import _PREFIX
+
+    with scratch_folder(tmp_path, _PREFIX) as folder:
+        os.utime(folder, (an_hour_ago, an_hour_ago))
+        with scratch_folder(tmp_path, _PREFIX):
+            assert folder.exists()  # somebody works in it
+        assert not left.exists()
+
+
+def is_alive(process: int) -> bool:
+    """True for a process that runs; one that nobody has waited for yet does not."""
+    try:
+        state = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return False
+    return state != "Z"
+
+
+@needs_isolation
+def test_what_it_writes_comes_to_its_place(tmp_path: Path, cli: InProcess) -> None:
+    make_onnx(tmp_path)
+    (tmp_path / "out").mkdir()
+    plain = cli("graph", "m.onnx", "-o", "plain.json", cwd=tmp_path)
+    result = cli("graph", "m.onnx", "--isolate", "-o", "out/g.json", cwd=tmp_path)
+    assert result.returncode == plain.returncode == 0, result.stderr
+    assert result.stdout == plain.stdout
+    assert result.stderr == "wrote out/g.json\n"
+    made = json.loads((tmp_path / "out" / "g.json").read_text())
+    assert made == json.loads((tmp_path / "plain.json").read_text())
+    refused = cli("graph", "m.onnx", "--isolate", "-o", "m.onnx", cwd=tmp_path)
+    assert refused.returncode == 2
+
+
+@needs_isolation
+@pytest.mark.parametrize("suffix", ["onnx"])
+def test_place_and_run(suffix: str, tmp_path: Path, cli: InProcess) -> None:
+    make_onnx(tmp_path)
+    words = ("--devices", "cpu:0,cpu:1", "--runtime", "onnxruntime", "--quick", "--budget", "1s")
+    placed = cli("place", f"m.{suffix}", *words, "--isolate", cwd=tmp_path)
+    assert placed.returncode == 0, placed.stderr
+    assert "wrote plan.json and plan.problem.json" in placed.stderr
+    ran = cli("run", "plan.json", "--runs", "2", "--isolate", "--json", cwd=tmp_path)
+    assert ran.returncode == 0, ran.stderr
+    assert json.loads(ran.stdout)["equal"] is True
+
+
+def test_a_system_that_cannot_says_so(
+    tmp_path: Path, cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_onnx(tmp_path)
+    monkeypatch.setattr(confined, "lacks_file_rules", lambda: "the kernel has no Landlock")
+    result = cli("graph", "m.onnx", "--isolate", cwd=tmp_path)
+    assert result.returncode == 2
+    assert result.stderr == (
+        "placewright: --isolate is not possible here: the kernel has no Landlock\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--isolation-limits", "cpu=1h"), "--isolation-limits needs --isolate"),
+        (("--isolate", "--isolation-limits", "ram=1"), "memory=SIZE, cpu=TIME and files=SIZE"),
+        (("--isolate", "--isolation-limits", "cpu=0"), "expected a limit of 1 or more"),
+        (("--isolate", "--isolation-limits", ""), "memory=SIZE, cpu=TIME and files=SIZE"),
+    ],
+)
+def test_wrong_words(words: tuple[str, ...], told: str, tmp_path: Path, cli: InProcess) -> None:
+    make_onnx(tmp_path)
+    result = cli("graph", "m.onnx", *words, cwd=tmp_path)
+    assert result.returncode == 2
+    assert told in result.stderr
