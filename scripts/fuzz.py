@@ -1,6 +1,10 @@
 """Mutate files of every format that is read, and check that each is read or refused, never worse.
 
     python scripts/fuzz.py [--count 1000] [--formats onnx,xml] [--seed 0] [--results FILE]
+                           [--seconds 60]
+
+The results file adds up the inputs of all seeds of a format. A format whose seed is in the file
+already is not run again; with `--seconds` it ends early, and what was done counts.
 
 Every input is read in a child process that says which one it is at. Counted are: read, refused (an
 error of the package's own), exceptions of any other type, crashes (the child died), hangs (more
@@ -156,7 +160,10 @@ def campaign(name: str, seeds: list[bytes], suffix: str, wanted: Any, folder: Pa
     found: Counter[str] = Counter()
     started = children(name, path)
     process, channel = next(started)
+    ends = time.monotonic() + wanted.seconds
     for number in range(-1, wanted.count):
+        if number > 0 and time.monotonic() > ends:
+            break
         data = seeds[0] if number < 0 else mutated(rng.choice(seeds), rng)
         path.write_bytes(data)
         begin = time.monotonic()
@@ -194,9 +201,12 @@ def main() -> None:
     parser.add_argument("--formats", default="", help="names between commas; all without")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--slower", type=float, default=1.0, help="multiplies the 5 s of a hang")
+    parser.add_argument("--seconds", type=float, default=1e9, help="of each format, at most")
     parser.add_argument("--results", type=Path, help="JSON file of the counts, added to")
     parser.add_argument("--kept", type=Path, default=Path("fuzz-findings"))
     wanted = parser.parse_args()
+    from placewright.files.text import write_text
+
     bad = 0
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -209,17 +219,23 @@ def main() -> None:
             for beside in (*folder.glob("m.bin"), *(ROOT / "tests/data/plans").iterdir()):
                 target = "input.bin" if beside.name == "m.bin" else beside.name
                 (within / target).write_bytes(beside.read_bytes())
+            known: dict[str, Any] = {}
+            if wanted.results is not None and wanted.results.exists():
+                known = json.loads(wanted.results.read_text())
+            row = known.setdefault(name, {"inputs": 0, "seconds": 0, "seeds": []})
+            if wanted.seed in row["seeds"]:
+                continue
             begin = time.monotonic()
             found = campaign(name, seeds, suffix, wanted, within)
             bad += sum(count for what, count in found.items() if what not in ("read", "refused"))
-            took, counts = time.monotonic() - begin, dict(sorted(found.items()))
-            sys.stdout.write(f"{name}: {counts} in {took:.0f} s\n")
+            took = round(time.monotonic() - begin)
+            sys.stdout.write(f"{name}: {dict(sorted(found.items()))} in {took} s\n")
+            sys.stdout.flush()
+            row["seeds"].append(wanted.seed)
+            for what, count in (("inputs", found.total()), ("seconds", took), *found.items()):
+                row[what] = row.get(what, 0) + count
             if wanted.results is not None:
-                known = {}
-                if wanted.results.exists():
-                    known = json.loads(wanted.results.read_text())
-                known[f"{name} seed {wanted.seed}"] = {"inputs": wanted.count, **counts}
-                wanted.results.write_text(json.dumps(known, indent=1) + "\n")
+                write_text(wanted.results, json.dumps(known, indent=1) + "\n")
     sys.exit(1 if bad else 0)
 
 

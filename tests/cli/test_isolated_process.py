@@ -6,10 +6,12 @@ a fault in a native parser that a file makes use of.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -22,6 +24,7 @@ from cli.test_bad_input import make_onnx
 from placewright.isolation import confined
 from placewright.isolation.call_filter import lacks_call_filter
 from placewright.isolation.file_rules import lacks_file_rules
+from placewright.profiling.store import CostStore
 
 LACKS = lacks_file_rules() or lacks_call_filter()
 needs_isolation = pytest.mark.skipif(LACKS is not None, reason=str(LACKS))
@@ -288,11 +291,31 @@ def test_what_it_writes_comes_to_its_place(tmp_path: Path, cli: InProcess) -> No
 
 
 @needs_isolation
-@pytest.mark.parametrize("suffix", ["onnx"])
-def test_place_and_run(suffix: str, tmp_path: Path, cli: InProcess) -> None:
+def test_profile(tmp_path: Path, cli: InProcess) -> None:
+    """Samples are kept for isolated runs of this model, and for no others."""
+    make_onnx(tmp_path)
+    words = ("--devices", "cpu:0,cpu:1", "--runtime", "onnxruntime", "--isolate", "--json")
+    first = cli("profile", "m.onnx", *words, "--quick", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    cache = Path(os.environ["XDG_CACHE_HOME"]) / "placewright"
+    assert not (cache / "costs.sqlite").exists()
+    (kept,) = (cache / "isolated").iterdir()
+    assert CostStore(kept).samples(all_keys(kept))
+    again = cli("profile", "m.onnx", *words, "--quick", cwd=tmp_path)
+    assert json.loads(again.stdout)["whole_model"] == json.loads(first.stdout)["whole_model"]
+
+
+def all_keys(store: Path) -> list[str]:
+    with contextlib.closing(sqlite3.connect(store)) as connection:
+        return [key for (key,) in connection.execute("SELECT key FROM samples")]
+
+
+@needs_isolation
+@pytest.mark.slow  # kernels that nobody has compiled yet are compiled twice and not kept
+def test_place_and_run(tmp_path: Path, cli: InProcess) -> None:
     make_onnx(tmp_path)
     words = ("--devices", "cpu:0,cpu:1", "--runtime", "onnxruntime", "--quick", "--budget", "1s")
-    placed = cli("place", f"m.{suffix}", *words, "--isolate", cwd=tmp_path)
+    placed = cli("place", "m.onnx", *words, "--isolate", cwd=tmp_path)
     assert placed.returncode == 0, placed.stderr
     assert "wrote plan.json and plan.problem.json" in placed.stderr
     ran = cli("run", "plan.json", "--runs", "2", "--isolate", "--json", cwd=tmp_path)

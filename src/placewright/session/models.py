@@ -17,6 +17,7 @@ from placewright.files.graph_file import GRAPH_FORMAT, read_graph
 from placewright.files.problem_file import PROBLEM_FORMAT, read_problem
 from placewright.files.text import read_json_object
 from placewright.frameworks.registry import framework_named, framework_of, frameworks
+from placewright.io.opened import shown_name
 from placewright.session.found_models import MODULE_PREFIX, ZOO_PREFIX, finder, require_file
 from placewright.session.runtimes import (
     default_runtime_name,
@@ -101,13 +102,34 @@ def runnable_source(source: ModelSource, graph: ComputationGraph) -> ModelSource
 
     Raises:
         StalePlanError: the file is no longer the one that the source was made from.
-        InputError: it is missing or cannot be read.
+        InputError: it is missing, cannot be read, or takes and gives what no runtime is given here.
     """
     framework = framework_of(source)
     if framework is None:
         raise InputError(f"no runtime runs model '{source.path}' (its format is '{source.format}')")
     source = framework.runnable(source, finder(framework))
-    return source if source.signature is not None else _with_signature(source, graph, framework)
+    found = source if source.signature is not None else _with_signature(source, graph, framework)
+    _require_numbers(found)
+    return found
+
+
+def _require_numbers(source: ModelSource) -> None:
+    """Refuse models whose inputs nobody can draw, or whose run gives nothing to compare.
+
+    Raises:
+        InputError: an input or output holds texts, or there is no output.
+    """
+    if source.signature is None:
+        return
+    path, outputs = shown_name(source.path), source.signature.outputs
+    for port in (*source.signature.inputs, *outputs):
+        if port.dtype == "string":
+            raise InputError(
+                f"model '{path}': '{shown_name(port.name)}' holds texts; only numbers can be "
+                "measured and compared"
+            )
+    if not outputs:
+        raise InputError(f"model '{path}' has no outputs, so that a run of it gives nothing")
 
 
 def _with_signature(

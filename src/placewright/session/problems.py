@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+
+import numpy as np
 
 from placewright.core.cluster import Cluster
 from placewright.core.deadline import NEVER, Deadline
@@ -13,9 +16,11 @@ from placewright.core.graph import ComputationGraph
 from placewright.core.problem import Problem, op_named
 from placewright.core.resident_inputs import inputs_named
 from placewright.core.source import ModelSource
-from placewright.errors import FieldError, InputError
+from placewright.errors import AnswerError, FieldError, InputError
 from placewright.execution.runtime import Runtime
 from placewright.files.model_names import model_of
+from placewright.files.quantities import format_bytes
+from placewright.io.opened import shown_name
 from placewright.profiling.roofline import roofline_problem
 from placewright.session.devices import catalogue_for, cluster_for
 from placewright.session.found_models import require_model
@@ -78,6 +83,7 @@ def _measured(
     model: ModelOfRequest, cluster: Cluster, runtime: Runtime, steps: Steps, deadline: Deadline
 ) -> Measured:
     request = model.request
+    _require_memory(model.read.graph)
     extent = Extent(
         deadline,
         request.quick,
@@ -95,6 +101,24 @@ def _measured(
         steps=steps,
     )
     return replace(found, problem=_with_model(found.problem, request))
+
+
+def _require_memory(graph: ComputationGraph) -> None:
+    """Refuse a model that cannot run on this machine, before a library tries to.
+
+    Raises:
+        AnswerError: one tensor takes more than the memory of the host, which all of them pass.
+    """
+    largest = int(np.argmax(graph.tensor_bytes))
+    size = float(graph.tensor_bytes[largest])
+    memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    if size > memory:
+        op = int(graph.tensor_producers[largest])
+        what = f"the output of op '{shown_name(graph.op_names[op])}'" if op >= 0 else "an input"
+        raise AnswerError(
+            f"{what} takes {format_bytes(size)}, and this machine has {format_bytes(memory)}: "
+            "the model cannot run here"
+        )
 
 
 def resident(problem: Problem, names: Iterable[str]) -> Problem:
