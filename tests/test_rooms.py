@@ -74,6 +74,7 @@ NAMES_A_FRAMEWORK = {
     "writers/onnx_layers.py": "writes what ONNX Runtime alone reads, by its own names of nodes",
     "writers/onnx_segments.py": "names the files that it writes",
     "zoo/__init__.py": "tells which Python packages build a model",
+    "benchmarks/foreign/runs.py": "its models are files of the onnx package, or of its format",
     "benchmarks/papers/models.py": "its graphs are PyTorch's capture of a training step",
 }
 ABOUT_PACKAGES = ("MissingExtraError", "require_packages")  # what is to be installed

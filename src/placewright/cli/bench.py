@@ -9,7 +9,15 @@ from typing import Annotated
 
 import typer
 
-from placewright.cli import bench_learned, bench_memory, bench_paper, bench_streams, bench_suite
+from placewright.cli import (
+    bench_endurance,
+    bench_foreign,
+    bench_learned,
+    bench_memory,
+    bench_paper,
+    bench_streams,
+    bench_suite,
+)
 from placewright.cli import options as opt
 from placewright.cli.output import print_json, print_note, print_table, recorded
 from placewright.cli.overwriting import Writes
@@ -37,6 +45,8 @@ def register(app: typer.Typer) -> None:
     group.command()(bench_paper.paper)
     bench_suite.register(group)
     bench_streams.register(group)
+    bench_foreign.register(group)
+    bench_endurance.register(group)
     app.add_typer(group, name="bench")
 
 

@@ -1,0 +1,169 @@
+"""One process that runs a plan in a loop and places again and again: does it keep what it takes?"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from placewright.errors import AnswerError, InputError
+from placewright.session.session import Session
+
+TOLERANCE = 0.02
+_LEAST_LOOKS = 8
+_PROCESS = Path("/proc/self")
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the process held at one moment.
+
+    Attributes:
+        seconds: since the start.
+        runs, placements: done by then.
+        resident_bytes: of memory.
+        handles: open files.
+        threads: of the process.
+    """
+
+    seconds: float
+    runs: int
+    placements: int
+    resident_bytes: int
+    handles: int
+    threads: int
+
+
+@dataclass(frozen=True)
+class Endurance:
+    """All looks, and what they come to.
+
+    Attributes:
+        looks: in order.
+    """
+
+    looks: tuple[Look, ...]
+
+    @property
+    def growth(self) -> float:
+        """Median memory of the last quarter over that of the second one, less 1."""
+        return _median(self._quarter(3)) / _median(self._quarter(1)) - 1.0
+
+    @property
+    def more_handles(self) -> int:
+        """Fewest open files in the last quarter less the most in the second one; 0 at least."""
+        most = max(look.handles for look in self._quarter(1))
+        return max(0, min(look.handles for look in self._quarter(3)) - most)
+
+    @property
+    def more_threads(self) -> int:
+        """As `more_handles`, of threads."""
+        most = max(look.threads for look in self._quarter(1))
+        return max(0, min(look.threads for look in self._quarter(3)) - most)
+
+    @property
+    def holds(self) -> bool:
+        """True where memory is flat within 2 % and no handle or thread is kept."""
+        return self.growth <= TOLERANCE and not self.more_handles and not self.more_threads
+
+    def _quarter(self, number: int) -> tuple[Look, ...]:
+        size = len(self.looks) // 4
+        return self.looks[number * size : (number + 1) * size]
+
+
+def run_endurance(
+    model: str,
+    minutes: float,
+    *,
+    devices: str = "cpu:0,cpu:1",
+    runtime: str | None = None,
+    look_seconds: float = 5.0,
+    on_look: Callable[[Look], None] = lambda look: None,
+) -> Endurance:
+    """Run a plan of the model in a loop in one thread, and place it again in another.
+
+    Args:
+        model: as `place` takes it.
+        minutes: how long.
+        devices: of the plan.
+        runtime: that runs it.
+        look_seconds: between two looks at the process.
+        on_look: called with each.
+
+    Raises:
+        InputError: the system does not tell what a process holds, or the time is too short.
+        AnswerError: a run gave other outputs than the first one.
+    """
+    if not (_PROCESS / "statm").exists():
+        raise InputError("this system has no /proc, which tells what a process holds")
+    if minutes * 60.0 < _LEAST_LOOKS * look_seconds:
+        raise InputError(f"{minutes:g} minutes are too short; take {look_seconds * 8 / 60:.1f}")
+    said: dict[str, Any] = {"devices": devices, "runtime": runtime, "quick": True}
+    plan = Session(model, **said).place()
+    loop = _Loop(Session(model, **said), plan)
+    began, placements, looks = time.monotonic(), 0, list[Look]()
+    loop.start()
+    try:
+        while (now := time.monotonic() - began) < minutes * 60.0 and loop.error is None:
+            if now >= len(looks) * look_seconds:
+                looks.append(_look(now, loop.runs, placements))
+                on_look(looks[-1])
+            Session(model, budget=0.2, seed=placements, **said).place()
+            placements += 1
+    finally:
+        loop.stop.set()
+        loop.join()
+    if loop.error is not None:
+        raise loop.error
+    if len(looks) < _LEAST_LOOKS:
+        raise AnswerError(f"only {len(looks)} looks were had in {minutes:g} minutes; take more")
+    return Endurance(tuple(looks))
+
+
+class _Loop(threading.Thread):
+    """Runs a plan until it is told to stop, and compares each run with the first."""
+
+    def __init__(self, session: Session, plan: Any) -> None:
+        super().__init__(daemon=True)
+        self._session, self._plan = session, plan
+        self.stop = threading.Event()
+        self.runs = 0
+        self.error: Exception | None = None
+
+    def run(self) -> None:
+        try:
+            first = self._outputs()
+            while not self.stop.is_set():
+                for found, expected in zip(self._outputs(), first, strict=True):
+                    if not np.allclose(found, expected, rtol=1e-3, atol=1e-4, equal_nan=True):
+                        raise AnswerError(f"run {self.runs} gave other outputs than the first")
+        except Exception as error:  # raised again in the thread that waits
+            self.error = error
+
+    def _outputs(self) -> list[Any]:
+        found = self._session.run(self._plan)
+        self.runs += 1
+        assert isinstance(found, list)
+        return [np.array(value) for value in found]
+
+
+def _look(seconds: float, runs: int, placements: int) -> Look:
+    pages = int((_PROCESS / "statm").read_text().split()[1])
+    return Look(
+        seconds=round(seconds, 1),
+        runs=runs,
+        placements=placements,
+        resident_bytes=pages * os.sysconf("SC_PAGE_SIZE"),
+        handles=len(list((_PROCESS / "fd").iterdir())),
+        threads=len(list((_PROCESS / "task").iterdir())),
+    )
+
+
+def _median(looks: Sequence[Look]) -> float:
+    return float(np.median([look.resident_bytes for look in looks]))

@@ -1,0 +1,1 @@
+"""Models that nobody here made: read, placed on two devices, run, and compared."""

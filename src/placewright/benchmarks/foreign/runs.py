@@ -1,0 +1,215 @@
+"""Each foreign model in each runtime that reads its format: equal outputs, or why not."""
+
+from __future__ import annotations
+
+import multiprocessing
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import numpy as np
+
+from placewright.benchmarks.foreign.architectures import ARCHITECTURES, export
+from placewright.core.placement import Placement
+from placewright.errors import MissingExtraError, PlacewrightError
+from placewright.execution.comparing import compare_outputs
+from placewright.execution.placements import placement_segments
+from placewright.files.results import ResultsFile
+from placewright.frameworks.registry import frameworks
+from placewright.io.content import one_line
+from placewright.isolation.with_parent import end_with_parent
+from placewright.profiling.drawn_placements import wandering_placement
+from placewright.session.session import Session
+
+FORMAT = "placewright.foreign/1"
+_LEAST_NODES = 3
+_STICKINESS = 0.8
+_DRAWS = 50
+
+
+@dataclass(frozen=True)
+class ForeignRow:
+    """One model in one runtime.
+
+    Attributes:
+        model: its name: a file of the onnx package's test data, or ``transformers:TYPE``.
+        format: ``onnx`` or ``pt2``.
+        runtime: that read and ran it; "" where the model could not be made.
+        outcome: ``equal``, ``not equal``, ``refused`` (by us), ``not made`` (by the exporter) or
+            ``failed`` (an exception that is not the project's own, a crash, or too long).
+        ops, units, segments: of the graph and of the placement on two devices.
+        error: relative to an output's largest magnitude.
+        reason: why it is not equal.
+        seconds: of the whole row.
+    """
+
+    model: str
+    format: str
+    runtime: str
+    outcome: str = "failed"
+    ops: int = 0
+    units: int = 0
+    segments: int = 0
+    error: float = 0.0
+    reason: str = ""
+    seconds: float = 0.0
+
+
+def foreign_models(kinds: Iterable[str] = ("onnx", "transformers")) -> list[tuple[str, str]]:
+    """Name and format of every model, in a fixed order.
+
+    Raises:
+        MissingExtraError: onnx, whose test data is asked for, is not installed.
+    """
+    found = []
+    chosen = list(kinds)
+    if "onnx" in chosen:
+        found += [(name, "onnx") for name in _onnx_names()]
+    if "transformers" in chosen:
+        found += [
+            (f"transformers:{kind}", format_)
+            for kind in ARCHITECTURES
+            for format_ in ("pt2", "onnx")
+        ]
+    return found
+
+
+def _onnx_folder() -> Path:
+    try:
+        import onnx
+    except ImportError:
+        raise MissingExtraError("onnx", "onnxruntime", "ONNX test data") from None
+    return Path(onnx.__file__).parent / "backend" / "test" / "data"
+
+
+def _onnx_names() -> list[str]:
+    """Files of the package with three nodes or more."""
+    import onnx
+
+    root = _onnx_folder()
+    names = []
+    for path in sorted(root.rglob("*.onnx")):
+        if len(onnx.load(str(path), load_external_data=False).graph.node) >= _LEAST_NODES:
+            names.append(path.relative_to(root).as_posix())
+    return names
+
+
+def run_foreign(
+    models: Sequence[tuple[str, str]],
+    *,
+    seconds: float = 300.0,
+    results_path: Path | None = None,
+    on_row: Callable[[ForeignRow], None] = lambda row: None,
+) -> list[ForeignRow]:
+    """Every model in every runtime that reads its format; rows that the file has are not repeated.
+
+    Args:
+        models: from `foreign_models`.
+        seconds: that one model may take in all its runtimes.
+        results_path: file of the rows.
+        on_row: called with each new row.
+
+    Raises:
+        InputError: the file cannot be read or written.
+    """
+    kept = ResultsFile(
+        results_path, FORMAT, ForeignRow, lambda row: (row.model, row.format, row.runtime)
+    )
+    found = []
+    for name, format_ in models:
+        rows = [row for row in kept.rows.values() if (row.model, row.format) == (name, format_)]
+        if not rows:
+            rows = _in_a_process(name, format_, seconds)
+            kept.add(rows)
+            for row in rows:
+                on_row(row)
+        found += rows
+    return found
+
+
+def _in_a_process(name: str, format_: str, seconds: float) -> list[ForeignRow]:
+    """The rows of one model, from a process that a crash or a hang of a library ends alone."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe(duplex=False)
+    process = context.Process(target=_answer, args=(theirs, name, format_), daemon=True)
+    began = time.monotonic()
+    process.start()
+    theirs.close()
+    rows: list[ForeignRow] = []
+    reason = f"it took more than {seconds:.0f} s"
+    try:
+        while ours.poll(max(0.0, began + seconds - time.monotonic())):
+            row = ours.recv()
+            if row is None:
+                return rows
+            rows.append(row)
+    except EOFError:
+        process.join()
+        reason = f"the process ended with {process.exitcode}"
+    finally:
+        process.kill()
+        process.join()
+        ours.close()
+    return [*rows, ForeignRow(name, format_, "", reason=reason, seconds=seconds)]
+
+
+def _answer(answers: Connection, name: str, format_: str) -> None:
+    end_with_parent()
+    with tempfile.TemporaryDirectory() as scratch:
+        for row in model_rows(name, format_, Path(scratch)):
+            answers.send(row)
+    answers.send(None)
+
+
+def model_rows(name: str, format_: str, scratch: Path) -> Iterable[ForeignRow]:
+    """One row for each runtime that reads the format, in this process."""
+    row = ForeignRow(name, format_, "")
+    library, is_made, kind = name.partition(":")
+    try:
+        path = export(kind, format_, scratch) if is_made else _onnx_folder() / library
+    except Exception as error:  # an exporter may raise anything
+        yield replace(row, outcome="not made", reason=_reason(error))
+        return
+    for framework in frameworks():
+        if path.suffix in framework.suffixes:
+            yield _row(replace(row, runtime=framework.name), path)
+
+
+def _row(row: ForeignRow, path: Path) -> ForeignRow:
+    began = time.monotonic()
+    try:
+        found = _compared(row, path)
+    except PlacewrightError as error:
+        found = replace(row, outcome="refused", reason=_reason(error))
+    except Exception as error:  # what a benchmark of faults is there to find
+        found = replace(row, outcome="failed", reason=f"{type(error).__name__}: {_reason(error)}")
+    return replace(found, seconds=round(time.monotonic() - began, 1))
+
+
+def _reason(error: BaseException) -> str:
+    return one_line(error).replace(str(_onnx_folder()), "").replace(tempfile.gettempdir(), "")
+
+
+def _compared(row: ForeignRow, path: Path) -> ForeignRow:
+    session = Session(
+        str(path), runtime=row.runtime, devices="cpu:0,cpu:1", quick=True, calibrate=False
+    )
+    problem = session.problem
+    row = replace(row, ops=problem.graph.n_ops, units=problem.n_units)
+    rng = np.random.default_rng(0)
+    for _ in range(_DRAWS):
+        devices = wandering_placement(problem, rng, _STICKINESS)
+        if len(np.unique(devices)) > 1 or problem.n_units == 1:
+            break
+    placement = Placement.of(devices)
+    compared = compare_outputs(problem, placement, session.loaded)
+    return replace(
+        row,
+        segments=len(placement_segments(problem, placement)),
+        error=float(compared.error),
+        outcome="equal" if compared.equal else "not equal",
+        reason="" if compared.equal else f"differs at '{compared.worst}'",
+    )

@@ -1,0 +1,65 @@
+"""`bench endurance`: a plan that runs in a loop beside repeated placing."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from placewright.cli import options as opt
+from placewright.cli.output import print_json, print_line, print_note
+from placewright.cli.overwriting import Writes
+
+
+def register(group: typer.Typer) -> None:
+    """Add the command to `bench`."""
+    group.command("endurance")(endurance)
+
+
+def endurance(
+    model: Annotated[str, typer.Option(help="A model file, or zoo:NAME.")] = "zoo:resnet50",
+    minutes: Annotated[float, typer.Option(help="How long.")] = 60.0,
+    device_names: opt.Devices = "cpu:0,cpu:1",
+    runtime: opt.RuntimeName = None,
+    results: Annotated[
+        Path | None, typer.Option("--results", help="JSON file of all looks."), Writes()
+    ] = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Run a plan in a loop beside repeated placing in one process; is memory flat within 2 %?"""
+    import json
+
+    from placewright.benchmarks.endurance import run_endurance
+    from placewright.files.quantities import format_bytes
+    from placewright.files.text import write_text
+
+    found = run_endurance(
+        model,
+        minutes,
+        devices=device_names or "cpu:0,cpu:1",
+        runtime=runtime,
+        on_look=lambda look: print_note(
+            f"{look.seconds:.0f} s: {look.runs} runs, {look.placements} placements, "
+            f"{format_bytes(look.resident_bytes)}, {look.handles} files, {look.threads} threads"
+        ),
+    )
+    last = found.looks[-1]
+    summary = {
+        "model": model, "minutes": minutes, "runs": last.runs, "placements": last.placements,
+        "memory_growth": found.growth, "more_handles": found.more_handles,
+        "more_threads": found.more_threads, "holds": found.holds,
+    }  # fmt: skip
+    if results is not None:
+        document = {**summary, "looks": [asdict(look) for look in found.looks]}
+        write_text(results, json.dumps(document, indent=1) + "\n")
+    if as_json:
+        print_json(summary)
+    else:
+        print_line(
+            f"{last.runs} runs and {last.placements} placements: memory {found.growth:+.1%}, "
+            f"{found.more_handles} more open files, {found.more_threads} more threads"
+        )
+    if not found.holds:
+        raise typer.Exit(1)

@@ -1,0 +1,61 @@
+"""Foreign models: each ends as a row, whatever its library does; a rerun repeats nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from model_makers import write_onnx
+
+from placewright.benchmarks.foreign import runs
+from placewright.benchmarks.foreign.architectures import ARCHITECTURES
+from placewright.benchmarks.foreign.report import foreign_table
+from placewright.benchmarks.foreign.runs import FORMAT, ForeignRow, foreign_models, run_foreign
+from placewright.files.results import read_rows
+
+
+def test_what_is_run() -> None:
+    """The nine light networks, and sixty architectures that the zoo lacks in two formats."""
+    models = foreign_models()
+    assert len([name for name, _ in models if name.startswith("light/")]) == 9
+    assert len(set(ARCHITECTURES)) == len(ARCHITECTURES) >= 60
+    assert not {"bert", "gpt2"} & set(ARCHITECTURES)
+    assert len([one for one in models if one[0].startswith("transformers:")]) >= 120
+    assert len(set(models)) == len(models)
+
+
+def test_a_model_ends_as_one_row_for_each_runtime(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_onnx(tmp_path / "m.onnx")
+    (tmp_path / "damaged.onnx").write_bytes(b"no model")
+    monkeypatch.setattr(runs, "_onnx_folder", lambda: tmp_path)
+    rows = list(runs.model_rows("m.onnx", "onnx", tmp_path))
+    assert {row.runtime for row in rows} == {"openvino", "onnxruntime"}
+    assert [(row.outcome, row.reason) for row in rows] == [("equal", "")] * 2
+    refused = list(runs.model_rows("damaged.onnx", "onnx", tmp_path))
+    assert {row.outcome for row in refused} == {"refused"}
+    assert all("damaged.onnx" in row.reason for row in refused)
+
+
+def test_a_crash_and_a_hang_are_rows_and_kept(tmp_path: Path) -> None:
+    results = tmp_path / "foreign.json"
+    missing = [("light/there_is_none.onnx", "onnx")]
+    rows = run_foreign(missing, seconds=0.0, results_path=results)
+    assert [row.outcome for row in rows] == ["failed"]
+    assert "it took more than 0 s" in rows[0].reason
+    again = run_foreign(missing, seconds=600.0, results_path=results)
+    assert again == rows == read_rows(results, FORMAT, ForeignRow)
+
+
+def test_the_table_has_every_row_once() -> None:
+    rows = [
+        ForeignRow("a", "onnx", "openvino", "equal", 3, 2, 2, 1e-7),
+        ForeignRow("a", "onnx", "onnxruntime", "refused", reason="a | b"),
+        ForeignRow("b", "pt2", "", "not made", reason="no exporter"),
+    ]
+    text = foreign_table(rows)
+    assert "| onnx | openvino | 1 | 0 | 0 | 0 |" in text
+    assert "| a | onnx | onnxruntime | refused | a / b |" in text
+    assert "| b | pt2 | - | not made | no exporter |" in text
+    assert "| a | onnx | openvino | 3 | 2 | 2 | 1e-07 |" in text
