@@ -82,12 +82,12 @@ REFUSED = {
     "Expand to 2^40": (
         expanded(constant=False),
         1,
-        {"openvino": "4 TiB", "onnxruntime": "4 TiB"},
+        {"openvino": "4.00 TiB", "onnxruntime": "4.00 TiB"},
     ),
     "Expand of a constant to 2^40": (
         expanded(constant=True),
         1,
-        {"openvino": "4 TiB", "onnxruntime": "4 TiB"},
+        {"openvino": "4.00 TiB", "onnxruntime": "4.00 TiB"},
     ),
 }
 

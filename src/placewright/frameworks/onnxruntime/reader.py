@@ -38,6 +38,7 @@ _DTYPES = {
     "UINT64": ("u64", 8), "UINT32": ("u32", 4), "UINT16": ("u16", 2), "UINT8": ("u8", 1),
     "BOOL": ("boolean", 1), "INT4": ("i4", 0.5), "UINT4": ("u4", 0.5),
 }  # fmt: skip
+_MOST_COMPUTED = 2**31  # elements; the numbers that make shapes are few
 _NEVER_CONSTANT = ("Random", "Multinomial", "Bernoulli")
 
 
@@ -69,7 +70,7 @@ def read_onnx(
     try:
         model = onnx.load(str(file), load_external_data=False)
         fixed = _fix_shapes(model, shapes)
-        inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
+        inferred = _inferred(onnx, model)
     except onnx.shape_inference.InferenceError as error:
         raise InputError(f"the shapes in '{path}' do not fit: {one_line(error)}") from None
     except (UnknownNameError, InputError):
@@ -97,6 +98,21 @@ def read_onnx(
     )
     interface = kept_interface(model)
     return graph, source if interface is None else interface.applied_to(source)
+
+
+def _inferred(onnx: Any, model: Any) -> Any:
+    """The model with shapes of its values, those that follow from computed numbers, too.
+
+    ONNX computes numbers of whole tensors for that: of 2^40 elements it would for ever. Such a
+    model gets the shapes that follow from shapes alone.
+    """
+    infer = onnx.shape_inference.infer_shapes
+    plain = infer(model, strict_mode=True)
+    values = (*plain.graph.value_info, *plain.graph.output)
+    sizes = (math.prod(extents(value.type.tensor_type)) for value in values)
+    if any(size > _MOST_COMPUTED for size in sizes):
+        return plain
+    return infer(model, strict_mode=True, data_prop=True)
 
 
 def _fix_shapes(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
