@@ -29,7 +29,7 @@ _Implementation = cast(Any, caching).CompileResultCacheImpl
 _FunctionCache = cast(Any, caching).FunctionCache
 
 
-class _ReadableLocator(_Locator):  # type: ignore[misc]
+class _ReadableLocator(_Locator):  # type: ignore[misc,valid-type]
     """The folder that is set, also where it may only be read."""
 
     @classmethod
@@ -37,11 +37,11 @@ class _ReadableLocator(_Locator):  # type: ignore[misc]
         return cls(function, file)
 
 
-class _ReadableImplementation(_Implementation):  # type: ignore[misc]
+class _ReadableImplementation(_Implementation):  # type: ignore[misc,valid-type]
     _locator_classes = (_ReadableLocator,)
 
 
-class _SharedCache(_FunctionCache):  # type: ignore[misc]
+class _SharedCache(_FunctionCache):  # type: ignore[misc,valid-type]
     """Of one kernel: who misses it locks it, looks again, and compiles with the lock held."""
 
     _impl_class = _ReadableImplementation

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 # Model types of `transformers.AutoModel`, by what they take.
 TEXT = (
@@ -80,7 +80,7 @@ def tiny_model(kind: str) -> tuple[Any, tuple[Any, ...]]:
         }
         if "hidden_size" in held and isinstance(held.get("num_attention_heads"), int):
             tiny |= {"hidden_size": 32, "num_attention_heads": 4}
-    model = AutoModel.from_config(of_kind(**tiny)).eval()
+    model = cast(Any, AutoModel).from_config(of_kind(**tiny)).eval()
     if kind in VISION:
         side = getattr(model.config, "image_size", _IMAGE)
         sides = side if isinstance(side, list | tuple) else (side, side)
