@@ -28,6 +28,7 @@ _EVENT = (
     *("single", "heft", "peft", "cpop", "m-etf", "m-topo"),
     *("local-search", "problem-space", "multilevel"),
 )
+_SMALL = {"multilevel": {"groups": "2"}}  # the small problem has few units to join
 _LOADS = ("single", "m-topo", "local-search")
 
 
@@ -45,7 +46,8 @@ def make_ready(objective: Objective, model: ExecutionModel) -> None:
         problem = _small_problem(objective, model, memory)
         for name in _EVENT if isinstance(model, Event) else _LOADS:
             evaluator = Evaluator(problem, Budget(evaluations=400))
-            found = make_placer(name).place(problem, evaluator, np.random.default_rng(0))
+            placer = make_placer(name, _SMALL.get(name))
+            found = placer.place(problem, evaluator, np.random.default_rng(0))
             pass_interrupt_on(found)
             if found.placement is not None and isinstance(model, Event):
                 evaluator.simulator.timeline(found.placement)
