@@ -190,6 +190,15 @@ def test_small_problems_with_constraints(seed: int, objective: str) -> None:
         assert evaluator.simulator.value(found.placement) == found.value
 
 
+def test_it_ends_where_nothing_can_move() -> None:
+    """Every op on its only device: one question, or none where the answer is known."""
+    problem = random_layered_problem(np.random.default_rng(0), 20, 1)
+    evaluator = searched(problem, 500)
+    assert evaluator.evaluations == 1
+    Multilevel().place(problem, evaluator, np.random.default_rng(0))
+    assert evaluator.evaluations == 1
+
+
 def test_settings_are_checked() -> None:
     for wrong in ({"groups": 1}, {"batch": 0}, {"temperature": -1.0}, {"restart": 0}):
         with pytest.raises(InputError, match="multilevel"):

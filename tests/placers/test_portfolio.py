@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from placewright.benchmarks.random_graphs import random_layered_problem
+from placewright.core.arrays import FloatArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import BudgetSpent
@@ -82,14 +83,21 @@ def test_there_is_an_incumbent_before_kernels_are_made_ready(
 
 
 def _ends(evaluator: Evaluator, now: list[float]) -> Evaluator:
-    """Every query takes a hundredth of a second."""
+    """Every query takes a hundredth of a second, and so do several at a time."""
     answer = evaluator.evaluate
 
     def evaluate(*arguments: Any, **named: Any) -> float:
         now[0] += 0.01
         return answer(*arguments, **named)
 
+    answer_many = evaluator.evaluate_many
+
+    def evaluate_many(*arguments: Any, **named: Any) -> FloatArray:
+        now[0] += 0.01
+        return answer_many(*arguments, **named)
+
     evaluator.evaluate = evaluate  # type: ignore[method-assign]
+    evaluator.evaluate_many = evaluate_many  # type: ignore[method-assign]
     return evaluator
 
 

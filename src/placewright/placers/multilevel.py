@@ -85,6 +85,11 @@ class Multilevel:
 
         A further call with the same evaluator goes on where the last one ended.
         """
+        if problem.allowed_by_class.sum(axis=1).max() <= 1:  # nothing can move
+            if evaluator.best is None:
+                only = np.argmax(problem.allowed_by_class, axis=1)
+                evaluator.evaluate(only[problem.colocation.group_of])
+            return evaluator.solution()
         search = _searches.get(evaluator)
         if search is None or search.settings != self:
             search = _searches[evaluator] = _Search(self)
