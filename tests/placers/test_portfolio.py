@@ -34,6 +34,8 @@ def compiled_versions() -> dict[str, list[str]]:
     from numba.core.dispatcher import Dispatcher
 
     found = [one for one in gc.get_objects() if isinstance(one, Dispatcher)]
+    # Numba's own have one name for many, and are compiled as parts of ours.
+    found = [one for one in found if one.py_func.__module__.startswith("placewright.")]
     return {
         f"{one.py_func.__module__}.{one.py_func.__name__}": [str(types) for types in one.signatures]
         for one in found
