@@ -11,11 +11,11 @@ from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
-from placewright.profiling.calibration import _fitted, _Row, _sum
 from placewright.profiling.drawn_placements import (
     earliest_finish_placement,
     wandering_placement,
 )
+from placewright.profiling.segment_fit import SegmentRow, device_sum, fitted_cluster
 from placewright.testing.problems import random_problem
 
 CLUSTER = Cluster(
@@ -24,7 +24,7 @@ CLUSTER = Cluster(
 )
 
 
-def segments(rng: np.random.Generator, count: int, own: float, factor: float) -> list[_Row]:
+def segments(rng: np.random.Generator, count: int, own: float, factor: float) -> list[SegmentRow]:
     """Segments that cost 30 us, 5 us and 0.1 ns per byte in, 20 us and 0.2 ns per byte out."""
     rows = []
     for number in range(count):
@@ -35,7 +35,7 @@ def segments(rng: np.random.Generator, count: int, own: float, factor: float) ->
         counts = np.array([1.0, n_in, bytes_in, n_out, bytes_out])
         both = 2 if factor > 1.0 or number % 2 else 1
         slowed = factor if both == 2 else 1.0
-        rows.append(_Row(number % 2, both, seconds, counts, seconds * slowed + overhead))
+        rows.append(SegmentRow(number % 2, both, seconds, counts, seconds * slowed + overhead))
     return rows
 
 
@@ -43,10 +43,10 @@ def test_what_segments_cost_comes_out() -> None:
     """All six costs, from segments of one and of two devices in use."""
     rng = np.random.default_rng(0)
     alone = [
-        _Row(row.device, 1, row.unit_seconds, row.counts, row.seconds)
+        SegmentRow(row.device, 1, row.unit_seconds, row.counts, row.seconds)
         for row in segments(rng, 60, 1e-3, 1.0)
     ]
-    cluster = _fitted(CLUSTER, alone + segments(rng, 60, 1e-3, 1.25), [])
+    cluster = fitted_cluster(CLUSTER, alone + segments(rng, 60, 1e-3, 1.25), [])
     device = cluster.devices[0]
     assert device.dispatch_seconds == pytest.approx(30e-6, rel=0.01)
     assert device.cut_seconds == pytest.approx(5e-6, rel=0.01)
@@ -63,8 +63,8 @@ def test_a_few_disturbed_segments_decide_nothing() -> None:
     rows = segments(rng, 120, 5e-3, 1.1)
     for number in range(0, 100, 20):
         row = rows[number]
-        rows[number] = _Row(row.device, 2, row.unit_seconds, row.counts, row.seconds + 1e-3)
-    cluster = _fitted(CLUSTER, rows, [])
+        rows[number] = SegmentRow(row.device, 2, row.unit_seconds, row.counts, row.seconds + 1e-3)
+    cluster = fitted_cluster(CLUSTER, rows, [])
     assert cluster.contention["cpu"][1] == pytest.approx(1.1, rel=0.005)
     assert cluster.devices[0].dispatch_seconds == pytest.approx(30e-6, rel=0.05)
 
@@ -76,8 +76,8 @@ def test_the_scatter_of_each_device_is_that_of_its_rounds() -> None:
     for row in segments(rng, 40, 5e-3, 1.1):
         width = (0.02, 0.2)[row.device]
         rounds = row.seconds * np.exp(np.linspace(-width, width, 41))
-        rows.append(_sum([row], rounds))
-    one, other = _fitted(CLUSTER, rows, []).devices
+        rows.append(device_sum([row], rounds))
+    one, other = fitted_cluster(CLUSTER, rows, []).devices
     assert one.speed_scatter == pytest.approx(np.expm1(0.019), rel=0.1)
     assert other.speed_scatter == pytest.approx(np.expm1(0.19), rel=0.1)
 
@@ -86,10 +86,10 @@ def test_costs_are_never_negative() -> None:
     """Segments that were faster than the sum of their units."""
     rng = np.random.default_rng(3)
     rows = [
-        _Row(row.device, 2, row.unit_seconds, row.counts, 0.8 * row.unit_seconds)
+        SegmentRow(row.device, 2, row.unit_seconds, row.counts, 0.8 * row.unit_seconds)
         for row in segments(rng, 50, 1e-3, 1.0)
     ]
-    cluster = _fitted(CLUSTER, rows, [])
+    cluster = fitted_cluster(CLUSTER, rows, [])
     assert cluster.contention["cpu"] == (1.0, 1.0)
     for device in cluster.devices:
         assert device.dispatch_seconds == device.cut_seconds == device.layout_seconds == 0.0
@@ -101,22 +101,22 @@ def test_the_sum_of_a_device_decides_where_segments_have_a_long_tail() -> None:
     rows = segments(rng, 400, 1e-4, 1.0)
     for number in range(0, 400, 10):
         row = rows[number]
-        rows[number] = _Row(
+        rows[number] = SegmentRow(
             row.device, row.devices_in_use, row.unit_seconds, row.counts, row.seconds + 5e-4
         )
-    single = _fitted(CLUSTER, rows, []).devices[0].dispatch_seconds
+    single = fitted_cluster(CLUSTER, rows, []).devices[0].dispatch_seconds
     parts = [rows[start : start + 20] for start in range(0, 400, 20)]
-    sums = [_sum(part, np.array([sum(row.seconds for row in part)])) for part in parts]
+    sums = [device_sum(part, np.array([sum(row.seconds for row in part)])) for part in parts]
     assert single == pytest.approx(30e-6, rel=0.2)
-    assert _fitted(CLUSTER, rows + 20 * sums, []).devices[0].dispatch_seconds > 1.5 * single
+    assert fitted_cluster(CLUSTER, rows + 20 * sums, []).devices[0].dispatch_seconds > 1.5 * single
 
 
 def test_delays_that_meet_another_segment_in_each_round_are_in_the_sum() -> None:
     """Three segments of a second, each delayed by one in one of three rounds: four, not three."""
-    rows = [_Row(0, 1, 1.0, np.ones(5), 1.0)] * 3
+    rows = [SegmentRow(0, 1, 1.0, np.ones(5), 1.0)] * 3
     durations = np.ones((3, 3)) + np.eye(3)
     assert np.median(durations, axis=0).sum() == 3.0
-    found = _sum(rows, durations.sum(axis=1))
+    found = device_sum(rows, durations.sum(axis=1))
     assert (found.unit_seconds, found.seconds) == (3.0, 4.0)
     assert found.counts.tolist() == [3.0] * 5
 

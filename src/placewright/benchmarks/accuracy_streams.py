@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from contextlib import ExitStack
 
 import numpy as np
@@ -11,15 +12,16 @@ from placewright.core.problem import Problem
 from placewright.core.replicas import alike_devices, grouped
 from placewright.errors import InfeasibleError
 from placewright.execution.runtime import LoadedModel
-from placewright.profiling.rounds import Rounds
 from placewright.profiling.streams import different_samples, measure_streams, stream_runner
-from placewright.report.accuracy import VISITS
 from placewright.simulation.model import Simulator
 
 REPLICATED = "replicated"
-_ROUNDS = 5  # of each visit
+_LEAST_ROUNDS, _MOST_ROUNDS = 3, 8  # of each visit
+_SECONDS = 5.0  # that a visit should take
+_WINDOW = 8  # samples between filling and draining, at least
+_BESIDE = 2  # samples of the reference after each round
 _PLAYED = 60
-_MINE, _REFERENCE = "placement", "reference"
+_MINE = "placement"
 
 
 def is_streamed(problem: Problem) -> bool:
@@ -77,21 +79,30 @@ class StreamMeasurement:
             return float("inf")
 
     def ratios(self, kind: str, placement: Placement) -> list[float]:
-        """Of each round of one visit: seconds per sample to those of the reference."""
+        """Of each round of one visit: seconds per sample to the median of the reference's."""
         problem = self._of(kind)
         in_flight = Simulator(problem).stream(placement, samples=_PLAYED).in_flight
-        length = 3 * in_flight + 2
-        samples = different_samples(self._model, length)
-        rounds = Rounds.of(VISITS * self.base * length, _ROUNDS)
-        found: list[float] = []
+        window = -(-_WINDOW // in_flight) * in_flight
+        samples = different_samples(self._model, 2 * in_flight + window + 1)
+        one_round = self.base * (len(samples) + _BESIDE)
+        rounds = int(np.clip(_SECONDS / max(one_round, 1e-9), _LEAST_ROUNDS, _MOST_ROUNDS))
+        periods: list[float] = []
+        beside: list[float] = []
         with stream_runner(problem, placement, self._model, in_flight=in_flight) as runner:
-            ways = {_MINE: runner.run_many, _REFERENCE: self._reference.run_many}
-            for way in ways.values():
-                way(samples[: in_flight + 1])
-            while rounds.want_more(found):
-                both = measure_streams(ways, samples, rounds=1, skipped=in_flight)
-                found.append(both[_MINE][0].period / both[_REFERENCE][0].period)
-        return found
+            runner.run_many(samples[: in_flight + 1])
+            self._reference.run_many(samples[:1])
+            for _ in range(rounds):
+                found = measure_streams(
+                    {_MINE: runner.run_many},
+                    samples,
+                    rounds=1,
+                    skipped=in_flight,
+                    bursts={_MINE: in_flight},
+                )
+                periods.append(found[_MINE][0].period)
+                beside += [one.seconds for one in self._reference.run_many(samples[:_BESIDE])]
+        # A machine that others disturb half of the time or less is as fast as its medians say.
+        return [period / statistics.median(beside) for period in periods]
 
     def _of(self, kind: str) -> Problem:
         if kind == REPLICATED and self._group is not None:

@@ -106,12 +106,39 @@ def check_no_overlap(devices: Sequence[Device]) -> None:
 
 def measure_links(
     devices: Sequence[Device], runtime: Runtime, *, host: str = "host"
-) -> Iterable[Link]:
+) -> list[Link]:
     """Links between every pair of devices and with the host, latency and bandwidth measured.
 
     Within one memory a tensor is handed over, not copied: its latency is that of waking the other
     device's worker, its bandwidth infinite. The host is woken by the last op, which costs nothing.
     """
+    return same_between_alike(list(_measured_links(devices, runtime, host)), devices)
+
+
+def same_between_alike(links: Sequence[Link], devices: Sequence[Device]) -> list[Link]:
+    """The links, those between cores of one kind and one memory with the median of their latencies.
+
+    Such cores may take turns as a group, which they could not if each measurement's own noise told
+    them apart.
+    """
+    kinds = {
+        one.name: (one.fingerprint, one.memory_domain)
+        for one in devices
+        if one.kind == "cpu" and one.fingerprint
+    }
+
+    def ends(link: Link) -> tuple[object, object]:
+        return kinds.get(link.source, link.source), kinds.get(link.destination, link.destination)
+
+    latencies: dict[tuple[object, object], list[float]] = {}
+    for link in links:
+        latencies.setdefault(ends(link), []).append(link.latency_seconds)
+    return [
+        replace(link, latency_seconds=statistics.median(latencies[ends(link)])) for link in links
+    ]
+
+
+def _measured_links(devices: Sequence[Device], runtime: Runtime, host: str) -> Iterable[Link]:
     for source, destination in itertools.permutations(devices, 2):
         wake = wake_seconds(source, destination)
         latency, bandwidth = _copy(source, destination, runtime)

@@ -18,7 +18,7 @@ from placewright.profiling.profile import model_identity
 from placewright.profiling.store import CostStore
 
 _VERSION = "calibration/6"  # what a stored fit means
-_OF_STREAMS = "stream calibration/1"
+_OF_STREAMS = "stream calibration/2"
 _FITTED = (
     "dispatch_seconds",
     "cut_seconds",

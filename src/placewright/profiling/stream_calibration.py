@@ -1,70 +1,68 @@
-"""What streams cost on this machine beside their units: fitted to a few measured streams.
+"""What streams cost on this machine beside their units, fitted to segments of a few of them.
 
 In a full pipeline every device works all the time: memory is shared by all of them, and each hand-
-over competes with the others for the interpreter. What a device's sample takes is modelled as
+over competes with the others for the interpreter. So segments are timed while samples follow each
+other, and their seconds are explained as `segment_fit` says. A device that has the next segment
+ready does not begin it at once, either: the median of these gaps is part of what a segment costs.
 
-    contention x seconds of its units + dispatch x segments + cut x tensors + cut per byte x bytes
-
-with one set of weights, because hand-overs are the host's work. Only the device that holds a stream
-up shows in its period; the simulator says which one that is and how much waiting comes on top, so
-that fitting and playing take turns until they agree.
+The streams are those of placements that wander and of placements that keep all devices busy, and
+one copy of the model on every device at once, which tells contention best. Seconds of a stream are
+divided by those of the unsplit model between its rounds, so that a machine that has become slower
+since it was profiled does not count as an overhead. Medians count: what others do to a core for
+part of a second is no cost of the stream.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+import statistics
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from placewright.core.arrays import FloatArray
+from placewright.core.arrays import BoolArray, FloatArray
 from placewright.core.deadline import NEVER, Deadline
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.execution.placements import whole_model_runner
-from placewright.execution.runtime import LoadedModel
-from placewright.profiling.absolute_deviations import non_negative_fit
-from placewright.profiling.drawn_placements import (
-    earliest_finish_placement,
-    wandering_placement,
+from placewright.execution.requests import Execution
+from placewright.execution.runner import ConcurrentRunner
+from placewright.execution.runtime import LoadedModel, OpSegment
+from placewright.profiling.calibration import without_limits
+from placewright.profiling.drawn_placements import drawn_placement
+from placewright.profiling.segment_fit import (
+    SegmentRow,
+    devices_in_use,
+    fitted_cluster,
+    segment_rows,
+    without_overheads,
 )
-from placewright.profiling.streams import (
-    copy_per_device,
-    different_samples,
-    measure_streams,
-    stream_runner,
-)
+from placewright.profiling.streams import different_samples, stream_parts, stream_runner
 from placewright.simulation.model import Simulator
 
-_ROUNDS = 7
-_SAMPLES = 24  # of one stream, where samples are short
-_SECONDS = 4.0  # that the rounds of one placement should take at most
-_TURNS = 6  # of fitting and playing
-_STICKINESS = (0.98, 0.95, 0.9, 0.8)
-_REFERENCE, _MINE = "the model on the first device", "placement"
-
-
-@dataclass(frozen=True, eq=False)
-class MeasuredStream:
-    """Seconds per sample of one placement, on the scale of the problem's costs.
-
-    Attributes:
-        placement: None is a copy of the model on each device.
-        period: seconds.
-        in_flight: samples that were under way at most.
-    """
-
-    placement: Placement | None
-    period: float
-    in_flight: int
+PLACEMENTS = 8
+_LEAST_PLACEMENTS = 4  # a fit to fewer would promise more than it knows
+_SECONDS = 5.0  # that the rounds of one placement should take
+_LEAST_ROUNDS, _MOST_ROUNDS = 2, 6
+_MOST_IN_FLIGHT = 6  # more of them tell nothing new about segments
+_COPIED = 6  # samples of each copy in a round
 
 
 @dataclass(frozen=True, eq=False)
 class StreamFit:
-    """A problem with fitted overheads, and whether all streams were measured for it."""
+    """A problem with fitted overheads.
+
+    Attributes:
+        problem: with the fit; the one that was given, where nothing was fitted.
+        streams: that were measured.
+        is_complete: False where the deadline left some out.
+    """
 
     problem: Problem
-    streams: tuple[MeasuredStream, ...]
+    streams: int
     is_complete: bool
 
 
@@ -88,141 +86,171 @@ def stream_calibration(
     """Measure a few streams and fit what they cost.
 
     Args:
-        problem: as it was profiled, of single devices.
+        problem: as it was profiled, of single devices; what its cluster says of overheads is
+            replaced.
         model: as its runtime has read it.
         rng: draws the placements.
         progress: called with the finished part, 0 to 1.
-        deadline: no stream starts after it.
+        deadline: no stream starts after it. With fewer than four nothing is fitted.
     """
-    wanted = calibration_placements(problem, rng)
-    streams: list[MeasuredStream] = []
-    for number, placement in enumerate(wanted):
-        if deadline.is_over:
-            break
-        streams.append(measured_stream(problem, model, placement))
-        progress((number + 1) / len(wanted))
-    fitted = fitted_to(problem, streams) if len(streams) > 2 else problem
-    return StreamFit(fitted, tuple(streams), len(streams) == len(wanted))
+    bare = without_overheads(problem.cluster)
+    plain = replace(problem, cluster=without_limits(bare))
+    whole = np.isfinite(plain.costs.seconds).all(axis=0)
+    drawn = [Placement.of(drawn_placement(plain, rng, at)) for at in range(PLACEMENTS)]
+    simulator = Simulator(plain)
+    wanted = [one for one in drawn if simulator.violation(one) is None]
+    rows: list[SegmentRow] = []
+    gaps: list[float] = []
+    done = 0
+    with _Reference(plain, model, whole) as reference:
+        if whole.all() and not deadline.is_over:
+            rows += _copies(plain, model, reference)
+        for placement in wanted:
+            if deadline.is_over:
+                break
+            more, gap = _stream(plain, model, placement, reference)
+            rows += more
+            gaps += gap
+            done += 1
+            progress(done / len(wanted))
+    if done < min(_LEAST_PLACEMENTS, len(wanted)) or not rows:
+        return StreamFit(problem, done, is_complete=done == len(wanted))
+    return StreamFit(fitted_problem(problem, rows, gaps), done, is_complete=done == len(wanted))
 
 
-def calibration_placements(problem: Problem, rng: np.random.Generator) -> list[Placement | None]:
-    """Copies of the whole model, and placements of few and of many segments."""
-    simulator = Simulator(problem)
-    everywhere = [
-        Placement.on_one_device(problem.n_units, device) for device in range(problem.n_devices)
-    ]
-    can_copy = all(np.isfinite(simulator.value(one)) for one in everywhere)
-    rows = [earliest_finish_placement(problem, rng, 0.0)]
-    rows += [wandering_placement(problem, rng, stickiness) for stickiness in _STICKINESS]
-    rows.append(earliest_finish_placement(problem, rng, 0.2))
-    found = [Placement.of(row) for row in rows]
-    legal = [one for one in found if np.isfinite(simulator.value(one))]
-    return [None, *legal] if can_copy else list(legal)
-
-
-def measured_stream(
-    problem: Problem, model: LoadedModel, placement: Placement | None
-) -> MeasuredStream:
-    """Measure a stream beside the unsplit model on the first device, in turns.
-
-    Its period is the ratio of the two times what the costs say of the first device, so that a
-    machine that has become slower since does not count as an overhead.
-    """
-    devices = problem.cluster.devices
-    whole = float(problem.costs.seconds[:, 0].sum())
-    in_flight = len(devices) + 1
-    if placement is not None:
-        in_flight = Simulator(problem).stream(placement, samples=20).in_flight
-    least = 3 * in_flight + 2
-    count = int(np.clip(_SECONDS / max(2.0 * _ROUNDS * whole, 1e-9), least, max(least, _SAMPLES)))
-    samples = different_samples(model, count)
-    mine = (
-        copy_per_device(model, devices)
-        if placement is None
-        else stream_runner(problem, placement, model, in_flight=in_flight)
-    )
-    with mine, whole_model_runner(model, devices[0]) as alone:
-        ways = {_REFERENCE: alone.run_many, _MINE: mine.run_many}
-        for way in ways.values():
-            way(samples[: in_flight + 1])
-        found = measure_streams(ways, samples, rounds=_ROUNDS, skipped=in_flight)
-    ratios = [
-        one.period / other.period
-        for one, other in zip(found[_MINE], found[_REFERENCE], strict=True)
-    ]
-    return MeasuredStream(placement, float(np.median(ratios)) * whole, in_flight)
-
-
-def fitted_to(problem: Problem, streams: list[MeasuredStream]) -> Problem:
-    """The problem whose played streams come closest to the measured ones."""
-    weights = np.array([1.0, 0.0, 0.0, 0.0])
-    best, least = problem, np.inf
-    for _ in range(_TURNS):
-        trial = with_stream_costs(problem, weights)
-        pairs = [(played_period(trial, one), one.period) for one in streams]
-        off = float(np.mean([abs(np.log(mine / other)) for mine, other in pairs]))
-        if off < least:
-            best, least = trial, off
-        rows = np.array([_features(problem, one, weights) for one in streams])
-        waiting = np.array([mine for mine, _ in pairs]) / np.maximum(rows @ weights, 1e-12)
-        scaled = rows * waiting[:, None]
-        target = np.array([one.period for one in streams])
-        # Relative errors count, and contention is never below 1.
-        excess = np.maximum(target - scaled[:, 0], 0.0)
-        found = non_negative_fit(scaled / target[:, None], excess / target)
-        weights = found + np.array([1.0, 0.0, 0.0, 0.0])
-    return best
-
-
-def with_stream_costs(problem: Problem, weights: FloatArray) -> Problem:
-    """The problem with contention of all devices, dispatch, cut and cut per byte."""
-    contention, dispatch, cut, per_byte = (float(one) for one in weights)
-    cluster = problem.cluster
+def fitted_problem(problem: Problem, rows: Sequence[SegmentRow], gaps: Sequence[float]) -> Problem:
+    """The problem with what explains segments, and gaps between them as part of each segment."""
+    gap = statistics.median(gaps) if gaps else 0.0
+    found = fitted_cluster(without_overheads(problem.cluster), list(rows), [])
     devices = tuple(
-        replace(device, dispatch_seconds=dispatch, cut_seconds=cut, cut_seconds_per_byte=per_byte)
-        for device in cluster.devices
+        replace(one, dispatch_seconds=one.dispatch_seconds + gap) for one in found.devices
     )
-    domains = [device.memory_domain for device in devices if device.memory_domain]
-    factors = {
-        domain: tuple(1.0 + (contention - 1.0) * at / max(domains.count(domain) - 1, 1)
-                      for at in range(domains.count(domain)))
-        for domain in dict.fromkeys(domains)
-    }  # fmt: skip
-    return replace(problem, cluster=replace(cluster, devices=devices, contention=factors))
+    return replace(problem, cluster=replace(found, devices=devices))
 
 
-def played_period(problem: Problem, stream: MeasuredStream) -> float:
-    """Seconds per sample by the simulator."""
-    if stream.placement is None:
-        busy = problem.costs.seconds.sum(axis=0)
-        devices = problem.cluster.devices
-        rate = 0.0
-        for index, device in enumerate(devices):
-            factors = problem.cluster.contention.get(device.memory_domain or "", (1.0,))
-            here = sum(one.memory_domain == device.memory_domain for one in devices)
-            factor = factors[min(here, len(factors)) - 1]
-            rate += 1.0 / (busy[index] * factor + device.dispatch_seconds)
-        return 1.0 / rate
-    simulator = Simulator(problem)
-    found = simulator.stream(stream.placement, samples=60, in_flight=stream.in_flight)
-    return found.steady.period
+class _Reference:
+    """The unsplit model on the first device that takes all of it; nothing where none does."""
+
+    def __init__(self, problem: Problem, model: LoadedModel, whole: BoolArray) -> None:
+        self._stack = ExitStack()
+        self._runner: ConcurrentRunner | None = None
+        self._samples = different_samples(model, 2)
+        costs = problem.costs.seconds
+        self.seconds = float(np.where(np.isfinite(costs), costs, 0.0).sum(axis=0).max())
+        if whole.any():
+            device = int(np.argmax(whole))
+            self.seconds = float(problem.costs.seconds[:, device].sum())
+            runner = whole_model_runner(model, problem.cluster.devices[device])
+            self._runner = self._stack.enter_context(runner)
+            self._runner.run_many(self._samples)
+
+    def __enter__(self) -> _Reference:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def run(self) -> list[float]:
+        """Seconds of a few samples."""
+        if self._runner is None:
+            return [1.0]
+        return [_computed(one) for one in self._runner.run_many(self._samples)]
+
+    def scale(self, seconds: Sequence[float]) -> float:
+        """What the costs say of the reference, over what was measured."""
+        return 1.0 if self._runner is None else self.seconds / statistics.median(seconds)
 
 
-def _features(problem: Problem, stream: MeasuredStream, weights: FloatArray) -> FloatArray:
-    """Seconds, segments, entering tensors and their bytes of the device that works longest."""
-    if stream.placement is None:
-        n = problem.n_devices
-        busy = 1.0 / float((1.0 / problem.costs.seconds.sum(axis=0)).sum())
-        return np.array([busy, 1.0 / n, 0.0, 0.0])
-    found = Simulator(problem).stream(stream.placement, samples=2, in_flight=1)
-    rows = np.zeros((problem.n_devices, 4))
-    graph = problem.unit_graph
-    for segment in found.segments:
-        entering = [t for t in segment.inputs if graph.tensor_producers[t] >= 0]
-        rows[segment.device] += [
-            float(problem.costs.seconds[list(segment.units), segment.device].sum()),
-            1.0,
-            len(entering),
-            float(graph.tensor_bytes[entering].sum()),
+def _computed(answer: Execution) -> float:
+    return sum(end - start for start, end in answer.spans)
+
+
+def _copies(problem: Problem, model: LoadedModel, reference: _Reference) -> list[SegmentRow]:
+    """The whole model on every device at once: a row for each device."""
+    devices = problem.cluster.devices
+    used = list(range(len(devices)))
+    samples = different_samples(model, _COPIED)
+    found: list[list[float]] = [[] for _ in devices]
+    beside: list[float] = []
+    with ExitStack() as stack, ThreadPoolExecutor(len(devices)) as pool:
+        runners = [stack.enter_context(whole_model_runner(model, one)) for one in devices]
+        for runner in runners:
+            runner.run_many(samples[:1])
+        for _ in range(_rounds(reference.seconds * (_COPIED + 2))):
+            for at, answers in enumerate(pool.map(lambda one: one.run_many(samples), runners)):
+                found[at] += [_computed(one) for one in answers[1:-1]]
+            beside += reference.run()
+    scale, number = reference.scale(beside), devices_in_use(problem.cluster, used)
+    counts = np.array([1.0, 0.0, 0.0, 0.0, 0.0])  # one segment, and nothing is cut
+    return [
+        SegmentRow(
+            at,
+            number[at],
+            float(problem.costs.seconds[:, at].sum()),
+            counts,
+            statistics.median(found[at]) * scale,
+        )
+        for at in used
+    ]
+
+
+def _stream(
+    problem: Problem, model: LoadedModel, placement: Placement, reference: _Reference
+) -> tuple[list[SegmentRow], list[float]]:
+    """Rows of a placement's stream, and gaps between segments of a device."""
+    parts = stream_parts(problem, placement)
+    best = Simulator(problem).stream(placement, samples=20).in_flight
+    in_flight = min(best, _MOST_IN_FLIGHT)
+    count = 3 * in_flight + 1
+    samples = different_samples(model, count)
+    spans: list[FloatArray] = []
+    gaps: list[float] = []
+    beside: list[float] = []
+    with stream_runner(problem, placement, model, in_flight=in_flight) as runner:
+        runner.run_many(samples[: in_flight + 1])
+        for _ in range(_rounds(reference.seconds * (count + 2))):
+            answers = runner.run_many(samples)
+            spans += [np.array(one.spans) for one in answers[in_flight : count - in_flight]]
+            gaps += gaps_between(problem, parts, answers)
+            beside += reference.run()
+    scale = reference.scale(beside)
+    rows = segment_rows(problem, parts, placement.device_of, np.array(spans) * scale)
+    return rows, [gap * scale for gap in gaps]
+
+
+def _rounds(seconds: float) -> int:
+    return int(np.clip(_SECONDS / max(seconds, 1e-9), _LEAST_ROUNDS, _MOST_ROUNDS))
+
+
+def gaps_between(
+    problem: Problem, segments: Sequence[OpSegment], answers: Sequence[Execution]
+) -> list[float]:
+    """Seconds from the end of a segment to the begin of the next one of its device, wherever that
+    one had all its inputs by then.
+
+    Args:
+        problem: whose graph the segments are of.
+        segments: of one sample.
+        answers: of a stream.
+    """
+    home = {op: index for index, segment in enumerate(segments) for op in segment.ops}
+    needs = []
+    for segment in segments:
+        producers = problem.graph.tensor_producers[list(segment.inputs)].tolist()
+        needs.append(sorted({home[op] for op in producers if op >= 0}))
+    found: list[float] = []
+    for device in dict.fromkeys(segment.device for segment in segments):
+        here = [at for at, segment in enumerate(segments) if segment.device == device]
+        rows = []
+        for one in answers:
+            for at in here:
+                ready = max([0.0, *(one.spans[other][1] for other in needs[at])])
+                begin, end = one.spans[at]
+                rows.append((one.start + begin, one.start + end, one.start + ready))
+        rows.sort()
+        found += [
+            begin - ended
+            for (_, ended, _), (begin, _, ready) in itertools.pairwise(rows)
+            if ready <= ended
         ]
-    return np.asarray(rows[int(np.argmax(rows @ weights))])
+    return found

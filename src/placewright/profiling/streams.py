@@ -83,6 +83,7 @@ def measure_streams(
     *,
     rounds: int,
     skipped: int,
+    bursts: Mapping[str, int] | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> dict[str, list[StreamRound]]:
     """Streams of all contenders in each round, in an order that rotates.
@@ -92,6 +93,8 @@ def measure_streams(
         samples: of one stream, more than 2 * `skipped`.
         rounds: streams of each contender.
         skipped: samples at the begin and at the end that fill and drain.
+        bursts: name -> samples after which a contender's pattern repeats, mostly those in flight;
+            see `period_of`. 1 for whom it does not name.
         progress: called with the finished part, 0 to 1.
     """
     names = list(contenders)
@@ -99,17 +102,35 @@ def measure_streams(
     for number in range(rounds):
         turn = number % len(names)
         for name in names[turn:] + names[:turn]:
-            found[name].append(_round(contenders[name](samples), skipped))
+            found[name].append(
+                _round(contenders[name](samples), skipped, (bursts or {}).get(name, 1))
+            )
         if progress is not None:
             progress((number + 1) / rounds)
     return found
 
 
-def _round(answers: Sequence[Execution], skipped: int) -> StreamRound:
-    ends = np.sort([one.start + one.seconds for one in answers])
-    first, last = skipped, len(ends) - 1 - skipped
-    period = (ends[last] - ends[first]) / (last - first)
-    return StreamRound(float(period), np.array([one.seconds for one in answers]))
+def _round(answers: Sequence[Execution], skipped: int, burst: int) -> StreamRound:
+    ends = np.array([one.start + one.seconds for one in answers])
+    return StreamRound(period_of(ends, skipped, burst), np.array([one.seconds for one in answers]))
+
+
+def period_of(ends: FloatArray, skipped: int, burst: int) -> float:
+    """Seconds per sample between filling and draining.
+
+    Samples that share devices are done in bursts: two of them just after each other, and then none
+    for as long as both took. Only from one burst to another has the stream done what that time
+    says, so that the interval holds a multiple of `burst` samples, where so many are left.
+
+    Args:
+        ends: when each sample was done, seconds, in any order, shape (n_samples,).
+        skipped: samples at the begin and at the end that do not count.
+        burst: >= 1.
+    """
+    ends = np.sort(ends)
+    first, count = skipped, len(ends) - 1 - 2 * skipped
+    count = count // burst * burst or count
+    return float(ends[first + count] - ends[first]) / count
 
 
 def sample_error(

@@ -206,7 +206,7 @@ class _Measurement:
             deadline=self._calibration_end(),
         )
         if not found.is_complete:
-            self.left_out.append(f"calibration: {len(found.streams)} streams were measured")
+            self.left_out.append(f"calibration: {found.streams} streams were measured")
         elif found.problem is not problem:
             keep_calibration(found.problem, self.store, version)
         return found.problem

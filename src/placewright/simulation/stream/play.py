@@ -17,7 +17,7 @@ from placewright.simulation.stream.memory import stream_peaks
 from placewright.simulation.stream.steady import Steady, steady_of
 from placewright.simulation.stream.tasks import SampleTasks, sample_tasks
 
-_GAIN = 1.005  # another sample in flight must shorten the period by this to be let in
+_NEAR = 1.01  # a period so near to the shortest one is as good
 _LARGEST = 50_000_000  # begins of tasks that are kept, 400 MB
 
 
@@ -143,15 +143,15 @@ class _Player:
             )
 
     def best_in_flight(self) -> int:
-        """The fewest samples after which more shorten the period by less than half a percent."""
+        """The fewest samples in flight whose period is within one percent of the shortest."""
         best = self.play(2, 1)
         self.check(best)
-        chosen, period = 1, best.latencies[0]
-        enough = 2 * self.tasks.tables.n_servers + 2
+        periods = [float(best.latencies[0])]
+        _, at = np.unique(self.tasks.tables.first_server, return_index=True)
+        enough = 2 * int(self.tasks.tables.n_members[at].sum()) + 2
         for in_flight in range(2, enough + 1):
             stream = self.play(6 * in_flight + 8, in_flight)
             if np.any(stream.memory_peaks > self.problem.cluster.memory_bytes):
                 break
-            if stream.steady.period * _GAIN < period:
-                chosen, period = in_flight, stream.steady.period
-        return chosen
+            periods.append(stream.steady.period)
+        return 1 + next(at for at, one in enumerate(periods) if one <= _NEAR * min(periods))
