@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -70,8 +72,6 @@ def test_who_leaves_early_closes_all_copies() -> None:
 
 def test_the_next_sample_goes_to_whichever_copy_is_free() -> None:
     """One copy waits until the other has served all other samples."""
-    import threading
-
     others_done, served = threading.Event(), []
 
     def hook(op: int) -> None:
@@ -86,3 +86,46 @@ def test_the_next_sample_goes_to_whichever_copy_is_free() -> None:
     with copies(Adding(GRAPH, hook), 2, in_flight=10) as way:
         assert len(way.run_many([[np.float64(x)] for x in range(10)])) == 10
     assert served.count(served[0]) == 1
+
+
+def test_copies_that_never_end_are_waited_for_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All are told to stop before the first is waited for, and one second is for all of them."""
+    now, told = [0.0], []
+
+    class Endless:
+        def stop(self) -> None:
+            told.append("stop")
+
+        def close(self, timeout: float = 10.0) -> None:
+            told.append(timeout)
+            now[0] += timeout
+
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    CopyPerDevice([Endless(), Endless(), Endless()]).close(1.0)  # type: ignore[list-item]
+    assert told == ["stop", "stop", "stop", 1.0, 0.0, 0.0]
+
+
+def test_an_interrupt_ends_copies_that_are_stuck() -> None:
+    """Ctrl-C while every copy is within a segment: who waits gets the interrupt, and no more."""
+    stuck, running = threading.Event(), threading.Semaphore(0)
+
+    def hook(op: int) -> None:
+        running.release()
+        stuck.wait()
+
+    def source() -> Iterator[list[Any]]:
+        yield [np.float64(0)]
+        yield [np.float64(1)]
+        for _ in range(2):
+            assert running.acquire(timeout=60)
+        raise KeyboardInterrupt
+
+    way = copies(Adding(GRAPH, hook), 2)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            list(way.outcomes(source()))
+        assert not stuck.is_set()
+        with pytest.raises(RuntimeFailure, match="closed"):
+            way.run_many([[np.float64(0)]])
+    finally:
+        stuck.set()

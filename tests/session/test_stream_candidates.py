@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 from dataclasses import replace
 
 import numpy as np
@@ -50,3 +52,20 @@ def test_moving_units_never_lengthens_the_played_stream(seed: int) -> None:
     period, placement = improved(problem, start, np.random.default_rng(0))
     assert period <= played_period(problem, start)
     assert period == played_period(problem, placement)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_the_seed_decides_what_improving_finds_and_no_clock(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a machine on which an hour passes between any two looks at the clock, too."""
+    problem = problem_of(seed)
+    start = Placement.of(np.random.default_rng(seed).integers(0, 2, problem.n_units))
+    found = Solution(start, Simulator(problem).value(start), "feasible", 0.0)
+    plan = plan_of(problem, found, PlacerRecord("auto", "1", 0, 1, 1.0), "openvino")
+    usual = candidates(plan, np.random.default_rng(1), is_counted=True)
+    hours = itertools.count(0.0, 3600.0)
+    monkeypatch.setattr(time, "monotonic", lambda: next(hours))
+    monkeypatch.setattr(time, "perf_counter", lambda: next(hours))
+    slow = candidates(plan, np.random.default_rng(1), is_counted=True)
+    assert [one.device_of.tolist() for one in slow] == [one.device_of.tolist() for one in usual]

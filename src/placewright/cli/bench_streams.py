@@ -1,4 +1,4 @@
-"""`bench stream-equality`: different samples through splits of models, each compared."""
+"""`bench streams` and `bench stream-equality`: rates of all ways to stream, and their outputs."""
 
 from __future__ import annotations
 
@@ -15,8 +15,53 @@ from placewright.report.time_left import Counted
 
 
 def register(group: typer.Typer) -> None:
-    """Add the command to `bench`."""
+    """Add the commands to `bench`."""
+    group.command("streams")(streams)
     group.command("stream-equality")(stream_equality)
+
+
+def streams(
+    models: Annotated[
+        str | None, typer.Option(help="Comma-separated models; every zoo model without.")
+    ] = None,
+    seconds: Annotated[
+        float, typer.Option(min=1.0, help="Of all contenders of a slow model together.")
+    ] = 20.0,
+    seed: opt.Seed = 0,
+    results: Annotated[
+        Path, typer.Option("--results", help="Results file; runs in it are kept."), Writes()
+    ] = Path("streams.json"),
+    as_json: opt.Json = False,
+) -> None:
+    """Samples per second of every way to stream models, on two f32 cores and on f32 + bf16."""
+    from placewright.benchmarks.streams import run_streams_benchmark
+    from placewright.session.parsing import parse_names
+    from placewright.zoo import names
+
+    rows = run_streams_benchmark(
+        parse_names(models) if models else [f"zoo:{name}" for name in names()],
+        seconds=seconds,
+        seed=seed,
+        results_path=results,
+        on_row=lambda row: print_note(
+            f"{row.model}, {row.cluster}: {row.message or row.recommended}"
+        ),
+    )
+    if as_json:
+        print_json([{**asdict(row), "of_best": row.of_best} for row in rows])
+        return
+    columns = ["model", "cores", "samples/s", "recommended", "of the best"]
+    table = [
+        [
+            row.model,
+            row.cluster,
+            row.message or ", ".join(f"{name} {rate:.1f}" for name, rate in row.rates.items()),
+            row.recommended,
+            f"{row.of_best:.2f}" if row.rates else "-",
+        ]
+        for row in rows
+    ]
+    print_table("Streams", columns, table)
 
 
 def stream_equality(

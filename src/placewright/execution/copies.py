@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from queue import SimpleQueue
@@ -41,10 +42,22 @@ class CopyPerDevice:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def burst(self) -> int:
+        """One sample of each copy."""
+        return len(self._runners)
+
     def close(self, timeout: float = 10.0) -> None:
-        """End all runners after the segment that each is in."""
+        """End all runners after the segment that each is in.
+
+        Args:
+            timeout: seconds to wait for all of them together.
+        """
         for runner in self._runners:
-            runner.close(timeout)
+            runner.stop()
+        deadline = time.monotonic() + timeout
+        for runner in self._runners:
+            runner.close(max(0.0, deadline - time.monotonic()))
 
     def run_many(self, samples: Sequence[Sample]) -> list[Execution]:
         """Execute samples; answers in their order.

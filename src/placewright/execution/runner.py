@@ -101,18 +101,27 @@ class ConcurrentRunner:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def burst(self) -> int:
+        """Requests that may be under way at the same time: their pattern repeats after so many."""
+        return len(self._slots)
+
     def close(self, timeout: float = 10.0) -> None:
         """End the workers after the segment that each is in; a second call does nothing.
 
         Args:
             timeout: seconds to wait for all of them; what still runs then ends by itself.
         """
-        for mail in self._mail:
-            mail.put(None)
+        self.stop()
         deadline = time.monotonic() + (0.0 if self._is_stuck else timeout)
         for worker in self._workers:
             worker.join(timeout=max(0.0, deadline - time.monotonic()))
         self._workers = []
+
+    def stop(self) -> None:
+        """Let each worker end after the segment that it is in, without waiting for it."""
+        for mail in self._mail:
+            mail.put(None)
 
     def run(self, inputs: Sequence[HostArray], *, keep_tensors: bool = False) -> Execution:
         """Execute one request.

@@ -13,6 +13,11 @@ from placewright.execution.runtime import HostArray, OpSegment
 class SampleServer(Protocol):
     """A way to run the model for samples that follow each other; `close` ends it."""
 
+    @property
+    def burst(self) -> int:
+        """Samples after which the pattern in which they are done repeats, >= 1."""
+        ...
+
     def outcomes(self, samples: Iterable[Sequence[HostArray]]) -> Iterator[Any]:
         """What each sample gave, or why it failed, in their order; takes samples as they pass."""
         ...

@@ -104,9 +104,7 @@ def check_no_overlap(devices: Sequence[Device]) -> None:
             )
 
 
-def measure_links(
-    devices: Sequence[Device], runtime: Runtime, *, host: str = "host"
-) -> list[Link]:
+def measure_links(devices: Sequence[Device], runtime: Runtime, *, host: str = "host") -> list[Link]:
     """Links between every pair of devices and with the host, latency and bandwidth measured.
 
     Within one memory a tensor is handed over, not copied: its latency is that of waking the other

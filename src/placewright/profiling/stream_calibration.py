@@ -95,7 +95,7 @@ def stream_calibration(
     """
     bare = without_overheads(problem.cluster)
     plain = replace(problem, cluster=without_limits(bare))
-    whole = np.isfinite(plain.costs.seconds).all(axis=0)
+    whole: BoolArray = np.asarray(np.isfinite(plain.costs.seconds).all(axis=0))
     drawn = [Placement.of(drawn_placement(plain, rng, at)) for at in range(PLACEMENTS)]
     simulator = Simulator(plain)
     wanted = [one for one in drawn if simulator.violation(one) is None]

@@ -166,5 +166,6 @@ def _checked(
         report,
         latency_limit=math.inf if limit is None else limit,
         improves=plan.placer.name == "auto",
+        is_counted=model.request.limit.seconds is None,
         deadline=deadline,
     )

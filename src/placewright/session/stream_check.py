@@ -81,6 +81,7 @@ def check_stream_on_hardware(
     *,
     latency_limit: float = math.inf,
     improves: bool = False,
+    is_counted: bool = False,
     deadline: Deadline = NEVER,
 ) -> tuple[Plan, Table]:
     """Stream samples through the plan and simpler ways in turns.
@@ -91,6 +92,7 @@ def check_stream_on_hardware(
         latency_limit: seconds that 95 % of the samples may take.
         improves: the best candidates by the played stream are measured first, and the fastest of
             them takes the searched placement's place.
+        is_counted: candidates are found without a clock, as a search by evaluations is.
         deadline: nothing new starts after it.
 
     Returns:
@@ -103,7 +105,13 @@ def check_stream_on_hardware(
     """
     if improves and not deadline.is_over:
         report(0.0, "measuring candidates")
-        plan = best_measured(plan, streamable(plan, model), np.random.default_rng(plan.placer.seed))
+        plan = best_measured(
+            plan,
+            streamable(plan, model),
+            np.random.default_rng(plan.placer.seed),
+            is_counted=is_counted,
+            deadline=deadline,
+        )
     in_flight = within_latency(Simulator(plan.problem), plan.placement, latency_limit)
     plan = replace(plan, in_flight=in_flight)
     result = execute_stream(

@@ -33,7 +33,7 @@ from placewright.session.streaming import LEAST_SAMPLES, kept_way, streamable
 
 ROUNDS = 9
 SAMPLES = 200
-_MEASURING_SECONDS = 60.0  # of all contenders, where a sample is so slow that fewer make a round
+MEASURING_SECONDS = 60.0  # of all contenders, where a sample is so slow that fewer make a round
 _CHECKED = 3  # samples of each simpler way whose outputs are compared
 
 
@@ -45,6 +45,7 @@ def execute_stream(
     seconds: float | None = None,
     in_flight: int | None = None,
     latency_limit: float = math.inf,
+    measuring_seconds: float = MEASURING_SECONDS,
     report: Report = no_report,
     deadline: Deadline = NEVER,
 ) -> StreamResult:
@@ -58,6 +59,7 @@ def execute_stream(
         seconds: that this stream goes on, whatever `samples` is; None counts samples.
         in_flight: samples under way at most in the plan; None takes as many as pay.
         latency_limit: seconds that 95 % of a contender's samples may take.
+        measuring_seconds: of all contenders, where a sample is so slow that fewer make a round.
         report: told what is being done.
         deadline: nothing new starts after it.
 
@@ -98,7 +100,7 @@ def execute_stream(
                     f"its outputs differ from the unsplit model's (relative error {off:.2g}, "
                     f"tolerance {compare.tolerance:.2g})",
                 )
-        found = _measured(servers, inputs, ways.played[PLAN].in_flight, ROUNDS, report, deadline)
+        found = _measured(servers, inputs, measuring_seconds, report, deadline)
     result = StreamResult(
         count,
         ways.played[PLAN].in_flight,
@@ -148,12 +150,16 @@ class _Comparing:
         return count, worst, largest
 
 
+def _now() -> float:
+    return time.monotonic()
+
+
 def _until(samples: Sequence[Sample], seconds: float) -> Iterator[Sample]:
     """The samples again and again, until so many seconds have passed since the first."""
-    end = time.monotonic() + seconds
+    end = _now() + seconds
     while True:
         for sample in samples:
-            if time.monotonic() >= end:
+            if _now() >= end:
                 return
             yield sample
 
@@ -161,14 +167,14 @@ def _until(samples: Sequence[Sample], seconds: float) -> Iterator[Sample]:
 def _measured(
     servers: Mapping[str, SampleServer],
     inputs: Sequence[Sample],
-    in_flight: int,
-    rounds: int,
+    seconds: float,
     report: Report,
     deadline: Deadline,
 ) -> dict[str, list[StreamRound]]:
     """Rounds of all contenders in turn, each as long as their time allows."""
     ways: dict[str, Streaming] = {name: _run_many(one) for name, one in servers.items()}
-    skipped = min(in_flight, (len(inputs) - 2) // 3)
+    bursts = {name: one.burst for name, one in servers.items()}
+    rounds, skipped = ROUNDS, min(max(bursts.values()), (len(inputs) - 2) // 3)
     least = 3 * skipped + 2
     took = 0.0
     for name, way in ways.items():
@@ -176,13 +182,14 @@ def _measured(
         start = time.perf_counter()
         way(inputs[: skipped + 2])
         took += (time.perf_counter() - start) / (skipped + 2)
-    affordable = int(_MEASURING_SECONDS / max(rounds * took, 1e-9))
+    affordable = int(seconds / max(rounds * took, 1e-9))
     length = min(len(inputs), max(least, min(affordable, max(least, len(inputs) // rounds))))
     return measure_streams(
         ways,
         inputs[:length],
         rounds=rounds,
         skipped=skipped,
+        bursts=bursts,
         progress=lambda done: report(0.3 + 0.7 * done, "measuring streams"),
     )
 

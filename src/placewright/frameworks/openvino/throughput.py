@@ -46,6 +46,11 @@ class OpenVinoThroughput:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def burst(self) -> int:
+        """One sample of each of OpenVINO's requests."""
+        return self.in_flight
+
     def close(self, timeout: float = 10.0) -> None:
         """Wait for nothing: requests under way end by themselves."""
 
