@@ -13,7 +13,7 @@ from placewright.core.cluster import Cluster, Device
 from placewright.core.solution import Budget
 from placewright.errors import PlacewrightError
 from placewright.files.results import ResultsFile
-from placewright.session.runtimes import runtime_named
+from placewright.session.runtimes import default_runtime_name, runtime_named
 from placewright.session.search import place
 from placewright.session.session import Session
 from placewright.session.stream_candidates import best_measured
@@ -21,7 +21,6 @@ from placewright.session.stream_measuring import execute_stream
 
 FORMAT = "placewright.streams/1"
 F32, PAIR = "two f32 cores", "f32 + bf16"
-_RUNTIME = "openvino"
 _PRECISION = "INFERENCE_PRECISION_HINT"
 _SEARCH_SECONDS = 5.0
 
@@ -102,7 +101,7 @@ def run_streams_benchmark(
         on_row: called with each row that is new.
     """
     file = ResultsFile(results_path, FORMAT, StreamsRow, lambda row: row.identity, missing=None)
-    version = runtime_named(_RUNTIME).version
+    version = runtime_named(default_runtime_name()).version
     found = []
     for model in models:
         for cluster in clusters:
@@ -122,12 +121,13 @@ def run_streams_benchmark(
 
 
 def _measured(row: StreamsRow, samples: int, seconds: float) -> dict[str, Any]:
+    runtime = default_runtime_name()
     session = Session(
-        row.model, cluster=pair_of_cores(row.cluster), runtime=_RUNTIME, objective="throughput"
+        row.model, cluster=pair_of_cores(row.cluster), runtime=runtime, objective="throughput"
     )
     problem, loaded = session.problem, session.loaded
     budget = Budget(seconds=_SEARCH_SECONDS)
-    plan = place(problem, budget=budget, seed=row.seed, runtime=_RUNTIME)
+    plan = place(problem, budget=budget, seed=row.seed, runtime=runtime)
     plan = best_measured(plan, loaded, np.random.default_rng(row.seed))
     result = execute_stream(plan, loaded, samples=samples, measuring_seconds=seconds)
     contenders = result.verdict.contenders
