@@ -84,7 +84,6 @@ def run_streams_benchmark(
     clusters: Sequence[str] = (F32, PAIR),
     *,
     samples: int = 24,
-    seconds: float = 20.0,
     seed: int = 0,
     results_path: Path | None = None,
     on_row: Callable[[StreamsRow], None] = lambda row: None,
@@ -95,7 +94,6 @@ def run_streams_benchmark(
         models: as `place` takes them.
         clusters: of `F32` and `PAIR`.
         samples: whose outputs are compared.
-        seconds: of all contenders together, where a sample is slow.
         seed: of the search.
         results_path: rows of a file are kept and not measured again.
         on_row: called with each row that is new.
@@ -109,9 +107,7 @@ def run_streams_benchmark(
             row = file.rows.get(empty.identity)
             if row is None:
                 try:
-                    row = StreamsRow(
-                        model, cluster, version, seed, **_measured(empty, samples, seconds)
-                    )
+                    row = StreamsRow(model, cluster, version, seed, **_measured(empty, samples))
                 except PlacewrightError as error:
                     row = StreamsRow(model, cluster, version, seed, message=str(error))
                 file.add([row])
@@ -120,7 +116,7 @@ def run_streams_benchmark(
     return found
 
 
-def _measured(row: StreamsRow, samples: int, seconds: float) -> dict[str, Any]:
+def _measured(row: StreamsRow, samples: int) -> dict[str, Any]:
     runtime = default_runtime_name()
     session = Session(
         row.model, cluster=pair_of_cores(row.cluster), runtime=runtime, objective="throughput"
@@ -129,7 +125,7 @@ def _measured(row: StreamsRow, samples: int, seconds: float) -> dict[str, Any]:
     budget = Budget(seconds=_SEARCH_SECONDS)
     plan = place(problem, budget=budget, seed=row.seed, runtime=runtime)
     plan = best_measured(plan, loaded, np.random.default_rng(row.seed))
-    result = execute_stream(plan, loaded, samples=samples, measuring_seconds=seconds)
+    result = execute_stream(plan, loaded, samples=samples)
     contenders = result.verdict.contenders
     return {
         "rates": {name: 1.0 / result.period(name) for name in result.rounds},

@@ -24,9 +24,6 @@ def streams(
     models: Annotated[
         str | None, typer.Option(help="Comma-separated models; every zoo model without.")
     ] = None,
-    seconds: Annotated[
-        float, typer.Option(min=1.0, help="Of all contenders of a slow model together.")
-    ] = 20.0,
     seed: opt.Seed = 0,
     results: Annotated[
         Path, typer.Option("--results", help="Results file; runs in it are kept."), Writes()
@@ -40,7 +37,6 @@ def streams(
 
     rows = run_streams_benchmark(
         parse_names(models) if models else [f"zoo:{name}" for name in names()],
-        seconds=seconds,
         seed=seed,
         results_path=results,
         on_row=lambda row: print_note(

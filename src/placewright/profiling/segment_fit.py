@@ -64,7 +64,7 @@ def segment_rows(
     seconds = np.median(durations, axis=0)
     computed = _computed(problem)
     used = sorted(set(device_of.tolist()))
-    in_domain = devices_in_use(problem.cluster, used)
+    in_domain = in_use_of_domain(problem.cluster, used)
     rows = []
     for segment, duration in zip(segments, seconds.tolist(), strict=True):
         units = np.unique(problem.units.group_of[list(segment.ops)])
@@ -84,7 +84,7 @@ def segment_rows(
     ]
 
 
-def devices_in_use(cluster: Cluster, used: Sequence[int]) -> dict[int, int]:
+def in_use_of_domain(cluster: Cluster, used: Sequence[int]) -> dict[int, int]:
     """Of each used device, how many of its memory domain are used; 1 where it is in none."""
     domains = [_domain(cluster.devices[device]) for device in used]
     return {d: domains.count(x) if x else 1 for d, x in zip(used, domains, strict=True)}

@@ -35,8 +35,8 @@ from placewright.profiling.calibration import without_limits
 from placewright.profiling.drawn_placements import drawn_placement
 from placewright.profiling.segment_fit import (
     SegmentRow,
-    devices_in_use,
     fitted_cluster,
+    in_use_of_domain,
     segment_rows,
     without_overheads,
 )
@@ -180,7 +180,7 @@ def _copies(problem: Problem, model: LoadedModel, reference: _Reference) -> list
             for at, answers in enumerate(pool.map(lambda one: one.run_many(samples), runners)):
                 found[at] += [_computed(one) for one in answers[1:-1]]
             beside += reference.run()
-    scale, number = reference.scale(beside), devices_in_use(problem.cluster, used)
+    scale, number = reference.scale(beside), in_use_of_domain(problem.cluster, used)
     counts = np.array([1.0, 0.0, 0.0, 0.0, 0.0])  # one segment, and nothing is cut
     return [
         SegmentRow(

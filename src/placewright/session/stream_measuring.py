@@ -33,7 +33,7 @@ from placewright.session.streaming import LEAST_SAMPLES, kept_way, streamable
 
 ROUNDS = 9
 SAMPLES = 200
-MEASURING_SECONDS = 60.0  # of all contenders, where a sample is so slow that fewer make a round
+_MEASURING_SECONDS = 60.0  # of all contenders, where a sample is so slow that fewer make a round
 _CHECKED = 3  # samples of each simpler way whose outputs are compared
 
 
@@ -45,7 +45,6 @@ def execute_stream(
     seconds: float | None = None,
     in_flight: int | None = None,
     latency_limit: float = math.inf,
-    measuring_seconds: float = MEASURING_SECONDS,
     report: Report = no_report,
     deadline: Deadline = NEVER,
 ) -> StreamResult:
@@ -59,7 +58,6 @@ def execute_stream(
         seconds: that this stream goes on, whatever `samples` is; None counts samples.
         in_flight: samples under way at most in the plan; None takes as many as pay.
         latency_limit: seconds that 95 % of a contender's samples may take.
-        measuring_seconds: of all contenders, where a sample is so slow that fewer make a round.
         report: told what is being done.
         deadline: nothing new starts after it.
 
@@ -100,7 +98,7 @@ def execute_stream(
                     f"its outputs differ from the unsplit model's (relative error {off:.2g}, "
                     f"tolerance {compare.tolerance:.2g})",
                 )
-        found = _measured(servers, inputs, measuring_seconds, report, deadline)
+        found = _measured(servers, inputs, report, deadline)
     result = StreamResult(
         count,
         ways.played[PLAN].in_flight,
@@ -167,7 +165,6 @@ def _until(samples: Sequence[Sample], seconds: float) -> Iterator[Sample]:
 def _measured(
     servers: Mapping[str, SampleServer],
     inputs: Sequence[Sample],
-    seconds: float,
     report: Report,
     deadline: Deadline,
 ) -> dict[str, list[StreamRound]]:
@@ -182,7 +179,7 @@ def _measured(
         start = time.perf_counter()
         way(inputs[: skipped + 2])
         took += (time.perf_counter() - start) / (skipped + 2)
-    affordable = int(seconds / max(rounds * took, 1e-9))
+    affordable = int(_MEASURING_SECONDS / max(rounds * took, 1e-9))
     length = min(len(inputs), max(least, min(affordable, max(least, len(inputs) // rounds))))
     return measure_streams(
         ways,
