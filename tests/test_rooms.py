@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 import tomllib
@@ -217,15 +218,56 @@ def test_no_module_imports_itself_in_the_end() -> None:
 VIEWS = {"cli", "session", "__init__"}
 
 
-def test_functions_of_one_name_are_of_one_room() -> None:
+@pytest.mark.parametrize("kind", [ast.FunctionDef, ast.ClassDef], ids=["functions", "classes"])
+def test_what_has_one_name_is_of_one_room(kind: type[ast.FunctionDef | ast.ClassDef]) -> None:
     """A name means one thing; in the files of one room it may be the same step of each of them."""
     rooms: dict[str, set[str]] = {}
     for path in FILES:
         for node in ast.parse(path.read_text()).body:
-            if isinstance(node, ast.FunctionDef) and not node.name.startswith("_"):
+            if isinstance(node, kind) and not node.name.startswith("_"):
                 rooms.setdefault(node.name, set()).add(room_of(path))
-    shared = {name: sorted(where - VIEWS) for name, where in rooms.items()}
+    views = VIEWS if kind is ast.FunctionDef else set[str]()
+    shared = {name: sorted(where - views) for name, where in rooms.items()}
     assert not {name: where for name, where in shared.items() if len(where) > 1}
+
+
+FLAG = re.compile(r"(?<![\w-])--[a-z]")
+# Texts that hold whole commands but do not begin with one.
+PARTS_OF_A_COMMAND = {"--objective training", "--runtime "}
+
+
+def texts_of(tree: ast.AST) -> list[str]:
+    """All texts of a file but docstrings."""
+    told = {
+        id(node.body[0].value)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+        and isinstance(node.body[0] if node.body else None, ast.Expr)
+    }
+    whole: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.JoinedStr):
+            told |= {id(part) for part in node.values}
+            whole.append("".join(getattr(part, "value", "X") for part in node.values
+                                 if not isinstance(part, ast.FormattedValue)))  # fmt: skip
+        elif (
+            isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in told
+        ):
+            whole.append(node.value)
+    return whole
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(SOURCE)))
+def test_no_text_of_the_library_names_an_option(path: Path) -> None:
+    """A caller in Python types arguments; `cli/wording.py` makes options of them.
+
+    Whole commands, ``placewright ...``, may show what is typed.
+    """
+    if room_of(path) in ("cli", "__main__"):
+        return
+    for text in texts_of(ast.parse(path.read_text())):
+        of_command = re.sub(r"placewright .*?(?=[`)]|$)", "", text)
+        assert not FLAG.search(of_command) or text in PARTS_OF_A_COMMAND, text
 
 
 def test_help_starts_without_heavy_libraries() -> None:

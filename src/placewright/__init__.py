@@ -25,7 +25,7 @@ _NAMES = {
     "simulate": "session.facade",
     "Request": "session.request",
     "Session": "session.session",
-    "stream": "session.streaming",
+    "stream": "session.facade",
     "read_plan": "session.checked_plan",
     "write_plan": "files.plan_file",
     "read_problem": "files.problem_file",

@@ -14,7 +14,7 @@ from placewright.benchmarks.papers.catalogue import PAPERS, paper_suite
 from placewright.benchmarks.papers.families import FAMILIES, family_graph
 from placewright.benchmarks.papers.generalisation import (
     LABELS,
-    Transfer,
+    TransferRuns,
     family_problem,
     run_transfer,
 )
@@ -138,7 +138,7 @@ def test_the_transfer_trains_once_and_tests_on_other_graphs(
 ) -> None:
     monkeypatch.setattr(generalisation, "BUDGET", 40)
     monkeypatch.setattr(generalisation, "SETTINGS", {"groups": "4", "rounds": "2"})
-    transfer = Transfer(families=("nmt",), training=1, test=2, episodes=2)
+    transfer = TransferRuns(families=("nmt",), training=1, test=2, episodes=2)
     results = tmp_path / "rows.json"
     rows = run_transfer(transfer, results, tmp_path / "policies")
     assert [row.placer for row in rows] == [*LABELS, *LABELS]

@@ -10,12 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 from cli.runner import InProcess, the_line
 
 import placewright as pw
-from placewright.cli.derived import option_of
+from placewright.cli.app import app
+from placewright.cli.wording import option_of, with_options
 from placewright.errors import FieldError, InputError
 from placewright.files.cluster_file import write_cluster
+from placewright.report.timeline_text import timeline_data
 from placewright.session import reading
 from placewright.session.request import Request, words
 from placewright.session.runtimes import runtime_named
@@ -101,6 +104,72 @@ def test_a_place_loads_its_model_once(
     assert session.table is not None
     assert len(session.run(plan)) == len(session.loaded.signature.outputs)
     assert counts == {"read": 1, "loaded": 1}
+
+
+@two_cores
+def test_a_plan_is_simulated_and_run_alike_through_both(
+    tmp_path: Path, cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = pw.place(
+        "zoo:rnnlm/tiny", devices="cpu:0,cpu:1", placer="random", evaluations=3, check=False,
+        calibrate=False,
+    )  # fmt: skip
+    pw.write_plan(tmp_path / "plan.json", plan)
+    problem = plan.problem
+    op = problem.graph.op_names[0]
+    other = problem.cluster.device_names[
+        1 - int(problem.device_of_ops(plan.placement.device_of)[0])
+    ]
+    found = pw.simulate(plan, {op: other})
+    told = cli("simulate", "plan.json", "--set", f"{op}={other}", "--json", cwd=tmp_path)
+    assert json.loads(told.stdout) == json.loads(
+        json.dumps(timeline_data(found.plan, found.timeline))
+    )
+
+    run = pw.Session(plan).measure(plan, runs=1, boundaries=True)
+    loads: list[str] = []
+    kind = type(runtime_named(plan.runtime))
+    load = kind.load
+    monkeypatch.setattr(kind, "load", lambda *given: loads.append("load") or load(*given))
+    options = ("--runs", 1, "--boundaries", "--trace", "trace.json", "--json")
+    told = cli("run", "plan.json", *options, cwd=tmp_path)
+    assert told.returncode == 0, told.stderr
+    assert (tmp_path / "trace.json").exists()
+    assert loads == ["load"], "measured and traced with one load"
+    both = [json.loads(told.stdout), json.loads(json.dumps(run.data()))]
+    for document in both:
+        for name in ("measured", "prediction_error", "best_single_device_measured"):
+            assert document.pop(name) is not None
+        document.pop("changed_devices")
+    assert both[0] == both[1]
+
+
+# Options that are named as a field's, but mean something else.
+OWN_OPTIONS = {
+    "train --placer": "has to be given",
+    "kernel --devices": "are numbers of devices",
+    "incremental --devices": "is a number of devices",
+    "hsdag-update --cluster": "is one of the catalogue",
+    "zero-shot --policy": "is the shipped one where it is left out",
+    "learned --evaluations": "has a default, which a request's has not",
+    "enlarged --evaluations": "has a default, which a request's has not",
+}
+
+
+def test_no_command_declares_by_hand_what_a_request_has(tmp_path: Path, cli: InProcess) -> None:
+    cli("--version", cwd=tmp_path)  # registers the commands
+    fields_of_options = {option_of(name): how for name, how in words().items()}
+    own: set[str] = set()
+    commands: list[Any] = [typer.main.get_command(app)]
+    while commands:
+        command = commands.pop()
+        commands += getattr(command, "commands", {}).values()
+        for parameter in command.params:
+            for flag in parameter.opts:
+                how = fields_of_options.get(flag)
+                if how is not None and parameter.help != with_options(how.help):
+                    own.add(f"{command.name} {flag}")
+    assert own == set(OWN_OPTIONS)
 
 
 def test_every_field_is_an_option_and_an_argument(tmp_path: Path, cli: InProcess) -> None:

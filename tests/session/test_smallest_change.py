@@ -186,12 +186,15 @@ def test_problems_worked_by_hand() -> None:
     assert packed[0] == LimitChange("a", 6.0, 1.0, 6.0)
     assert DeviceChange("a", 1) in packed
     assert advice(packing_problem()) == (
-        "the smallest change that fits: --memory a=6B, 1 B more, or one more device like 'a'"
+        "the smallest change that fits: argument `memory` a=6B, 1 B more, "
+        "or one more device like 'a'"
     )
 
 
 def test_a_search_that_finds_nothing_says_what_would_help() -> None:
-    with pytest.raises(InfeasibleError, match=r"smallest change .*: --memory a=6B, 1 B more"):
+    with pytest.raises(
+        InfeasibleError, match=r"smallest change .*: argument `memory` a=6B, 1 B more"
+    ):
         place(packing_problem(), budget=Budget(evaluations=50))
 
 

@@ -101,7 +101,7 @@ def test_a_way_that_no_placement_expresses_is_kept_by_name(way: str, tmp_path: A
     write_plan(tmp_path / "plan.json", replace(_kept(plan, found), in_flight=3))
     kept = read_plan(tmp_path / "plan.json")
     assert (kept_way(kept), kept.in_flight) == (way, 3)
-    assert "--searched runs what the search found" in recommendation_lines(kept)[0]
+    assert "argument `searched` what the search found" in recommendation_lines(kept)[0]
     assert kept_way(searched_plan(kept)) == PLAN
     assert kept.placement.device_of.tolist() == [0, 1]
 

@@ -17,7 +17,7 @@ import numpy as np
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
-from placewright.errors import InfeasibleError, InputError
+from placewright.errors import FieldError, InfeasibleError
 from placewright.execution.comparing import compare_outputs
 from placewright.execution.placements import placement_segments
 from placewright.execution.runtime import LoadedModel, MeasuresMemory
@@ -89,17 +89,17 @@ def run_memory_benchmark(
         InfeasibleError: no placement within the limits was found.
     """
     if not isinstance(model, MeasuresMemory):
-        raise InputError("this runtime's allocators do not tell peaks; use --runtime torch")
+        raise FieldError("runtime", "has allocators that do not tell peaks; take torch")
     if not 0.0 < share < 1.0:
-        raise InputError(f"--share must be between 0 and 1, got {share:g}")
+        raise FieldError("share", f"must be between 0 and 1, got {share:g}")
     whole = whole_model_bytes(problem)
     limited = constrained(problem, dict.fromkeys(problem.cluster.device_names, share * whole), {})
     evaluator = Evaluator(limited, budget or Budget(seconds=20.0))
     found = make_placer(placer).place(limited, evaluator, np.random.default_rng(seed))
     if found.placement is None:
         raise InfeasibleError(
-            f"{name}: no placement with {share * whole:.0f} bytes on each device was found; give "
-            "a larger --share or --budget"
+            f"{name}: no placement with {share * whole:.0f} bytes on each device was found; allow "
+            "more (argument `share`) or search longer (argument `budget`)"
         )
     comparison = compare_outputs(limited, found.placement, model)
     segments = placement_segments(limited, found.placement)

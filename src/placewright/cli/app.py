@@ -68,6 +68,9 @@ def _run() -> int:
     prepare_process()  # before anything starts a thread
     open_standard_streams()
     keep_standard_output_for_results()
+    from placewright.cli.wording import warn_of_options
+
+    warn_of_options()
     from placewright.cli import bench, compare, explain, export, inspect, place, report, run, train
 
     for module in (inspect, place, run, report, explain, export, compare, train, bench):
@@ -100,7 +103,7 @@ def _code_of(error: Exception) -> int:
         text = error.format_message() if isinstance(error, typer.BadParameter) else str(error)
         return _fail(text, EXIT_WRONG_INPUT)
     if isinstance(error, PlacewrightError):
-        from placewright.cli.derived import message_of
+        from placewright.cli.wording import message_of
 
         is_no = isinstance(error, AnswerError)
         code = _fail(message_of(error), EXIT_NO if is_no else EXIT_WRONG_INPUT)

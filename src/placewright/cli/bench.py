@@ -19,11 +19,13 @@ from placewright.cli import (
     bench_suite,
 )
 from placewright.cli import options as opt
-from placewright.cli.output import print_json, print_note, print_table, recorded
+from placewright.cli.derived import takes_request
+from placewright.cli.output import print_json, print_note, print_shown, recorded
 from placewright.cli.overwriting import Writes
 from placewright.cli.report_option import ReportFile, write_tables_report
 from placewright.errors import InputError
 from placewright.report.time_left import Counted
+from placewright.session.request import Request
 
 Results = Annotated[
     Path, typer.Option("--results", help="Results file; runs in it are kept."), Writes()
@@ -74,6 +76,7 @@ def tarnawski(
 ) -> None:
     """Every method on every workload of Tarnawski et al. 2020: value, bound, gap, time, memory."""
     from placewright.benchmarks.tarnawski import fetch_workloads, run_tarnawski_benchmark
+    from placewright.report.benchmark_tables import tarnawski_table
     from placewright.session.parsing import parse_names
 
     folder = fetch_workloads(fetch) if fetch is not None else data
@@ -92,29 +95,17 @@ def tarnawski(
     if as_json:
         print_json([asdict(row) for row in rows])
         return
-    table = [
-        [
-            row.workload,
-            row.method,
-            "-" if row.value is None else f"{row.value:.2f}",
-            f"{row.bound:.2f}",
-            "-" if row.value is None or row.bound <= 0 else f"{row.value / row.bound - 1:.1%}",
-            f"{row.seconds:.2f}",
-            f"{row.peak_memory_bytes / 2**20:.0f}",
-        ]
-        for row in rows
-    ]
-    columns = ["workload", "method", "value (ms)", "bound", "gap", "seconds", "MiB"]
-    print_table("Tarnawski et al. 2020", columns, table)
+    print_shown(tarnawski_table(rows))
 
 
+@takes_request("seed", model=None)
 def kernel(
+    request: Request,
     sizes: Annotated[str, typer.Option(help="Comma-separated numbers of ops.")] = (
         "1000,10000,100000"
     ),
     devices: Annotated[str, typer.Option(help="Comma-separated numbers of devices.")] = "4",
     inputs: Annotated[str, typer.Option(help="Comma-separated numbers of inputs of an op.")] = "2",
-    seed: opt.Seed = 0,
     results: Annotated[
         Path | None, typer.Option(help="Results file; rows of other problems stay in it."), Writes()
     ] = None,
@@ -123,7 +114,8 @@ def kernel(
 ) -> None:
     """Rate of the event kernel on one core, beside a plain-Python simulator of the same rules."""
     from placewright.benchmarks.kernel import add_results, growth, run_kernel_benchmark
-    from placewright.benchmarks.plots import draw_kernel_rates, pyplot
+    from placewright.report.benchmark_tables import kernel_table
+    from placewright.report.pictures import draw_kernel_rates, pyplot
 
     if plot is not None:
         pyplot()  # before the long work
@@ -137,7 +129,7 @@ def kernel(
         numbers[0],
         numbers[1],
         inputs=numbers[2],
-        seed=seed,
+        seed=request.seed,
         on_row=lambda row: print_note(
             counted.told(f"{row.ops} ops x {row.devices} devices: {row.seconds * 1e3:.3f} ms")
         ),
@@ -148,20 +140,7 @@ def kernel(
     if as_json:
         print_json([asdict(row) for row in rows])
         return
-    table = [
-        [
-            str(row.ops),
-            str(row.devices),
-            f"{row.edges / row.ops:.2f}",
-            f"{row.ops_per_second / 1e6:.2f} M/s",
-            f"{row.seconds * 1e3:.3f} ms",
-            "" if math.isnan(row.times_plain_python) else f"{row.times_plain_python:.0f}",
-            f"{row.process_bytes / 2**20:.0f} MiB",
-        ]
-        for row in rows
-    ]
-    columns = ["ops", "devices", "inputs", "rate", "one evaluation", "times plain Python", "memory"]
-    print_table("Event kernel, one core", columns, table)
+    print_shown(kernel_table(rows))
     for kind in dict.fromkeys((row.devices, row.inputs) for row in rows):
         exponent = growth([row for row in rows if (row.devices, row.inputs) == kind])
         if not math.isnan(exponent):
@@ -170,30 +149,22 @@ def kernel(
             )
 
 
+@takes_request("seed", model=None)
 def incremental(
+    request: Request,
     sizes: Annotated[str, typer.Option(help="Comma-separated numbers of ops.")] = "1000,10000",
     devices: Annotated[int, typer.Option(help="Number of devices.")] = 4,
-    seed: opt.Seed = 0,
     as_json: opt.Json = False,
 ) -> None:
     """Re-evaluation after moving one unit, beside a full evaluation; the values must be equal."""
     from placewright.benchmarks.incremental import run_incremental_benchmark
+    from placewright.report.benchmark_tables import incremental_table
 
-    rows = run_incremental_benchmark(_numbers("--sizes", sizes), devices, seed=seed)
+    rows = run_incremental_benchmark(_numbers("--sizes", sizes), devices, seed=request.seed)
     if as_json:
         print_json([asdict(row) for row in rows])
         return
-    table = [
-        [
-            row.objective,
-            str(row.ops),
-            f"{row.full * 1e6:.0f} us",
-            f"{row.incremental * 1e6:.0f} us",
-            f"{row.speed_up:.1f}",
-        ]
-        for row in rows
-    ]
-    print_table("One unit moved", ["objective", "ops", "full", "incremental", "speed-up"], table)
+    print_shown(incremental_table(rows))
 
 
 def _numbers(option: str, text: str) -> list[int]:
@@ -208,14 +179,10 @@ def _numbers(option: str, text: str) -> list[int]:
     return numbers
 
 
+@takes_request("devices", "runtime", "objective", "optimizer", "seed", devices="cores")
 def equality(
-    model: opt.Model,
+    request: Request,
     placements: Annotated[int, typer.Option(help="Random placements to run.")] = 200,
-    device_names: opt.Devices = "cores",
-    runtime: opt.RuntimeName = None,
-    objective: opt.ObjectiveName = None,
-    optimizer: opt.Optimizer = "sgd",
-    seed: opt.Seed = 0,
     as_json: opt.Json = False,
 ) -> None:
     """Run random placements of MODEL and compare all outputs with the unsplit model's.
@@ -223,56 +190,37 @@ def equality(
     Of a training step every updated tensor is compared, too.
     """
     from placewright.benchmarks.equality import run_equality_benchmark
+    from placewright.report.benchmark_tables import equality_table
     from placewright.session.session import Session
 
-    session = Session(
-        model,
-        devices=device_names,
-        runtime=runtime,
-        objective=objective,
-        optimizer=optimizer,
-        calibrate=False,
-    )
+    session = Session(request, calibrate=False)
     found = run_equality_benchmark(
-        session.problem, session.loaded, placements, seed=seed, on_done=print_note
+        session.problem, session.loaded, placements, seed=request.seed, on_done=print_note
     )
     if as_json:
         print_json(asdict(found))
     else:
-        print_table(
-            f"{model}: {found.placements} random placements",
-            ["equal", "largest relative error", "tolerance", "segments"],
-            [
-                [
-                    f"{found.equal}/{found.placements}",
-                    f"{found.largest_error:.2g}",
-                    f"{found.tolerance:.2g}",
-                    f"{found.fewest_segments} to {found.most_segments}",
-                ]
-            ],
-        )
+        print_shown(equality_table(request.name, found))
     if found.equal < found.placements:
         raise typer.Exit(1)
 
 
+@takes_request("devices", "runtime", "objective", "seed", "remeasure", model=None, devices="cores")
 def accuracy(
+    request: Request,
     models: Annotated[
         str, typer.Option(help="Comma-separated models.")
     ] = "zoo:inception_v3,zoo:resnet50,zoo:bert_base",
     placements: Annotated[int, typer.Option(help="Measured placements of each model.")] = 30,
-    device_names: opt.Devices = "cores",
-    runtime: opt.RuntimeName = None,
-    objective: opt.ObjectiveName = None,
-    seed: opt.Seed = 0,
-    remeasure: opt.Remeasure = False,
     results: Results = Path("accuracy.json"),
     plot: Plot = None,
     as_json: opt.Json = False,
 ) -> None:
     """Predicted against measured latency: random, heuristic and near-best placements."""
     from placewright.benchmarks.accuracy import run_accuracy_benchmark
-    from placewright.benchmarks.plots import draw_accuracy, pyplot
     from placewright.report.accuracy import VISITS, summaries
+    from placewright.report.benchmark_tables import accuracy_table
+    from placewright.report.pictures import draw_accuracy, pyplot
     from placewright.session.parsing import parse_names
     from placewright.session.session import Session
 
@@ -280,19 +228,13 @@ def accuracy(
         pyplot()  # before the long work
     rows, counted = [], Counted()
     for name in parse_names(models):
-        session = Session(
-            name,
-            devices=device_names,
-            runtime=runtime,
-            objective=objective,
-            remeasure=remeasure,
-        )
+        session = Session(request, model=name)
         rows += run_accuracy_benchmark(
             name,
             session.problem,
             session.loaded,
             placements,
-            seed=seed,
+            seed=request.seed,
             results_path=results,
             on_row=lambda row: print_note(
                 counted.told(
@@ -307,9 +249,4 @@ def accuracy(
     if as_json:
         print_json({"rows": [asdict(row) for row in rows], "summary": [asdict(s) for s in found]})
         return
-    table = [
-        [s.model, s.kind, str(s.placements), f"{s.median:.1%}", f"{s.p95:.1%}", f"{s.tau:.2f}"]
-        for s in found
-    ]
-    columns = ["model", "placements", "number", "median error", "95th percentile", "Kendall tau"]
-    print_table("Predicted against measured", columns, table)
+    print_shown(accuracy_table(found))

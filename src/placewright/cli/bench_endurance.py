@@ -9,8 +9,10 @@ from typing import Annotated
 import typer
 
 from placewright.cli import options as opt
+from placewright.cli.derived import takes_request
 from placewright.cli.output import print_json, print_line, print_note
 from placewright.cli.overwriting import Writes
+from placewright.session.request import Request
 
 
 def register(group: typer.Typer) -> None:
@@ -18,11 +20,11 @@ def register(group: typer.Typer) -> None:
     group.command("endurance")(endurance)
 
 
+@takes_request("devices", "runtime", model=None, devices="cpu:0,cpu:1")
 def endurance(
+    request: Request,
     model: Annotated[str, typer.Option(help="A model file, or zoo:NAME.")] = "zoo:resnet50",
     minutes: Annotated[float, typer.Option(help="How long.")] = 60.0,
-    device_names: opt.Devices = "cpu:0,cpu:1",
-    runtime: opt.RuntimeName = None,
     results: Annotated[
         Path | None, typer.Option("--results", help="JSON file of all looks."), Writes()
     ] = None,
@@ -38,8 +40,8 @@ def endurance(
     found = run_endurance(
         model,
         minutes,
-        devices=device_names or "cpu:0,cpu:1",
-        runtime=runtime,
+        devices=request.devices or "cpu:0,cpu:1",
+        runtime=request.runtime,
         on_look=lambda look: print_note(
             f"{look.seconds:.0f} s: {look.runs} runs, {look.placements} placements, "
             f"{format_bytes(look.resident_bytes)}, {look.handles} files, {look.threads} threads"

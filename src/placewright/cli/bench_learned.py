@@ -9,8 +9,10 @@ from typing import Annotated
 import typer
 
 from placewright.cli import options as opt
-from placewright.cli.output import print_json, print_line, print_note, print_table, progress
+from placewright.cli.derived import takes_request
+from placewright.cli.output import print_json, print_line, print_note, print_shown, progress
 from placewright.cli.overwriting import Writes
+from placewright.session.request import Request
 
 
 def register(group: typer.Typer) -> None:
@@ -99,15 +101,14 @@ def hsdag_update(
 ) -> None:
     """Time of one update of HSDAG (20 placements and a gradient step) on one core."""
     from placewright.benchmarks.learned import hsdag_update_times, update_problems
+    from placewright.report.benchmark_tables import update_table
     from placewright.session.parsing import parse_names
 
     rows = list(hsdag_update_times(update_problems(parse_names(models), cluster), updates))
     if as_json:
         print_json([asdict(row) for row in rows])
         return
-    table = [[r.graph, str(r.units), str(r.nodes), f"{r.seconds * 1e3:.1f} ms"] for r in rows]
-    columns = ["graph", "units", "nodes after coarsening", "one update"]
-    print_table("HSDAG, one update on one core", columns, table)
+    print_shown(update_table(rows))
 
 
 def zero_shot(
@@ -133,6 +134,7 @@ def zero_shot(
         zero_shot_document,
     )
     from placewright.files.text import write_text
+    from placewright.report.benchmark_tables import zero_shot_table
 
     with progress("zero-shot", hidden=quiet or as_json) as report:
         if retrain is not None:
@@ -144,26 +146,12 @@ def zero_shot(
     if as_json:
         print_json([{**asdict(row), "ratio": row.ratio} for row in rows])
         return
-    table = [
-        [
-            row.problem,
-            f"{row.value * 1e3:.3f}",
-            f"{row.local_search * 1e3:.3f}",
-            f"{row.ratio:.3f}",
-            f"{row.greedy / row.local_search:.3f}",
-            f"{row.earliest / row.local_search:.3f}",
-            f"{row.seconds:.1f}",
-        ]
-        for row in rows
-    ]
-    columns = ["problem", "best ms", "local-search ms", "ratio", "greedy alone"]
-    columns += ["earliest finish alone", "core s"]
-    print_table("Zero-shot: 10 candidates over local-search with 2,000", columns, table)
+    print_shown(zero_shot_table(rows))
 
 
+@takes_request("devices", "runtime", model=None, devices="cpu:0,cpu:1")
 def enlarged(
-    device_names: opt.Devices = "cpu:0,cpu:1",
-    runtime: opt.RuntimeName = None,
+    request: Request,
     evaluations: Annotated[int, typer.Option(help="Of every run.")] = 300,
     results: Annotated[
         Path | None, typer.Option("--results", help="JSON file to write the rows into."), Writes()
@@ -179,11 +167,12 @@ def enlarged(
         run_enlarged_benchmark,
     )
     from placewright.files.text import write_text
+    from placewright.report.benchmark_tables import enlarged_table
     from placewright.session.problems import constrained
     from placewright.session.session import Session
 
     with progress("enlarged", hidden=quiet or as_json) as report:
-        session = Session(MODEL, report, devices=device_names, runtime=runtime, calibrate=False)
+        session = Session(request, report, model=MODEL, calibrate=False)
         free = session.problem
     problem = constrained(free, dict.fromkeys(free.cluster.device_names, MEMORY), {})
     rows = list(run_enlarged_benchmark(problem, session.loaded, evaluations=evaluations))
@@ -193,18 +182,6 @@ def enlarged(
     if as_json:
         print_json([asdict(row) for row in rows])
     else:
-        table = [
-            [
-                row.placer,
-                "-" if row.value is None else f"{row.value * 1e3:.2f} ms",
-                "-" if row.measured is None else f"{row.measured * 1e3:.2f} ms",
-                ", ".join(f"{peak / 1e6:.1f}" for peak in row.peaks),
-                "yes" if row.fits else "no",
-                f"yes ({row.error:.1g})" if row.equal else "no",
-            ]
-            for row in rows
-        ]
-        columns = ["placer", "predicted", "measured", "peak MB", "fits", "outputs equal"]
-        print_table(f"{MODEL}, {MEMORY / 1e6:.0f} MB a device", columns, table)
+        print_shown(enlarged_table(rows, f"{MODEL}, {MEMORY / 1e6:.0f} MB a device"))
     if not all(row.fits and row.equal for row in rows):
         raise typer.Exit(1)

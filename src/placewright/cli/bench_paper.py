@@ -84,13 +84,13 @@ def _unseen(results: Path, *, make: bool, report: Report) -> str:
     import platformdirs
 
     from placewright.benchmarks.learned_runs import read_runs
-    from placewright.benchmarks.papers.generalisation import LABELS, Transfer, run_transfer
+    from placewright.benchmarks.papers.generalisation import LABELS, TransferRuns, run_transfer
     from placewright.benchmarks.papers.plots import draw_transfer
     from placewright.benchmarks.papers.report import transfer_report
 
     if make:
         policies = Path(platformdirs.user_cache_dir("placewright")) / "policies"
-        run_transfer(Transfer(), results, policies, report)
+        run_transfer(TransferRuns(), results, policies, report)
     rows = [row for row in read_runs(results) if row.placer in LABELS]
     if not rows:
         return ""

@@ -9,9 +9,11 @@ from typing import Annotated
 import typer
 
 from placewright.cli import options as opt
-from placewright.cli.output import print_json, print_note, print_table
+from placewright.cli.derived import takes_request
+from placewright.cli.output import print_json, print_note, print_shown
 from placewright.cli.overwriting import Writes
 from placewright.report.time_left import Counted
+from placewright.session.request import Request
 
 
 def register(group: typer.Typer) -> None:
@@ -20,11 +22,12 @@ def register(group: typer.Typer) -> None:
     group.command("stream-equality")(stream_equality)
 
 
+@takes_request("seed", model=None)
 def streams(
+    request: Request,
     models: Annotated[
         str | None, typer.Option(help="Comma-separated models; every zoo model without.")
     ] = None,
-    seed: opt.Seed = 0,
     results: Annotated[
         Path, typer.Option("--results", help="Results file; runs in it are kept."), Writes()
     ] = Path("streams.json"),
@@ -37,7 +40,7 @@ def streams(
 
     rows = run_streams_benchmark(
         parse_names(models) if models else [f"zoo:{name}" for name in names()],
-        seed=seed,
+        seed=request.seed,
         results_path=results,
         on_row=lambda row: print_note(
             f"{row.model}, {row.cluster}: {row.message or row.recommended}"
@@ -60,14 +63,15 @@ def streams(
     print_table("Streams", columns, table)
 
 
+@takes_request("seed", model=None)
 def stream_equality(
+    request: Request,
     models: Annotated[
         str | None, typer.Option(help="Comma-separated models; every zoo model without.")
     ] = None,
     runtimes: Annotated[str | None, typer.Option(help="Comma-separated; all without.")] = None,
     samples: Annotated[int, typer.Option(min=1, help="Different samples of each stream.")] = 200,
     in_flight: Annotated[int, typer.Option(min=1, help="Samples under way at most.")] = 3,
-    seed: opt.Seed = 0,
     results: Annotated[
         Path | None, typer.Option("--results", help="Results file; runs in it are kept."), Writes()
     ] = None,
@@ -75,6 +79,7 @@ def stream_equality(
 ) -> None:
     """Stream different samples through splits of models in every runtime and compare each one."""
     from placewright.benchmarks.stream_equality import run_stream_equality
+    from placewright.report.benchmark_tables import stream_equality_table
     from placewright.session.devices import devices_by_runtime
     from placewright.session.parsing import parse_names
     from placewright.zoo import names
@@ -85,7 +90,7 @@ def stream_equality(
         parse_names(runtimes) if runtimes else list(devices_by_runtime()[0]),
         samples=samples,
         in_flight=in_flight,
-        seed=seed,
+        seed=request.seed,
         results_path=results,
         on_row=lambda row: print_note(
             counted.told(f"{row.model} {row.runtime}: {row.message or f'{row.largest_error:.2g}'}")
@@ -95,18 +100,6 @@ def stream_equality(
     if as_json:
         print_json([{**asdict(row), "equal": row.equal} for row in rows])
     else:
-        columns = ["model", "runtime", "equal", "largest error", "tolerance", "segments"]
-        table = [
-            [
-                row.model,
-                row.runtime,
-                row.message or ("yes" if row.equal else "NO"),
-                f"{row.largest_error:.2g}" if not row.message else "-",
-                f"{row.tolerance:.2g}",
-                str(row.segments),
-            ]
-            for row in rows
-        ]
-        print_table(f"{samples} samples, {in_flight} in flight", columns, table)
+        print_shown(stream_equality_table(rows, samples, in_flight))
     if not all(row.equal for row in rows):
         raise typer.Exit(1)

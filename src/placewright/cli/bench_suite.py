@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from placewright.cli import options as opt
-from placewright.cli.output import print_json, print_note, print_table
+from placewright.cli.derived import takes_request
+from placewright.cli.output import print_json, print_note, print_shown
 from placewright.cli.overwriting import Writes
 from placewright.report.time_left import Counted
+from placewright.session.request import Request
 
 if TYPE_CHECKING:
-    from placewright.benchmarks.suite.against_auto import Comparison
-    from placewright.benchmarks.suite.profiles import Profile
     from placewright.benchmarks.suite.runs import SuiteRow
 
 Data = Annotated[
@@ -56,12 +56,13 @@ def suite(
     as_json: opt.Json = False,
 ) -> None:
     """Every placer on every problem of the suite, with performance profiles; resumable."""
-    from placewright.benchmarks.plots import pyplot
     from placewright.benchmarks.suite.pictures import draw_over_time, draw_profiles
     from placewright.benchmarks.suite.problems import chosen_problems, suite_problems
     from placewright.benchmarks.suite.profiles import profiles
     from placewright.benchmarks.suite.runs import run_suite
     from placewright.benchmarks.tarnawski import untrained_methods
+    from placewright.report.benchmark_tables import profiles_table
+    from placewright.report.pictures import pyplot
     from placewright.session.parsing import parse_names
 
     if profile is not None or over_time is not None:
@@ -79,16 +80,17 @@ def suite(
     if as_json:
         print_json([asdict(row) for row in rows])
         return
-    _print_profiles(profiles(rows))
+    print_shown(profiles_table(profiles(rows)))
 
 
+@takes_request("seed", model=None)
 def auto(
+    request: Request,
     problems: Problems = "",
     placers: Annotated[
         str, typer.Option(help="Comma-separated, in place of the usual rivals.")
     ] = "",
     seconds: Seconds = 20.0,
-    seed: opt.Seed = 0,
     results: Results = Path("auto.json"),
     as_json: opt.Json = False,
 ) -> None:
@@ -102,14 +104,16 @@ def auto(
     )
     from placewright.benchmarks.suite.problems import OF_AUTO, chosen_problems, suite_problems
     from placewright.benchmarks.suite.runs import run_suite
+    from placewright.report.benchmark_tables import promises_table, rivals_table
     from placewright.session.parsing import parse_names
 
     chosen = chosen_problems(suite_problems(), parse_names(problems) if problems else OF_AUTO)
     rivals = parse_names(placers) if placers else [*RIVALS, *EXACT]
     names = [AUTO, *(name for name in rivals if name != AUTO)]
     counted, note = _notes()
+    seeds = (request.seed,)
     rows = run_suite(
-        chosen, names, seconds, results, seeds=(seed,), on_row=note, on_ahead=counted.ahead
+        chosen, names, seconds, results, seeds=seeds, on_row=note, on_ahead=counted.ahead
     )
     found = comparisons(rows)
     promised = figures(found, len(chosen))
@@ -121,12 +125,8 @@ def auto(
             }
         )
         return
-    _print_comparisons(found)
-    print_table(
-        "Promised of auto",
-        ["figure", "reached", "met"],
-        [[f.what, f.reached, {True: "yes", False: "no", None: "open"}[f.is_met]] for f in promised],
-    )
+    print_shown(rivals_table(found))
+    print_shown(promises_table(promised))
 
 
 def _notes() -> tuple[Counted, Callable[[SuiteRow], None]]:
@@ -138,29 +138,3 @@ def _notes() -> tuple[Counted, Callable[[SuiteRow], None]]:
         print_note(counted.told(f"{row.problem}, {row.placer}, seed {row.seed}: {value}"))
 
     return counted, note
-
-
-def _print_profiles(found: Sequence[Profile]) -> None:
-    factors = (1.0, 1.01, 1.05, 1.2, 2.0)
-    table = [
-        [one.placer, str(len(one.ratios)), *(f"{one.share_within(f):.0%}" for f in factors)]
-        for one in sorted(found, key=lambda one: -one.share_within(1.05))
-    ]
-    columns = ["placer", "runs", *(f"within {f:g}" for f in factors)]
-    print_table("Share of the problems, by value / best known value", columns, table)
-
-
-def _print_comparisons(found: Sequence[Comparison]) -> None:
-    table = [
-        [
-            one.problem,
-            f"{one.value * 1e3:.4g}",
-            "-" if one.bound <= 0 else f"{one.value / one.bound - 1:.1%}",
-            f"{one.rival} {one.rival_value * 1e3:.4g}" if one.rival else "-",
-            f"{one.ratio:.3f}",
-            f"{one.load:.1f}",
-        ]
-        for one in found
-    ]
-    columns = ["problem", "auto (ms)", "gap", "best of the others", "ratio", "load"]
-    print_table("auto beside the best of the others", columns, table)

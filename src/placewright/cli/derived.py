@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable
 from dataclasses import MISSING, Field, fields
 from functools import wraps
@@ -12,32 +11,10 @@ from typing import Annotated, Any, get_type_hints
 
 import typer
 
-from placewright.errors import FieldError
+from placewright.cli.wording import option_of, with_options
 from placewright.session.request import Request, request_of, words
 
 MODEL = Annotated[str, typer.Argument(metavar="MODEL", help="A model file, or zoo:NAME.")]
-_OF_COMMANDS = {"changes": "--set", "runs": "--runs", "in_flight": "--in-flight"}
-
-
-def option_of(field: str) -> str:
-    """The option behind a field: ``--pin`` of ``pins``."""
-    if field in _OF_COMMANDS:
-        return _OF_COMMANDS[field]
-    how = words().get(field)
-    word = field if how is None or not how.word else how.word
-    return f"--{word.replace('_', '-')}"
-
-
-def message_of(error: BaseException) -> str:
-    """An error as the command line tells it: with the option in place of the field."""
-    if isinstance(error, FieldError):
-        return _with_options(f"{option_of(error.field)} {error.fault}")
-    return _with_options(str(error))
-
-
-def _with_options(text: str) -> str:
-    """Hints of the library name arguments, those of the command line options."""
-    return re.sub(r"argument `(\w+)`", lambda found: option_of(found[1]), text)
 
 
 def takes_request(
@@ -49,7 +26,8 @@ def takes_request(
 
     Args:
         names: of the fields that are options; none are all that can be said in words.
-        model: annotation of the argument MODEL.
+        model: annotation of the argument MODEL; None for a command that has none, or names its
+            models in another way. Its request lacks the model.
         defaults: of fields, where the command has others.
     """
     chosen = {name: how for name, how in words().items() if name in names or not names}
@@ -59,11 +37,12 @@ def takes_request(
             name,
             inspect.Parameter.KEYWORD_ONLY,
             default=defaults[name] if name in defaults else _default(declared[name]),
-            annotation=_annotation(name, declared[name], how.kind, how.help),
+            annotation=_annotation(name, declared[name], how.kind, with_options(how.help)),
         )
         for name, how in chosen.items()
     ]
-    first = inspect.Parameter("model", inspect.Parameter.KEYWORD_ONLY, annotation=model)
+    first = [inspect.Parameter("model", inspect.Parameter.KEYWORD_ONLY, annotation=model)]
+    first = [] if model is None else first
 
     def derived(command: Callable[..., None]) -> Callable[..., None]:
         hints = get_type_hints(command, include_extras=True)
@@ -78,9 +57,9 @@ def takes_request(
         def call(**given: Any) -> None:
             said = {name: value for name, value in given.items() if name in of_request}
             rest = {one.name: given[one.name] for one in kept}
-            command(**{taken.name: request_of(given["model"], said)}, **rest)
+            command(**{taken.name: request_of(given.get("model"), said)}, **rest)
 
-        parameters = [first, *options, *kept]
+        parameters = [*first, *options, *kept]
         call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         call.__annotations__ = {one.name: one.annotation for one in parameters}
         del call.__dict__["__wrapped__"]

@@ -28,10 +28,8 @@ def explain(
     """Why OP of PLAN is where it is: each other device, what decides, what it waits for."""
     from placewright.report.explain import explain as explained
     from placewright.session.checked_plan import read_plan
-    from placewright.session.recommended import searched_plan
 
-    plan = read_plan(plan_file)
-    found = explained(searched_plan(plan) if searched else plan, op)
+    found = explained(read_plan(plan_file, searched=searched), op)
     if as_json:
         print_json(found.data())
         return

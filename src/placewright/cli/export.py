@@ -46,13 +46,12 @@ def export(
     from placewright.session import export as exporting
     from placewright.session.checked_plan import read_plan
     from placewright.session.parsing import require_folder
-    from placewright.session.recommended import recommendation_lines, searched_plan
+    from placewright.session.recommended import recommendation_lines
 
     if form not in exporting.formats():
         raise UnknownNameError("export format", form, exporting.formats())
     require_folder(output / "file" if form == "onnx-segments" and output.is_dir() else output)
-    plan = read_plan(plan_file)
-    plan = searched_plan(plan) if searched else plan
+    plan = read_plan(plan_file, searched=searched)
     use = exporting.export(plan, form, output)
     for line in recommendation_lines(plan):
         print_note(line)

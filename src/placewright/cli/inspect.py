@@ -25,9 +25,9 @@ def register(app: typer.Typer) -> None:
     app.command()(placers)
 
 
+@takes_request("devices", "runtime", model=None)
 def devices(
-    device_names: opt.Devices = None,
-    runtime: opt.RuntimeName = None,
+    request: Request,
     output: opt.Output = None,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
@@ -42,12 +42,12 @@ def devices(
 
     with progress("devices", hidden=quiet or as_json) as report:
         report(0.0, "measuring links")
-        cluster = discover(device_names, runtime=runtime)
+        cluster = discover(request.devices, runtime=request.runtime)
     if output is not None:
         write_cluster(output, cluster)
         print_note(f"wrote {output}")
     found, missing = devices_by_runtime()
-    chosen = runtime or default_runtime_name()
+    chosen = request.runtime or default_runtime_name()
     others = [name for name in found[chosen] if name not in cluster.device_index]
     if as_json:
         print_json(

@@ -11,9 +11,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
+from placewright.cli.wording import document_with_options, with_options
 from placewright.report.time_left import TimeLeft
+
+if TYPE_CHECKING:
+    from placewright.report.page.tables import ShownTable
 
 _STDOUT, _STDERR = 1, 2  # file descriptors
 _SECONDS_BETWEEN_LINES = 60.0
@@ -89,11 +93,12 @@ def error_line(message: str) -> str:
 
 def print_json(document: Any) -> None:
     """One JSON document; numbers that JSON does not know become null."""
-    sys.stdout.write(json.dumps(_finite(document), indent=1) + "\n")
+    sys.stdout.write(json.dumps(_finite(document_with_options(document)), indent=1) + "\n")
 
 
 def print_line(text: str = "") -> None:
     """One line of a result."""
+    text = with_options(text)
     _keep(text)
     if "\n" in text or not sys.stdout.isatty():
         sys.stdout.write(text + "\n")
@@ -105,7 +110,7 @@ def print_line(text: str = "") -> None:
 
 def print_note(text: str) -> None:
     """One line of progress or advice, on standard error."""
-    sys.stderr.write(text + "\n")
+    sys.stderr.write(with_options(text) + "\n")
 
 
 def tell_warning(text: str | None) -> None:
@@ -133,6 +138,7 @@ def _keep(shown: Any) -> None:
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table as wide as the terminal at most, or 80 columns where there is none."""
+    rows = [[with_options(cell) for cell in row] for row in rows]
     if _recording.get() is not None:
         from placewright.report.page.tables import ShownTable
 
@@ -153,6 +159,11 @@ def print_bars(bars: Callable[..., list[str]], *of: Any) -> None:
     plain = not shows_unicode(sys.stdout)
     for line in bars(*of, output_width(sys.stdout), plain=plain):
         sys.stdout.write(line + "\n")
+
+
+def print_shown(table: ShownTable) -> None:
+    """A table that the library made."""
+    print_table(table.title, table.columns, table.rows)
 
 
 @contextmanager

@@ -33,11 +33,9 @@ def report(
     from placewright.report.page.html import page_text
     from placewright.report.page.plans import plans_document
     from placewright.session.checked_plan import read_plan
-    from placewright.session.recommended import searched_plan
 
-    plans = [(path.name, read_plan(path)) for path in (plan_file, other_file) if path is not None]
-    if searched:
-        plans = [(name, searched_plan(plan)) for name, plan in plans]
+    files = [path for path in (plan_file, other_file) if path is not None]
+    plans = [(path.name, read_plan(path, searched=searched)) for path in files]
     document = plans_document(*plans)
     write_text(output, page_text(document))
     if as_json:

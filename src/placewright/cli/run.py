@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from placewright.cli import options as opt
+from placewright.cli.derived import takes_request
 from placewright.cli.isolate import may_isolate
 from placewright.cli.output import print_json, print_line, print_note, print_table, progress
 from placewright.cli.overwriting import Writes
 from placewright.cli.place import print_plan
 from placewright.cli.report_option import ReportFile, write_plan_report
+from placewright.session.request import Request
 
 if TYPE_CHECKING:
     from placewright.core.plan import Plan
+    from placewright.session.running import RunResult
+    from placewright.session.stream_result import StreamResult
     from placewright.simulation.model import Simulator
     from placewright.simulation.timeline import Timeline
 
@@ -57,14 +62,14 @@ def simulate(
     from placewright.report.values import value_text
     from placewright.session.checked_plan import read_plan
     from placewright.session.parsing import parse_pairs
-    from placewright.session.recommended import recommendation_lines, searched_plan
-    from placewright.session.whatif import changed
+    from placewright.session.recommended import recommendation_lines
+    from placewright.session.session import Session
 
     _check_in_flight(samples, in_flight)
-    before = read_plan(plan_file)
-    before = searched_plan(before) if searched else before
+    read = read_plan(plan_file, searched=searched)
     pairs = parse_pairs(changes or [], "changes", "OP=DEVICE")
-    plan, simulator = changed(before, pairs)
+    found = Session(read).simulate(read, pairs)
+    plan, simulator = found.plan, found.simulator
     is_timed = simulator.has_timeline or trace is not None
     timeline = simulator.timeline(plan.placement) if is_timed else None
     write_plan_report(report_file, plan_file.name, plan)
@@ -73,7 +78,7 @@ def simulate(
         for line in recommendation_lines(plan):
             print_line(line)
     if pairs and not as_json:
-        print_line(f"before the change: {value_text(before.value, plan.problem.time_unit)}")
+        print_line(f"before the change: {value_text(found.before, plan.problem.time_unit)}")
     if samples is not None:
         _print_stream(plan, simulator, (samples, in_flight), as_json)
     elif timeline is not None:
@@ -106,13 +111,10 @@ def _print_stream(
 
 
 def _print_timeline(plan: Plan, timeline: Timeline, trace: Path | None, as_json: bool) -> None:
-    from placewright.files.text import write_text
     from placewright.report.timeline_text import timeline_data, timeline_rows
     from placewright.report.trace import trace_text
 
-    if trace is not None:
-        write_text(trace, trace_text(plan.problem, timeline))
-        print_note(f"wrote {trace}")
+    _write_text(trace, lambda: trace_text(plan.problem, timeline))
     if as_json:
         print_json(timeline_data(plan, timeline))
         return
@@ -137,7 +139,9 @@ def _print_loads(plan: Plan, simulator: Simulator, as_json: bool) -> None:
 
 
 @may_isolate
+@takes_request("latency_limit", model=None)
 def run(
+    request: Request,
     plan_file: PlanFile,
     runs: Annotated[int, typer.Option(help="Measured runs of each contender.")] = 15,
     boundaries: Annotated[
@@ -149,7 +153,6 @@ def run(
         typer.Option("--seconds", help="Let samples follow each other for so many seconds."),
     ] = None,
     in_flight: InFlight = None,
-    latency_limit: opt.LatencyLimit = None,
     timeout: Annotated[
         str | None,
         typer.Option(
@@ -170,70 +173,48 @@ def run(
     from placewright.errors import InputError
     from placewright.files.quantities import parse_seconds
     from placewright.session.checked_plan import read_plan
-    from placewright.session.parsing import parse_latency_limit
-    from placewright.session.recommended import searched_plan
-    from placewright.session.running import execute, limited
+    from placewright.session.session import Session
 
     is_stream = samples is not None or seconds is not None
     if not is_stream:
         _check_in_flight(samples, in_flight)
-        if latency_limit is not None:
+        if request.latency_limit is not None:
             raise InputError("--latency-limit is of a stream; give --samples or --seconds, too")
     allowed = None if timeout is None else parse_seconds(timeout)
-    plan = read_plan(plan_file)
-    plan = searched_plan(plan) if searched else plan
+    plan = read_plan(plan_file, searched=searched)
+    if is_stream and (trace is not None or report_file is not None):
+        raise InputError("--trace and --report are of single runs; leave out --samples")
+    with progress("run", hidden=quiet or as_json) as report:
+        session = Session(plan, report, latency_limit=request.latency_limit)
+        if is_stream:
+            streamed = session.measure_stream(
+                plan, samples=samples, seconds=seconds, in_flight=in_flight, timeout=allowed
+            )
+        else:
+            result = session.measure(plan, runs=runs, boundaries=boundaries, timeout=allowed)
+            _write_text(trace, lambda: session.trace(plan, allowed))
     if is_stream:
-        if trace is not None or report_file is not None:
-            raise InputError("--trace and --report are of single runs; leave out --samples")
-        limit = parse_latency_limit(latency_limit)
-        with limited(plan, allowed):
-            _run_stream(plan, (samples, seconds, in_flight, limit), as_json, quiet)
+        _tell(streamed, as_json, table=streamed.table())
         return
-    with limited(plan, allowed), progress("run", hidden=quiet or as_json) as report:
-        result = execute(plan, runs=runs, boundaries=boundaries, report=report)
-        _write_run_trace(trace, plan)
     write_plan_report(report_file, plan_file.name, replace(plan, measured=result.measurement))
-    if as_json:
-        print_json(result.data())
-    else:
-        for line in result.lines():
-            print_line(line)
-    if not result.equal:
-        raise typer.Exit(1)
+    _tell(result, as_json)
 
 
-def _write_run_trace(trace: Path | None, plan: Plan) -> None:
-    if trace is None:
+def _write_text(path: Path | None, text: Callable[[], str]) -> None:
+    if path is None:
         return
     from placewright.files.text import write_text
-    from placewright.session.run_trace import run_trace
 
-    write_text(trace, run_trace(plan))
-    print_note(f"wrote {trace}")
+    write_text(path, text())
+    print_note(f"wrote {path}")
 
 
-def _run_stream(
-    plan: Plan,
-    numbers: tuple[int | None, float | None, int | None, float],
-    as_json: bool,
-    quiet: bool,
-) -> None:
-    from placewright.session.stream_measuring import SAMPLES, execute_stream
-
-    samples, seconds, in_flight, limit = numbers
-    with progress("run", hidden=quiet or as_json) as report:
-        result = execute_stream(
-            plan,
-            samples=SAMPLES if samples is None else samples,
-            seconds=seconds,
-            in_flight=in_flight,
-            latency_limit=limit,
-            report=report,
-        )
+def _tell(result: RunResult | StreamResult, as_json: bool, table: Any = None) -> None:
     if as_json:
         print_json(result.data())
     else:
-        print_table("Streams", *result.table())
+        if table is not None:
+            print_table("Streams", *table)
         for line in result.lines():
             print_line(line)
     if not result.equal:

@@ -8,8 +8,10 @@ from typing import Annotated
 import typer
 
 from placewright.cli import options as opt
+from placewright.cli.derived import takes_request
 from placewright.cli.output import print_json, print_line, progress
 from placewright.cli.overwriting import Writes
+from placewright.session.request import Request
 
 
 def register(app: typer.Typer) -> None:
@@ -17,7 +19,9 @@ def register(app: typer.Typer) -> None:
     app.command()(train)
 
 
+@takes_request("settings", "devices", "cluster", "runtime", "seed", model=None)
 def train(
+    request: Request,
     placer: Annotated[str, typer.Option("--placer", help="A placer that needs training.")],
     graphs: Annotated[
         list[str], typer.Option("--graphs", help="Problem files or models; repeatable.")
@@ -30,11 +34,6 @@ def train(
     patience: Annotated[
         int, typer.Option(help="Stop after so many episodes without a faster round; 0 never.")
     ] = 0,
-    settings: opt.PlacerSettings = None,
-    device_names: opt.Devices = None,
-    cluster: opt.ClusterFile = None,
-    runtime: opt.RuntimeName = None,
-    seed: opt.Seed = 0,
     tensorboard: Annotated[str, typer.Option(help="Folder for TensorBoard scalars.")] = "",
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
@@ -42,24 +41,22 @@ def train(
     """Train a learned placer over graphs; apply it with `place --policy FILE`."""
     from placewright.placers.learned.training import TrainingOptions
     from placewright.placers.learned.training import train as train_policy
-    from placewright.session.parsing import parse_settings, require_folder
+    from placewright.session.parsing import require_folder
     from placewright.session.session import Session
 
     require_folder(output)
-    values = parse_settings(settings or [])
     with progress("train", hidden=quiet or as_json) as report:
         problems = [
-            Session(name, report, devices=device_names, cluster=cluster, runtime=runtime).problem
-            for name in [*graphs, *(more_graphs or [])]
+            Session(request, report, model=name).problem for name in [*graphs, *(more_graphs or [])]
         ]
         written = train_policy(
             placer,
             problems,
             output,
             episodes=episodes,
-            settings=values,
+            settings=request.settings,
             progress=report,
-            options=TrainingOptions(seed=seed, patience=patience, tensorboard=tensorboard),
+            options=TrainingOptions(seed=request.seed, patience=patience, tensorboard=tensorboard),
         )
     if as_json:
         print_json({"placer": placer, "graphs": len(problems), "policy": str(written)})

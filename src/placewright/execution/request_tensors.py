@@ -10,7 +10,7 @@ import numpy as np
 from placewright.core.cluster import Device
 from placewright.core.signature import NO_TENSOR
 from placewright.execution.members import Members
-from placewright.execution.requests import Execution, Request
+from placewright.execution.requests import Execution, RequestProgress
 from placewright.execution.routes import routes_of
 from placewright.execution.runtime import (
     HostArray,
@@ -44,7 +44,7 @@ class RequestTensors:
         )
         self._plain_outputs: list[HostArray] | None = None
 
-    def settle(self, done: Request) -> None:
+    def settle(self, done: RequestProgress) -> None:
         """Wait for what is queued on devices; its real spans take the place of the queueing's."""
         if self.mover is None:
             return
@@ -62,7 +62,7 @@ class RequestTensors:
                     self.mover.arrived(value)
             done.arrival = time.perf_counter() - done.start
 
-    def run_segment(self, request: Request, index: int) -> None:
+    def run_segment(self, request: RequestProgress, index: int) -> None:
         """Run one segment and send its outputs on; what nobody reads any more is dropped."""
         slot, segment, route = request.slot, self.segments[index], self.routes.segments[index]
         held = slot.tensors
@@ -83,11 +83,13 @@ class RequestTensors:
             if slot.kept is not None:
                 slot.kept[tensor] = value
 
-    def _instance(self, request: Request, index: int, segment: OpSegment) -> SegmentInstance:
+    def _instance(
+        self, request: RequestProgress, index: int, segment: OpSegment
+    ) -> SegmentInstance:
         member = self.members.serving(segment.device, request.number)
         return request.slot.instances[index][member - self.members.first[segment.device]]
 
-    def send_inputs(self, request: Request) -> None:
+    def send_inputs(self, request: RequestProgress) -> None:
         slot = request.slot
         slot.tensors.clear()
         for tensor, value, memories in zip(
@@ -102,7 +104,7 @@ class RequestTensors:
                 slot.kept[tensor] = value
 
     def _moved(
-        self, request: Request, value: NativeTensor, source: int | None, memory: int
+        self, request: RequestProgress, value: NativeTensor, source: int | None, memory: int
     ) -> NativeTensor:
         assert self.mover is not None  # without it there is one memory, and nothing moves
         ends: list[Device | None] = [
@@ -113,7 +115,7 @@ class RequestTensors:
         ]
         return self.mover.move(value, *ends)
 
-    def execution(self, done: Request) -> Execution:
+    def execution(self, done: RequestProgress) -> Execution:
         to_host, tensors = self.model.to_host, done.slot.tensors
         kept = {tensor: to_host(value) for tensor, value in (done.slot.kept or {}).items()}
         outputs = tuple(

@@ -70,7 +70,7 @@ def new_slot(compiled: Sequence[Sequence[CompiledSegment]]) -> Slot:
 
 
 @dataclass(eq=False)
-class Request:
+class RequestProgress:
     """Progress of one request."""
 
     slot: Slot

@@ -22,7 +22,7 @@ from placewright.core.cluster import Device
 from placewright.errors import InputError, RuntimeFailure, TimedOut
 from placewright.execution.members import Members
 from placewright.execution.request_tensors import RequestTensors
-from placewright.execution.requests import Execution, Request, Slot, new_slot
+from placewright.execution.requests import Execution, RequestProgress, Slot, new_slot
 from placewright.execution.routes import dependencies, turns_of
 from placewright.execution.runtime import (
     ChangesState,
@@ -80,13 +80,13 @@ class ConcurrentRunner:
             ]
         self._tensors = RequestTensors(model, self.segments, self._members)
         self._slots = [new_slot(self._compiled) for _ in range(in_flight)]
-        self._finished: SimpleQueue[Request] = SimpleQueue()
-        self._mail: list[SimpleQueue[Request | None]] = [
+        self._finished: SimpleQueue[RequestProgress] = SimpleQueue()
+        self._mail: list[SimpleQueue[RequestProgress | None]] = [
             SimpleQueue() for _ in self._members.devices
         ]
         self._started = 0
         self._limit, self._is_stuck = current_limit(), False
-        self._under_way: dict[int, Request] = {}
+        self._under_way: dict[int, RequestProgress] = {}
         self._last_spans: tuple[tuple[float, float], ...] = ()
         self._workers = [
             self._worker(device, member)
@@ -246,7 +246,7 @@ class ConcurrentRunner:
         device = self._members.devices[self._members.serving(segment.device, request)].name
         return f"segment {index} on '{device}' [{shown}{more}]"
 
-    def _next_finished(self) -> Request:
+    def _next_finished(self) -> RequestProgress:
         """The next request that is done or has failed, with nothing of it running any more.
 
         Raises:
@@ -282,7 +282,7 @@ class ConcurrentRunner:
         what = " and ".join(running[:2]) or "a transfer between devices"
         raise TimedOut(f"{what} has not returned after {self._limit:.3g} s; is the device alive?")
 
-    def _start(self, slot: Slot, inputs: Sequence[HostArray]) -> Request:
+    def _start(self, slot: Slot, inputs: Sequence[HostArray]) -> RequestProgress:
         if len(inputs) != len(self._inputs):
             raise InputError(
                 f"the model has {len(self._inputs)} inputs, got values for {len(inputs)}"
@@ -292,9 +292,9 @@ class ConcurrentRunner:
         ]
         return self._launch(slot)
 
-    def _launch(self, slot: Slot) -> Request:
+    def _launch(self, slot: Slot) -> RequestProgress:
         n_segments = len(self.segments)
-        request = Request(
+        request = RequestProgress(
             slot,
             self._started,
             list(self._needs),
@@ -331,7 +331,7 @@ class ConcurrentRunner:
             name = self._members.devices[member].name
             failure = RuntimeFailure(f"the worker of '{name}' cannot start: {error}")
         mail, turns = self._mail[member], self._turns[device]
-        active: dict[int, Request] = {}
+        active: dict[int, RequestProgress] = {}
         while True:
             active = {n: one for n, one in active.items() if one.error is None}
             runnable = next((n for n in sorted(active) if self._is_ready(active[n], device)), None)
@@ -353,10 +353,10 @@ class ConcurrentRunner:
             if request.turns[device] == len(turns):
                 del active[runnable]
 
-    def _is_ready(self, request: Request, device: int) -> bool:
+    def _is_ready(self, request: RequestProgress, device: int) -> bool:
         return request.waiting[self._turns[device][request.turns[device]]] == 0
 
-    def _execute(self, request: Request, index: int) -> None:
+    def _execute(self, request: RequestProgress, index: int) -> None:
         """Run one segment and tell whoever waits for it."""
         segment = self.segments[index]
         begin = time.perf_counter()

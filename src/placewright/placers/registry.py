@@ -44,7 +44,7 @@ REGISTRY: dict[str, str] = {
     "multilevel": "multilevel:Multilevel",
     "peft": "peft:Peft",
     "pipedream": "pipedream:Pipedream",
-    "placeto": "learned.placeto.placer:Placeto",
+    "placeto": "learned.placeto.placer:PlacetoPlacer",
     "post": "learned.post.placer:Post",
     "problem-space": "problem_space:ProblemSpace",
     "random": "random_search:RandomSearch",

@@ -19,7 +19,7 @@ _INSTEAD = ("f16", "bf16", "f32")  # tried in this order where a device lacks th
 
 
 @dataclass(frozen=True)
-class DeviceEntry:
+class CatalogueDevice:
     """One device of the catalogue.
 
     Attributes:
@@ -56,7 +56,7 @@ class DeviceEntry:
 
 
 @dataclass(frozen=True)
-class LinkEntry:
+class CatalogueLink:
     """One link of the catalogue: what large transfers reach in one direction.
 
     Attributes:
@@ -88,7 +88,7 @@ def cluster_names() -> tuple[str, ...]:
 
 
 @functools.cache
-def device_entry(name: str) -> DeviceEntry:
+def device_entry(name: str) -> CatalogueDevice:
     """The device called `name`.
 
     Raises:
@@ -100,7 +100,7 @@ def device_entry(name: str) -> DeviceEntry:
     entry = document["devices"][name]
     assumed = {**document["assumptions"][entry["kind"]], **entry}
     parts = ("matmul", "convolution", "vector", "bandwidth")
-    return DeviceEntry(
+    return CatalogueDevice(
         name=name,
         description=entry["name"],
         kind=entry["kind"],
@@ -114,7 +114,7 @@ def device_entry(name: str) -> DeviceEntry:
 
 
 @functools.cache
-def link_entry(name: str) -> LinkEntry:
+def link_entry(name: str) -> CatalogueLink:
     """The link called `name`.
 
     Raises:
@@ -125,10 +125,10 @@ def link_entry(name: str) -> LinkEntry:
         raise UnknownNameError("catalogue link", name, link_names())
     entry = document["links"][name]
     reached = entry["bandwidth_gb_per_s"] * document["assumptions"]["link_efficiency"]
-    return LinkEntry(name, reached * 1e9, entry["latency_us"] * 1e-6, entry["source"])
+    return CatalogueLink(name, reached * 1e9, entry["latency_us"] * 1e-6, entry["source"])
 
 
-def entry_of(device: Device) -> DeviceEntry:
+def entry_of(device: Device) -> CatalogueDevice:
     """The catalogue's entry behind a device of a cluster, by its fingerprint.
 
     Raises:
@@ -186,7 +186,7 @@ def catalogue_cluster(
     return Cluster(made, links, host=host)
 
 
-def _devices(entries: Sequence[DeviceEntry], precision: str) -> tuple[Device, ...]:
+def _devices(entries: Sequence[CatalogueDevice], precision: str) -> tuple[Device, ...]:
     kinds = [entry.kind for entry in entries]
     seen: dict[str, int] = {}
     made = []

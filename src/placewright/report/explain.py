@@ -41,7 +41,7 @@ class Elsewhere:
 
 
 @dataclass(frozen=True)
-class Explanation:
+class OpExplanation:
     """Why one op is where it is.
 
     Attributes:
@@ -125,7 +125,7 @@ class Explanation:
         return f"the next best, '{best.device}', gives {text} ({change:+.2%})"
 
 
-def explain(plan: Plan, op: str, simulator: Simulator | None = None) -> Explanation:
+def explain(plan: Plan, op: str, simulator: Simulator | None = None) -> OpExplanation:
     """Ask for every other device what the plan would take with an op there.
 
     Args:
@@ -149,7 +149,7 @@ def explain(plan: Plan, op: str, simulator: Simulator | None = None) -> Explanat
         (row for device, row in enumerate(rows) if device != here), key=lambda row: row.value
     )
     waits_for, is_critical = _waiting(plan, simulator, unit)
-    return Explanation(
+    return OpExplanation(
         op=op,
         kind=problem.unit_graph.op_kinds[unit],
         device=problem.cluster.device_names[here],

@@ -79,7 +79,7 @@ def limit_warning(problem: Problem) -> str | None:
         f"{format_bytes(left_out)} of one sample in the whole model, are missing"
     )
     if isinstance(problem.execution_model, MaxLoad):
-        return f"{text}; --samples-in-flight 1 or more counts them"
+        return f"{text}; argument `samples_in_flight` 1 or more counts them"
     return text
 
 
@@ -95,7 +95,7 @@ def left_out_lines(plan: Plan) -> list[str]:
     whole = Simulator(flying).memory_peaks(plan.placement)
     return [
         f"warning: with one sample in flight '{device.name}' needs {format_bytes(size)} and has "
-        f"{format_bytes(device.memory_bytes)}; --samples-in-flight 1 counts it"
+        f"{format_bytes(device.memory_bytes)}; argument `samples_in_flight` 1 counts it"
         for device, size in zip(problem.cluster.devices, whole.tolist(), strict=True)
         if size > device.memory_bytes
     ]

@@ -23,7 +23,7 @@ _OFF = 0.15  # prediction errors that call for a new calibration
 
 
 @dataclass(frozen=True)
-class Verdict:
+class PlanVerdict:
     """What a reader wants to know first.
 
     Attributes:
@@ -37,7 +37,7 @@ class Verdict:
     next_step: str
 
 
-def verdict_of(plan: Plan, alternatives: tuple[Alternative, ...]) -> Verdict:
+def verdict_of(plan: Plan, alternatives: tuple[Alternative, ...]) -> PlanVerdict:
     """Judge a plan by what was measured, or else by what is predicted."""
     used = devices_in_use(plan)
     alone = best_alone(alternatives)
@@ -47,19 +47,19 @@ def verdict_of(plan: Plan, alternatives: tuple[Alternative, ...]) -> Verdict:
         return _other_is_better(plan, proof)
     if len(used) == 1:
         what = f"Do not split: '{used[0]}' runs everything in {value_text(plan.value, unit)}"
-        return Verdict("do not split", f"{what}{_by(plan)}; {proof}.", _next(plan))
+        return PlanVerdict("do not split", f"{what}{_by(plan)}; {proof}.", _next(plan))
     names = f"{len(used)} devices"
     here = value_text(plan.value, unit)
     if alone is None or alone.predicted is None:
         text = f"Split over {names}, since no single device can take it: {here}{_by(plan)}; {proof}"
-        return Verdict("no choice", f"{text}.", _next(plan))
+        return PlanVerdict("no choice", f"{text}.", _next(plan))
     gain = alone.predicted / plan.value - 1.0 if plan.value > 0 else 0.0
     against = f"'{alone.name}' alone ({value_text(alone.predicted, unit)})"
     if gain < _WORTH:
         text = f"Do not split: {here} over {names} is no gain on {against}; {proof}"
-        return Verdict("do not split", f"{text}.", f"Use '{alone.name}' alone.")
+        return PlanVerdict("do not split", f"{text}.", f"Use '{alone.name}' alone.")
     text = f"Split over {names}: {here}{_by(plan)}, {1 + gain:.2f} times as fast as {against}"
-    return Verdict("split", f"{text}; {proof}.", _next(plan))
+    return PlanVerdict("split", f"{text}; {proof}.", _next(plan))
 
 
 def verdict_lines(plan: Plan) -> list[str]:
@@ -83,7 +83,7 @@ def _proof(plan: Plan) -> str:
     return f"no placement is faster than {bound} (gap {plan.gap:.1%})"
 
 
-def _other_is_better(plan: Plan, proof: str) -> Verdict:
+def _other_is_better(plan: Plan, proof: str) -> PlanVerdict:
     assert plan.measured is not None
     name, here = plan.measured.recommendation, format_duration(plan.measured.median)
     seconds = plan.measured.baselines.get(name)
@@ -91,7 +91,7 @@ def _other_is_better(plan: Plan, proof: str) -> Verdict:
     answer = "split" if name == "searched" else "do not split"
     word = "Run what the search found" if answer == "split" else f"Do not split: use '{name}'"
     text = f"{word}, which was faster on the hardware{beside}; {proof}."
-    return Verdict(answer, text, f"Run '{name}' instead of this plan.")
+    return PlanVerdict(answer, text, f"Run '{name}' instead of this plan.")
 
 
 def prediction_error(plan: Plan) -> float | None:
@@ -106,12 +106,13 @@ def _next(plan: Plan) -> str:
     error = prediction_error(plan)
     if error is not None and abs(error) > _OFF:
         return (
-            f"The prediction is off by {error:+.0%}: profile again with --remeasure on a quiet "
-            "machine before you trust smaller differences."
+            f"The prediction is off by {error:+.0%}: measure again on a quiet machine, "
+            "`placewright place MODEL --remeasure`, before you trust smaller differences."
         )
     if math.isfinite(plan.gap) and plan.gap > _OPEN and plan.status != "optimal":
-        other = "" if plan.placer.name == "auto" else "; so may --placer auto"
-        return f"A longer search (--budget 5m) may close the gap{other}."
+        other = "" if plan.placer.name == "auto" else " --placer auto"
+        longer = f"`placewright place MODEL{other} --budget 5m`"
+        return f"A longer search may close the gap: {longer}."
     if plan.problem.source is not None and plan.measured is None:
         return "`placewright run PLAN` runs it and compares outputs and time."
     if plan.status == "optimal" or plan.gap <= _CLOSED:

@@ -12,6 +12,7 @@ from placewright.errors import FileFormatError
 from placewright.files import plan_file
 from placewright.frameworks.registry import framework_names
 from placewright.io.opened import shown_name
+from placewright.session.recommended import searched_plan
 from placewright.session.search import plan_of
 from placewright.simulation.model import Simulator
 
@@ -19,8 +20,12 @@ _SAME = 1e-9  # relative; sums may be added in another order by another version
 _Segments = Sequence[tuple[int, Sequence[int]]]
 
 
-def read_plan(path: Path | str) -> Plan:
+def read_plan(path: Path | str, *, searched: bool = False) -> Plan:
     """Read a plan and its problem, and compute anew whatever follows from its placement.
+
+    Args:
+        path: of the plan.
+        searched: take what the search found, where the plan holds a simpler placement.
 
     Raises:
         InputError: a file cannot be read.
@@ -32,7 +37,7 @@ def read_plan(path: Path | str) -> Plan:
     contradiction = next(_contradictions(plan), None)
     if contradiction is not None:
         raise FileFormatError(f"plan '{shown_name(path)}' contradicts itself: {contradiction}")
-    return plan
+    return searched_plan(plan) if searched else plan
 
 
 def _contradictions(plan: Plan) -> Iterator[str]:

@@ -16,7 +16,7 @@ from placewright.errors import InputError
 from placewright.placers.outside import is_path
 from placewright.placers.registry import REGISTRY, make_placer, reason_against
 from placewright.report.comparison_table import ComparisonTable, Run
-from placewright.session.comparison_file import ResultsFile
+from placewright.session.comparison_file import ComparisonFile
 from placewright.simulation.evaluator import Evaluator
 
 Report = Callable[[float, str], None]
@@ -55,7 +55,7 @@ def compare(
         reason = reason_against(placer, problem)
         if reason is not None:
             raise InputError(f"placer '{name}' cannot place this problem: {reason}")
-    store = ResultsFile(results_path, problem, budget)
+    store = ComparisonFile(results_path, problem, budget)
     wanted = [(name, seed) for name in made for seed in range(seeds)]
     for index, (name, seed) in enumerate(wanted):
         if progress is not None:

@@ -16,7 +16,7 @@ from placewright.files.text import read_json_object, write_text
 from placewright.report.comparison_table import FORMAT, ComparisonTable, Run
 
 
-class ResultsFile:
+class ComparisonFile:
     """The runs on one problem with one budget.
 
     Args:

@@ -7,19 +7,22 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping, Sequence
-from typing import Any, overload
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal, overload
 
 from placewright.core.cluster import Cluster
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
+from placewright.errors import RuntimeFailure
+from placewright.execution.inputs import GivenInputs
 from placewright.report.comparison_table import ComparisonTable
 from placewright.report.plan_text import limit_warning
 from placewright.session import devices
 from placewright.session.models import Model
 from placewright.session.request import COMPARED, PROFILED, READ
-from placewright.session.session import Session, session_of_plan
+from placewright.session.session import Session
 from placewright.session.signatures import takes_fields
+from placewright.session.streaming import Outputs
 from placewright.session.whatif import Simulated
 
 
@@ -124,7 +127,7 @@ def simulate(plan: Plan, changes: Mapping[str, str] | None = None) -> Simulated:
         GraphError, UnknownNameError: there is no such op or device.
         InfeasibleError: the changed placement breaks a constraint; the message says which one.
     """
-    return session_of_plan(plan).simulate(plan, changes)
+    return Session(plan).simulate(plan, changes)
 
 
 @overload
@@ -155,4 +158,41 @@ def run(
         InputError: an input is missing or unknown, or has another shape or type; the message names
             it and says what is expected.
     """
-    return session_of_plan(plan).run(plan, inputs)
+    return Session(plan).run(plan, inputs)
+
+
+def stream(
+    plan: Plan,
+    samples: Iterable[GivenInputs],
+    *,
+    in_flight: int | None = None,
+    errors: Literal["raise", "yield"] = "raise",
+) -> Iterator[Outputs | RuntimeFailure]:
+    """Run samples that follow each other through a plan, several of them in flight.
+
+    Where a measurement recommended a way that no placement can express (a copy of the model per
+    device, the runtime's own throughput mode), the samples run that way.
+
+    Samples are taken from `samples` as earlier ones are done, and their outputs come in the same
+    order. Whoever takes outputs slowly holds the stream back: at most as many samples as may be in
+    flight wait to be fetched.
+
+    Args:
+        plan: from `place` or `read_plan`.
+        samples: inputs of each sample as `run` takes them: a sequence in the model's order, or a
+            mapping by name.
+        in_flight: samples under way at most, >= 1; None takes as many as keep all devices busy and
+            fit into their memory, as the simulator plays it.
+        errors: ``"raise"`` ends with the first sample that fails; ``"yield"`` gives its error in
+            place of its outputs and goes on.
+
+    Yields:
+        Outputs of each sample: a list where its inputs were a sequence, a mapping by name where
+        they were a mapping.
+
+    Raises:
+        InputError: the plan cannot be streamed, or a sample's inputs are wrong; the message names
+            the sample and the input.
+        RuntimeFailure: a sample failed; the message names it and its segment.
+    """
+    return Session(plan).stream(plan, samples, in_flight=in_flight, errors=errors)

@@ -56,5 +56,5 @@ def speed_note(factors: Mapping[str, float]) -> str:
     whose = "its costs were" if len(told) == 1 else "their costs were"
     return (
         f"now slower or faster: {', '.join(told)} as long as when {whose} measured; predictions "
-        "are off by as much; `place --remeasure` measures again"
+        "are off by as much; argument `remeasure` measures again"
     )

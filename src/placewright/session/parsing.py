@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
 from placewright.core.problem import OBJECTIVES, Objective, Samples
-from placewright.core.solution import Budget
 from placewright.errors import FieldError, InputError, UnknownNameError
 from placewright.files.quantities import parse_bytes, parse_seconds
 
@@ -109,16 +107,6 @@ def parse_duration(given: Any, field: str) -> float | None:
     return seconds
 
 
-def parse_latency_limit(given: Any) -> float:
-    """Seconds that 95 % of a stream's samples may take; inf where there is no limit.
-
-    Raises:
-        FieldError: no duration > 0.
-    """
-    seconds = parse_duration(given, "latency_limit")
-    return math.inf if seconds is None else seconds
-
-
 def parse_count(given: Any, field: str) -> int | None:
     """A whole number >= 1; None is no limit.
 
@@ -130,17 +118,6 @@ def parse_count(given: Any, field: str) -> int | None:
     if isinstance(given, bool) or not isinstance(given, int) or given < 1:
         raise FieldError(field, f"expects a whole number >= 1, got {given!r}")
     return given
-
-
-def parse_budget(seconds: str | float | None, evaluations: int | None) -> Budget:
-    """Limits of a search; 30 s where neither is given.
-
-    Raises:
-        InputError: the duration is no duration > 0, or evaluations < 1.
-    """
-    if seconds is None and evaluations is None:
-        return Budget(seconds=30.0)
-    return Budget(None if seconds is None else parse_seconds(seconds), evaluations)
 
 
 def parse_samples(given: Any) -> Samples | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import cached_property
 
+from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.errors import InputError
 from placewright.execution.runtime import LoadedModel, Runtime
@@ -26,10 +27,15 @@ class ModelOfRequest:
         fold_constants: False reads the raw graph, constants and parameters as ops.
 
     Attributes:
-        request: with the name of the model, where the model is a module in memory.
+        request: with the name of the model, where the model is a module in memory; with the problem
+            and the runtime of a plan, where it is one.
     """
 
     def __init__(self, request: Request, *, fold_constants: bool = True) -> None:
+        if isinstance(request.model, Plan):
+            plan = request.model
+            runtime = request.runtime or plan.runtime
+            request = replace(request, model=plan.problem, runtime=runtime)
         if not isinstance(request.model, str | Model | Problem):
             name = remember_module(request.model, request.example_inputs)
             runtime = request.runtime or module_runtime_name()

@@ -87,7 +87,8 @@ def held_lines(plan: Plan) -> list[str]:
     if name == DEFAULT_NAME and plan.searched is None:
         lines.append("the plan holds what the search found, the fastest of the placements")
     if plan.searched is not None:
-        lines.append(f"the plan holds {_what(plan)}; `run --searched` runs what the search found")
+        what = _what(plan)
+        lines.append(f"the plan holds {what}; argument `searched` takes what the search found")
     return lines
 
 
@@ -107,12 +108,13 @@ def recommendation_lines(plan: Plan) -> list[str]:
         return [_faster(measured), *how_to_run_default(plan)]
     if name in UNSPLIT_STREAMS:
         return [
-            f"{_faster(measured)}; `run --samples` and `pw.stream` run that, --searched runs what "
-            "the search found"
+            f"{_faster(measured)}; argument `samples` of a run, or `pw.stream`, runs that, "
+            "argument `searched` what the search found"
         ]
     if plan.searched is not None or _is_all_on(plan, name):
-        kept = "; --searched takes what the search found" if plan.searched is not None else ""
-        return [f"this plan holds {_what(plan)}, as recommended when it was measured{kept}"]
+        line = f"this plan holds {_what(plan)}, as recommended when it was measured"
+        other = "argument `searched` takes what the search found"
+        return [line if plan.searched is None else f"{line}; {other}"]
     return [f"{_faster(measured)}; place again for a plan that holds it"]
 
 
@@ -122,7 +124,7 @@ def how_to_run_default(plan: Plan) -> list[str]:
     if problem.source is None or problem.source.path.startswith("module:"):
         return [f"to run '{DEFAULT_NAME}', call the unsplit model itself"]
     path = problem.source.path
-    words = ["placewright", "place", shlex.quote(path), "--devices cpu"]
+    words = [f"placewright place {shlex.quote(path)} --devices cpu"]
     if problem.objective == "training":
         words.append("--objective training")
     if plan.runtime != default_runtime_name(problem.objective):

@@ -90,7 +90,8 @@ class Request:
     of a request that is made hold values: bytes, seconds, tuples.
 
     Attributes:
-        model: a path, ``"zoo:NAME"``, a PyTorch module, what `placewright.read` gave, or a problem.
+        model: a path, ``"zoo:NAME"``, a PyTorch module, what `placewright.read` gave, a problem, or
+            a plan: its problem with its runtime.
         example_inputs: positional inputs of a module.
         devices: names separated by commas, or several; a `Cluster` is taken as `cluster`.
         cluster: a cluster file, or the cluster itself, instead of `devices`.
@@ -153,7 +154,10 @@ class Request:
     )
     colocate_backward: bool = said("Keep each backward op with its forward op.", False, kind=bool)
     compiled: bool = said(
-        "Segments through torch.compile (--runtime torch).", False, kind=bool, word="compile"
+        "Segments through torch.compile (argument `runtime` torch).",
+        False,
+        kind=bool,
+        word="compile",
     )
     remeasure: bool = said("Measure again what earlier runs have stored.", False, kind=bool)
     calibrate: bool = True

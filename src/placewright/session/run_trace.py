@@ -5,26 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.core.plan import Plan
-from placewright.errors import InputError
 from placewright.execution.placements import placement_runner
+from placewright.execution.runtime import LoadedModel
 from placewright.report.trace import SegmentRun, run_trace_text
-from placewright.session.running import can_run, loaded_model
 from placewright.simulation.model import Simulator
 
 _RUNS = 9  # the one of median length is kept
 
 
-def measured_run(plan: Plan, runs: int = _RUNS) -> tuple[SegmentRun, ...]:
-    """Run a plan, and keep the segments of the run of median length.
-
-    Raises:
-        InputError: the plan cannot be executed.
-        StalePlanError: the model or the devices have changed.
-    """
-    if not can_run(plan):
-        raise InputError("this plan cannot be executed, so there is no run to trace")
+def measured_run(plan: Plan, model: LoadedModel, runs: int = _RUNS) -> tuple[SegmentRun, ...]:
+    """Run a plan by its model, and keep the segments of the run of median length."""
     problem = plan.problem
-    model = loaded_model(problem, plan.runtime)
     inputs = model.random_inputs(np.random.default_rng(0))
     found = []
     with placement_runner(problem, plan.placement, model) as runner:
@@ -42,7 +33,7 @@ def measured_run(plan: Plan, runs: int = _RUNS) -> tuple[SegmentRun, ...]:
     )
 
 
-def run_trace(plan: Plan) -> str:
+def run_trace(plan: Plan, model: LoadedModel) -> str:
     """A Chrome trace of a measured run beside the predicted timeline."""
     timeline = Simulator(plan.problem).timeline(plan.placement)
-    return run_trace_text(plan.problem, timeline, measured_run(plan))
+    return run_trace_text(plan.problem, timeline, measured_run(plan, model))

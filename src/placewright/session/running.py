@@ -13,6 +13,7 @@ import numpy as np
 from placewright.core.execution_models import Event
 from placewright.core.plan import Measurement, Plan
 from placewright.core.problem import Problem
+from placewright.core.source import ModelSource
 from placewright.errors import FieldError, InputError, StalePlanError
 from placewright.execution.comparing import Comparison, compare_outputs
 from placewright.execution.members import Members
@@ -182,7 +183,7 @@ def _why_not(problem: Problem) -> str:
         other = problem.execution_model.name
         return (
             f"its value under '{other}' is not the latency of one sample; "
-            "--samples 200 runs a stream of samples through it"
+            "argument `samples` 200 runs a stream of samples through it"
         )
     return f"its costs are '{problem.costs.source}'; place a model on devices of this machine"
 
@@ -194,10 +195,20 @@ def loaded_model(problem: Problem, runtime: str | None) -> LoadedModel:
         InputError: the problem has no model.
         StalePlanError: the model has changed since.
     """
+    source = require_model(problem)
+    chosen = runtime_named(runtime or default_runtime(problem))
+    return chosen.load(runnable_source(source, problem.graph), problem.graph)
+
+
+def require_model(problem: Problem) -> ModelSource:
+    """Where the model behind a problem is.
+
+    Raises:
+        InputError: the problem has no model.
+    """
     if problem.source is None:
         raise InputError("this plan has no model to run; place a model file to get one that has")
-    chosen = runtime_named(runtime or default_runtime(problem))
-    return chosen.load(runnable_source(problem.source, problem.graph), problem.graph)
+    return problem.source
 
 
 def check_devices(problem: Problem, runtime: str | None) -> None:

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from placewright.core.deadline import NEVER, Deadline
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
-from placewright.execution.inputs import checked_inputs, named_outputs
+from placewright.errors import RuntimeFailure
+from placewright.execution.inputs import GivenInputs, checked_inputs, named_outputs
 from placewright.execution.placements import placement_runner
 from placewright.execution.runtime import LoadedModel
 from placewright.report.comparison_table import ComparisonTable
-from placewright.session import comparison, placing, running
+from placewright.session import comparison, placing, running, stream_measuring, streaming
 from placewright.session.contenders import Table
 from placewright.session.measuring import Measured
 from placewright.session.models import Model
 from placewright.session.problems import build
 from placewright.session.reading import ModelOfRequest
 from placewright.session.request import Request, request_of
+from placewright.session.run_trace import run_trace
 from placewright.session.steps import Report, Steps, no_report
+from placewright.session.stream_result import StreamResult
 from placewright.session.whatif import Simulated, simulated
 
 
@@ -34,7 +38,7 @@ class Session:
     The model is read once and loaded by its framework once, whatever is asked of the session.
 
     Args:
-        request: a `Request`, or a model.
+        request: a `Request`, or a model; a plan gives the session of its problem.
         report: is told the fraction that is done, and what is being done.
         said: further fields of a request, where `request` is a model.
 
@@ -153,25 +157,96 @@ class Session:
         is_named = isinstance(inputs, Mapping)
         return named_outputs(model.signature, outputs) if is_named else list(outputs)
 
+    def stream(
+        self,
+        plan: Plan,
+        samples: Iterable[GivenInputs],
+        *,
+        in_flight: int | None = None,
+        errors: Literal["raise", "yield"] = "raise",
+    ) -> Iterator[streaming.Outputs | RuntimeFailure]:
+        """Run samples that follow each other; see `session.facade.stream`."""
+        streaming.require_streamable(plan)
+        model = self._model.loaded(plan.runtime)
+        return streaming.stream(plan, model, samples, in_flight=in_flight, errors=errors)
+
     def measure(
-        self, plan: Plan, *, runs: int = running.ROUNDS, boundaries: bool = False
+        self,
+        plan: Plan,
+        *,
+        runs: int = running.ROUNDS,
+        boundaries: bool = False,
+        timeout: float | None = None,
     ) -> running.RunResult:
         """Execute a plan, compare its outputs, and measure it beside the best single device.
+
+        Args:
+            plan: what is executed.
+            runs: measured runs of each, >= 1.
+            boundaries: compare every tensor that crosses devices, too.
+            timeout: see `session.running.limited`.
 
         Raises:
             InputError: the plan cannot be executed.
             StalePlanError: the model or the devices have changed.
         """
-        running.require_executable(plan, runs)
-        model = self._model.loaded(plan.runtime)
-        return running.execute(plan, model, runs=runs, boundaries=boundaries, report=self._report)
+        with running.limited(plan, timeout):
+            running.require_executable(plan, runs)
+            model = self._model.loaded(plan.runtime)
+            report = self._report
+            return running.execute(plan, model, runs=runs, boundaries=boundaries, report=report)
+
+    def measure_stream(
+        self,
+        plan: Plan,
+        *,
+        samples: int | None = None,
+        seconds: float | None = None,
+        in_flight: int | None = None,
+        timeout: float | None = None,
+    ) -> StreamResult:
+        """Stream samples through a plan, compare the outputs of each, and measure the rate.
+
+        The request's `latency_limit` holds for 95 % of the samples.
+
+        Args:
+            plan: what is executed.
+            samples, seconds, in_flight: see `session.stream_measuring.execute_stream`.
+            timeout: see `session.running.limited`.
+
+        Raises:
+            InputError: the plan cannot be streamed, or a number is too small.
+            StalePlanError: the model or the devices have changed.
+            InfeasibleError: so many samples do not fit into a device's memory.
+            RuntimeFailure: a sample failed.
+        """
+        limit = self.request.latency_limit
+        samples = stream_measuring.SAMPLES if samples is None else samples
+        stream_measuring.require_length(samples, seconds)
+        with running.limited(plan, timeout):
+            streaming.require_streamable(plan)
+            return stream_measuring.execute_stream(
+                plan,
+                self._model.loaded(plan.runtime),
+                samples=samples,
+                seconds=seconds,
+                in_flight=in_flight,
+                latency_limit=math.inf if limit is None else limit,
+                report=self._report,
+            )
+
+    def trace(self, plan: Plan, timeout: float | None = None) -> str:
+        """A Chrome trace of a measured run beside the predicted timeline.
+
+        Raises:
+            InputError: the plan cannot be executed.
+            StalePlanError: the model or the devices have changed.
+        """
+        with running.limited(plan, timeout):
+            running.require_executable(plan)
+            return run_trace(plan, self._model.loaded(plan.runtime))
 
     def _built(self, steps: Steps, deadline: Deadline) -> Measured:
         if self._measured is None:
             self._measured = build(self._model, steps, deadline)
         return self._measured
-
-
-def session_of_plan(plan: Plan, report: Report = no_report) -> Session:
-    """The session of a plan's problem, by the plan's runtime."""
-    return Session(Request(plan.problem, runtime=plan.runtime), report)

@@ -61,7 +61,7 @@ class LimitChange:
         """What to do, in words."""
         proof = "" if self.is_exact else f" (proven: none fits below {format_bytes(self.at_least)})"
         more = f"{format_bytes(self.more)} more{proof}"
-        return f"--memory {self.device}={math.ceil(self.limit)}B, {more}"
+        return f"argument `memory` {self.device}={math.ceil(self.limit)}B, {more}"
 
 
 @dataclass(frozen=True)

@@ -68,10 +68,7 @@ def execute_stream(
         RuntimeFailure: a sample failed; the message names it and its segment.
         OutOfTime: the deadline passed before all contenders had run.
     """
-    if samples < LEAST_SAMPLES:
-        raise InputError(f"samples must be >= {LEAST_SAMPLES} to measure a rate, got {samples}")
-    if seconds is not None and not 0 < seconds < math.inf:
-        raise InputError(f"seconds must be > 0 and finite, got {seconds}")
+    require_length(samples, seconds)
     model = streamable(plan, model)
     check_devices(plan.problem, plan.runtime)
     ways = stream_ways(plan, model, in_flight=in_flight or plan.in_flight)
@@ -114,6 +111,18 @@ def execute_stream(
         stream_memory(plan, model, ways.played[PLAN].in_flight),
     )
     return replace(result, verdict=_verdict(result, ways))
+
+
+def require_length(samples: int, seconds: float | None) -> None:
+    """Refuse a stream that is too short to have a rate.
+
+    Raises:
+        InputError: a number is too small.
+    """
+    if samples < LEAST_SAMPLES:
+        raise InputError(f"samples must be >= {LEAST_SAMPLES} to measure a rate, got {samples}")
+    if seconds is not None and not 0 < seconds < math.inf:
+        raise InputError(f"seconds must be > 0 and finite, got {seconds}")
 
 
 class _Comparing:

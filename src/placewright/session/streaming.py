@@ -15,7 +15,7 @@ from placewright.execution.sample_server import SampleServer
 from placewright.profiling.streams import stream_runner
 from placewright.profiling.verdict import PLAN
 from placewright.session.comparable import UNSPLIT_STREAMS
-from placewright.session.running import loaded_model
+from placewright.session.running import loaded_model, require_model
 from placewright.session.stream_ways import stream_server, stream_ways
 from placewright.simulation.model import Simulator
 
@@ -26,41 +26,15 @@ Outputs = list[Any] | dict[str, Any]
 
 def stream(
     plan: Plan,
+    model: LoadedModel,
     samples: Iterable[GivenInputs],
     *,
     in_flight: int | None = None,
     errors: Literal["raise", "yield"] = "raise",
 ) -> Iterator[Outputs | RuntimeFailure]:
-    """Run samples that follow each other through a plan, several of them in flight.
-
-    Where a measurement recommended a way that no placement can express (a copy of the model per
-    device, the runtime's own throughput mode), the samples run that way.
-
-    Samples are taken from `samples` as earlier ones are done, and their outputs come in the same
-    order. Whoever takes outputs slowly holds the stream back: at most as many samples as may be in
-    flight wait to be fetched.
-
-    Args:
-        plan: from `place` or `read_plan`.
-        samples: inputs of each sample as `run` takes them: a sequence in the model's order, or a
-            mapping by name.
-        in_flight: samples under way at most, >= 1; None takes as many as keep all devices busy and
-            fit into their memory, as the simulator plays it.
-        errors: ``"raise"`` ends with the first sample that fails; ``"yield"`` gives its error in
-            place of its outputs and goes on.
-
-    Yields:
-        Outputs of each sample: a list where its inputs were a sequence, a mapping by name where
-        they were a mapping.
-
-    Raises:
-        InputError: the plan cannot be streamed, or a sample's inputs are wrong; the message names
-            the sample and the input.
-        RuntimeFailure: a sample failed; the message names it and its segment.
-    """
+    """Run samples through a plan by its model; see `session.facade.stream`."""
     if errors not in ("raise", "yield"):
         raise InputError(f"errors is 'raise' or 'yield', got '{errors}'")
-    model = streamable(plan)
     if in_flight is not None and in_flight < 1:
         raise InputError(f"in-flight must be >= 1, got {in_flight}")
     return _outputs(plan, model, samples, in_flight, keeps_going=errors == "yield")
@@ -99,8 +73,8 @@ def _outputs(
             yield failure
 
 
-def streamable(plan: Plan, model: LoadedModel | None = None) -> LoadedModel:
-    """The model of a plan, where samples can follow each other through it; `model` if it is loaded.
+def require_streamable(plan: Plan) -> None:
+    """Refuse a plan through which samples cannot follow each other, before its model is loaded.
 
     Raises:
         InputError: they cannot; the message says why.
@@ -116,7 +90,17 @@ def streamable(plan: Plan, model: LoadedModel | None = None) -> LoadedModel:
             f"its costs are '{problem.costs.source}' in {problem.time_unit}; place a model on "
             "devices of this machine to stream samples through it"
         )
-    return model or loaded_model(problem, plan.runtime)
+    require_model(problem)
+
+
+def streamable(plan: Plan, model: LoadedModel | None = None) -> LoadedModel:
+    """The model of a plan, where samples can follow each other through it; `model` if it is loaded.
+
+    Raises:
+        InputError: they cannot; the message says why.
+    """
+    require_streamable(plan)
+    return model or loaded_model(plan.problem, plan.runtime)
 
 
 def kept_way(plan: Plan) -> str:

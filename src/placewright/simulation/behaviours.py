@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from typing import ClassVar, Protocol, cast
+from typing import TYPE_CHECKING, ClassVar, Protocol, cast
 
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.execution_models import (
@@ -23,6 +23,9 @@ from placewright.core.execution_models import (
 from placewright.core.problem import Problem
 from placewright.simulation.event.arrays import EventArrays
 from placewright.simulation.explanation import Explanation
+
+if TYPE_CHECKING:
+    from placewright.simulation.relaxed_program import Relaxation
 
 Outcome = tuple[float, int, int, FloatArray]
 BoundsByMethod = Mapping[str, Callable[[Problem], float]]
@@ -71,6 +74,11 @@ class Behaviour(Protocol):
     @staticmethod
     def why_nothing_fits(problem: Problem) -> str | None:
         """One line that proves that no placement exists, or None where no proof is found."""
+        ...
+
+    @staticmethod
+    def relaxation(problem: Problem) -> Relaxation | None:
+        """The linear relaxation of a problem, without rows; None where there is none."""
         ...
 
 

@@ -8,7 +8,7 @@ and groups of r alike devices that take turns with the samples: each spends its 
 from __future__ import annotations
 
 import math
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from placewright.simulation.explanation import Explanation
 from placewright.simulation.feasibility import Proofs, proof_of
 from placewright.simulation.legality import CUT_OFF, FINE, NO_ORDER, TOO_LARGE, check
 from placewright.simulation.max_load_sums import LoadTables, Sums, new_sums, sum_all
+
+if TYPE_CHECKING:
+    from placewright.simulation.max_load_relaxation import LoadRelaxation
 
 
 class Loads:
@@ -65,6 +68,14 @@ class Loads:
     def why_nothing_fits(problem: Problem) -> str | None:
         """Resident bytes count, and tensors need routes."""
         return proof_of(problem, Proofs())
+
+    @staticmethod
+    def relaxation(problem: Problem) -> LoadRelaxation | None:
+        """Loads, where forward and backward sit together."""
+        # SciPy's solver takes a while to import.
+        from placewright.simulation.max_load_relaxation import LoadRelaxation
+
+        return None if splits_phases(problem.execution_model) else LoadRelaxation(problem)
 
     def evaluate(self, device_of: IntArray, order: IntArray) -> tuple[float, int, int, FloatArray]:
         """Value (inf with a fault), fault, where, and bytes of each device (n_devices,)."""

@@ -59,6 +59,10 @@ class PlacetoModel:
         """Support, pins and colocation only."""
         return proof_of(problem, Proofs(bytes_and_routes=False))
 
+    @staticmethod
+    def relaxation(problem: Problem) -> None:
+        """There is none."""
+
     def evaluate(self, device_of: IntArray, order: IntArray) -> tuple[float, int, int, FloatArray]:
         """Value (inf with a fault), fault, where, and bytes of each device (n_devices,)."""
         arrays = self._arrays

@@ -82,6 +82,10 @@ class Latency:
         """Weights count; every device reaches every other."""
         return proof_of(problem, Proofs(routes=False))
 
+    @staticmethod
+    def relaxation(problem: Problem) -> None:
+        """There is none."""
+
     def evaluate(self, device_of: IntArray, order: IntArray) -> tuple[float, int, int, FloatArray]:
         """Value (inf with a fault), fault, where, and bytes of each device (n_devices,)."""
         arrays = self._arrays

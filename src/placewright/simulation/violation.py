@@ -81,7 +81,7 @@ def violation_of(
         device.name,
         f"device '{device.name}' needs {format_bytes(peaks[at])} and has "
         f"{format_bytes(device.memory_bytes)}: {format_bytes(excess)} short{counted}; "
-        "move ops away or raise --memory",
+        "move ops away or raise its limit (argument `memory`)",
         excess,
     )
 

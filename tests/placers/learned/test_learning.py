@@ -17,7 +17,7 @@ from placewright.placers.learned.baselines import PerStepAverage
 from placewright.placers.learned.grouper_placer.placer import GrouperPlacer
 from placewright.placers.learned.hierarchical.placer import Hierarchical
 from placewright.placers.learned.hsdag.placer import Hsdag
-from placewright.placers.learned.placeto.placer import Placeto
+from placewright.placers.learned.placeto.placer import PlacetoPlacer
 from placewright.placers.learned.post.distribution import Distribution
 from placewright.placers.learned.post.objective import log_softmax, ppo_objective
 from placewright.placers.learned.post.placer import Post
@@ -33,7 +33,7 @@ SEPARABLE = [
     (Seq2Seq(), 7, 2_000, 1),
     (GrouperPlacer(), 7, 4_000, 1),
     pytest.param(Hierarchical(), 4, 4_000, 1, marks=pytest.mark.slow),
-    (Placeto(), 7, 3_002, 8),
+    (PlacetoPlacer(), 7, 3_002, 8),
     (Hsdag(), 7, 2_000, 1),
 ]
 # The published settings of `grouper-placer` and `hierarchical` get better here, too, and then end
@@ -42,7 +42,7 @@ TWO_CLUSTERS = [
     (Cem(), 1_000),
     (Post(), 1_000),
     (Seq2Seq(), 1_000),
-    (Placeto(), 2_000),
+    (PlacetoPlacer(), 2_000),
     (Hsdag(), 300),
     (Hsdag(variant="released"), 3_000),
     (GrouperPlacer(variant="corrected"), 5_000),
@@ -148,7 +148,7 @@ def test_placetos_episodes_start_from_one_placement_unless_varied(
 ) -> None:
     problem = toys.separable_problem(4)
     recorder = toys.Recorder(problem)
-    placer = Placeto(initial=initial, homogeneous_starts=False, entropy_weight=1.0)
+    placer = PlacetoPlacer(initial=initial, homogeneous_starts=False, entropy_weight=1.0)
     toys.run(placer, problem, 5 * 4, 3, measure=recorder)
     first = {tuple(row.tolist()) for row in recorder.placements[::5]}
     assert len(first) >= n_first if initial == "varied" else len(first) == 1
@@ -163,7 +163,7 @@ def test_placetos_message_passing_is_that_of_one_direction_after_the_other() -> 
     from placewright.placers.learned.placeto.learner import PlacetoGraph, PlacetoPolicy
 
     problem = toys.two_cluster_problem(3)
-    graph = PlacetoGraph.of(Placeto().actions(problem), Evaluator(problem))
+    graph = PlacetoGraph.of(PlacetoPlacer().actions(problem), Evaluator(problem))
     policy = PlacetoPolicy(2, 3)
     n = graph.space.n_groups
     own = torch.rand(2, n, 8)
@@ -244,7 +244,7 @@ def test_gradient_of_the_ppo_objective_is_that_of_finite_differences() -> None:
         Seq2Seq(),
         GrouperPlacer(),
         Hierarchical(hidden=64),
-        Placeto(),
+        PlacetoPlacer(),
         Hsdag(),
         Hsdag(variant="released"),
     ],
@@ -261,7 +261,7 @@ def test_a_placement_that_does_not_fit_never_becomes_the_incumbent(placer: Place
     assert 14.0 <= evaluator.best_value < 24.0  # five ops at 1 s and three at 3 s, or slower
 
 
-@pytest.mark.parametrize("placer", [Post(), Seq2Seq(), Hsdag(), Placeto()], ids=name_of)
+@pytest.mark.parametrize("placer", [Post(), Seq2Seq(), Hsdag(), PlacetoPlacer()], ids=name_of)
 def test_same_seed_same_run_on_any_number_of_threads(placer: Placer) -> None:
     import torch
 
@@ -294,7 +294,7 @@ def test_placetos_ablations_see_what_they_should() -> None:
     from placewright.placers.learned.placeto.learner import PlacetoGraph, PlacetoPolicy
 
     problem = toys.two_cluster_problem(2)
-    graph = PlacetoGraph.of(Placeto().actions(problem), Evaluator(problem))
+    graph = PlacetoGraph.of(PlacetoPlacer().actions(problem), Evaluator(problem))
     n = graph.space.n_groups
     cut = dataclasses.replace(graph, adjacency=torch.zeros_like(graph.adjacency))
     turned = dataclasses.replace(cut, ancestors=graph.descendants, descendants=graph.ancestors)
@@ -320,7 +320,7 @@ def test_a_terminal_reward_pays_every_step_the_fall_over_the_episode() -> None:
     )
 
     problem = toys.two_cluster_problem(2)
-    graph = PlacetoGraph.of(Placeto().actions(problem), Evaluator(problem))
+    graph = PlacetoGraph.of(PlacetoPlacer().actions(problem), Evaluator(problem))
     n = graph.space.n_groups
     actions = torch.zeros((n, 1), dtype=torch.int64)
     features = torch.rand(n, 1, n, 8)
@@ -333,7 +333,7 @@ def test_a_terminal_reward_pays_every_step_the_fall_over_the_episode() -> None:
         policy = PlacetoPolicy(2, 2)
         baseline = PerStepAverage()
         baseline.update(np.zeros(n))
-        settings = Placeto(reward=reward, normalised=False)
+        settings = PlacetoPlacer(reward=reward, normalised=False)
         loss, _ = update(settings, policy, graph, Episode(features, actions, paid), baseline, 0.5)
         losses.append(loss.item())
     assert losses[0] == pytest.approx(losses[1])

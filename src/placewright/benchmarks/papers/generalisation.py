@@ -35,7 +35,7 @@ Report = Callable[[float, str], None]
 
 
 @dataclass(frozen=True)
-class Transfer:
+class TransferRuns:
     """How much is trained and tested.
 
     Attributes:
@@ -61,7 +61,7 @@ def family_problem(family: str, index: int) -> Problem:
 
 
 def run_transfer(
-    transfer: Transfer, results: Path, policies: Path, progress: Report | None = None
+    transfer: TransferRuns, results: Path, policies: Path, progress: Report | None = None
 ) -> list[LearnedRun]:
     """Train one policy per family and test it; rows that the file holds are not made again.
 
@@ -115,7 +115,7 @@ def _wanted(
             yield key, evaluations, label, 0
 
 
-def _train(transfer: Transfer, family: str, policies: Path) -> Path:
+def _train(transfer: TransferRuns, family: str, policies: Path) -> Path:
     from placewright.placers.learned.training import train
 
     policies.mkdir(parents=True, exist_ok=True)

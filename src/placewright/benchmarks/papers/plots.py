@@ -10,8 +10,8 @@ from typing import Any
 from placewright.benchmarks.papers.generalisation import LABELS
 from placewright.benchmarks.papers.report import bound_of, cells_of, ratio
 from placewright.benchmarks.papers.suite import PaperSuite
-from placewright.benchmarks.plots import write_picture
 from placewright.report.learned.runs import LearnedRun
+from placewright.report.pictures import write_picture
 
 
 def draw_suite(suite: PaperSuite, rows: Sequence[LearnedRun], path: Path) -> None:

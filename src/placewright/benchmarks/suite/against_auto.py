@@ -18,7 +18,7 @@ LARGEST_VALUES = {"gnmt training 8gpu": 36.7e-3}
 
 
 @dataclass(frozen=True)
-class Comparison:
+class RivalComparison:
     """`auto` and the best of its rivals on one problem.
 
     Attributes:
@@ -57,13 +57,13 @@ class Figure:
     is_met: bool | None
 
 
-def comparisons(rows: Sequence[SuiteRow]) -> list[Comparison]:
+def comparisons(rows: Sequence[SuiteRow]) -> list[RivalComparison]:
     """One per problem that `auto` has a row of, in the order of the rows; seeds are taken alike."""
     of_auto = [row for row in rows if row.placer == AUTO]
     return [_comparison(row, [one for one in rows if _is_rival(one, row)]) for row in of_auto]
 
 
-def figures(found: Sequence[Comparison], n_problems: int) -> list[Figure]:
+def figures(found: Sequence[RivalComparison], n_problems: int) -> list[Figure]:
     """What is promised of `auto`, and what came out.
 
     Args:
@@ -103,11 +103,11 @@ def _is_rival(one: SuiteRow, row: SuiteRow) -> bool:
     return same and one.placer != AUTO
 
 
-def _comparison(row: SuiteRow, others: Sequence[SuiteRow]) -> Comparison:
+def _comparison(row: SuiteRow, others: Sequence[SuiteRow]) -> RivalComparison:
     valued = [one for one in others if not math.isnan(one.value)]
     best = min(valued, key=lambda one: one.value, default=None)
     everyone = [row, *others]
-    return Comparison(
+    return RivalComparison(
         problem=row.problem,
         value=row.value,
         bound=max(one.bound for one in everyone),

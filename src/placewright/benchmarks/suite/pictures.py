@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from placewright.benchmarks.plots import write_picture
 from placewright.benchmarks.suite.profiles import best_values, profiles
 from placewright.benchmarks.suite.runs import SuiteRow
+from placewright.report.pictures import write_picture
 
 _WIDEST = 4.0  # ratio up to which profiles are drawn
 

@@ -134,8 +134,10 @@ def _fix_shapes(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, 
         if any(extent < 0 for extent in wanted):
             raise InputError(f"input {value.name!r}: dimensions must be >= 0, got {wanted}")
         if value.name not in shapes and not all(d.HasField("dim_value") for d in tensor.shape.dim):
-            _LOG.warning("input '%s' has open dimensions; taking %s (--shape chooses another)",
-                         value.name, list(wanted))  # fmt: skip
+            _LOG.warning(
+                "input '%s' has open dimensions; taking %s (argument `shapes` chooses others)",
+                value.name, list(wanted),
+            )  # fmt: skip
         tensor.shape.ClearField("dim")
         for extent in wanted:
             tensor.shape.dim.add().dim_value = extent

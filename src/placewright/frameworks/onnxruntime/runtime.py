@@ -54,7 +54,7 @@ from placewright.frameworks.onnxruntime.devices import (
 )
 from placewright.frameworks.onnxruntime.kernels import KernelMap, kernel_microseconds
 from placewright.frameworks.onnxruntime.segments import OnnxParts, SubModel
-from placewright.frameworks.onnxruntime.sessions import OnnxSegment, Port
+from placewright.frameworks.onnxruntime.sessions import OnnxSegment, SessionPort
 
 _TOLERANCE = 2e-4
 _TOLERANCE_OF_DTYPE = {"f16": 3e-2, "bf16": 1e-1, "i8": 2e-2, "u8": 2e-2}
@@ -292,9 +292,11 @@ class OnnxModel:
         session = self._session(part, self._session_options(part, device), segment, device)
         return OnnxSegment(session, *self._ports(part, segment), device)
 
-    def _ports(self, part: SubModel, segment: OpSegment) -> tuple[tuple[str, ...], list[Port]]:
+    def _ports(
+        self, part: SubModel, segment: OpSegment
+    ) -> tuple[tuple[str, ...], list[SessionPort]]:
         ports = [
-            Port(name, self.parts.element_type(tensor), self.parts.static_shape(tensor))
+            SessionPort(name, self.parts.element_type(tensor), self.parts.static_shape(tensor))
             for name, tensor in zip(part.outputs, segment.outputs, strict=True)
         ]
         return part.inputs, ports

@@ -12,7 +12,7 @@ from placewright.frameworks.onnxruntime.devices import memory_of_sessions, onnxr
 
 
 @dataclass(frozen=True)
-class Port:
+class SessionPort:
     """An output of a session: its name, ONNX element type, and dimensions where they are known."""
 
     name: str
@@ -26,7 +26,7 @@ class OnnxSegment:
 
     session: Any
     inputs: tuple[str, ...]
-    outputs: list[Port]
+    outputs: list[SessionPort]
     device: Device
 
     def instance(self) -> OnnxInstance:
@@ -65,7 +65,7 @@ class OnnxInstance:
         self._run(self._binding)
         return list(self._binding.get_outputs())
 
-    def _buffer(self, port: Port) -> NativeTensor:
+    def _buffer(self, port: SessionPort) -> NativeTensor:
         values = onnxruntime_library().OrtValue
         kind, number = self._memory
         return values.ortvalue_from_shape_and_type(

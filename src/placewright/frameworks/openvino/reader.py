@@ -154,7 +154,8 @@ def fix_shapes(model: Any, shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES) -
             raise InputError(f"input {names[0]!r}: dimensions must be >= 0, got {dimensions}")
         if given is None and partial.is_dynamic:
             _LOG.warning(
-                "input '%s' has the dynamic shape %s; taking %s (--shape chooses another)",
+                "input '%s' has the dynamic shape %s; taking %s "
+                "(argument `shapes` chooses another)",
                 names[0], partial, list(dimensions),
             )  # fmt: skip
         changed |= partial.is_dynamic or tuple(partial.to_shape()) != dimensions

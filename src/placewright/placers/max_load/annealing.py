@@ -40,7 +40,7 @@ class Fixed(NamedTuple):
     weight_bytes: FloatArray
 
 
-class State(NamedTuple):
+class AnnealingState(NamedTuple):
     """An assignment with what is derived from it."""
 
     device_of: IntArray  # (n_items,)
@@ -87,11 +87,11 @@ def fixed_arrays(model: LoadModel, *, split_phases: bool) -> Fixed:
     )
 
 
-def annealing_state(fixed: Fixed, device_of: IntArray) -> State:
+def annealing_state(fixed: Fixed, device_of: IntArray) -> AnnealingState:
     """Loads of an assignment; `device_of` is copied."""
     n_devices, n_tensors = len(fixed.memory), len(fixed.producers)
     n_phases = fixed.seconds.shape[1]
-    state = State(
+    state = AnnealingState(
         device_of=np.array(device_of, dtype=np.int64),
         compute=np.zeros((n_phases, n_devices)),
         transfers=np.zeros((n_phases, n_devices)),

@@ -20,7 +20,7 @@ Groups = Mapping[tuple[str, str], Sequence[LearnedRun]]  # (problem, placer) -> 
 
 
 @dataclass(frozen=True)
-class Verdict:
+class LearnedVerdict:
     """One learner on one problem, beside its controls; values over the best single device.
 
     Attributes:
@@ -70,7 +70,7 @@ def runs_by_problem(runs: Sequence[LearnedRun]) -> dict[tuple[str, str], list[Le
     return groups
 
 
-def verdicts(runs: Groups, placer: str) -> list[Verdict]:
+def verdicts(runs: Groups, placer: str) -> list[LearnedVerdict]:
     """One per problem on which the learner and both controls were run."""
     off, uniform = controls_of(placer)
     problems = [
@@ -93,7 +93,7 @@ def verdicts(runs: Groups, placer: str) -> list[Verdict]:
         use = "better" if better[index] <= LEVEL else "worse" if worse[index] <= LEVEL else "tie"
         mine, random = runs[problem, placer], runs[problem, uniform]
         found.append(
-            Verdict(
+            LearnedVerdict(
                 problem=problem,
                 seeds=min(len(runs[problem, name]) for name in (placer, off, uniform)),
                 last=statistics.median(_values(mine, "last")),

@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 
 from placewright.report.learned.runs import LearnedRun
-from placewright.report.learned.statistics import Groups, Verdict, runs_by_problem, verdicts
+from placewright.report.learned.statistics import Groups, LearnedVerdict, runs_by_problem, verdicts
 from placewright.report.markdown import markdown_table
 
 
@@ -50,7 +50,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def _cells(verdict: Verdict) -> list[str]:
+def _cells(verdict: LearnedVerdict) -> list[str]:
     return [
         verdict.problem,
         str(verdict.seeds),
@@ -64,7 +64,7 @@ def _cells(verdict: Verdict) -> list[str]:
     ]
 
 
-def _summary(name: str, found: Sequence[Verdict]) -> list[str]:
+def _summary(name: str, found: Sequence[LearnedVerdict]) -> list[str]:
     uses = [verdict.use for verdict in found]
     counts = [str(uses.count(use)) for use in ("better", "tie", "worse")]
     return [f"`{name}`", str(len(found)), str(sum(v.learns for v in found)), *counts]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -24,6 +24,9 @@ from placewright.simulation.feasibility import Proofs, proof_of
 from placewright.simulation.legality import CUT_OFF, FINE, NO_ORDER, NOT_ALLOWED, check
 from placewright.simulation.records import LOWER_QUARTER, QUARTER, SECOND_HOP, Records
 from placewright.simulation.timeline import timeline_of
+
+if TYPE_CHECKING:
+    from placewright.simulation.event.relaxation import LatencyRelaxation
 
 
 class EventModel:
@@ -114,6 +117,14 @@ class EventModel:
     def why_nothing_fits(problem: Problem) -> str | None:
         """Inputs and outputs of a unit that takes time are there at once, and need routes."""
         return proof_of(problem, Proofs(working_sets=True))
+
+    @staticmethod
+    def relaxation(problem: Problem) -> LatencyRelaxation:
+        """Latency: load, precedence and transfers."""
+        # SciPy's solver takes a while to import.
+        from placewright.simulation.event.relaxation import LatencyRelaxation
+
+        return LatencyRelaxation(problem)
 
     def record(self, device_of: IntArray, order: IntArray) -> Recording:
         """All that happens to a feasible placement."""

@@ -12,7 +12,7 @@ from placewright.errors import RuntimeFailure
 from placewright.execution.runtime import HostArray, NativeTensor
 from placewright.frameworks.torch.running.functions import SegmentFunction
 from placewright.frameworks.torch.running.lanes import Lane, on_host
-from placewright.frameworks.torch.running.segments import Writes
+from placewright.frameworks.torch.running.segments import StateWrites
 
 
 @dataclass
@@ -72,7 +72,7 @@ class TorchSegment:
     function: SegmentFunction
     state: DeviceState
     names: tuple[str, ...]
-    writes: Writes
+    writes: StateWrites
     n_outputs: int
     threads: int
     lane: Lane | None

@@ -17,7 +17,7 @@ from placewright.frameworks.torch.running.instances import DeviceState
 from placewright.frameworks.torch.running.lanes import Lane
 from placewright.frameworks.torch.running.nodes import NodeMap
 from placewright.frameworks.torch.running.script import compiled_script
-from placewright.frameworks.torch.running.segments import Writes, segment_module
+from placewright.frameworks.torch.running.segments import StateWrites, segment_module
 
 _EMPTY = "def segment(entering: List[Tensor], state: List[Tensor]):\n    return [entering.pop()]\n"
 _QUIET_CYCLES = 20_000_000  # ten milliseconds in which the host gets ahead of an accelerator
@@ -55,7 +55,7 @@ class OpTimer:
             outputs = tuple(t for t in row if len(graph.tensor_consumers.row(t)))
             inputs = tuple(dict.fromkeys(graph.op_inputs.row(op).tolist()))
             segment = OpSegment(0, (op,), inputs, outputs)
-            part = segment_module(nodes, segment, device, Writes())
+            part = segment_module(nodes, segment, device, StateWrites())
             self._segments.append(segment)
             self._functions.append(segment_function(part, "eager"))
             self._names.append(part.state)

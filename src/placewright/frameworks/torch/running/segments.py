@@ -25,7 +25,7 @@ _DEVICE_ARGUMENT = "device"
 
 
 @dataclass(frozen=True)
-class Writes:
+class StateWrites:
     """State that one segment writes.
 
     Attributes:
@@ -57,7 +57,7 @@ class SegmentModule:
 
 def planned_writes(
     nodes: NodeMap, segments: Sequence[OpSegment], devices: Sequence[Device]
-) -> tuple[Writes, ...]:
+) -> tuple[StateWrites, ...]:
     """Where each segment writes state.
 
     Raises:
@@ -90,7 +90,7 @@ def planned_writes(
             held[made[0]].append((name, tensor))
             after[last[0]].append(name)
     return tuple(
-        Writes(tuple(inside[s]), tuple(held[s]), tuple(after[s])) for s in range(len(segments))
+        StateWrites(tuple(inside[s]), tuple(held[s]), tuple(after[s])) for s in range(len(segments))
     )
 
 
@@ -117,7 +117,7 @@ def segment_module(
     nodes: NodeMap,
     segment: OpSegment,
     device: torch.device,
-    writes: Writes,
+    writes: StateWrites,
     copies: Sequence[int] = (),
 ) -> SegmentModule:
     """The graph module of one segment, with factory calls directed to `device`."""
@@ -135,7 +135,7 @@ class _Building:
         self.of_scalar: dict[Node, Node] = {}
         self.tuples: dict[int, tuple[Node, int]] = {}  # tensor -> call that returns it, position
 
-    def build(self, writes: Writes, copies: Sequence[int]) -> SegmentModule:
+    def build(self, writes: StateWrites, copies: Sequence[int]) -> SegmentModule:
         casts = {}
         for number, tensor in enumerate(self.segment.inputs):
             self.of_tensor[tensor] = self.graph.placeholder(f"x{number}")
@@ -160,7 +160,7 @@ class _Building:
         module = GraphModule(torch.nn.Module(), self.graph)
         return SegmentModule(module, len(self.segment.inputs), tuple(self.of_state))
 
-    def _add_state(self, writes: Writes) -> None:
+    def _add_state(self, writes: StateWrites) -> None:
         names: dict[str, None] = {}
         for op in self.segment.ops:
             node = self.nodes.node_of_op[op]

@@ -66,7 +66,7 @@ class HsdagGraph:
 
 
 @dataclass(frozen=True, eq=False)
-class Steps:
+class EpisodeSteps:
     """Placements of some steps of an episode, before they are timed.
 
     Attributes:
@@ -84,7 +84,7 @@ class Steps:
 
 def run_episode(
     policy: HsdagPolicy, graph: HsdagGraph, choices: Choices, generator: torch.Generator
-) -> Steps:
+) -> EpisodeSteps:
     """Sample `steps` placements.
 
     Where the state evolves, it gains each node's cluster embedding between two steps; where it does
@@ -97,7 +97,7 @@ def run_episode(
         steps, embedding = run_steps(policy, graph, state, choices.draws, generator)
         state = state + embedding
         parts.append(steps)
-    return Steps(
+    return EpisodeSteps(
         np.concatenate([steps.placements for steps in parts]),
         torch.cat([steps.log_probabilities for steps in parts]),
         torch.cat([steps.entropy for steps in parts]),
@@ -111,7 +111,7 @@ def run_steps(
     state: Tensor,
     draws: int,
     generator: torch.Generator,
-) -> tuple[Steps, Tensor]:
+) -> tuple[EpisodeSteps, Tensor]:
     """Parse the k copies of the graph at once, from one state (n_nodes, n_features).
 
     Args:
@@ -142,7 +142,7 @@ def run_steps(
     zeros = torch.zeros(copies, dtype=log_p.dtype)
     n_clusters = zeros.index_add(0, copy_of, torch.ones(len(log_p), dtype=log_p.dtype))
     mean_entropy = zeros.index_add(0, copy_of, entropy(log_p)) / n_clusters
-    steps = Steps(
+    steps = EpisodeSteps(
         units.swapaxes(0, 1).reshape(copies * draws, -1),
         log_p_of_draws.T.reshape(-1),  # (copies * draws,)
         mean_entropy.repeat_interleave(draws),
@@ -220,7 +220,7 @@ class Judge:
         return weights
 
 
-def episode_loss(choices: Choices, steps: Steps, weights: FloatArray) -> Tensor:
+def episode_loss(choices: Choices, steps: EpisodeSteps, weights: FloatArray) -> Tensor:
     """Sum of -log pi(a_t) * weight_t over the first n steps, less the bonus; weights (n,)."""
     log_p = steps.log_probabilities[: len(weights)]
     loss = -(log_p * torch.tensor(weights, dtype=log_p.dtype)).sum()

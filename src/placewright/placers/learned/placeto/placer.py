@@ -10,7 +10,7 @@ from placewright.placers.learned.searching import PlacesGroups
 
 
 @dataclass(frozen=True)
-class Placeto(PlacetoSettings, PlacesGroups):
+class PlacetoPlacer(PlacetoSettings, PlacesGroups):
     """Visit each node once an episode, give it a device, be paid the fall in running time.
 
     "Placeto: Learning Generalizable Device Placement Algorithms for Distributed Machine Learning",

@@ -19,7 +19,7 @@ from placewright.placers.learned.placeto.learner import (
     run_episode,
     update,
 )
-from placewright.placers.learned.placeto.placer import Placeto
+from placewright.placers.learned.placeto.placer import PlacetoPlacer
 from placewright.placers.learned.training import EpisodeResult
 from placewright.simulation.evaluator import Evaluator
 
@@ -27,7 +27,7 @@ from placewright.simulation.evaluator import Evaluator
 class PlacetoTrainee:
     """See `training.Trainee`."""
 
-    def __init__(self, settings: Placeto, problems: Sequence[Problem]) -> None:
+    def __init__(self, settings: PlacetoPlacer, problems: Sequence[Problem]) -> None:
         self.settings = settings
         n_devices = problems[0].n_devices
         self.policy = PlacetoPolicy(n_devices, settings.rounds, settings.embedding)
@@ -77,7 +77,7 @@ class PlacetoTrainee:
         return EpisodeResult(loss, -gain, evaluator.evaluations - before)
 
 
-def trainee(settings: Placeto, problems: Sequence[Problem]) -> PlacetoTrainee:
+def trainee(settings: PlacetoPlacer, problems: Sequence[Problem]) -> PlacetoTrainee:
     """A policy for graphs on the same number of devices.
 
     Raises:

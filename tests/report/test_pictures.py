@@ -10,9 +10,9 @@ from xml.etree import ElementTree
 import pytest
 
 from placewright.benchmarks.kernel import KernelRow
-from placewright.benchmarks.plots import draw_accuracy, draw_kernel_rates
 from placewright.errors import MissingExtraError
 from placewright.report.accuracy import AccuracyRow
+from placewright.report.pictures import draw_accuracy, draw_kernel_rates
 
 RATES = [
     KernelRow(1000, 4, 1969, 1e-4, 1e7, 5e-3, 50.0, 10**8),

@@ -8,9 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from placewright.benchmarks.kernel import KernelRow
 from placewright.errors import MissingExtraError
-from placewright.files.text import write_text
+from placewright.io.written import write_files
 from placewright.report.accuracy import KINDS, AccuracyRow
 
 _SETTINGS = {
@@ -25,8 +24,12 @@ _SETTINGS = {
 _MARKERS = {"random": "o", "heuristic": "s", "near-best": "^", "replicated": "D"}
 
 
-def draw_kernel_rates(rows: Sequence[KernelRow], path: Path) -> None:
+def draw_kernel_rates(rows: Sequence[Any], path: Path) -> None:
     """Ops per second against the number of ops, a line for each number of devices and of inputs.
+
+    Args:
+        rows: of `benchmarks.kernel`.
+        path: of the picture.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -82,7 +85,7 @@ def draw_accuracy(rows: Sequence[AccuracyRow], path: Path) -> None:
     write_picture(draw, path)
 
 
-def _family(row: KernelRow) -> tuple[int, int]:
+def _family(row: Any) -> tuple[int, int]:
     return row.devices, max(1, round(row.edges / row.ops))
 
 
@@ -137,4 +140,4 @@ def write_picture(draw: Callable[[Any], Any], path: Path) -> None:
         # No date: the same numbers give the same file. A white ground reads on dark pages, too.
         figure.savefig(text, format="svg", metadata={"Date": None}, facecolor="white")
         module.close(figure)
-    write_text(path, text.getvalue())
+    write_files({path: text.getvalue().encode()})

@@ -1,0 +1,69 @@
+"""The linear relaxation under `event`.
+
+Variables x, end of each unit, c of each edge; minimise w:
+  end[u] >= c[u, v]-delayed ends of its producers + sum over d of seconds[v, d] x[v, d];
+  c[u, v] >= transfer(u, v) (x[u, d] - x[v, d]) for each d: in an integral solution the right
+  side is the cheapest transfer where the edge is cut and 0 elsewhere;
+  streams[d] w >= sum over u of seconds[u, d] x[u, d];  w >= end[u] + cheapest way home of outputs.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from placewright.simulation.relaxed_program import Relaxation
+
+
+class LatencyRelaxation(Relaxation):
+    """See the module."""
+
+    def value(self) -> None:
+        """Load of each device, and ends of units, delayed by transfers where an edge is cut."""
+        for terms in self.load_terms:
+            self.less.add([*terms, (0, -1.0)], 0.0)
+        self._precedence()
+
+    def _precedence(self) -> None:
+        """Ends of units, delayed by the cheapest transfer where an edge is cut."""
+        arrays, host = self.arrays, self.arrays.host
+        ends = [self.column() for _ in range(self.problem.n_units)]
+        for unit in range(self.problem.n_units):
+            own = [(self.x(unit, d), float(s)) for d, s in enumerate(self.seconds[unit])]
+            self.less.add([*own, (ends[unit], -1.0)], 0.0)
+            self.less.add([(ends[unit], 1.0), (0, -1.0)], 0.0)
+            for tensor in self.problem.unit_graph.op_inputs.row(unit).tolist():
+                producer = int(arrays.producer[tensor])
+                if producer < 0:
+                    late = [
+                        (self.x(unit, d), self.way(tensor, host, d)) for d in range(self.n_devices)
+                    ]
+                    self.less.add([*_summed(own, late), (ends[unit], -1.0)], 0.0)
+                    continue
+                terms = [*own, (ends[producer], 1.0), (ends[unit], -1.0)]
+                self.less.add(terms, 0.0)
+                cheapest = self.cheapest(tensor)
+                if cheapest > 0 and self.group_of[producer] != self.group_of[unit]:
+                    self._delayed(terms, producer, unit, cheapest)
+        for tensor in np.flatnonzero(arrays.is_output & (arrays.producer >= 0)).tolist():
+            unit = int(arrays.producer[tensor])
+            home = [(self.x(unit, d), self.way(tensor, d, host)) for d in range(self.n_devices)]
+            self.less.add([(ends[unit], 1.0), *home, (0, -1.0)], 0.0)
+
+    def _delayed(
+        self, terms: list[tuple[int, float]], producer: int, unit: int, cheapest: float
+    ) -> None:
+        delay = self.column()
+        for device in range(self.n_devices):
+            here, there = self.x(producer, device), self.x(unit, device)
+            self.less.add([(here, cheapest), (there, -cheapest), (delay, -1.0)], 0.0)
+        self.less.add([*terms, (delay, 1.0)], 0.0)
+
+
+def _summed(
+    first: list[tuple[int, float]], second: list[tuple[int, float]]
+) -> list[tuple[int, float]]:
+    """Terms of equal columns added up."""
+    total: dict[int, float] = {}
+    for column, value in [*first, *second]:
+        total[column] = total.get(column, 0.0) + value
+    return list(total.items())

@@ -1,0 +1,59 @@
+"""The linear relaxation under `max-load`.
+
+w >= load of d + what d receives: r[t, d] >= x[v, d] - x[u, d] for consumers v of tensor t, times
+its cheapest transfer, where d pays transfers, + what members of d exchange.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+
+from placewright.simulation.relaxed_program import Relaxation
+
+
+class LoadRelaxation(Relaxation):
+    """See the module."""
+
+    skips_ample_memory: ClassVar[bool] = True
+
+    def value(self) -> None:
+        """Each device also pays what it receives; overlapping ones the larger part."""
+        graph, cluster = self.problem.unit_graph, self.problem.cluster
+        devices, share = cluster.devices, cluster.transfer_share
+        receipts = self._exchanges()
+        for tensor in range(graph.n_tensors):
+            producer = int(graph.tensor_producers[tensor])
+            cheapest = self.cheapest(tensor)
+            if producer < 0 or cheapest == 0:
+                continue
+            for device, spec in enumerate(devices):
+                if not spec.pays_transfers:
+                    continue
+                arrives = self.column(1.0)
+                for consumer in graph.tensor_consumers.row(tensor).tolist():
+                    if self.group_of[consumer] != self.group_of[producer]:
+                        there, here = self.x(consumer, device), self.x(producer, device)
+                        self.less.add([(there, 1.0), (here, -1.0), (arrives, -1.0)], 0.0)
+                receipts[device].append((arrives, cheapest * float(share[device])))
+        for spec, load, receipt in zip(devices, self.load_terms, receipts, strict=True):
+            if spec.overlaps_transfers:
+                self.less.add([*load, (0, -1.0)], 0.0)
+                self.less.add([*receipt, (0, -1.0)], 0.0)
+            else:
+                self.less.add([*load, *receipt, (0, -1.0)], 0.0)
+
+    def _exchanges(self) -> list[list[tuple[int, float]]]:
+        """Gradients that the members of each device exchange, by the units that make them."""
+        exchange = self.problem.exchange_seconds
+        terms: list[list[tuple[int, float]]] = [[] for _ in range(self.n_devices)]
+        for unit, device in np.argwhere(exchange > 0).tolist():
+            terms[device].append((self.x(unit, device), float(exchange[unit, device])))
+        return terms
+
+    def hop_into(self, tensor: int, source: int, target: int) -> float:
+        """What a receiver pays: the last hop only."""
+        host = self.arrays.host
+        direct = self.problem.cluster.link_channel[source, target] >= 0
+        return self.way(tensor, source if direct else host, target)

@@ -1,0 +1,205 @@
+"""Lower bound by linear programming: assignment, precedence, load, cut communication, memory.
+
+The program relaxes the integer programs of Tarnawski et al., NeurIPS 2020 (section 4), to fractions
+x[class, device] of each colocation class. Valid for every placement in every order, because it
+leaves out: that transfers wait for each other, dispatch and cut overheads, contention (factors are
+>= 1), live tensors, and, between two devices, everything but the cheapest transfer of a tensor.
+
+An execution model adds rows for what its value is: `event/relaxation.py`, `max_load_relaxation.py`.
+In both:  sum over d of x = 1,  resident bytes: y[weight, d] >= x[v, d],  sum of bytes y <= memory.
+
+The value of an approximate solver is made safe by weak duality: the bound is recomputed from the
+dual multipliers (see `safe_dual_bound`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+from scipy.optimize import linprog
+from scipy.sparse import csr_array
+
+from placewright.core.arrays import FloatArray
+from placewright.core.problem import Problem
+from placewright.simulation.event.arrays import NO_ROUTE, EventArrays, event_arrays
+from placewright.simulation.interruptible import interruptible
+from placewright.simulation.ranks import transfer_seconds
+
+
+@dataclass
+class _Rows:
+    """Rows `a . columns <= limit` as they grow."""
+
+    rows: list[int] = field(default_factory=list)
+    columns: list[int] = field(default_factory=list)
+    values: list[float] = field(default_factory=list)
+    limits: list[float] = field(default_factory=list)
+
+    def add(self, terms: list[tuple[int, float]], limit: float) -> None:
+        for column, value in terms:
+            self.rows.append(len(self.limits))
+            self.columns.append(column)
+            self.values.append(value)
+        self.limits.append(limit)
+
+    def matrix(self, n_columns: int) -> csr_array:
+        shape = (len(self.limits), n_columns)
+        return csr_array((self.values, (self.rows, self.columns)), shape=shape)
+
+
+class Relaxation:
+    """The rows that hold under every execution model; one of a model adds its `value`.
+
+    Column 0 is w; x of class g on device d is column 1 + g * n_devices + d.
+
+    Attributes:
+        skips_ample_memory: no row for the memory of a device that holds all weights.
+    """
+
+    skips_ample_memory: ClassVar[bool] = False
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem = problem
+        self.arrays: EventArrays = event_arrays(problem)
+        self.group_of = problem.colocation.group_of
+        self.n_devices = problem.n_devices
+        self.seconds = np.where(problem.allowed, problem.costs.seconds, 0.0)
+        self.upper = [math.inf]
+        self.upper += problem.allowed_by_class.astype(float).ravel().tolist()
+        self.less, self.equal = _Rows(), _Rows()
+        self.load_terms: list[list[tuple[int, float]]] = [[] for _ in range(self.n_devices)]
+
+    def x(self, unit: int, device: int) -> int:
+        """Column of a unit's class on a device."""
+        return 1 + int(self.group_of[unit]) * self.n_devices + device
+
+    def column(self, upper: float = math.inf) -> int:
+        """A new column in [0, upper]."""
+        self.upper.append(upper)
+        return len(self.upper) - 1
+
+    def assignment(self) -> None:
+        """Every class is somewhere."""
+        for members in range(self.problem.colocation.n_groups):
+            first = 1 + members * self.n_devices
+            self.equal.add([(first + d, 1.0) for d in range(self.n_devices)], 1.0)
+
+    def memory(self) -> None:
+        """Resident bytes, a shared weight once per device."""
+        arrays = self.arrays
+        for device in np.flatnonzero(np.isfinite(arrays.memory)).tolist():
+            if self.skips_ample_memory and self.problem.kept.total <= arrays.memory[device]:
+                continue
+            terms: list[tuple[int, float]] = []
+            for weight, size in enumerate(arrays.kept_bytes.tolist()):
+                first, stop = arrays.kept_ptr[weight], arrays.kept_ptr[weight + 1]
+                columns = sorted({self.x(int(u), device) for u in arrays.kept_units[first:stop]})
+                if size == 0 or not columns:
+                    continue
+                kept = columns[0]
+                if len(columns) > 1:
+                    kept = self.column(1.0)
+                    for column in columns:
+                        self.less.add([(column, 1.0), (kept, -1.0)], 0.0)
+                terms.append((kept, size))
+            if terms:
+                scale = max(size for _, size in terms)
+                limit = float(arrays.memory[device]) / scale
+                self.less.add([(column, size / scale) for column, size in terms], limit)
+
+    def loads(self) -> None:
+        """Seconds of each device, divided by its streams and replicas, as terms of rows."""
+        concurrency = self.problem.cluster.concurrency
+        for unit in range(self.problem.n_units):
+            for device in range(self.n_devices):
+                value = float(self.seconds[unit, device] / concurrency[device])
+                if value > 0:
+                    self.load_terms[device].append((self.x(unit, device), value))
+
+    def value(self) -> None:
+        """Rows that bound w from below: what the value of the execution model is."""
+        raise NotImplementedError
+
+    def solved(self, seconds: float) -> float:
+        """Solve with HiGHS; the safe value of its dual solution."""
+        n_columns = len(self.upper)
+        cost = np.zeros(n_columns)
+        cost[0] = 1.0
+        bounds = np.zeros((n_columns, 2))
+        bounds[:, 1] = self.upper
+        options = {"time_limit": seconds} if math.isfinite(seconds) else {}
+        less, equal = self.less.matrix(n_columns), self.equal.matrix(n_columns)
+        solve = partial(
+            linprog,
+            cost,
+            A_ub=less,
+            b_ub=self.less.limits,
+            A_eq=equal,
+            b_eq=self.equal.limits,
+            bounds=bounds,
+            method="highs",
+            options=options,
+        )
+        found: Any = interruptible(solve)
+        if found.status != 0:
+            return 0.0
+        value = safe_dual_bound(
+            (less, np.array(self.less.limits), np.asarray(found.ineqlin.marginals)),
+            (equal, np.array(self.equal.limits), np.asarray(found.eqlin.marginals)),
+            cost,
+            self._column_limits(float(found.fun)),
+        )
+        return max(0.0, value)
+
+    def _column_limits(self, value: float) -> FloatArray:
+        """Finite upper bounds that some optimal solution keeps: times and delays stay below 2 w."""
+        return np.asarray(np.minimum(np.array(self.upper), 2.0 * value + 1.0), dtype=np.float64)
+
+    def way(self, tensor: int, source: int, target: int) -> float:
+        """Seconds of a transfer; 0 without a route (such placements are infeasible)."""
+        value = transfer_seconds(self.arrays, tensor, source, target)
+        return float(value) if math.isfinite(value) else 0.0
+
+    def cheapest(self, tensor: int) -> float:
+        """Least seconds of a tensor between two different devices."""
+        ways = [
+            self.hop_into(tensor, source, target)
+            for source in range(self.n_devices)
+            for target in range(self.n_devices)
+            if source != target and self.arrays.route[source, target] != NO_ROUTE
+        ]
+        return min(ways, default=0.0)
+
+    def hop_into(self, tensor: int, source: int, target: int) -> float:
+        """What a receiver waits for, or pays."""
+        return self.way(tensor, source, target)
+
+
+def safe_dual_bound(
+    less: tuple[csr_array, FloatArray, FloatArray],
+    equal: tuple[csr_array, FloatArray, FloatArray],
+    cost: FloatArray,
+    upper: FloatArray,
+) -> float:
+    """Lower bound of min cost . z, A z <= b, E z = f, 0 <= z <= upper, from any multipliers.
+
+    Weak duality: with y <= 0 of A and any v of E, the value is at least y.b + v.f + the sum over
+    columns of min(0, reduced cost) x upper. Rounding of the sums is taken off.
+
+    Args:
+        less: A, b, multipliers (positive ones are set to 0).
+        equal: E, f, multipliers.
+        cost: shape (n_columns,).
+        upper: finite upper bounds, shape (n_columns,).
+    """
+    matrix, limits, multipliers = less
+    equal_matrix, sides, free = equal
+    y = np.minimum(multipliers, 0.0)
+    reduced = cost - matrix.T @ y - equal_matrix.T @ free
+    value = float(y @ limits + free @ sides + (np.minimum(reduced, 0.0) * upper).sum())
+    magnitude = float(np.abs(y * limits).sum() + np.abs(free * sides).sum())
+    return value - 1e-12 * magnitude
