@@ -110,8 +110,7 @@ def _next(plan: Plan) -> str:
             "`placewright place MODEL --remeasure`, before you trust smaller differences."
         )
     if math.isfinite(plan.gap) and plan.gap > _OPEN and plan.status != "optimal":
-        other = "" if plan.placer.name == "auto" else " --placer auto"
-        longer = f"`placewright place MODEL{other} --budget 5m`"
+        longer = "`placewright place MODEL --placer auto --budget 5m`"
         return f"A longer search may close the gap: {longer}."
     if plan.problem.source is not None and plan.measured is None:
         return "`placewright run PLAN` runs it and compares outputs and time."
