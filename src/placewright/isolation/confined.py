@@ -34,7 +34,7 @@ def require_isolation() -> None:
         InputError: it cannot; the message says what is missing.
     """
     if sys.platform != "linux":
-        raise InputError(f"--isolate needs Linux, this is {sys.platform}; leave it out")
+        raise InputError(f"argument `isolate` needs Linux, this is {sys.platform}; leave it out")
     missing = [reason for reason in (lacks_file_rules(), lacks_call_filter()) if reason]
     if missing:
         raise InputError(f"--isolate is not possible here: {'; '.join(missing)}")
