@@ -144,7 +144,7 @@ def test_large_problems_get_an_answer_close_to_what_is_proven(n_ops: int) -> Non
     assert packing is not None
     assert math.isfinite(Simulator(fitting).value(packing.placement))
     assert [c for c in changes if isinstance(c, DeviceChange)] == [DeviceChange("d0", 1)]
-    assert "--memory d0=" in advice(problem)
+    assert "argument `memory` d0=" in advice(problem)
 
 
 def test_several_devices_are_counted_exactly_where_the_proof_says_so() -> None:

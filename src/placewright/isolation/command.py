@@ -206,7 +206,8 @@ def _ended_by(number: int, command: IsolatedCommand) -> str:
     cause = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     return (
         f"the isolated process was ended by {cause} while a library read or ran '{name}': "
-        "the model is damaged, made to do harm, or needs more memory than argument `isolation_limits` allow"
+        "the model is damaged, made to do harm, or needs more memory than argument "
+        "`isolation_limits` allows"
     )
 
 
