@@ -196,12 +196,12 @@ def _ended_by(number: int, command: IsolatedCommand) -> str:
     if number == signal.SIGXCPU:
         return (
             f"'{name}' was stopped after {command.limits.cpu:.0f} s of CPU time; "
-            "--isolation-limits cpu=2h allows more"
+            "argument `isolation_limits` cpu=2h allows more"
         )
     if number == signal.SIGXFSZ:
         return (
             f"'{name}' was stopped when a file grew beyond {command.limits.files:.0f} bytes; "
-            "--isolation-limits files=16GiB allows more"
+            "argument `isolation_limits` files=16GiB allows more"
         )
     cause = signal.Signals(number).name if number in set(signal.Signals) else f"signal {number}"
     return (

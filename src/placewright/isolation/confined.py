@@ -37,7 +37,7 @@ def require_isolation() -> None:
         raise InputError(f"argument `isolate` needs Linux, this is {sys.platform}; leave it out")
     missing = [reason for reason in (lacks_file_rules(), lacks_call_filter()) if reason]
     if missing:
-        raise InputError(f"--isolate is not possible here: {'; '.join(missing)}")
+        raise InputError(f"argument `isolate` is not possible here: {'; '.join(missing)}")
 
 
 def confine(readable: Sequence[Path], writable: Sequence[Path], limits: Limits) -> None:
