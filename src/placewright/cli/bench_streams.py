@@ -35,6 +35,7 @@ def streams(
 ) -> None:
     """Samples per second of every way to stream models, on two f32 cores and on f32 + bf16."""
     from placewright.benchmarks.streams import run_streams_benchmark
+    from placewright.report.benchmark_tables import streams_table
     from placewright.session.parsing import parse_names
     from placewright.zoo import names
 
@@ -49,18 +50,7 @@ def streams(
     if as_json:
         print_json([{**asdict(row), "of_best": row.of_best} for row in rows])
         return
-    columns = ["model", "cores", "samples/s", "recommended", "of the best"]
-    table = [
-        [
-            row.model,
-            row.cluster,
-            row.message or ", ".join(f"{name} {rate:.1f}" for name, rate in row.rates.items()),
-            row.recommended,
-            f"{row.of_best:.2f}" if row.rates else "-",
-        ]
-        for row in rows
-    ]
-    print_table("Streams", columns, table)
+    print_shown(streams_table(rows))
 
 
 @takes_request("seed", model=None)

@@ -124,6 +124,21 @@ def stream_equality_table(rows: Sequence[Any], samples: int, in_flight: int) -> 
     ])  # fmt: skip
 
 
+def streams_table(rows: Sequence[Any]) -> ShownTable:
+    """Of `benchmarks.streams`: a row for each model and pair of cores."""
+    columns = ["model", "cores", "samples/s", "recommended", "of the best"]
+    return _table("Streams", columns, [
+        [
+            row.model,
+            row.cluster,
+            row.message or ", ".join(f"{name} {rate:.1f}" for name, rate in row.rates.items()),
+            row.recommended,
+            f"{row.of_best:.2f}" if row.rates else "-",
+        ]
+        for row in rows
+    ])  # fmt: skip
+
+
 def update_table(rows: Sequence[Any]) -> ShownTable:
     """Of `benchmarks.learned.hsdag_update_times`: a row for each graph."""
     columns = ["graph", "units", "nodes after coarsening", "one update"]
