@@ -174,6 +174,10 @@ def _take_outputs(
 def _environment(folder: Path) -> dict[str, str]:
     """No passwords or tokens that the user's own environment may hold."""
     kept = {name: text for name, text in os.environ.items() if name.startswith(_ENVIRONMENT)}
+    for name in ("PYTHONPATH", "LD_LIBRARY_PATH"):
+        # An empty entry is the current folder, which is the user's and no place for libraries.
+        if name in kept:
+            kept[name] = os.pathsep.join(filter(None, kept[name].split(os.pathsep)))
     return kept | {
         "HOME": str(folder),
         "TMPDIR": str(folder / "tmp"),
