@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from pathlib import Path
 from typing import Any
@@ -20,15 +21,17 @@ devices:
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
 def test_calibration_goes_with_the_devices_and_not_with_the_objective(
-    tmp_path: Path, cli: InProcess
+    tmp_path: Path, cli: InProcess, caplog: pytest.LogCaptureFixture
 ) -> None:
     import onnx
     from frameworks.common.test_runtime_contract import branching_model
 
     onnx.save(branching_model(), str(tmp_path / "m.onnx"))
     (tmp_path / "pair.yaml").write_text(FILE)
+    caplog.set_level(logging.INFO, logger="placewright")
 
     def cluster_of_profile(*words: object) -> dict[str, Any]:
+        caplog.clear()
         done = cli("profile", "m.onnx", *words, "-o", "p.json", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         cluster: dict[str, Any] = json.loads((tmp_path / "p.json").read_text())["cluster"]
@@ -38,9 +41,13 @@ def test_calibration_goes_with_the_devices_and_not_with_the_objective(
     streams = cluster_of_profile(*pair, "--objective", "throughput")
     fitted = cluster_of_profile(*pair)
     assert fitted["contention"], "a call for another objective has fitted nothing"
-    assert fitted["contention"] != streams["contention"], "streams have a fit of their own"
+    assert "calibration" in caplog.text, "streams have a fit of their own"
+    again = cluster_of_profile(*pair, "--objective", "throughput")
+    assert again["contention"] == streams["contention"], "that of streams is kept"
+    assert "calibration" not in caplog.text
     of_file = cluster_of_profile("--cluster", "pair.yaml")
     assert of_file["contention"] == fitted["contention"], "the same devices: fitted once"
+    assert "calibration" not in caplog.text
     assert [device["memory"] for device in of_file["devices"]] == [2**26, 2**25]
 
 

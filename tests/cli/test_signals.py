@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -48,11 +49,10 @@ def test_a_signal_that_became_another_exception(name: str, error: str, tmp_path:
 # A device that died: the segment's thread never returns, and the process ends all the same.
 STUCK = """
 import threading
-import placewright.cli.run as command
 import placewright.session.running as running
 from placewright.cli import main
 from placewright.errors import TimedOut
-def execute(plan, **named):
+def execute(plan, model, **named):
     worker = threading.Thread(target=threading.Event().wait, name="placewright cpu:0")
     worker.start()
     raise TimedOut("segment 3 on 'cpu:0' [a, b] has not returned after 60 s")
@@ -62,16 +62,17 @@ main()
 
 
 def test_a_stuck_segment_does_not_keep_the_process_alive(tmp_path: Path) -> None:
-    plan = Path(__file__).parents[1] / "data" / "plans" / "lost.json"
+    for name in ("lost.json", "lost.problem.json", "branching.onnx"):
+        shutil.copy(Path(__file__).parents[1] / "data" / "plans" / name, tmp_path)
     result = subprocess.run(
-        [sys.executable, "-c", STUCK, "run", str(plan), "--timeout", "1s", "--quiet"],
+        [sys.executable, "-c", STUCK, "run", "lost.json", "--timeout", "1s", "--quiet"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
         timeout=600,
     )
-    assert result.returncode == 1
+    assert result.returncode == 1, result.stderr
     assert result.stderr.startswith("placewright: segment 3 on 'cpu:0' [a, b] has not returned")
 
 

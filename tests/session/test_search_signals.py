@@ -68,18 +68,21 @@ def open_problem() -> Any:
     return random_problem(np.random.default_rng(2), n_ops=60, n_devices=3, constrained=False)
 
 
-def send_at(patch: pytest.MonkeyPatch, owner: Any, name: str, number: int, at: int) -> None:
-    """The signal comes with the `at`-th call of a function, in whatever thread that is."""
+def send_at(patch: pytest.MonkeyPatch, owner: Any, names: str, number: int, at: int) -> None:
+    """The signal comes with the `at`-th call of any of the functions, in whatever thread it is."""
     calls = [0]
-    real: Callable[..., object] = getattr(owner, name)
 
-    def counted(*arguments: Any, **named: Any) -> object:
-        calls[0] += 1
-        if calls[0] == at:
-            os.kill(os.getpid(), number)
-        return real(*arguments, **named)
+    def counting(real: Callable[..., object]) -> Callable[..., object]:
+        def counted(*arguments: Any, **named: Any) -> object:
+            calls[0] += 1
+            if calls[0] == at:
+                os.kill(os.getpid(), number)
+            return real(*arguments, **named)
 
-    patch.setattr(owner, name, counted)
+        return counted
+
+    for name in names.split():
+        patch.setattr(owner, name, counting(getattr(owner, name)))
 
 
 @pytest.mark.parametrize("number", SIGNALS)
@@ -88,7 +91,7 @@ def test_auto_answers_with_its_incumbent(
     number: int, at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = open_problem()
-    send_at(monkeypatch, Simulator, "value", number, at)
+    send_at(monkeypatch, Simulator, "value values", number, at)
     found = search(problem, Auto(), HOUR)
     assert found.stop is Stop.INTERRUPTED
     assert found.placement is not None

@@ -185,7 +185,7 @@ def test_shapes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     write_onnx(path, batch="batch")
     with caplog.at_level(logging.WARNING):
         assert read_onnx(path)[1].shapes == {"x": (1, 4)}
-    assert "--shape" in caplog.text
+    assert "`shapes`" in caplog.text
     graph, source = read_onnx(path, shapes={"x": (5, 4)})
     assert source.shapes == {"x": (5, 4)}
     assert graph.op_flops[0] == 5 * 24

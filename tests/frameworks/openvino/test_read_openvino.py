@@ -195,7 +195,7 @@ class TestShapes:
             graph, source = read_openvino(path)
         assert source.shapes == {"x": (1, 4)}
         assert "'x'" in caplog.text
-        assert "--shape" in caplog.text
+        assert "`shapes`" in caplog.text
         assert graph.op_flops[0] == 24
 
     def test_a_given_shape_is_taken(self, tmp_path: Path) -> None:
