@@ -23,6 +23,7 @@ MAY_IMPORT = {
     "io": {"errors"},
     "files": {"core", "io", "errors"},
     "isolation": {"io", "errors"},
+    "workers": {"isolation", "io", "errors"},
     "simulation": {"core", "io", "errors"},
     "writers": {"core", "simulation", "io", "errors"},
     "placers": {"core", "simulation", "io", "errors"},

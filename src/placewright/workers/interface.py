@@ -1,0 +1,151 @@
+"""What all kinds of workers have in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any, Self
+
+from placewright.workers.tasks import Done, Task, WorkerLost
+
+
+class Workers(ABC):
+    """Who does tasks. Use it as a context: at the end of the block nothing of it runs any more.
+
+    Attributes:
+        name: for messages.
+    """
+
+    name: str
+
+    @property
+    @abstractmethod
+    def count(self) -> int:
+        """Tasks that are done at the same time, as it is now."""
+
+    @abstractmethod
+    def run(self, tasks: Iterable[Task]) -> Iterator[Done]:
+        """Do tasks; each is told as it ends.
+
+        A task is taken from `tasks` when a worker is free, so that what it is can depend on what
+        has ended by then. Whoever stops to iterate ends what is under way.
+
+        Raises:
+            WorkerLost: a task was lost too often.
+            InputError, AnswerError: a task raised it.
+        """
+
+    def results(self, tasks: Iterable[Task]) -> list[Any]:
+        """The results of tasks, in the order of the tasks."""
+        given = list(tasks)
+        place = {id(task): at for at, task in enumerate(given)}
+        found: list[Any] = [None] * len(given)
+        for done in self.run(given):
+            found[place[id(done.task)]] = done.result
+        return found
+
+    @abstractmethod
+    def close(self) -> None:
+        """End all workers; a second call does nothing."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+@dataclass(frozen=True, eq=False)
+class Attempt:
+    """One try of a task.
+
+    Attributes:
+        task: the task.
+        number: of the try, from 1.
+    """
+
+    task: Task
+    number: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Ended:
+    """How a try ended: with `done`, or lost for the reason `lost`."""
+
+    attempt: Attempt
+    done: Done | None = None
+    lost: str = ""
+
+
+class OtherWorkers(Workers):
+    """Workers that are not this process: a task whose worker ends is given to another one."""
+
+    def run(self, tasks: Iterable[Task]) -> Iterator[Done]:
+        """See `Workers.run`."""
+        coming, again = iter(tasks), deque[Attempt]()
+        try:
+            while True:
+                while self._has_room():
+                    attempt = again.popleft() if again else _next(coming)
+                    if attempt is None:
+                        break
+                    self._start(attempt)
+                if not self._is_busy():
+                    return
+                for ended in self._wait():
+                    if ended.done is not None:
+                        yield ended.done
+                    elif ended.attempt.number < ended.attempt.task.tries:
+                        again.append(replace(ended.attempt, number=ended.attempt.number + 1))
+                    else:
+                        yield _lost(ended)
+        finally:
+            self._abandon()
+
+    @abstractmethod
+    def _has_room(self) -> bool:
+        """True when a further task can be started."""
+
+    @abstractmethod
+    def _is_busy(self) -> bool:
+        """True while a task is under way."""
+
+    @abstractmethod
+    def _start(self, attempt: Attempt) -> None:
+        """Give a task to a free worker."""
+
+    @abstractmethod
+    def _wait(self) -> list[Ended]:
+        """Wait until something has ended, or for a while."""
+
+    @abstractmethod
+    def _abandon(self) -> None:
+        """End what is under way."""
+
+
+def _next(coming: Iterator[Task]) -> Attempt | None:
+    task = next(coming, None)
+    return None if task is None else Attempt(task)
+
+
+def _lost(ended: Ended) -> Done:
+    task = ended.attempt.task
+    if task.may_be_lost:
+        return Done(task, None, "", lost=ended.lost)
+    label = task.label or task.function.__name__
+    raise WorkerLost(
+        f"task '{label}' was lost {_times(task.tries)}, at last since {ended.lost}; "
+        "a system that has no memory left ends processes like this"
+    )
+
+
+def _times(number: int) -> str:
+    return "once" if number == 1 else f"{number} times"

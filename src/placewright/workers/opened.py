@@ -1,0 +1,31 @@
+"""The workers that a user asked for."""
+
+from __future__ import annotations
+
+from placewright.errors import FieldError
+from placewright.workers.here import ThisProcess
+from placewright.workers.interface import Workers
+from placewright.workers.processes import Processes
+
+
+def open_workers(count: int | None, ray: str | None = None) -> Workers:
+    """Workers for a block; see `Workers`.
+
+    Args:
+        count: processes, or tasks at a time on a cluster at most; None is one, or all of a cluster.
+        ray: address of a Ray cluster; ``""`` is the one that ``RAY_ADDRESS`` names or that runs
+            here, else one that is started here; ``"local"`` one that is started here; None uses
+            none.
+
+    Raises:
+        FieldError: `count` is below 1.
+        MissingExtraError: Ray is not installed.
+        InputError: there is no such cluster, or its nodes have other versions.
+    """
+    if count is not None and count < 1:
+        raise FieldError("workers", f"expects a number >= 1, got {count}")
+    if ray is not None:
+        from placewright.workers.ray_tasks import RayWorkers
+
+        return RayWorkers(ray, count)
+    return Processes(count) if count is not None and count > 1 else ThisProcess()

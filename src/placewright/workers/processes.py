@@ -1,0 +1,172 @@
+"""Worker processes of this machine."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import pickle
+import signal
+import socket
+import subprocess
+import sys
+import time
+from multiprocessing.connection import Connection, wait
+
+from placewright.errors import InputError
+from placewright.workers.interface import Attempt, Ended, OtherWorkers
+from placewright.workers.tasks import Done, result_of
+from placewright.workers.threads import thread_variables
+from placewright.workers.versions import versions_here
+
+_LOOKS_EVERY = 1.0  # seconds
+_FAR = 10.0**8  # seconds
+
+
+class Processes(OtherWorkers):
+    """Processes that do tasks with one thread each; those that end are replaced.
+
+    A process ends with this one, however this one ends. What runs in them is not what the user's
+    script runs: it needs no ``if __name__ == "__main__"``.
+
+    Args:
+        count: of processes, >= 1; each starts when there is a task for it.
+        threads: of the libraries of each, >= 1.
+
+    Raises:
+        InputError: a number is below 1.
+    """
+
+    def __init__(self, count: int, *, threads: int = 1) -> None:
+        if count < 1 or threads < 1:
+            raise InputError(f"workers and their threads must be >= 1, got {count}, {threads}")
+        self.name = f"{count} processes"
+        self._count, self._threads = count, threads
+        self._free: list[_Process] = []
+        self._busy: list[_Process] = []
+
+    @property
+    def count(self) -> int:
+        """As many as were asked for."""
+        return self._count
+
+    def close(self) -> None:
+        """See `Workers.close`."""
+        self._abandon()
+        while self._free:
+            self._free.pop().end()
+
+    def _has_room(self) -> bool:
+        return len(self._busy) < self._count
+
+    def _is_busy(self) -> bool:
+        return bool(self._busy)
+
+    def _start(self, attempt: Attempt) -> None:
+        while True:
+            process = self._free_process(attempt.task.alone)
+            self._busy.append(process)  # so that an interrupt ends it, too
+            try:
+                process.give(attempt)
+                return
+            except OSError:  # it has ended since its last task
+                self._busy.remove(process)
+                process.end()
+
+    def _free_process(self, alone: bool) -> _Process:
+        if alone:
+            while self._free:
+                self._free.pop().end()
+        return self._free.pop() if self._free else _Process(self._threads)
+
+    def _wait(self) -> list[Ended]:
+        now = time.monotonic()
+        soonest = min(process.deadline for process in self._busy)
+        ready = wait(
+            [process.connection for process in self._busy],
+            timeout=min(_LOOKS_EVERY, max(0.0, soonest - now)),
+        )
+        ended = []
+        for process in list(self._busy):
+            found = None
+            if process.connection in ready:
+                found = process.answer()
+            elif process.deadline < time.monotonic():
+                found = process.overdue()
+            if found is not None:
+                self._busy.remove(process)
+                ended.append(found)
+                if found.done is None or found.attempt.task.alone:
+                    process.end()
+                else:
+                    self._free.append(process)
+        return ended
+
+    def _abandon(self) -> None:
+        while self._busy:
+            self._busy.pop().end()
+
+
+class _Process:
+    """One process and what it is doing."""
+
+    def __init__(self, threads: int) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            handle = theirs.fileno()
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _program(handle, threads)],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,  # results of a command alone may stand there
+                env={**os.environ, **thread_variables(threads)},
+                pass_fds=(handle,),
+                start_new_session=True,  # Ctrl-C reaches the driver, which ends it
+            )
+        self.connection = Connection(ours.detach())
+        self.deadline = math.inf
+        self._attempt: Attempt | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{socket.gethostname()}:{self._process.pid}"
+
+    def give(self, attempt: Attempt) -> None:
+        task, self._attempt = attempt.task, attempt
+        key = None if task.shared is None else task.shared.key
+        self.connection.send_bytes(pickle.dumps((key, versions_here(), task.content)))
+        self.deadline = time.monotonic() + min(task.seconds, _FAR)
+
+    def answer(self) -> Ended | None:
+        """How its task ended; None where it only asked for the shared value."""
+        assert self._attempt is not None
+        task = self._attempt.task
+        try:
+            outcome = self.connection.recv_bytes()
+            if not outcome:
+                assert task.shared is not None
+                self.connection.send_bytes(task.shared.content)
+                return None
+        except (EOFError, OSError):
+            return Ended(self._attempt, lost=f"the process ended with {self._process.wait()}")
+        return Ended(self._attempt, Done(task, result_of(outcome, self.name), self.name))
+
+    def overdue(self) -> Ended:
+        assert self._attempt is not None
+        seconds = self._attempt.task.seconds
+        return Ended(self._attempt, lost=f"it took more than {seconds:g} s")
+
+    def end(self) -> None:
+        """With all that it started."""
+        self.connection.close()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.kill()
+        self._process.wait()
+
+
+def _program(handle: int, threads: int) -> str:
+    """Modules are found where this process finds them."""
+    return (
+        f"import sys; sys.path[:] = {sys.path!r}; from placewright.workers.served import main; "
+        f"main({handle}, {os.getpid()}, {threads})"
+    )

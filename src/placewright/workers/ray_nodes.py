@@ -1,0 +1,113 @@
+"""The nodes of a Ray cluster, looked at before any work: who has other versions is told at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from placewright.errors import AnswerError, InputError
+from placewright.workers.versions import Versions, difference, versions_here
+
+_SECONDS = 120.0  # until a node has answered; a first process of a node imports Ray
+
+
+@dataclass(frozen=True)
+class Node:
+    """One node that is alive.
+
+    Attributes:
+        identity: of Ray.
+        host: name of its machine.
+        cpus: that Ray gives to tasks.
+        resources: all that Ray counts of it.
+    """
+
+    identity: str
+    host: str
+    cpus: float
+    resources: dict[str, float]
+
+
+def nodes_of(ray: Any) -> list[Node]:
+    """Nodes that are alive, the one with the smallest name first."""
+    found = [
+        Node(
+            identity=one["NodeID"],
+            host=one["NodeManagerHostname"],
+            cpus=float(one["Resources"].get("CPU", 0.0)),
+            resources=dict(one["Resources"]),
+        )
+        for one in ray.nodes()
+        if one["Alive"]
+    ]
+    return sorted(found, key=lambda node: (node.host, node.identity))
+
+
+def require_same_versions(ray: Any, nodes: Sequence[Node]) -> None:
+    """Check that all nodes have what this process has.
+
+    Raises:
+        InputError: one has other versions, or lacks a package.
+        AnswerError: one does not answer.
+    """
+    ours = versions_here()
+    answers = ask(ray, nodes, _versions_there(tuple(ours)))
+    faults = [
+        f"node '{node.host}' ({node.identity[:8]}): {fault}"
+        for node, theirs in zip(nodes, answers, strict=True)
+        if (fault := difference(ours, theirs))
+    ]
+    if faults:
+        more = f" (and {len(faults) - 1} further nodes)" if len(faults) > 1 else ""
+        raise InputError(faults[0] + more)
+
+
+def ask(ray: Any, nodes: Sequence[Node], function: Callable[[], Any]) -> list[Any]:
+    """What a function gives on each node, which need not have this package.
+
+    Args:
+        ray: the module.
+        nodes: in the order of the answers.
+        function: no function of a module, since Ray sends only others whole.
+
+    Raises:
+        AnswerError: a node does not answer.
+    """
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    asked = ray.remote(function)
+    calls = [
+        asked.options(
+            num_cpus=0,
+            max_retries=0,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node.identity, soft=False),
+        ).remote()
+        for node in nodes
+    ]
+    answers = []
+    for node, call in zip(nodes, calls, strict=True):
+        try:
+            answers.append(ray.get(call, timeout=_SECONDS))
+        except ray.exceptions.RayError as error:
+            raise AnswerError(
+                f"node '{node.host}' ({node.identity[:8]}) does not answer: "
+                f"{type(error).__name__}; see `ray status`"
+            ) from None
+    return answers
+
+
+def _versions_there(names: tuple[str, ...]) -> Callable[[], Versions]:
+    def versions() -> Versions:
+        import platform
+        from importlib.metadata import PackageNotFoundError, version
+
+        found = {}
+        for name in names:
+            try:
+                found[name] = version(name)
+            except PackageNotFoundError:
+                found[name] = ""
+        return {**found, "python": ".".join(platform.python_version_tuple()[:2])}
+
+    return versions

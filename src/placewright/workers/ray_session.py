@@ -1,0 +1,72 @@
+"""A connection to a Ray cluster: one that is there, or one of this machine for a while."""
+
+from __future__ import annotations
+
+import logging
+import os
+from typing import Any
+
+from placewright.errors import InputError, MissingExtraError
+from placewright.workers.ray_nodes import nodes_of, require_same_versions
+from placewright.workers.threads import thread_variables
+
+HERE = "local"  # a cluster that is started here
+ANY = ""  # the one that `RAY_ADDRESS` names or that runs here, else one that is started here
+
+
+def connect(address: str, cpus: int | None) -> tuple[Any, bool]:
+    """The module `ray` with a connection, and True where this call made the connection.
+
+    Args:
+        address: ``HOST:PORT`` or ``ray://HOST:PORT`` of a cluster, `HERE`, or `ANY`.
+        cpus: of a cluster that is started here; None is all of this machine.
+
+    Raises:
+        MissingExtraError: Ray is not installed.
+        InputError: there is no such cluster, or its nodes have other versions.
+    """
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+    try:
+        import ray
+    except ImportError:
+        raise MissingExtraError("ray", "ray", "work on a Ray cluster") from None
+    if ray.is_initialized():
+        require_same_versions(ray, nodes_of(ray))
+        return ray, False
+    if address == ANY:
+        address = "auto" if _runs_here(ray) else HERE
+    _start(ray, address, cpus)
+    try:
+        if address != HERE:
+            require_same_versions(ray, nodes_of(ray))
+    except BaseException:
+        ray.shutdown()
+        raise
+    return ray, True
+
+
+def _runs_here(ray: Any) -> bool:
+    """True when Ray finds a cluster by itself."""
+    if os.environ.get("RAY_ADDRESS"):
+        return True
+    try:
+        return bool(ray._private.services.find_gcs_addresses())
+    except (AttributeError, OSError):
+        return False
+
+
+def _start(ray: Any, address: str, cpus: int | None) -> None:
+    local = {"num_cpus": cpus, "include_dashboard": False} if address == HERE else {}
+    try:
+        ray.init(
+            address=address,
+            configure_logging=False,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            runtime_env={"env_vars": thread_variables(1)},
+            **local,
+        )
+    except (ConnectionError, ValueError, RuntimeError, OSError) as error:
+        reason = " ".join(str(error).split())[:200]
+        raise InputError(f"there is no Ray cluster at '{address}': {reason}") from None

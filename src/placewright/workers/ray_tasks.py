@@ -1,0 +1,127 @@
+"""Tasks on a Ray cluster: one core each, given again when a worker or its node is lost."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import Any
+
+from placewright.errors import InputError
+from placewright.workers.interface import Attempt, Ended, OtherWorkers
+from placewright.workers.ray_nodes import nodes_of
+from placewright.workers.ray_served import perform
+from placewright.workers.ray_session import HERE, connect
+from placewright.workers.served import KEPT
+from placewright.workers.tasks import Done, Shared, result_of
+from placewright.workers.versions import versions_here
+
+_LOOKS_EVERY = 1.0  # seconds
+_COUNTS_EVERY = 2.0  # seconds: nodes come and go
+_APART = {"env_vars": {"PLACEWRIGHT_TASK_ALONE": "1"}}  # Ray keeps processes of their own for it
+
+
+class RayWorkers(OtherWorkers):
+    """All cores of a Ray cluster, those that come later included.
+
+    Args:
+        address: see `ray_session.connect`.
+        count: tasks at a time at most; None is one for each core.
+
+    Raises:
+        MissingExtraError: Ray is not installed.
+        InputError: there is no such cluster, or its nodes have other versions.
+    """
+
+    def __init__(self, address: str = HERE, count: int | None = None) -> None:
+        self._ray, self._is_ours = connect(address, count)
+        self._most = math.inf if count is None else count
+        self._count, self._counted = 1, -math.inf
+        self._versions = versions_here()
+        self._busy: dict[Any, tuple[Attempt, float]] = {}  # reference -> attempt, deadline
+        self._kept: dict[str, tuple[Shared, Any]] = {}  # key -> value, its reference
+        self._perform = self._ray.remote(num_cpus=1, max_retries=0)(perform)
+        self._perform_apart = self._ray.remote(
+            num_cpus=1, max_retries=0, max_calls=1, runtime_env=_APART
+        )(perform)
+        self.name = f"Ray with {self.count} cores on {len(nodes_of(self._ray))} nodes"
+
+    @property
+    def count(self) -> int:
+        """Cores of the cluster, as many as are wanted."""
+        now = time.monotonic()
+        if now - self._counted > _COUNTS_EVERY:
+            cpus = sum(node.cpus for node in nodes_of(self._ray))
+            self._count, self._counted = int(max(1.0, min(self._most, cpus))), now
+        return self._count
+
+    def close(self) -> None:
+        """See `Workers.close`; a cluster that was started here ends, too."""
+        self._abandon()
+        self._kept.clear()
+        if self._is_ours:
+            self._is_ours = False
+            self._ray.shutdown()
+
+    def _has_room(self) -> bool:
+        return len(self._busy) < self.count
+
+    def _is_busy(self) -> bool:
+        return bool(self._busy)
+
+    def _start(self, attempt: Attempt) -> None:
+        task = attempt.task
+        key, references = None, []
+        if task.shared is not None:
+            key, references = task.shared.key, [self._reference(task.shared)]
+        function = self._perform_apart if task.alone else self._perform
+        reference = function.options(scheduling_strategy="SPREAD").remote(
+            task.content, key, references, self._versions
+        )
+        self._busy[reference] = attempt, time.monotonic() + task.seconds
+
+    def _reference(self, shared: Shared) -> Any:
+        """Of a value in the object store, where it is put once."""
+        if shared.key not in self._kept:
+            self._kept[shared.key] = shared, self._ray.put(shared.content)
+            while len(self._kept) > 2 * KEPT:
+                del self._kept[next(iter(self._kept))]
+        return self._kept[shared.key][1]
+
+    def _wait(self) -> list[Ended]:
+        soonest = min(deadline for _, deadline in self._busy.values())
+        seconds = min(_LOOKS_EVERY, max(0.0, soonest - time.monotonic()))
+        ready, _ = self._ray.wait(list(self._busy), timeout=seconds)
+        ended = []
+        for reference in ready:
+            attempt, _ = self._busy.pop(reference)
+            ended.append(self._ended(reference, attempt))
+        now = time.monotonic()
+        for reference in [one for one, (_, deadline) in self._busy.items() if deadline < now]:
+            attempt, _ = self._busy.pop(reference)
+            self._ray.cancel(reference, force=True)
+            ended.append(Ended(attempt, lost=f"it took more than {attempt.task.seconds:g} s"))
+        return ended
+
+    def _ended(self, reference: Any, attempt: Attempt) -> Ended:
+        errors = self._ray.exceptions
+        try:
+            outcome, worker = self._ray.get(reference)
+        except errors.RayTaskError as error:  # before or after the task: its node cannot do it
+            cause = str(error.cause).strip().splitlines() or [type(error.cause).__name__]
+            raise InputError(
+                f"a node of the cluster cannot do '{attempt.task.label}': {cause[-1]}; install "
+                "there what this process has"
+            ) from None
+        except errors.RayError as error:
+            return Ended(attempt, lost=_why(error))
+        return Ended(attempt, Done(attempt.task, result_of(outcome, worker), worker))
+
+    def _abandon(self) -> None:
+        while self._busy:
+            reference, _ = self._busy.popitem()
+            self._ray.cancel(reference, force=True)
+
+
+def _why(error: Exception) -> str:
+    first = str(error).strip().splitlines() or [""]
+    return f"{type(error).__name__}: {first[0]}".rstrip(": ")

@@ -1,0 +1,64 @@
+"""What a worker process of this machine does: tasks, until nobody asks for more."""
+
+from __future__ import annotations
+
+import pickle
+from collections import OrderedDict
+from multiprocessing.connection import Connection
+from typing import Any
+
+from placewright.isolation.with_parent import end_with_parent
+from placewright.workers.tasks import performed
+from placewright.workers.threads import limit_threads
+
+KEPT = 4  # values that a process keeps
+
+
+class KeptValues:
+    """The last few shared values of a process: key -> value."""
+
+    def __init__(self) -> None:
+        self._values: OrderedDict[str, Any] = OrderedDict()
+
+    def __contains__(self, key: str) -> bool:
+        return key in self._values
+
+    def add(self, key: str, content: bytes) -> None:
+        """Keep a value, and forget the one that was not used for longest."""
+        self._values[key] = pickle.loads(content)
+        while len(self._values) > KEPT:
+            self._values.popitem(last=False)
+
+    def get(self, key: str) -> Any:
+        """A value that is kept."""
+        self._values.move_to_end(key)
+        return self._values[key]
+
+
+def main(handle: int, parent: int, threads: int) -> None:
+    """Serve the process at the other end of a socket.
+
+    Args:
+        handle: of the socket.
+        parent: process that started this one.
+        threads: of libraries.
+    """
+    end_with_parent(parent)
+    limit_threads(threads)
+    connection, values = Connection(handle), KeptValues()
+    while True:
+        try:
+            key, driver, content = pickle.loads(connection.recv_bytes())
+            shared: tuple[Any, ...] = ()
+            if key is not None:
+                if key not in values:
+                    connection.send_bytes(b"")  # asks for the value
+                    values.add(key, connection.recv_bytes())
+                shared = (values.get(key),)
+        except (EOFError, OSError):
+            return
+        outcome = performed(content, shared, driver)
+        try:
+            connection.send_bytes(outcome)
+        except OSError:
+            return

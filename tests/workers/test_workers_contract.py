@@ -1,0 +1,140 @@
+"""All kinds of workers do alike."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from placewright.errors import FieldError, InputError
+from placewright.testing.workers_contract import check_workers, process_number, wait_for_ever
+from placewright.workers.here import ThisProcess
+from placewright.workers.opened import open_workers
+from placewright.workers.processes import Processes
+from placewright.workers.tasks import Task, performed, result_of
+from placewright.workers.threads import VARIABLES
+from placewright.workers.versions import difference, versions_here
+
+
+def test_this_process(tmp_path: Path) -> None:
+    with open_workers(None) as workers:
+        assert isinstance(workers, ThisProcess)
+        check_workers(workers, tmp_path)
+        assert workers.results([Task(process_number)]) == [os.getpid()]
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_processes(count: int, tmp_path: Path) -> None:
+    with Processes(count) as workers:
+        check_workers(workers, tmp_path)
+        pids = workers.results([Task(process_number)] * 2)
+    for pid in pids:
+        assert not Path(f"/proc/{pid}").exists()
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_numbers_of_workers_below_one_are_refused(count: int) -> None:
+    with pytest.raises(FieldError, match=f"expects a number >= 1, got {count}"):
+        open_workers(count)
+
+
+def test_leaving_the_block_ends_what_is_under_way() -> None:
+    """Whoever stops to listen, or is interrupted, leaves nothing running."""
+    with Processes(2) as workers:
+        for done in workers.run([Task(process_number), Task(wait_for_ever), Task(wait_for_ever)]):
+            first = done.result
+            break
+        children = _children()
+        assert first in children
+    assert not set(children) & set(_children())
+
+
+def test_threads_of_a_worker_are_said() -> None:
+    """Whatever the environment of the driver says."""
+    with Processes(1, threads=3) as workers:
+        found = workers.results([Task(_threads)])[0]
+    assert found == (3, ["3"] * len(VARIABLES))
+
+
+def _threads() -> tuple[int | None, list[str]]:
+    return os.cpu_count(), [os.environ[name] for name in VARIABLES]
+
+
+def test_other_versions_are_refused_in_one_line() -> None:
+    """Before the task is even read."""
+    ours = versions_here()
+    assert difference(ours, ours) == ""
+    outcome = performed(b"no pickle", (), {**ours, "placewright": "9.9"})
+    with pytest.raises(InputError, match=r"worker there: it has placewright .* has 9.9; install"):
+        result_of(outcome, "there")
+    assert "no numpy, of which" in difference(ours, {**ours, "numpy": ""})
+
+
+SCRIPT = """
+import os, signal, sys
+from placewright.testing.workers_contract import process_number, wait_for_ever
+from placewright.workers.processes import Processes
+from placewright.workers.tasks import Task
+
+with Processes(2) as workers:
+    print(*workers.results([Task(process_number)]), flush=True)
+    for done in workers.run([Task(process_number), Task(wait_for_ever)]):
+        os.kill(os.getpid(), int(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize("number", [9, 2])
+def test_workers_end_with_the_driver(number: int, tmp_path: Path) -> None:
+    """Killed or interrupted; its script needs no guard for the name of its module."""
+    path = tmp_path / "script.py"
+    path.write_text(SCRIPT)
+    done = subprocess.run(
+        [sys.executable, str(path), str(number)], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == -number
+    pid = int(done.stdout)
+    assert _ends(pid), "a worker is still there"
+
+
+def _ends(pid: int) -> bool:
+    """True when the process has ended; the system kills it soon after its driver, not with it."""
+    import time
+
+    for _ in range(600):
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except FileNotFoundError:
+            return True
+        if state == "Z":
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def _children() -> list[int]:
+    """Processes that this one has started and that still run."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = path.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(fields[1]) == os.getpid() and fields[0] != "Z":
+            found.append(int(path.parent.name))
+    return found
+
+
+def test_ray(ray_here: Any, tmp_path: Path) -> None:
+    """On a cluster that is there; it stays when the workers are closed."""
+    from placewright.workers.ray_tasks import RayWorkers
+
+    with RayWorkers() as workers:
+        assert workers.count == 2
+        check_workers(workers, tmp_path)
+    with RayWorkers(count=1) as workers:
+        assert workers.count == 1
+        assert ray_here.is_initialized()
