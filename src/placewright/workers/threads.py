@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 
 VARIABLES = (
     "OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS",
@@ -24,5 +23,3 @@ def limit_threads(threads: int) -> None:
     """
     os.environ.update(thread_variables(threads))
     os.cpu_count = lambda: threads
-    if (torch := sys.modules.get("torch")) is not None:
-        torch.set_num_threads(threads)
