@@ -13,7 +13,7 @@ _SECONDS = 120.0  # until a node has answered; a first process of a node imports
 
 
 @dataclass(frozen=True)
-class Node:
+class RayNode:
     """One node that is alive.
 
     Attributes:
@@ -29,10 +29,10 @@ class Node:
     resources: dict[str, float]
 
 
-def nodes_of(ray: Any) -> list[Node]:
+def nodes_of(ray: Any) -> list[RayNode]:
     """Nodes that are alive, the one with the smallest name first."""
     found = [
-        Node(
+        RayNode(
             identity=one["NodeID"],
             host=one["NodeManagerHostname"],
             cpus=float(one["Resources"].get("CPU", 0.0)),
@@ -44,7 +44,7 @@ def nodes_of(ray: Any) -> list[Node]:
     return sorted(found, key=lambda node: (node.host, node.identity))
 
 
-def require_same_versions(ray: Any, nodes: Sequence[Node]) -> None:
+def require_same_versions(ray: Any, nodes: Sequence[RayNode]) -> None:
     """Check that all nodes have what this process has.
 
     Raises:
@@ -63,7 +63,7 @@ def require_same_versions(ray: Any, nodes: Sequence[Node]) -> None:
         raise InputError(faults[0] + more)
 
 
-def ask(ray: Any, nodes: Sequence[Node], function: Callable[[], Any]) -> list[Any]:
+def ask(ray: Any, nodes: Sequence[RayNode], function: Callable[[], Any]) -> list[Any]:
     """What a function gives on each node, which need not have this package.
 
     Args:
