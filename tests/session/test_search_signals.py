@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
@@ -70,12 +71,11 @@ def open_problem() -> Any:
 
 def send_at(patch: pytest.MonkeyPatch, owner: Any, names: str, number: int, at: int) -> None:
     """The signal comes with the `at`-th call of any of the functions, in whatever thread it is."""
-    calls = [0]
+    calls = itertools.count(1)  # no two threads get the same number, and none is passed over
 
     def counting(real: Callable[..., object]) -> Callable[..., object]:
         def counted(*arguments: Any, **named: Any) -> object:
-            calls[0] += 1
-            if calls[0] == at:
+            if next(calls) == at:
                 os.kill(os.getpid(), number)
             return real(*arguments, **named)
 
