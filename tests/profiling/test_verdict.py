@@ -68,3 +68,25 @@ def test_without_anything_simpler_the_plan_wins() -> None:
     assert verdict.split
     assert verdict.recommendation == "plan"
     assert "nothing simpler" in verdict.text
+
+
+def test_what_scatters_is_not_recommended_where_its_median_is_far_off() -> None:
+    """In two of nine rounds the simple way was as fast; in the others it took three times as
+    long."""
+    samples = {"plan": [1.0] * 9, "cpu:0": [1.0, 1.0] + [3.0] * 7, "copies": [1.1, 1.0] * 4 + [1.1]}
+    assert judge(samples, ["cpu:0", "copies"]).recommendation == "cpu:0"
+    assert judge(samples, ["cpu:0", "copies"], most_loss=0.2).recommendation == "copies"
+    verdict = judge(samples, ["cpu:0", "copies"], most_loss=0.03)
+    assert verdict.recommendation == "plan"
+    assert verdict.split
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_no_recommended_way_is_slower_than_the_fastest_by_more_than_allowed(seed: int) -> None:
+    """However rounds scatter, and whichever way the search found."""
+    rng = np.random.default_rng(seed)
+    names = ["cpu:0", "cpu:1", "copies", "plan"]
+    samples = {name: (rng.uniform(1, 1.2) * rng.lognormal(0.0, 0.5, 9)).tolist() for name in names}
+    verdict = judge(samples, names[:-1], most_loss=0.03)
+    medians = {name: one.median for name, one in verdict.contenders.items()}
+    assert medians[verdict.recommendation] <= 1.03 * min(medians.values())

@@ -13,6 +13,7 @@ from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
+from placewright.core.deadline import NEVER
 from placewright.core.execution_models import MaxLoad
 from placewright.core.grouping import Grouping
 from placewright.core.placement import Placement
@@ -20,15 +21,19 @@ from placewright.core.plan import PlacerRecord, Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InfeasibleError, InputError
+from placewright.execution.requests import Execution
 from placewright.files.plan_file import read_plan, write_plan
 from placewright.profiling.streams import StreamRound
 from placewright.profiling.verdict import PLAN, judge
+from placewright.session import stream_measuring
 from placewright.session.comparable import COPIES, MODE
 from placewright.session.recommended import recommendation_lines, searched_plan
 from placewright.session.request import Request
 from placewright.session.search import plan_of
+from placewright.session.steps import no_report
 from placewright.session.stream_check import _kept, within_latency
-from placewright.session.stream_measuring import _verdict
+from placewright.session.stream_measuring import _is_close
+from placewright.session.stream_measuring import judged as with_verdict
 from placewright.session.stream_result import StreamResult
 from placewright.session.stream_ways import StreamWays
 from placewright.session.streaming import kept_way
@@ -78,7 +83,7 @@ def judged(
     plan: Plan, latencies: dict[str, float], limit: float, periods: dict[str, float]
 ) -> StreamResult:
     found = replace(result(plan, latencies, periods), latency_limit=limit)
-    return replace(found, verdict=_verdict(found, WAYS))
+    return with_verdict(found, WAYS)
 
 
 def test_the_plan_is_recommended_where_it_is_faster_than_all_others() -> None:
@@ -145,3 +150,50 @@ def test_limits_that_are_no_durations_are_refused() -> None:
     assert Request("m", latency_limit="200ms").latency_limit == 0.2  # type: ignore[arg-type]
     with pytest.raises(InputError, match="latency_limit: needs seconds > 0"):
         Request("m", latency_limit="0s")  # type: ignore[arg-type]
+
+
+def test_rounds_that_scatter_never_recommend_what_is_slower_by_its_median() -> None:
+    """One device was as fast as the plan in two rounds of nine, and took thrice as long in the
+    others: more rounds are asked for, and the plan stays recommended."""
+    plan = two_stages()
+    found = judged(plan, {}, math.inf, PERIODS)
+    assert not _is_close(found, WAYS)
+    rows = [StreamRound(period, np.ones(20)) for period in [5.0, 5.0] + [15.0] * 7]
+    scattered = with_verdict(replace(found, rounds={**found.rounds, "a": rows}), WAYS)
+    assert scattered.verdict.recommendation == PLAN
+    assert _is_close(scattered, WAYS)
+
+
+def test_rounds_are_added_until_the_verdict_is_clear(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A way scatters in the first rounds and not in those that follow."""
+    answers = {"a": [5.0, 5.0] + [15.0] * 7, PLAN: [5.0] * 9}
+    asked: list[int] = []
+
+    def measured(ways: Any, samples: Any, *, rounds: int, **_: Any) -> Any:
+        asked.append(rounds)
+        return {name: [StreamRound(one, np.ones(20)) for one in answers[name]] for name in ways}
+
+    monkeypatch.setattr(stream_measuring, "measure_streams", measured)
+    servers: Any = {name: Silent() for name in answers}
+    inputs = [[np.zeros(1)]] * 24
+    more = stream_measuring._Measuring(servers, inputs, 9, no_report, NEVER)
+    first = more.more({})
+    answers["a"] = [15.0] * 9
+    both = more.more(first)
+    assert asked == [9, 9]
+    assert [one.period for one in both["a"]] == [5.0, 5.0] + [15.0] * 16
+    ways = replace(WAYS, copies=(), mode=None)
+    undecided = with_verdict(replace(result(two_stages(), {}, {"a": 1.0}), rounds=first), ways)
+    assert _is_close(undecided, ways)
+    assert not _is_close(with_verdict(replace(undecided, rounds=both), ways), ways)
+
+
+class Silent:
+    """A server whose samples are done at once."""
+
+    burst = 1
+
+    def outcomes(self, samples: Any) -> Any:
+        return iter([Execution((), {}, 1.0, ((0.0, 1.0),), 0.0) for _ in samples])

@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
 
+from placewright.benchmarks.memory_streams import (
+    measured_stream,
+    streamed_problem,
+    whole_stream_bytes,
+)
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
@@ -44,6 +49,7 @@ class MemoryRow:
         error: largest relative error of outputs and updates beside the unsplit model.
         equal: it is within the precision's tolerance.
         key: hash of the model's content; "" in files of earlier versions.
+        in_flight: samples of a stream that are under way at most; 0 where runs are single.
     """
 
     model: str
@@ -55,6 +61,7 @@ class MemoryRow:
     error: float
     equal: bool
     key: str = ""
+    in_flight: int = 0
 
     @property
     def used(self) -> tuple[str, ...]:
@@ -92,7 +99,10 @@ def run_memory_benchmark(
         raise FieldError("runtime", "has allocators that do not tell peaks; take torch")
     if not 0.0 < share < 1.0:
         raise FieldError("share", f"must be between 0 and 1, got {share:g}")
-    whole = whole_model_bytes(problem)
+    is_stream = problem.objective == "throughput"
+    if is_stream:
+        problem = streamed_problem(problem)
+    whole = whole_stream_bytes(problem) if is_stream else whole_model_bytes(problem)
     limited = constrained(problem, dict.fromkeys(problem.cluster.device_names, share * whole), {})
     evaluator = Evaluator(limited, budget or Budget(seconds=20.0))
     found = make_placer(placer).place(limited, evaluator, np.random.default_rng(seed))
@@ -101,6 +111,10 @@ def run_memory_benchmark(
             f"{name}: no placement with {share * whole:.0f} bytes on each device was found; allow "
             "more (argument `share`) or search longer (argument `budget`)"
         )
+    key = problem.source.sha256 if problem.source else content_sha256(limited)
+    if is_stream:
+        stream = measured_stream(limited, found.placement, model, "torch")
+        return MemoryRow(model=name, whole=whole, limit=share * whole, key=key, **asdict(stream))
     comparison = compare_outputs(limited, found.placement, model)
     segments = placement_segments(limited, found.placement)
     names, devices = limited.cluster.device_names, limited.cluster.devices
@@ -115,7 +129,7 @@ def run_memory_benchmark(
         len(segments),
         comparison.error,
         comparison.equal,
-        problem.source.sha256 if problem.source else content_sha256(limited),
+        key,
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,6 +42,7 @@ class StreamEqualityRow:
         tolerance: of the precision.
         seed: of the split and of the samples.
         message: why it could not run; empty where it ran.
+        under_way: samples that indeed were under way at one time, at most.
     """
 
     model: str
@@ -53,11 +55,17 @@ class StreamEqualityRow:
     tolerance: float
     seed: int
     message: str = ""
+    under_way: int = 0
 
     @property
     def equal(self) -> bool:
         """True where every sample's outputs are those of the unsplit model, in order."""
         return not self.message and self.largest_error <= self.tolerance
+
+    @property
+    def kept(self) -> bool:
+        """True where never more samples were under way than may be."""
+        return self.under_way <= self.in_flight
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -117,7 +125,7 @@ def _row(empty: StreamEqualityRow) -> StreamEqualityRow:
         placement = Placement.of(
             wandering_placement(problem, np.random.default_rng(empty.seed), _STICKINESS)
         )
-        error = _largest_error(problem, placement, loaded, empty)
+        error, spans = _streamed(problem, placement, loaded, empty)
     except PlacewrightError as failure:
         return replace(empty, largest_error=-1.0, message=str(failure))
     return replace(
@@ -125,7 +133,14 @@ def _row(empty: StreamEqualityRow) -> StreamEqualityRow:
         segments=len(stream_parts(problem, placement)),
         largest_error=error,
         tolerance=loaded.tolerance(problem.cluster.devices),
+        under_way=most_under_way(spans),
     )
+
+
+def most_under_way(spans: Sequence[tuple[float, float]]) -> int:
+    """How many of some (begin, end) hold one instant at most; an end comes before a begin."""
+    events = sorted([(begin, 1) for begin, _ in spans] + [(end, -1) for _, end in spans])
+    return max(itertools.accumulate(change for _, change in events), default=0)
 
 
 def _problem(name: str, runtime: str) -> tuple[Problem, LoadedModel]:
@@ -149,9 +164,10 @@ def _problem(name: str, runtime: str) -> tuple[Problem, LoadedModel]:
     return problem, loaded
 
 
-def _largest_error(
+def _streamed(
     problem: Problem, placement: Placement, model: LoadedModel, row: StreamEqualityRow
-) -> float:
+) -> tuple[float, list[tuple[float, float]]]:
+    """The largest error of all samples, and when each of them was under way."""
     plain = model.plain(problem.cluster.devices[0])
     passed: dict[int, list[HostArray]] = {}
 
@@ -161,8 +177,12 @@ def _largest_error(
             yield passed[number]
 
     largest = 0.0
+    spans: list[tuple[float, float]] = []
     with stream_runner(problem, placement, model, in_flight=row.in_flight) as runner:
         for number, answer in enumerate(runner.stream(given())):
             error = sample_error(plain, passed.pop(number), answer.outputs, {})
             largest = max(largest, error) if error == error else float("inf")
-    return largest
+            spans.append((answer.start, answer.start + answer.seconds))
+    if len(spans) != row.samples:
+        raise RuntimeFailure(f"{len(spans)} of {row.samples} samples came back")
+    return largest, spans

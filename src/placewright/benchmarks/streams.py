@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +13,17 @@ import numpy as np
 from placewright.core.cluster import Cluster, Device
 from placewright.core.solution import Budget
 from placewright.errors import PlacewrightError
-from placewright.files.results import ResultsFile
+from placewright.execution.processor import processor_text
+from placewright.files.results import ResultsFile, read_rows
 from placewright.session.runtimes import default_runtime_name, runtime_named
 from placewright.session.search import place
 from placewright.session.session import Session
 from placewright.session.stream_candidates import best_measured
-from placewright.session.stream_measuring import execute_stream
+from placewright.session.stream_measuring import ROUNDS, execute_stream
 
 FORMAT = "placewright.streams/1"
 F32, PAIR = "two f32 cores", "f32 + bf16"
+PAIRS = (F32, PAIR)
 _PRECISION = "INFERENCE_PRECISION_HINT"
 _SEARCH_SECONDS = 5.0
 
@@ -41,6 +44,8 @@ class StreamsRow:
         verdict: one sentence.
         left_out: contender -> why it is not comparable.
         message: why nothing was measured; empty where something was.
+        machine: the processor in words.
+        date: of the measurement, year-month-day.
     """
 
     model: str
@@ -55,6 +60,8 @@ class StreamsRow:
     verdict: str = ""
     left_out: Mapping[str, str] = field(default_factory=dict)
     message: str = ""
+    machine: str = ""
+    date: str = ""
 
     @property
     def identity(self) -> tuple[object, ...]:
@@ -81,9 +88,10 @@ def pair_of_cores(name: str) -> Cluster:
 
 def run_streams_benchmark(
     models: Sequence[str],
-    clusters: Sequence[str] = (F32, PAIR),
+    clusters: Sequence[str] = PAIRS,
     *,
     samples: int = 24,
+    rounds: int = ROUNDS,
     seed: int = 0,
     results_path: Path | None = None,
     on_row: Callable[[StreamsRow], None] = lambda row: None,
@@ -92,8 +100,9 @@ def run_streams_benchmark(
 
     Args:
         models: as `place` takes them.
-        clusters: of `F32` and `PAIR`.
-        samples: whose outputs are compared.
+        clusters: of `PAIRS`.
+        samples: whose outputs are compared, and of a round at most.
+        rounds: of all contenders in turn.
         seed: of the search.
         results_path: rows of a file are kept and not measured again.
         on_row: called with each row that is new.
@@ -103,20 +112,31 @@ def run_streams_benchmark(
     found = []
     for model in models:
         for cluster in clusters:
-            empty = StreamsRow(model, cluster, version, seed)
+            empty = StreamsRow(
+                model, cluster, version, seed, machine=processor_text(), date=_today()
+            )
             row = file.rows.get(empty.identity)
             if row is None:
                 try:
-                    row = StreamsRow(model, cluster, version, seed, **_measured(empty, samples))
+                    row = replace(empty, **_measured(empty, samples, rounds))
                 except PlacewrightError as error:
-                    row = StreamsRow(model, cluster, version, seed, message=str(error))
+                    row = replace(empty, message=str(error))
                 file.add([row])
                 on_row(row)
             found.append(row)
     return found
 
 
-def _measured(row: StreamsRow, samples: int) -> dict[str, Any]:
+def read_streams(path: Path) -> list[StreamsRow]:
+    """Rows of a results file, as `files.results.read_rows`."""
+    return read_rows(path, FORMAT, StreamsRow, missing=None)
+
+
+def _today() -> str:
+    return datetime.now(UTC).date().isoformat()
+
+
+def _measured(row: StreamsRow, samples: int, rounds: int) -> dict[str, Any]:
     runtime = default_runtime_name()
     session = Session(
         row.model, cluster=pair_of_cores(row.cluster), runtime=runtime, objective="throughput"
@@ -125,7 +145,7 @@ def _measured(row: StreamsRow, samples: int) -> dict[str, Any]:
     budget = Budget(seconds=_SEARCH_SECONDS)
     plan = place(problem, budget=budget, seed=row.seed, runtime=runtime)
     plan = best_measured(plan, loaded, np.random.default_rng(row.seed))
-    result = execute_stream(plan, loaded, samples=samples)
+    result = execute_stream(plan, loaded, samples=samples, rounds=rounds)
     contenders = result.verdict.contenders
     return {
         "rates": {name: 1.0 / result.period(name) for name in result.rounds},

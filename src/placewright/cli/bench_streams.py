@@ -28,25 +28,46 @@ def streams(
     models: Annotated[
         str | None, typer.Option(help="Comma-separated models; every zoo model without.")
     ] = None,
+    clusters: Annotated[
+        str | None,
+        typer.Option(help="Comma-separated pairs of cores: 'two f32 cores', 'f32 + bf16'."),
+    ] = None,
+    samples: Annotated[
+        int, typer.Option(min=20, help="Whose outputs are compared, and of a round at most.")
+    ] = 24,
+    rounds: Annotated[int, typer.Option(min=5, help="Of all ways in turn.")] = 9,
     results: Annotated[
         Path, typer.Option("--results", help="Results file; runs in it are kept."), Writes()
     ] = Path("streams.json"),
     as_json: opt.Json = False,
 ) -> None:
-    """Samples per second of every way to stream models, on two f32 cores and on f32 + bf16."""
-    from placewright.benchmarks.streams import run_streams_benchmark
+    """Samples per second of every way to stream models; writes a table beside --results."""
+    from placewright.benchmarks.streams import PAIRS, read_streams, run_streams_benchmark
+    from placewright.errors import UnknownNameError
+    from placewright.files.text import write_text
     from placewright.report.benchmark_tables import streams_table
+    from placewright.report.streams import streams_text
     from placewright.session.parsing import parse_names
     from placewright.zoo import names
 
+    asked = parse_names(clusters) if clusters else PAIRS
+    for name in asked:
+        if name not in PAIRS:
+            raise UnknownNameError("pair of cores", name, PAIRS)
     rows = run_streams_benchmark(
         parse_names(models) if models else [f"zoo:{name}" for name in names()],
+        asked,
+        samples=samples,
+        rounds=rounds,
         seed=request.seed,
         results_path=results,
         on_row=lambda row: print_note(
             f"{row.model}, {row.cluster}: {row.message or row.recommended}"
         ),
     )
+    text = results.with_suffix(".md")
+    write_text(text, streams_text(read_streams(results)))
+    print_note(f"wrote {text}")
     if as_json:
         print_json([{**asdict(row), "of_best": row.of_best} for row in rows])
         return
@@ -88,8 +109,8 @@ def stream_equality(
         on_ahead=counted.ahead,
     )
     if as_json:
-        print_json([{**asdict(row), "equal": row.equal} for row in rows])
+        print_json([{**asdict(row), "equal": row.equal, "kept": row.kept} for row in rows])
     else:
         print_shown(stream_equality_table(rows, samples, in_flight))
-    if not all(row.equal for row in rows):
+    if not all(row.equal and row.kept for row in rows):
         raise typer.Exit(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -54,6 +55,7 @@ def judge(
     searched: str = PLAN,
     splits: Collection[str] = (),
     least_gain: float = 0.01,
+    most_loss: float = math.inf,
 ) -> Verdict:
     """Compare the searched placement with everything simpler, round by round.
 
@@ -70,6 +72,8 @@ def judge(
             search found one of them.
         splits: of the simpler ways, those that use several devices.
         least_gain: relative gain that is worth a split.
+        most_loss: a way whose median is longer than the shortest one by more than this part is not
+            recommended, however far its rounds scatter.
 
     >>> judge({"plan": [1.0] * 9, "cpu:0": [2.0] * 9}, ["cpu:0"]).split
     True
@@ -82,8 +86,10 @@ def judge(
     plan = np.asarray(samples[searched])
     intervals = {n: median_interval(np.asarray(samples[n]) / plan) for n in simplest_first}
     speedup, low, high = intervals[fastest]
-    wins = searched == PLAN and all(row[1] > 1 + least_gain for row in intervals.values())
-    if wins:
+    enough = (1 + most_loss) * min(one.median for one in contenders.values())
+    near = [name for name in simplest_first if contenders[name].median <= enough]
+    is_faster = all(row[1] > 1 + least_gain for row in intervals.values())
+    if searched == PLAN and (is_faster or not near):
         text = (
             f"run the plan: {speedup:.2f} times as fast as '{fastest}', the best without a split "
             f"(95 % interval {low:.2f} to {high:.2f})"
@@ -92,7 +98,7 @@ def judge(
     best = np.asarray(samples[fastest])
     chosen = next(
         name
-        for name in simplest_first
+        for name in near or [fastest]
         if name == fastest or median_interval(np.asarray(samples[name]) / best)[1] <= 1 + least_gain
     )
     share, _, most = median_interval(np.asarray(samples[chosen]) / plan)

@@ -110,7 +110,7 @@ def memory_table(rows: Sequence[Any]) -> ShownTable:
 
 def stream_equality_table(rows: Sequence[Any], samples: int, in_flight: int) -> ShownTable:
     """Of `benchmarks.stream_equality`: a row for each model and runtime."""
-    columns = ["model", "runtime", "equal", "largest error", "tolerance", "segments"]
+    columns = ["model", "runtime", "equal", "largest error", "tolerance", "segments", "under way"]
     return _table(f"{samples} samples, {in_flight} in flight", columns, [
         [
             row.model,
@@ -119,6 +119,7 @@ def stream_equality_table(rows: Sequence[Any], samples: int, in_flight: int) -> 
             f"{row.largest_error:.2g}" if not row.message else "-",
             f"{row.tolerance:.2g}",
             str(row.segments),
+            str(row.under_way),
         ]
         for row in rows
     ])  # fmt: skip

@@ -33,6 +33,8 @@ from placewright.session.streaming import LEAST_SAMPLES, kept_way, streamable
 
 ROUNDS = 9
 SAMPLES = 200
+MOST_LOSS = 0.03  # a way that takes so much longer than the fastest one is never recommended
+_MOST_ROUNDS = 3  # times as many, where the rounds scatter too much to tell
 _MEASURING_SECONDS = 60.0  # of all contenders, where a sample is so slow that fewer make a round
 _CHECKED = 3  # samples of each simpler way whose outputs are compared
 
@@ -45,6 +47,7 @@ def execute_stream(
     seconds: float | None = None,
     in_flight: int | None = None,
     latency_limit: float = math.inf,
+    rounds: int = ROUNDS,
     report: Report = no_report,
     deadline: Deadline = NEVER,
 ) -> StreamResult:
@@ -58,6 +61,8 @@ def execute_stream(
         seconds: that this stream goes on, whatever `samples` is; None counts samples.
         in_flight: samples under way at most in the plan; None takes as many as pay.
         latency_limit: seconds that 95 % of a contender's samples may take.
+        rounds: of all contenders; up to three times as many where they scatter too much to tell
+            which way to recommend.
         report: told what is being done.
         deadline: nothing new starts after it.
 
@@ -79,38 +84,38 @@ def execute_stream(
             deadline.require(f"'{name}' was compiled")
             servers[name] = stream_server(plan, model, ways, name, stack)
         report(0.1, "comparing the outputs of every sample")
-        compare = _Comparing(model, plan)
-        kept = kept_way(plan) if kept_way(plan) in servers else PLAN
         given = inputs if seconds is None else _until(inputs, seconds)
-        count, worst, error = compare.worst(servers[kept], given)
-        for name in [one for one in ways.names if one != kept]:
+        compare = _Comparing(model, plan)
+        count, worst, error = compare.worst(servers[_first(plan, servers)], given)
+        for name in [one for one in ways.names if one != _first(plan, servers)]:
             deadline.require(f"outputs of '{name}' were compared")
             off = compare.worst(servers[name], inputs[:_CHECKED])[2]
             if name == PLAN:
                 worst, error = (worst, error) if error >= off else (0, off)
             elif off > compare.tolerance:
                 del servers[name]
-                ways = ways.without(
-                    name,
-                    f"its outputs differ from the unsplit model's (relative error {off:.2g}, "
-                    f"tolerance {compare.tolerance:.2g})",
-                )
-        found = _measured(servers, inputs, report, deadline)
-    result = StreamResult(
-        count,
-        ways.played[PLAN].in_flight,
-        worst,
-        error,
-        compare.tolerance,
-        ways.played[PLAN],
-        found,
-        judge({name: [1.0] for name in found}, []),
-        ways.predicted,
-        ways.left_out,
-        latency_limit,
-        stream_memory(plan, model, ways.played[PLAN].in_flight),
-    )
-    return replace(result, verdict=_verdict(result, ways))
+                ways = ways.without(name, compare.reason(off))
+        measuring = _Measuring(servers, inputs, rounds, report, deadline)
+        found = measuring.more({})
+        unjudged = StreamResult(
+            count,
+            ways.played[PLAN].in_flight,
+            worst,
+            error,
+            compare.tolerance,
+            ways.played[PLAN],
+            found,
+            judge({name: [1.0] for name in found}, []),
+            ways.predicted,
+            ways.left_out,
+            latency_limit,
+        )
+        result = judged(unjudged, ways)
+        for _ in range(1, _MOST_ROUNDS):
+            if not _is_close(result, ways) or deadline.is_over:
+                break
+            result = judged(replace(result, rounds=measuring.more(result.rounds)), ways)
+    return replace(result, memory=stream_memory(plan, model, result.in_flight))
 
 
 def require_length(samples: int, seconds: float | None) -> None:
@@ -125,6 +130,11 @@ def require_length(samples: int, seconds: float | None) -> None:
         raise InputError(f"seconds must be > 0 and finite, got {seconds}")
 
 
+def _first(plan: Plan, servers: Mapping[str, SampleServer]) -> str:
+    """The way whose outputs are all compared: the one that the plan is to be run."""
+    return kept_way(plan) if kept_way(plan) in servers else PLAN
+
+
 class _Comparing:
     """Outputs beside those of the library's own unsplit run, as they come."""
 
@@ -133,6 +143,13 @@ class _Comparing:
         self.tolerance = model.tolerance(devices)
         self._plain = model.plain(devices[0])
         self._known: dict[int, list[HostArray]] = {}
+
+    def reason(self, error: float) -> str:
+        """Why a way with such outputs is not comparable."""
+        return (
+            f"its outputs differ from the unsplit model's (relative error {error:.2g}, tolerance "
+            f"{self.tolerance:.2g})"
+        )
 
     def worst(self, server: SampleServer, samples: Iterable[Sample]) -> tuple[int, int, float]:
         """How many samples passed, the worst of them, and its relative error.
@@ -171,33 +188,43 @@ def _until(samples: Sequence[Sample], seconds: float) -> Iterator[Sample]:
             yield sample
 
 
-def _measured(
-    servers: Mapping[str, SampleServer],
-    inputs: Sequence[Sample],
-    report: Report,
-    deadline: Deadline,
-) -> dict[str, list[StreamRound]]:
+class _Measuring:
     """Rounds of all contenders in turn, each as long as their time allows."""
-    ways: dict[str, Streaming] = {name: _run_many(one) for name, one in servers.items()}
-    bursts = {name: one.burst for name, one in servers.items()}
-    rounds, skipped = ROUNDS, min(max(bursts.values()), (len(inputs) - 2) // 3)
-    least = 3 * skipped + 2
-    took = 0.0
-    for name, way in ways.items():
-        deadline.require(f"'{name}' had run")
-        start = time.perf_counter()
-        way(inputs[: skipped + 2])
-        took += (time.perf_counter() - start) / (skipped + 2)
-    affordable = int(_MEASURING_SECONDS / max(rounds * took, 1e-9))
-    length = min(len(inputs), max(least, min(affordable, max(least, len(inputs) // rounds))))
-    return measure_streams(
-        ways,
-        inputs[:length],
-        rounds=rounds,
-        skipped=skipped,
-        bursts=bursts,
-        progress=lambda done: report(0.3 + 0.7 * done, "measuring streams"),
-    )
+
+    def __init__(
+        self,
+        servers: Mapping[str, SampleServer],
+        inputs: Sequence[Sample],
+        rounds: int,
+        report: Report,
+        deadline: Deadline,
+    ) -> None:
+        self._ways: dict[str, Streaming] = {name: _run_many(one) for name, one in servers.items()}
+        self._bursts = {name: one.burst for name, one in servers.items()}
+        self._rounds, self._report = rounds, report
+        self._skipped = min(max(self._bursts.values()), (len(inputs) - 2) // 3)
+        took = 0.0
+        for name, way in self._ways.items():
+            deadline.require(f"'{name}' had run")
+            start = time.perf_counter()
+            way(inputs[: self._skipped + 2])
+            took += (time.perf_counter() - start) / (self._skipped + 2)
+        affordable = int(_MEASURING_SECONDS / max(rounds * took, 1e-9))
+        least = 3 * self._skipped + 2
+        length = min(len(inputs), max(least, min(affordable, max(least, len(inputs) // rounds))))
+        self._inputs = inputs[:length]
+
+    def more(self, before: Mapping[str, Sequence[StreamRound]]) -> dict[str, list[StreamRound]]:
+        """What was measured before, and as many rounds again."""
+        found = measure_streams(
+            self._ways,
+            self._inputs,
+            rounds=self._rounds,
+            skipped=self._skipped,
+            bursts=self._bursts,
+            progress=lambda done: self._report(0.3 + 0.7 * done, "measuring streams"),
+        )
+        return {name: [*before.get(name, ()), *row] for name, row in found.items()}
 
 
 def _run_many(server: SampleServer) -> Streaming:
@@ -212,8 +239,23 @@ def _run_many(server: SampleServer) -> Streaming:
     return run
 
 
-def _verdict(result: StreamResult, ways: StreamWays) -> Verdict:
-    """Over the contenders that keep the latency limit; over all where none does."""
+def judged(result: StreamResult, ways: StreamWays, most_loss: float = MOST_LOSS) -> StreamResult:
+    """The result with a verdict over the contenders that keep the latency limit; over all where
+    none does.
+
+    Only what was measured decides. A simpler way goes first where its rounds could be as fast as
+    the fastest way's, but never one whose median is longer by more than `most_loss`.
+    """
+    return replace(result, verdict=_verdict(result, ways, most_loss))
+
+
+def _is_close(result: StreamResult, ways: StreamWays) -> bool:
+    """True where the simplest way that could be as fast is not near the fastest by its median."""
+    of_scatter = _verdict(result, ways, math.inf).recommendation
+    return of_scatter != result.verdict.recommendation
+
+
+def _verdict(result: StreamResult, ways: StreamWays, most_loss: float) -> Verdict:
     periods = {name: [one.period for one in row] for name, row in result.rounds.items()}
     kept = {name: row for name, row in periods.items() if result.keeps_limit(name)}
     simpler = [name for name in ways.names if name in kept and name != PLAN]
@@ -223,7 +265,8 @@ def _verdict(result: StreamResult, ways: StreamWays) -> Verdict:
         text = "no contender keeps the latency limit; let fewer samples in, or raise the limit"
         return replace(whole, recommendation=PLAN, split=False, text=text)
     if PLAN in kept:
-        return replace(judge(kept, simpler, splits=splits), contenders=whole.contenders)
+        found = judge(kept, simpler, splits=splits, most_loss=most_loss)
+        return replace(found, contenders=whole.contenders)
     fastest = min(simpler, key=lambda name: whole.contenders[name].median)
     text = f"run '{fastest}': the plan does not keep the latency limit, and this is the fastest"
     return replace(whole, recommendation=fastest, split=False, text=text)

@@ -1,0 +1,67 @@
+"""Ctrl-C while samples follow each other: one line, exit code 130, nothing left behind."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from own_order.models import WRITERS
+from own_order.test_formats import split_plan
+
+import placewright as pw
+
+# Ctrl-C comes to the process while other samples are under way: at the fifth output of the named
+# way, in the phase that compares outputs or in the one that measures.
+INTERRUPTED = """
+import os, signal
+import placewright.session.stream_measuring as stream_measuring
+from placewright.cli import main
+held, calls = stream_measuring.{function}, []
+def interrupted(*arguments, **named):
+    calls.append(1)
+    if len(calls) == {call}:
+        os.kill(os.getpid(), signal.SIGINT)
+    return held(*arguments, **named)
+stream_measuring.{function} = interrupted
+main()
+"""
+
+
+@pytest.mark.parametrize(("function", "call"), [("sample_error", 5), ("measure_streams", 1)])
+@pytest.mark.parametrize("runtime", ["onnxruntime", "torch"])
+def test_ctrl_c_ends_a_long_stream(function: str, call: int, runtime: str, tmp_path: Path) -> None:
+    file = "m.pt2" if runtime == "torch" else "m.onnx"
+    WRITERS[file](tmp_path / file)
+    pw.write_plan(tmp_path / "plan.json", split_plan(tmp_path / file, runtime))
+    before = sorted(one.name for one in tmp_path.iterdir())
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED.format(function=function, call=call),
+         "run", "plan.json", "--samples", "100000", "--quiet"],
+        cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        out, err = process.communicate(timeout=600)
+    finally:
+        process.kill()
+    assert (process.returncode, out) == (130, "")
+    lines = [line for line in err.splitlines() if ": at most about " not in line]
+    assert lines == ["placewright: interrupted"]
+    assert sorted(one.name for one in tmp_path.iterdir()) == before
+    assert processes_of_session(process.pid) == []
+
+
+def processes_of_session(session: int) -> list[str]:
+    """Numbers of the processes that a command has left."""
+    found = []
+    for entry in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = entry.read_text().rpartition(")")[2].split()
+        except OSError:  # it has just ended
+            continue
+        if int(fields[3]) == session and int(entry.parent.name) != os.getpid():
+            found.append(entry.parent.name)
+    return found
