@@ -30,16 +30,20 @@ main()
 """
 
 
-@pytest.mark.parametrize(("function", "call"), [("sample_error", 5), ("measure_streams", 1)])
+@pytest.mark.parametrize(
+    ("function", "call", "samples"), [("sample_error", 5, 100_000), ("measure_streams", 1, 20)]
+)
 @pytest.mark.parametrize("runtime", ["onnxruntime", "torch"])
-def test_ctrl_c_ends_a_long_stream(function: str, call: int, runtime: str, tmp_path: Path) -> None:
+def test_ctrl_c_ends_a_long_stream(
+    function: str, call: int, samples: int, runtime: str, tmp_path: Path
+) -> None:
     file = "m.pt2" if runtime == "torch" else "m.onnx"
     WRITERS[file](tmp_path / file)
     pw.write_plan(tmp_path / "plan.json", split_plan(tmp_path / file, runtime))
     before = sorted(one.name for one in tmp_path.iterdir())
     process = subprocess.Popen(
         [sys.executable, "-c", INTERRUPTED.format(function=function, call=call),
-         "run", "plan.json", "--samples", "100000", "--quiet"],
+         "run", "plan.json", "--samples", str(samples), "--quiet"],
         cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         start_new_session=True,
     )  # fmt: skip

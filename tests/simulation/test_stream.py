@@ -114,6 +114,46 @@ def test_by_default_as_many_are_let_in_as_shorten_the_period():
     assert played(problem, [0, 0, 0]).in_flight == 1
 
 
+def fewest_in_flight(problem: Problem, device_of) -> int:
+    """The rule word by word: of all allowed numbers the least whose period is near the shortest."""
+    tasks = played(problem, device_of, samples=1).tasks.tables
+    servers = dict(zip(tasks.first_server.tolist(), tasks.n_members.tolist(), strict=True))
+    periods = [played(problem, device_of, samples=1, in_flight=1).latencies[0]]
+    for in_flight in range(2, 2 * sum(servers.values()) + 3):
+        stream = played(problem, device_of, samples=6 * in_flight + 8, in_flight=in_flight)
+        periods.append(stream.steady.period)
+    return next(at + 1 for at, one in enumerate(periods) if one <= 1.01 * min(periods))
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_the_fewest_samples_within_a_percent_of_the_shortest_period(seed):
+    problem = variants(seed)
+    device_of = np.random.default_rng(seed).integers(0, problem.n_devices, problem.n_units)
+    assert played(problem, device_of).in_flight == fewest_in_flight(problem, device_of)
+
+
+def test_a_gain_of_less_than_a_percent_lets_no_further_sample_in():
+    """200 s on the first device, then 1 s on the second: two samples in flight take 200 s each
+    instead of 201 s, half a percent less. With 4 s instead of 1 s the second one pays."""
+    half, two = ([[200.0, 900.0], [900.0, second]] for second in (1.0, 4.0))
+    assert played(chain(half, links=both_ways(1.0)), [0, 1]).in_flight == 1
+    assert played(chain(two, links=both_ways(1.0)), [0, 1]).in_flight == 2
+
+
+def test_many_small_gains_let_no_more_than_six_samples_into_two_cores():
+    """Two devices take turns over 40 segments of random lengths: many samples would be needed to
+    fill every gap, of which two for each device and two are tried. Other servers that have no tasks
+    (engines, channels) let none in."""
+    rng = np.random.default_rng(3)
+    problem = chain(rng.uniform(0.1, 5.0, (40, 2)), links=both_ways(1.0))
+    device_of = np.arange(40) % 2
+    stream = played(problem, device_of)
+    assert len(stream.segments) == 40
+    free = [played(problem, device_of, 200, f).steady.period for f in (6, 24)]
+    assert free[1] < 0.99 * free[0]  # more would pay
+    assert stream.in_flight <= 6
+
+
 def test_peaks_count_every_sample_in_flight():
     """Tensors of 4 bytes wait for the slow stage: three samples are in flight, of which one is
     being computed there, and two have left their tensor with the first device's sending."""
