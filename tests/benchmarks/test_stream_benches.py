@@ -77,7 +77,12 @@ def test_a_stream_under_a_limit_keeps_it_and_is_predicted() -> None:
     if session.problem.n_devices < 2:
         pytest.skip("needs two cores")
     row = run_memory_benchmark(
-        MODEL, session.problem, session.loaded, share=0.7, budget=Budget(evaluations=200)
+        MODEL,
+        session.problem,
+        session.loaded,
+        share=0.7,
+        placer="local-search",
+        budget=Budget(evaluations=200),
     )
     assert row.equal
     assert row.in_flight >= 1
