@@ -31,11 +31,11 @@ main()
 
 
 @pytest.mark.parametrize(
-    ("function", "call", "samples"), [("sample_error", 5, 100_000), ("measure_streams", 1, 20)]
+    ("runtime", "function", "call", "samples"),
+    [("onnxruntime", "sample_error", 5, 100_000), ("torch", "measure_streams", 1, 20)],
 )
-@pytest.mark.parametrize("runtime", ["onnxruntime", "torch"])
 def test_ctrl_c_ends_a_long_stream(
-    function: str, call: int, samples: int, runtime: str, tmp_path: Path
+    runtime: str, function: str, call: int, samples: int, tmp_path: Path
 ) -> None:
     file = "m.pt2" if runtime == "torch" else "m.onnx"
     WRITERS[file](tmp_path / file)
