@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from placewright.files.quantities import format_duration
+from placewright.core.quantities import format_duration
 from placewright.report.markdown import markdown_table
 
 _SINGLE = "best single device"
