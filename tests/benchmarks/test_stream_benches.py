@@ -83,6 +83,7 @@ def test_a_stream_under_a_limit_keeps_it_and_is_predicted() -> None:
         share=0.7,
         placer="local-search",
         budget=Budget(evaluations=200),
+        runtime="torch",
     )
     assert row.equal
     assert row.in_flight >= 1

@@ -78,6 +78,7 @@ def run_memory_benchmark(
     placer: str = "auto",
     budget: Budget | None = None,
     seed: int = 0,
+    runtime: str = "",
 ) -> MemoryRow:
     """Place one model under a limit, run it and read the allocators.
 
@@ -90,6 +91,7 @@ def run_memory_benchmark(
         placer: that chooses.
         budget: of the search; None is 20 s.
         seed: of its random choices.
+        runtime: name of the one that has read the model.
 
     Raises:
         InputError: the runtime's allocators tell nothing, or the share is not within (0, 1).
@@ -113,7 +115,7 @@ def run_memory_benchmark(
         )
     key = problem.source.sha256 if problem.source else content_sha256(limited)
     if is_stream:
-        stream = measured_stream(limited, found.placement, model, "torch")
+        stream = measured_stream(limited, found.placement, model, runtime)
         return MemoryRow(model=name, whole=whole, limit=share * whole, key=key, **asdict(stream))
     comparison = compare_outputs(limited, found.placement, model)
     segments = placement_segments(limited, found.placement)

@@ -51,6 +51,7 @@ def memory(
             placer=str(request.placer),
             budget=request.limit,
             seed=request.seed,
+            runtime=str(request.runtime),
         )
         add_row(results, row)
         rows.append(row)
