@@ -19,7 +19,7 @@ from placewright.session.runtimes import default_runtime_name, runtime_named
 from placewright.session.search import place
 from placewright.session.session import Session
 from placewright.session.stream_candidates import best_measured
-from placewright.session.stream_measuring import ROUNDS, execute_stream
+from placewright.session.stream_measuring import ROUNDS, StreamLength, execute_stream
 
 FORMAT = "placewright.streams/1"
 F32, PAIR = "two f32 cores", "f32 + bf16"
@@ -145,7 +145,7 @@ def _measured(row: StreamsRow, samples: int, rounds: int) -> dict[str, Any]:
     budget = Budget(seconds=_SEARCH_SECONDS)
     plan = place(problem, budget=budget, seed=row.seed, runtime=runtime)
     plan = best_measured(plan, loaded, np.random.default_rng(row.seed))
-    result = execute_stream(plan, loaded, samples=samples, rounds=rounds)
+    result = execute_stream(plan, loaded, length=StreamLength(samples, rounds=rounds))
     contenders = result.verdict.contenders
     return {
         "rates": {name: 1.0 / result.period(name) for name in result.rounds},

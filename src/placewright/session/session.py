@@ -211,7 +211,8 @@ class Session:
 
         Args:
             plan: what is executed.
-            samples, seconds, in_flight: see `session.stream_measuring.execute_stream`.
+            samples, seconds: see `session.stream_measuring.StreamLength`.
+            in_flight: samples under way at most; None takes as many as pay.
             timeout: see `session.running.limited`.
 
         Raises:
@@ -222,14 +223,13 @@ class Session:
         """
         limit = self.request.latency_limit
         samples = stream_measuring.SAMPLES if samples is None else samples
-        stream_measuring.require_length(samples, seconds)
+        length = stream_measuring.StreamLength(samples, seconds)
         with running.limited(plan, timeout):
             streaming.require_streamable(plan)
             return stream_measuring.execute_stream(
                 plan,
                 self._model.loaded(plan.runtime),
-                samples=samples,
-                seconds=seconds,
+                length=length,
                 in_flight=in_flight,
                 latency_limit=math.inf if limit is None else limit,
                 report=self._report,

@@ -19,7 +19,7 @@ from placewright.session.contenders import Table
 from placewright.session.recommended import held_lines, recommendation_lines, recommended_plan
 from placewright.session.steps import Report, no_report
 from placewright.session.stream_candidates import best_measured
-from placewright.session.stream_measuring import execute_stream
+from placewright.session.stream_measuring import StreamLength, execute_stream
 from placewright.session.stream_result import StreamResult
 from placewright.session.stream_ways import stream_ways
 from placewright.session.streaming import streamable
@@ -117,7 +117,7 @@ def check_stream_on_hardware(
     result = execute_stream(
         plan,
         model,
-        samples=_SAMPLES,
+        length=StreamLength(_SAMPLES),
         latency_limit=latency_limit,
         report=report,
         deadline=deadline,

@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from placewright.core.deadline import NEVER, Deadline
 from placewright.core.plan import Plan
@@ -39,15 +39,40 @@ _MEASURING_SECONDS = 60.0  # of all contenders, where a sample is so slow that f
 _CHECKED = 3  # samples of each simpler way whose outputs are compared
 
 
+@dataclass(frozen=True)
+class StreamLength:
+    """How long is streamed.
+
+    Attributes:
+        samples: of the stream whose outputs are compared, and of a round at most.
+        seconds: that this stream goes on, whatever `samples` is; None counts samples.
+        rounds: of all contenders; up to three times as many where they scatter too much to tell
+            which way to recommend.
+
+    Raises:
+        InputError: it is too short to have a rate.
+    """
+
+    samples: int = SAMPLES
+    seconds: float | None = None
+    rounds: int = ROUNDS
+
+    def __post_init__(self) -> None:
+        if self.samples < LEAST_SAMPLES:
+            raise InputError(
+                f"samples must be >= {LEAST_SAMPLES} to measure a rate, got {self.samples}"
+            )
+        if self.seconds is not None and not 0 < self.seconds < math.inf:
+            raise InputError(f"seconds must be > 0 and finite, got {self.seconds}")
+
+
 def execute_stream(
     plan: Plan,
     model: LoadedModel | None = None,
     *,
-    samples: int = SAMPLES,
-    seconds: float | None = None,
+    length: StreamLength | None = None,
     in_flight: int | None = None,
     latency_limit: float = math.inf,
-    rounds: int = ROUNDS,
     report: Report = no_report,
     deadline: Deadline = NEVER,
 ) -> StreamResult:
@@ -57,34 +82,31 @@ def execute_stream(
     Args:
         plan: from `place` or `read_plan`.
         model: the plan's, loaded by its runtime; None loads it.
-        samples: of the stream whose outputs are compared.
-        seconds: that this stream goes on, whatever `samples` is; None counts samples.
+        length: None is the usual one.
         in_flight: samples under way at most in the plan; None takes as many as pay.
         latency_limit: seconds that 95 % of a contender's samples may take.
-        rounds: of all contenders; up to three times as many where they scatter too much to tell
-            which way to recommend.
         report: told what is being done.
         deadline: nothing new starts after it.
 
     Raises:
-        InputError: the plan cannot be streamed, or a number is too small.
+        InputError: the plan cannot be streamed.
         StalePlanError: the model or the devices have changed.
         InfeasibleError: so many samples do not fit into a device's memory.
         RuntimeFailure: a sample failed; the message names it and its segment.
         OutOfTime: the deadline passed before all contenders had run.
     """
-    require_length(samples, seconds)
+    length = length or StreamLength()
     model = streamable(plan, model)
     check_devices(plan.problem, plan.runtime)
     ways = stream_ways(plan, model, in_flight=in_flight or plan.in_flight)
-    inputs = different_samples(model, samples)
+    inputs = different_samples(model, length.samples)
     with ExitStack() as stack:
         servers: dict[str, SampleServer] = {}
         for name in ways.names:
             deadline.require(f"'{name}' was compiled")
             servers[name] = stream_server(plan, model, ways, name, stack)
         report(0.1, "comparing the outputs of every sample")
-        given = inputs if seconds is None else _until(inputs, seconds)
+        given = inputs if length.seconds is None else _until(inputs, length.seconds)
         compare = _Comparing(model, plan)
         count, worst, error = compare.worst(servers[_first(plan, servers)], given)
         for name in [one for one in ways.names if one != _first(plan, servers)]:
@@ -95,7 +117,7 @@ def execute_stream(
             elif off > compare.tolerance:
                 del servers[name]
                 ways = ways.without(name, compare.reason(off))
-        measuring = _Measuring(servers, inputs, rounds, report, deadline)
+        measuring = _Measuring(servers, inputs, length.rounds, report, deadline)
         found = measuring.more({})
         unjudged = StreamResult(
             count,
@@ -116,18 +138,6 @@ def execute_stream(
                 break
             result = judged(replace(result, rounds=measuring.more(result.rounds)), ways)
     return replace(result, memory=stream_memory(plan, model, result.in_flight))
-
-
-def require_length(samples: int, seconds: float | None) -> None:
-    """Refuse a stream that is too short to have a rate.
-
-    Raises:
-        InputError: a number is too small.
-    """
-    if samples < LEAST_SAMPLES:
-        raise InputError(f"samples must be >= {LEAST_SAMPLES} to measure a rate, got {samples}")
-    if seconds is not None and not 0 < seconds < math.inf:
-        raise InputError(f"seconds must be > 0 and finite, got {seconds}")
 
 
 def _first(plan: Plan, servers: Mapping[str, SampleServer]) -> str:
