@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
+import pytest
 from strategies import random_problem
 
 from placewright.benchmarks.random_graphs import random_layered_problem
@@ -15,6 +17,7 @@ from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
+from placewright.placers.parts import exact, twins
 from placewright.placers.parts.articulation import articulation_units
 from placewright.placers.parts.bound import parts_bound
 from placewright.placers.parts.exact import solve_parts
@@ -178,6 +181,66 @@ def test_bounds_rise_until_all_that_matters_is_solved() -> None:
     assert found is not None
     assert seen == sorted(seen)
     assert seen[-1] == found.bound
+
+
+def layers(count: int, third: float = 2.0) -> Problem:
+    """The same fork-join `count` times, on two alike devices; neither is the host."""
+    builder = GraphBuilder()
+    last = builder.add_input(0.0)
+    costs: list[float] = []
+    for _ in range(count):
+        first = builder.add_tensor(builder.add_op(f"op{len(costs)}", "Op", inputs=[last]), 1.0)
+        made = []
+        for branch in range(3):
+            op = builder.add_op(f"op{len(costs) + 1 + branch}", "Op", inputs=[first])
+            made.append(builder.add_tensor(op, 1.0))
+        costs += [1.0, 3.0, 3.0, third]
+        last = builder.add_tensor(builder.add_op(f"op{len(costs)}", "Op", inputs=made), 1.0)
+        costs.append(1.0)
+    builder.mark_output(last)
+    ends = ("p", "q", "host")
+    links = tuple(Link(a, b, 0.25, 4.0) for a in ends for b in ends if a != b)
+    cluster = Cluster((Device("p"), Device("q")), links, "host")
+    seconds = frozen_floats(np.repeat(np.array(costs)[:, None], 2, axis=1))
+    return Problem.of_ops(builder.build(), cluster, CostTable(seconds))
+
+
+def test_a_part_that_comes_again_is_solved_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Layers and exchanged devices have one program; what they make together is as good."""
+    solved: list[int] = []
+    real = exact._solve
+
+    def counted(part: Problem, *rest: Any) -> None:
+        solved.append(part.n_units)
+        real(part, *rest)
+
+    monkeypatch.setattr(exact, "_solve", counted)
+    counts = []
+    for n_layers in (3, 12):
+        solved.clear()
+        problem = layers(n_layers)
+        found = solve_parts(problem, lambda: 60.0, deterministic=True)
+        assert found is not None
+        assert found.is_solved
+        assert found.device_of is not None
+        value = Simulator(problem).value(Placement.of(found.device_of, found.order))
+        assert abs(value - found.bound) < 1e-5 * value
+        counts.append(sum(n > 2 for n in solved))
+    assert counts[0] == counts[1]
+    together = solve_parts(layers(3), lambda: 60.0, deterministic=True)
+    monkeypatch.setattr(twins, "_MOST_COMPARED", 0)
+    apart = solve_parts(layers(3), lambda: 60.0, deterministic=True)
+    assert apart is not None
+    assert together is not None
+    assert apart.bound == together.bound
+
+
+def test_parts_that_differ_in_one_duration_are_solved_apart() -> None:
+    found = solve_parts(layers(2, third=2.0), lambda: 60.0, deterministic=True)
+    slower = solve_parts(layers(2, third=4.0), lambda: 60.0, deterministic=True)
+    assert found is not None
+    assert slower is not None
+    assert slower.bound > found.bound
 
 
 def test_a_problem_that_is_too_large_is_left_alone() -> None:

@@ -4,7 +4,8 @@ The dynamic program of `placers.parts.bound` finds the cheapest devices of the a
 for what is known of each part and pair of devices. Only those pairs that it chose can raise the
 sum, so that only they are solved (`placers.parts.problems` says why that is a bound), and it is
 asked again, until all that it chose is solved or the time is up. A program that is not solved to
-its end gives its own bound, and gets more time when it is chosen again.
+its end gives its own bound, and gets more time when it is chosen again. Parts that come again, and
+pairs of devices that alike devices make equal, share one program (`placers.parts.twins`).
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.execution_models import Event
 from placewright.core.problem import Problem
-from placewright.core.replicas import alike_devices
 from placewright.placers.parts.articulation import articulation_units
 from placewright.placers.parts.bound import is_too_large, least_of_parts
 from placewright.placers.parts.problems import part_problem
+from placewright.placers.parts.twins import Pair, Twins
 from placewright.placers.schedule_program.model import ScheduleProgram
 from placewright.placers.schedule_program.ticks import Ticks
 from placewright.simulation.interruptible import interruptible
@@ -116,8 +117,8 @@ class _Parts:
         self._firsts = [0, *self._stops[:-1]]
         self._order = order
         self._least = least_of_parts(problem)  # (n_parts, before, after)
-        self._pool = alike_devices(problem).group_of
-        self._known: dict[tuple[int, int, int], _Known] = {}
+        self._twins = Twins(problem, cuts, [self._units(at) for at in range(len(self._stops))])
+        self._known: dict[tuple[int, Pair], _Known] = {}
 
     def cheapest(self) -> tuple[float, list[tuple[int, int]]]:
         """The least sum of bounds, and its devices before and after each part (0 for none)."""
@@ -138,30 +139,34 @@ class _Parts:
             after = before
         return total, pairs[::-1]
 
-    def known(self, part: int, pair: tuple[int, int]) -> _Known:
-        """What is known of a part with a pair of devices."""
-        key = (part, *pair)
+    def known(self, part: int, pair: Pair) -> _Known:
+        """What is known of a part with a pair of devices, and of all that have the same program."""
+        key = self._twins.program(part, pair)
         if key not in self._known:
-            self._known[key] = _Known(float(self._least[key]))
+            self._known[key] = self._at_first(*key)
         return self._known[key]
 
-    def solve(
-        self, part: int, pair: tuple[int, int], seconds: float, threads: int, deterministic: bool
-    ) -> None:
-        """Solve a program for so long; what it proves holds for pairs of alike devices, too."""
-        known, units = self.known(part, pair), self._units(part)
-        cut = None if part == 0 else (int(self.cuts[part - 1]), pair[0])
-        is_last = part == len(self._stops) - 1
-        if len(units) == 0:
-            known.is_solved = True
-            return
-        whole = part_problem(self.problem, units, cut, None if is_last else pair[1])
-        solver = _solver(seconds, threads, deterministic)
+    def solve(self, part: int, pair: Pair, seconds: float, threads: int, repeats: bool) -> None:
+        """Solve a program for so long; what it proves holds for all that have the same program.
+
+        Args:
+            part, pair: whose program.
+            seconds: at most.
+            threads: of the solver.
+            repeats: seconds are the solver's own measure of work.
+        """
+        known = self.known(part, pair)
+        first, (before, after) = self._twins.program(part, pair)
+        cut = None if first == 0 else (int(self.cuts[first - 1]), before)
+        whole = part_problem(
+            self.problem, self._units(first), cut, None if self._is_last(first) else after
+        )
+        solver = _solver(seconds, threads, repeats)
         _solve(whole, known, solver, 0 if cut is None else 1, self._is_over)
         known.seconds *= 4.0
-        for other in self._alike_pairs(part, pair, is_last):
-            key = (part, *other)
-            self._least[key] = max(self._least[key], known.bound)
+        for other, (before, after) in self._twins.alike(part, pair):
+            least = self._least[other, before, after]
+            self._least[other, before, after] = max(least, known.bound)
 
     def found(self, bound: float, chosen: list[tuple[int, int]], is_solved: bool) -> PartsFound:
         """The bound, and the placement that the parts' solutions make together."""
@@ -169,11 +174,10 @@ class _Parts:
         start = np.zeros(self.problem.n_units)
         for part, pair in enumerate(chosen):
             known, units = self.known(part, pair), self._units(part)
-            if len(units) == 0:
-                continue
             if known.device_of is None or known.start is None:
                 return PartsFound(bound, is_solved, None, None)
-            device_of[units], start[units] = known.device_of, known.start
+            device_of[units] = self._twins.exchanged(known.device_of, part, pair)
+            start[units] = known.start
         place = np.empty(self.problem.n_units, dtype=np.int64)
         place[self._order] = np.arange(self.problem.n_units)
         part_of = np.searchsorted(np.array(self._stops), place, side="right")
@@ -187,16 +191,24 @@ class _Parts:
     def _units(self, part: int) -> IntArray:
         return np.asarray(self._order[self._firsts[part] : self._stops[part]])
 
-    def _alike_pairs(
-        self, part: int, pair: tuple[int, int], is_last: bool
-    ) -> list[tuple[int, int]]:
-        """Pairs that alike devices make of this one: the first and last part have one end only."""
-        pool, same = self._pool, pair[0] == pair[1]
-        firsts = [pair[0]] if part == 0 else np.flatnonzero(pool == pool[pair[0]]).tolist()
-        lasts = [pair[1]] if is_last else np.flatnonzero(pool == pool[pair[1]]).tolist()
-        if part == 0 or is_last:
-            return [(one, other) for one in firsts for other in lasts]
-        return [(one, other) for one in firsts for other in lasts if (one == other) == same]
+    def _at_first(self, part: int, pair: Pair) -> _Known:
+        """Nothing runs beside a single unit between two others: the table has what it takes."""
+        known, units = _Known(float(self._least[(part, *pair)])), self._units(part)
+        if len(units) == 0 or self._is_single(part, units):
+            known.is_solved = True
+            known.device_of, known.start = np.full(len(units), pair[1]), np.zeros(len(units))
+        return known
+
+    def _is_single(self, part: int, units: IntArray) -> bool:
+        if len(units) > 1 or part == 0 or self._is_last(part):
+            return False
+        graph = self.problem.unit_graph
+        made = graph.op_outputs.row(int(self.cuts[part - 1]))
+        read = np.isin(made, graph.op_inputs.row(int(units[0])))
+        return int(read.sum()) <= 1  # several tensors wait for each other on their way
+
+    def _is_last(self, part: int) -> bool:
+        return part == len(self._stops) - 1
 
 
 def _solver(seconds: float, threads: int, deterministic: bool) -> Any:
