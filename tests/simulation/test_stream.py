@@ -263,14 +263,14 @@ def test_a_plain_second_implementation_agrees(seed):
 
 @pytest.mark.parametrize("block", range(10))
 def test_the_steady_period_is_never_below_the_largest_load(block):
-    found = 0
+    found = 0  # streams whose pattern came back
     for seed in range(100 * block, 100 * block + 100):
         problem = variants(seed)
         device_of = np.random.default_rng(seed).integers(0, problem.n_devices, problem.n_units)
         stream = played(problem, device_of, samples=90)
         load = float(Simulator(problem).loads(device_of).max())
         found += stream.steady.pattern > 0
-        assert stream.steady.period >= load * (1 - 1e-9) or stream.steady.pattern == 0
+        assert stream.steady.period >= load * (1 - 1e-9)
         # Whatever the pattern: no server can do more than it can.
         assert stream.finish.max() >= load * 90 * (1 - 1e-9)
     assert found >= 90

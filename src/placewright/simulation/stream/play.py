@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 
@@ -128,7 +129,16 @@ class _Player:
             begin,
         )
         steady = steady_of(begin, finish, in_flight)
+        if steady.pattern == 0:  # no average of a part may promise more than servers can do
+            steady = replace(steady, period=max(steady.period, self.most_work))
         return Stream(in_flight, entry, finish, begin, self.tasks, steady, peaks)
+
+    @cached_property
+    def most_work(self) -> float:
+        """Seconds of the busiest server for each sample: no stream has a shorter period."""
+        tables = self.tasks.tables
+        work = np.bincount(tables.first_server, tables.seconds / tables.n_members)
+        return float(work.max(initial=0.0))
 
     def check(self, stream: Stream) -> None:
         limits = self.problem.cluster.memory_bytes
