@@ -7,9 +7,11 @@ The results file adds up the inputs of all seeds of a format. A format whose see
 already is not run again; with `--seconds` it ends early, and what was done counts.
 
 Every input is read in a child process that says which one it is at. Counted are: read, refused (an
-error of the package's own), exceptions of any other type, crashes (the child died), hangs (more
-than 5 s for one input) and events that no reader may cause: a process started, a file opened for
-writing, a socket. What is not read or refused is kept beside the results, to be run again.
+error of the package's own), exceptions of any other type, crashes (the child died), hangs and
+events that no reader may cause: a process started, a file made, changed or removed, a socket. A
+hang is more than 5 s of processor time for one input, whatever else the machine does, or five
+minutes in which the child waits. What is not read or refused is kept beside the results, to be run
+again.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import os
 import random
 import sys
 import tempfile
@@ -28,8 +31,13 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-HANG_SECONDS = 5.0
-FORBIDDEN = ("os.system", "os.exec", "os.posix_spawn", "subprocess.Popen", "socket.connect")
+HANG_SECONDS = 5.0  # of the processor
+WAIT_SECONDS = 300.0
+FORBIDDEN = (
+    "os.system", "os.exec", "os.posix_spawn", "os.spawn", "os.fork", "os.forkpty",
+    "subprocess.Popen", "socket.connect", "socket.bind", "os.remove", "os.rename", "os.rmdir",
+    "os.mkdir", "os.link", "os.symlink", "os.truncate", "os.chmod", "os.chown",
+)  # fmt: skip
 INTERESTING = (b"\x00", b"\xff", b"\x80", b"\xff\xff\xff\xff", b"\x7f", b"9" * 30, b"[" * 300)
 WORDS = (b'"', b"{", b"}", b"null", b"-1", b"1e999", b"NaN", b"../x", b"\\u0000", b"\\ud800", b"0")
 
@@ -104,7 +112,6 @@ def reader(name: str) -> Callable[[Path], object]:
 def work(name: str, path: Path, channel: Connection) -> None:
     """A child: reads what it is told to, and answers with what came of it."""
     import logging
-    import os
     import resource
 
     from placewright.errors import PlacewrightError
@@ -118,19 +125,23 @@ def work(name: str, path: Path, channel: Connection) -> None:
     seen: list[str] = []
     watching = False
 
+    scratch = path.parent / "scratch"  # where readers may put what they remove again
+    scratch.mkdir(exist_ok=True)
+    tempfile.tempdir = str(scratch)
+
     def watch(event: str, arguments: tuple[Any, ...]) -> None:
-        if not watching:
+        if not watching or str(arguments[:1]).startswith(f"('{scratch}/"):
             return
         if event in FORBIDDEN:
-            seen.append(event)
+            seen.append(f"{event} {str(arguments)[:200]}")
         is_file = event == "open" and isinstance(arguments[0], str | bytes)
         if is_file and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR):
             seen.append(f"wrote {arguments[0]!r}")
 
     sys.addaudithook(watch)
-    while channel.recv():
+    while is_watched := channel.recv():
         seen.clear()
-        watching = True
+        watching = is_watched == "watched"  # not the first one: libraries make caches when imported
         try:
             read(path)
             answer = "read"
@@ -139,6 +150,8 @@ def work(name: str, path: Path, channel: Connection) -> None:
         except BaseException as error:
             answer = f"exception {type(error).__name__}: {str(error)[:200]}"
         watching = False
+        if left := sorted(scratch.iterdir()):
+            seen.append(f"left {left[0].name}")
         channel.send(f"event {seen[0]}" if seen else answer)
 
 
@@ -151,6 +164,24 @@ def children(name: str, path: Path) -> Iterator[tuple[Any, Connection]]:
         process.start()
         its.close()
         yield process, mine
+
+
+def answers(process: Any, channel: Connection, limit: float) -> bool:
+    """Wait for a child; False when it has used that many seconds of a processor, or only waits."""
+    used, ends = processor_seconds(process.pid), time.monotonic() + WAIT_SECONDS + limit
+    while not channel.poll(1.0):
+        if processor_seconds(process.pid) - used > limit or time.monotonic() > ends:
+            return channel.poll(0.0)
+    return True
+
+
+def processor_seconds(process: int) -> float:
+    """What all threads of a process have used; 0 where the system does not tell."""
+    try:
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def campaign(name: str, seeds: list[bytes], suffix: str, wanted: Any, folder: Path) -> Counter[str]:
@@ -168,9 +199,9 @@ def campaign(name: str, seeds: list[bytes], suffix: str, wanted: Any, folder: Pa
         path.write_bytes(data)
         begin = time.monotonic()
         try:
-            channel.send(True)
             limit = 600.0 if number < 0 else HANG_SECONDS  # the first one imports the libraries
-            answer = channel.recv() if channel.poll(limit * wanted.slower) else "hang"
+            channel.send("first" if number < 0 else "watched")
+            answer = channel.recv() if answers(process, channel, limit) else "hang"
         except (EOFError, OSError):
             process.join()
             answer = f"crash {process.exitcode}"
@@ -189,7 +220,7 @@ def campaign(name: str, seeds: list[bytes], suffix: str, wanted: Any, folder: Pa
             process.kill()
             process, channel = next(started)
             path.write_bytes(seeds[0])
-            channel.send(True)
+            channel.send("first")
             channel.recv()
     process.kill()
     return found
@@ -200,7 +231,6 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=1000, help="inputs of each format")
     parser.add_argument("--formats", default="", help="names between commas; all without")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--slower", type=float, default=1.0, help="multiplies the 5 s of a hang")
     parser.add_argument("--seconds", type=float, default=1e9, help="of each format, at most")
     parser.add_argument("--results", type=Path, help="JSON file of the counts, added to")
     parser.add_argument("--kept", type=Path, default=Path("fuzz-findings"))

@@ -82,3 +82,94 @@ def test_a_timeout_that_is_none(tmp_path: Path) -> None:
     plan = Path(__file__).parents[1] / "data" / "plans" / "lost.json"
     line = the_line(placewright("run", plan, "--timeout", "0s", cwd=tmp_path), 2)
     assert "--timeout must be above 0 s" in line
+
+
+# Python marks an interrupt that leaves a text in exec(), and `python -m` then ends by the signal.
+IN_A_TEXT = """
+import os, signal
+import placewright.session.session as session
+from placewright.cli import main
+def built(*arguments, **named):
+    exec("os.kill(os.getpid(), signal.SIGINT)\\nwhile True: pass")
+session.build = built
+main()
+"""
+
+
+def _as_module(folder: Path, text: str, *words: str) -> subprocess.CompletedProcess[str]:
+    (folder / "m.onnx").write_bytes(b"never read")
+    (folder / "started.py").write_text(text)
+    return subprocess.run(
+        [sys.executable, "-m", "started", *words],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+
+
+def test_an_interrupt_in_a_text_that_is_evaluated(tmp_path: Path) -> None:
+    result = _as_module(tmp_path, IN_A_TEXT, "place", "m.onnx")
+    assert (result.returncode, result.stderr) == (130, "placewright: interrupted\n")
+
+
+# A second signal at one step of the end: when the line is written, when the command has returned,
+# while Python waits for threads, among the functions that are called at the exit, and when its
+# own objects are let go.
+AT_THE_END = """
+import atexit, os, signal, sys, threading
+from placewright.cli import main
+def send(*ignored):
+    os.kill(os.getpid(), signal.{second})
+def built(*arguments, **named):
+    os.kill(os.getpid(), signal.{first})
+    while True:
+        pass
+class Last:
+    def __del__(self, send=send):
+        send()
+import placewright.cli.app as app
+import placewright.session.session as session
+session.build = built
+step = "{step}"
+if step == "telling":
+    held = app.error_line
+    app.error_line = lambda text: (send(), held(text))[1]
+elif step == "exiting":
+    held_exit = sys.exit
+    sys.exit = lambda code: (send(), held_exit(code))[1]
+elif step == "threads":
+    threading._register_atexit(send)
+elif step == "last function":
+    atexit.register(send)
+elif step == "objects":
+    sys.kept = Last()
+main()
+"""
+
+
+@pytest.mark.parametrize("step", ["telling", "exiting", "threads", "last function", "objects"])
+@pytest.mark.parametrize(("first", "second"), [("SIGINT", "SIGTERM"), ("SIGTERM", "SIGINT")])
+def test_a_second_signal_at_the_end(step: str, first: str, second: str, tmp_path: Path) -> None:
+    text = AT_THE_END.format(step=step, first=first, second=second)
+    result = _as_module(tmp_path, text, "place", "m.onnx")
+    code, word = (130, "interrupted") if first == "SIGINT" else (143, "terminated")
+    assert (result.returncode, result.stderr) == (code, f"placewright: {word}\n")
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_while_the_commands_are_imported(name: str, tmp_path: Path) -> None:
+    text = (
+        "import builtins, os, signal\n"
+        "held = builtins.__import__\n"
+        "def imported(name, *rest):\n"
+        "    if name == 'typer':\n"
+        f"        os.kill(os.getpid(), signal.{name})\n"
+        "    return held(name, *rest)\n"
+        "from placewright.cli import main\n"
+        "builtins.__import__ = imported\n"
+        "main()\n"
+    )
+    result = _as_module(tmp_path, text, "place", "m.onnx")
+    assert (result.returncode, result.stderr) == (130 if name == "SIGINT" else 143, "")

@@ -17,7 +17,7 @@ from placewright.cli.output import (
     open_standard_streams,
 )
 from placewright.cli.overwriting import protect_inputs
-from placewright.cli.signals import EXIT_INTERRUPTED, handled, leave, received
+from placewright.cli.signals import EXIT_INTERRUPTED, forget, leave, received, state
 from placewright.errors import AnswerError, PlacewrightError, TimedOut
 from placewright.frameworks.registry import prepare_process
 
@@ -56,11 +56,13 @@ def _options(
 
 def main() -> NoReturn:
     """Run the command line and exit: 0 done, 1 the answer is no, 2 the input is wrong."""
-    with handled():
-        try:
-            code = _run()
-        except KeyboardInterrupt:  # before there was a command
-            code = _interrupted()
+    try:
+        code = _run()
+        state.is_ending = True
+    except KeyboardInterrupt:  # before there was a command, or when it had ended
+        state.is_ending = True
+        code = _interrupted()
+    forget()
     sys.exit(code)
 
 
@@ -84,12 +86,15 @@ def _exit_code() -> int:
         result = app(standalone_mode=False)
         sys.stdout.flush()  # a disk that is full is told here, not when the interpreter ends
     except (typer.Abort, KeyboardInterrupt):
+        state.is_ending = True
         return _interrupted()
     except Exception as error:
+        state.is_ending = True
         if received() is not None:  # a compiler's callback makes other exceptions of a signal
             return _interrupted()
         return _code_of(error)
     if result == EXIT_INTERRUPTED:  # what Typer makes of Ctrl-C, without a word
+        state.is_ending = True
         return _interrupted()
     return result if isinstance(result, int) else 0
 

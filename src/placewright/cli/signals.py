@@ -1,52 +1,94 @@
-"""Ctrl-C and SIGTERM, safe in every phase: one line, files as they were, a documented exit code."""
+"""Ctrl-C and SIGTERM, safe in every phase: one line, files as they were, a documented exit code.
+
+A signal is an exception while a command works. Once its end has begun (`state.is_ending`), the
+first one changes nothing more, and a second one ends the process at once.
+"""
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from dataclasses import dataclass, field
 from types import FrameType
 
 EXIT_INTERRUPTED, EXIT_TERMINATED = 130, 143
-_received: list[int] = []
+_CODES = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: EXIT_TERMINATED}
 
 
-@contextmanager
-def handled() -> Iterator[None]:
+@dataclass
+class _State:
+    """What has come.
+
+    Attributes:
+        is_ending: the command is over. It is an attribute, not a function, because Python looks for
+            signals when a function is called, but not when an attribute is set: nothing comes
+            between a clause that catches an exception and such a line at its beginning.
+        received: numbers of the signals that were exceptions.
+        while_ending: how many came later.
+        home: the process that the handlers are for.
+    """
+
+    is_ending: bool = False
+    received: list[int] = field(default_factory=list)
+    while_ending: int = 0
+    home: int = 0
+
+
+state = _State()
+
+
+def handle() -> None:
     """Let both signals raise `KeyboardInterrupt` in this process, and be remembered.
 
     Where the exception is lost, as in a compiler's callback that turns every exception into its
     own, `received` still tells that the failure was the user's wish.
     """
-    _received.clear()
     if threading.current_thread() is not threading.main_thread():
-        yield
         return
-    home = os.getpid()
+    state.home = os.getpid()
+    atexit.register(_ignore)  # before any library's: it is called after theirs
+    for number in _CODES:
+        signal.signal(number, _note)
 
-    def note(number: int, _: FrameType | None) -> None:
-        if os.getpid() != home:  # a child of a fork has none of our files to care for
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-        _received.append(number)
-        raise KeyboardInterrupt
 
-    before = {one: signal.signal(one, note) for one in (signal.SIGINT, signal.SIGTERM)}
-    try:
-        yield
-    finally:
-        for one, handler in before.items():
-            signal.signal(one, handler)
+def _note(number: int, _: FrameType | None) -> None:
+    if os.getpid() != state.home:  # a child of a fork has none of our files to care for
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+    if state.is_ending:
+        state.while_ending += 1
+        if state.while_ending > 1:
+            os._exit(_CODES[signal.Signals(number)])
+        return
+    state.received.append(number)
+    raise KeyboardInterrupt
+
+
+def _ignore() -> None:
+    """Python resets its handlers before it is gone; a signal would then be the exit code."""
+    if os.getpid() == state.home:
+        for number in _CODES:
+            signal.signal(number, signal.SIG_IGN)
+
+
+def forget() -> None:
+    """Let the exit code be the one that is asked for, whatever was interrupted.
+
+    Python remembers a `KeyboardInterrupt` that left a text in `exec` or `eval`, and both data
+    classes and named tuples are made by these. `python -m` then ends by SIGINT, though the
+    exception was caught. Each text that is evaluated clears the mark.
+    """
+    eval("None")
 
 
 def received() -> int | None:
     """The exit code for the signal that came, None where none did."""
-    if not _received:
+    if not state.received:
         return None
-    return EXIT_TERMINATED if signal.SIGTERM in _received else EXIT_INTERRUPTED
+    return EXIT_TERMINATED if signal.SIGTERM in state.received else EXIT_INTERRUPTED
 
 
 def leave(code: int) -> None:

@@ -70,6 +70,8 @@ def read_openvino(
         is_stored = file.suffix.lower() == ".xml"
         reading = _read(model, fold_constants=fold_constants, names_are_stored=is_stored)
         graph = reading.builder.build()
+        signature = reading.signature(model) if fold_constants else None
+        interface = kept_interface(model)
     except RuntimeError as error:
         reason = _reason(error)
         if file.suffix.lower() == ".onnx" and reason.startswith(_UNKNOWN_OPERATORS):
@@ -90,9 +92,8 @@ def read_openvino(
         reader_version=f"openvino {openvino.__version__}",
         native_names=reading.native_names,
         options={} if fold_constants else {"fold_constants": "no"},
-        signature=reading.signature(model) if fold_constants else None,
+        signature=signature,
     )
-    interface = kept_interface(model)
     return graph, source if interface is None else interface.applied_to(source)
 
 
