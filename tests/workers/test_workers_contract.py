@@ -38,7 +38,7 @@ def test_processes(count: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("count", [0, -1])
 def test_numbers_of_workers_below_one_are_refused(count: int) -> None:
-    with pytest.raises(FieldError, match=f"expects a number >= 1, got {count}"):
+    with pytest.raises(FieldError, match=f"expects a whole number >= 1, got {count}"):
         open_workers(count)
 
 

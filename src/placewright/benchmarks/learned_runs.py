@@ -7,12 +7,8 @@ lay in), the number of evaluations, the placer with its settings, and the seed.
 from __future__ import annotations
 
 import math
-import multiprocessing
-import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -23,16 +19,17 @@ from placewright.core.solution import Budget, Solution
 from placewright.errors import InputError
 from placewright.files.problem_file import content_sha256
 from placewright.files.results import read_rows, write_rows
-from placewright.isolation.with_parent import end_with_parent
 from placewright.placers.homogeneous import homogeneous_placements
 from placewright.placers.registry import reason_against
 from placewright.report.learned.runs import LearnedRun
 from placewright.session.comparison import named_placer
 from placewright.simulation.evaluator import Evaluator
+from placewright.workers.here import ThisProcess
+from placewright.workers.interface import Workers
+from placewright.workers.tasks import Shared, Task
 
 FORMAT = "placewright.learned/1"
 PARTS = 10  # of a run's samples, whose medians are kept
-THREADS = ("OMP_NUM_THREADS", "NUMBA_NUM_THREADS", "MKL_NUM_THREADS")
 
 Report = Callable[[float, str], None]
 
@@ -44,7 +41,7 @@ def run_learned_benchmark(
     seeds: int,
     results: Path,
     *,
-    workers: int = 1,
+    workers: Workers | None = None,
     progress: Report | None = None,
 ) -> list[LearnedRun]:
     """All placers with seeds 0 .. seeds - 1 on all problems.
@@ -55,7 +52,7 @@ def run_learned_benchmark(
         evaluations: of every run.
         seeds: runs per placer and problem.
         results: JSON file that is written after every run; runs in it are not repeated.
-        workers: processes, with one thread each.
+        workers: that do the runs; None is this process.
         progress: told the fraction done and what has ended.
 
     Returns:
@@ -65,29 +62,41 @@ def run_learned_benchmark(
         InputError: a placer is unknown, or cannot place a problem.
     """
     made = {name: named_placer(name, {}) for name in placers}
-    if not made or seeds < 1 or evaluations < 1 or workers < 1:
+    if not made or seeds < 1 or evaluations < 1:
         raise InputError(
-            "bench learned needs placers, seeds, evaluations and workers >= 1, got "
-            f"{len(made)}, {seeds}, {evaluations}, {workers}"
+            "bench learned needs placers, seeds and evaluations >= 1, got "
+            f"{len(made)}, {seeds}, {evaluations}"
         )
     kept = {run.identity: run for run in read_runs(results)}
-    asked: list[LearnedRun] = []
-    for index, case in enumerate(cases):
-        problem = case.build()
-        for name, placer in made.items():
-            if reason := reason_against(placer, problem):
-                raise InputError(f"placer '{name}' cannot place {case.name}: {reason}")
-        key = content_sha256(problem)
-        wanted = [(name, seed) for seed in range(seeds) for name in placers]
-        missing = [pair for pair in wanted if (key, evaluations, *pair) not in kept]
-        for number, run in enumerate(_runs(case.name, problem, evaluations, missing, workers)):
-            kept[run.identity] = run
-            write_runs(results, list(kept.values()))
-            if progress is not None:
-                done = (index + (number + 1) / len(missing)) / len(cases)
-                progress(done, f"{case.name}: {run.placer}, seed {run.seed}")
-        asked += [kept[key, evaluations, name, seed] for name, seed in wanted]
-    return asked
+    asked: list[tuple[str, int, str, int]] = []
+    wanted = [(name, seed) for seed in range(seeds) for name in placers]
+
+    def missing() -> Iterator[Task]:
+        """Runs of a problem, which is made when a worker is free for it."""
+        for case in cases:
+            problem = case.build()
+            for name, placer in made.items():
+                if reason := reason_against(placer, problem):
+                    raise InputError(f"placer '{name}' cannot place {case.name}: {reason}")
+            key, shared = content_sha256(problem), Shared((case.name, problem, evaluations))
+            for name, seed in wanted:
+                asked.append((key, evaluations, name, seed))
+                if asked[-1] not in kept:
+                    label = f"{case.name}: {name}, seed {seed}"
+                    yield Task(_run_of_case, (name, seed), shared, label)
+
+    for done in (workers or ThisProcess()).run(missing()):
+        kept[done.result.identity] = done.result
+        write_runs(results, list(kept.values()))
+        if progress is not None:
+            found = sum(one in kept for one in asked) / (len(cases) * len(wanted))
+            by = f", by worker {done.worker}" if done.worker else ""
+            progress(found, f"{done.task.label}{by}")
+    return [kept[one] for one in asked]
+
+
+def _run_of_case(case: tuple[str, Problem, int], name: str, seed: int) -> LearnedRun:
+    return one_run(*case, name, seed)
 
 
 def read_runs(path: Path) -> list[LearnedRun]:
@@ -134,56 +143,6 @@ def parts_of(solution: Solution) -> list[float]:
     samples = np.asarray(solution.samples)
     parts = np.array_split(samples, min(PARTS, len(samples))) if len(samples) else []
     return [float(np.median(part)) for part in parts]
-
-
-def _runs(
-    name: str, problem: Problem, evaluations: int, missing: Sequence[tuple[str, int]], workers: int
-) -> Iterator[LearnedRun]:
-    """Runs as they end; in this process where there is one worker."""
-    if not missing:
-        return
-    if workers == 1:
-        for placer, seed in missing:
-            yield one_run(name, problem, evaluations, placer, seed)
-        return
-    with _one_thread_each():
-        pool = ProcessPoolExecutor(
-            workers, multiprocessing.get_context("spawn"), _keep, (name, problem, evaluations)
-        )
-        with pool:
-            futures: list[Future[LearnedRun]] = [pool.submit(_kept_run, *one) for one in missing]
-            try:
-                for future in as_completed(futures):
-                    yield future.result()
-            finally:
-                pool.shutdown(wait=False, cancel_futures=True)
-
-
-_KEPT: list[tuple[str, Problem, int]] = []  # of a worker process
-
-
-def _keep(name: str, problem: Problem, evaluations: int) -> None:
-    end_with_parent()
-    _KEPT.append((name, problem, evaluations))
-
-
-def _kept_run(placer: str, seed: int) -> LearnedRun:
-    return one_run(*_KEPT[-1], placer, seed)
-
-
-@contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """Processes that start inside see one thread; the variables are given back."""
-    before = {name: os.environ.get(name) for name in THREADS}
-    os.environ.update(dict.fromkeys(THREADS, "1"))
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
 
 
 def _run_of(**row: object) -> LearnedRun:

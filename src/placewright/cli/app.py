@@ -10,6 +10,7 @@ from typing import Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
+from placewright.cli.bare_options import with_bare_options
 from placewright.cli.output import (
     drop_results,
     error_line,
@@ -83,7 +84,7 @@ def _run() -> int:
 
 def _exit_code() -> int:
     try:
-        result = app(standalone_mode=False)
+        result = app(with_bare_options(sys.argv[1:]), standalone_mode=False)
         sys.stdout.flush()  # a disk that is full is told here, not when the interpreter ends
     except (typer.Abort, KeyboardInterrupt):
         state.is_ending = True

@@ -17,6 +17,7 @@ from placewright.cli import (
     bench_paper,
     bench_streams,
     bench_suite,
+    bench_workers,
 )
 from placewright.cli import options as opt
 from placewright.cli.derived import takes_request
@@ -43,6 +44,7 @@ def register(app: typer.Typer) -> None:
     group.command()(equality)
     group.command()(accuracy)
     group.command()(bench_memory.memory)
+    group.command()(bench_workers.workers)
     bench_learned.register(group)
     group.command()(bench_paper.paper)
     bench_suite.register(group)

@@ -12,7 +12,8 @@ from placewright.cli import options as opt
 from placewright.cli.derived import takes_request
 from placewright.cli.output import print_json, print_line, print_note, print_shown, progress
 from placewright.cli.overwriting import Writes
-from placewright.session.request import Request
+from placewright.cli.spread import spread
+from placewright.session.request import SPREAD, Request
 
 
 def register(group: typer.Typer) -> None:
@@ -23,7 +24,9 @@ def register(group: typer.Typer) -> None:
     group.command()(enlarged)
 
 
+@takes_request(*SPREAD, model=None)
 def learned(
+    request: Request,
     models: Annotated[
         str, typer.Option(help="Comma-separated zoo models; empty for none.")
     ] = "inception_v3,resnet50,bert_base,gnmt,rnnlm",
@@ -51,7 +54,6 @@ def learned(
     ] = True,
     evaluations: Annotated[int, typer.Option(help="Of every run; all queries count.")] = 500,
     seeds: Annotated[int, typer.Option(help="Runs per placer, seeds 0 .. N-1.")] = 10,
-    workers: Annotated[int, typer.Option(help="Processes, with one thread each.")] = 1,
     results: Annotated[
         Path,
         typer.Option("--results", help="Results file; runs in it are not repeated."),
@@ -77,7 +79,7 @@ def learned(
         cases += workload_cases(data)
     chosen = parse_names(placers) if placers else placers_that_learn()
     wanted = with_controls(chosen, controls=controls, starts=starts)
-    with progress("learned", hidden=quiet or as_json) as report:
+    with progress("learned", hidden=quiet or as_json) as report, spread(request) as workers:
         runs = run_learned_benchmark(
             cases, wanted, evaluations, seeds, results, workers=workers, progress=report
         )

@@ -10,8 +10,11 @@ from typing import Annotated
 import typer
 
 from placewright.cli import options as opt
+from placewright.cli.derived import takes_request
 from placewright.cli.output import Report, print_json, print_line, print_note, progress
 from placewright.cli.overwriting import Writes
+from placewright.cli.spread import spread
+from placewright.session.request import SPREAD, Request
 
 
 def _beside(results: Path) -> Iterable[Path]:
@@ -31,12 +34,13 @@ def picture_of(results: Path, name: str) -> Path:
     return results.with_name(f"{results.stem}-{name}.svg")
 
 
+@takes_request(*SPREAD, model=None)
 def paper(
+    request: Request,
     name: Annotated[str, typer.Argument(help="hsdag, post or placeto.")],
     seeds: Annotated[
         int, typer.Option(help="Runs per placer at most; some stages make fewer.")
     ] = 5,
-    workers: Annotated[int, typer.Option(help="Processes, with one thread each.")] = 1,
     unseen: Annotated[
         bool, typer.Option(help="placeto: also train on a family and place its unseen graphs.")
     ] = True,
@@ -65,7 +69,8 @@ def paper(
     suite = paper_suite(name)
     with progress(f"paper {name}", hidden=quiet or as_json) as report:
         if run:
-            run_suite(suite, results, seeds=seeds, workers=workers, progress=report)
+            with spread(request) as workers:
+                run_suite(suite, results, seeds=seeds, workers=workers, progress=report)
         tested = _unseen(results, make=run, report=report) if name == "placeto" and unseen else ""
     problems = {case.name for case in suite.cases}
     rows = [row for row in read_runs(results) if row.problem in problems]

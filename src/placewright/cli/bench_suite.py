@@ -14,8 +14,9 @@ from placewright.cli import options as opt
 from placewright.cli.derived import takes_request
 from placewright.cli.output import print_json, print_note, print_shown
 from placewright.cli.overwriting import Writes
+from placewright.cli.spread import spread
 from placewright.report.time_left import Counted
-from placewright.session.request import Request
+from placewright.session.request import SPREAD, Request
 
 if TYPE_CHECKING:
     from placewright.benchmarks.suite.runs import SuiteRow
@@ -42,7 +43,9 @@ def register(group: typer.Typer) -> None:
     group.command()(auto)
 
 
+@takes_request(*SPREAD, model=None)
 def suite(
+    request: Request,
     data: Data = None,
     problems: Problems = "",
     placers: Annotated[
@@ -70,9 +73,17 @@ def suite(
     chosen = chosen_problems(suite_problems(data), parse_names(problems) if problems else [])
     names = parse_names(placers) if placers else untrained_methods()
     counted, note = _notes()
-    rows = run_suite(
-        chosen, names, seconds, results, seeds=range(seeds), on_row=note, on_ahead=counted.ahead
-    )
+    with spread(request, apart=True) as workers:
+        rows = run_suite(
+            chosen,
+            names,
+            seconds,
+            results,
+            seeds=range(seeds),
+            on_row=note,
+            on_ahead=counted.ahead,
+            workers=workers,
+        )
     if profile is not None:
         draw_profiles(rows, profile)
     if over_time is not None:
@@ -83,7 +94,7 @@ def suite(
     print_shown(profiles_table(profiles(rows)))
 
 
-@takes_request("seed", model=None)
+@takes_request("seed", *SPREAD, model=None)
 def auto(
     request: Request,
     problems: Problems = "",
@@ -111,10 +122,17 @@ def auto(
     rivals = parse_names(placers) if placers else [*RIVALS, *EXACT]
     names = [AUTO, *(name for name in rivals if name != AUTO)]
     counted, note = _notes()
-    seeds = (request.seed,)
-    rows = run_suite(
-        chosen, names, seconds, results, seeds=seeds, on_row=note, on_ahead=counted.ahead
-    )
+    with spread(request, apart=True) as workers:
+        rows = run_suite(
+            chosen,
+            names,
+            seconds,
+            results,
+            seeds=(request.seed,),
+            on_row=note,
+            on_ahead=counted.ahead,
+            workers=workers,
+        )
     found = comparisons(rows)
     promised = figures(found, len(chosen))
     if as_json:

@@ -84,6 +84,9 @@ def _isolated(command: Callable[..., None], given: Mapping[str, Any], limits: st
 
     if given.get("compiled"):
         raise InputError("--compile starts a compiler, which --isolate forbids; leave out one")
+    if given.get("workers") is not None or given.get("ray") is not None:
+        option = "--workers" if given.get("ray") is None else "--ray"
+        raise InputError(f"{option} starts processes, which --isolate forbids; leave out one")
     if given.get("report_file") is not None:
         raise InputError(
             "--report writes a page with scripts, which an isolated process may not; make it of "

@@ -27,6 +27,7 @@ from placewright.placers.parts.search import search_parts
 from placewright.placers.portfolio.beside import beside
 from placewright.placers.portfolio.first import evaluate_first
 from placewright.placers.portfolio.kernels import make_ready
+from placewright.placers.portfolio.turn import BOUND, PARTS
 from placewright.placers.registry import make_placer
 from placewright.simulation.bounds import quick_bounds, relaxed_bounds
 from placewright.simulation.evaluator import CLOSED, Evaluator
@@ -85,6 +86,21 @@ _EVERY = 4  # turns after which a search gets one whatever it gained
 
 
 @dataclass(frozen=True)
+class Members:
+    """Names of the methods of a portfolio.
+
+    Attributes:
+        quick: heuristics that run once.
+        proofs: methods with a proof, and bounds.
+        searches: that take turns.
+    """
+
+    quick: tuple[str, ...]
+    proofs: tuple[str, ...]
+    searches: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Auto:
     """Runs methods in turn until the gap is closed or the budget ends.
 
@@ -115,6 +131,28 @@ class Auto:
         """Defined for every problem."""
         del problem
         return None
+
+    def members(self, problem: Problem) -> Members:
+        """The methods that are tried on a problem."""
+        size, objective = problem.n_units, problem.objective
+        exact = _EXACT[objective].items()
+        return Members(
+            quick=tuple(name for name, (_, most) in _QUICK[objective].items() if size <= most),
+            proofs=(
+                BOUND,
+                PARTS,
+                *(name for name, (_, most) in exact if name != _TURNS and size <= most),
+            ),
+            searches=tuple(name for name, most in _SEARCHES[objective].items() if size <= most),
+        )
+
+    def settings_of(self, name: str) -> dict[str, str]:
+        """How long a search looks where the budget has no limit of its own."""
+        return {
+            "local-search": {"descents": str(self.descents)},
+            "problem-space": {"rounds": str(self.descents)},
+            "multilevel": {"batches": str(_BATCHES * self.descents)},
+        }.get(name, {})
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
@@ -158,9 +196,7 @@ class _Run:
         self, auto: Auto, problem: Problem, evaluator: Evaluator, rng: np.random.Generator
     ) -> None:
         self._auto, self._problem, self._evaluator, self._rng = auto, problem, evaluator, rng
-        searches = _SEARCHES[problem.objective].items()
-        names = [name for name, most_units in searches if problem.n_units <= most_units]
-        self._gains = dict.fromkeys(names, math.inf)
+        self._gains = dict.fromkeys(auto.members(problem).searches, math.inf)
         self._waited = dict.fromkeys(self._gains, 0)
         self._lengths = dict.fromkeys(self._gains, 1.0)
         self.message = ""
@@ -235,7 +271,7 @@ class _Run:
         """
         evaluator = self._evaluator
         try:
-            placer = make_placer(name, self._without_limit(name))
+            placer = make_placer(name, self._auto.settings_of(name))
         except MissingExtraError:
             return False
         if placer.why_not(self._problem) is not None:
@@ -250,15 +286,6 @@ class _Run:
             raise BudgetSpent
         self.message = found.message or self.message
         return self.is_closed
-
-    def _without_limit(self, name: str) -> dict[str, str]:
-        """How long a search looks where the budget has no limit of its own."""
-        descents = self._auto.descents
-        return {
-            "local-search": {"descents": str(descents)},
-            "problem-space": {"rounds": str(descents)},
-            "multilevel": {"batches": str(_BATCHES * descents)},
-        }.get(name, {})
 
     @property
     def is_closed(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,9 @@ from placewright.placers.registry import REGISTRY, make_placer, reason_against
 from placewright.report.comparison_table import ComparisonTable, Run
 from placewright.session.comparison_file import ComparisonFile
 from placewright.simulation.evaluator import Evaluator
+from placewright.workers.here import ThisProcess
+from placewright.workers.interface import Workers
+from placewright.workers.tasks import Done, Shared, Task
 
 Report = Callable[[float, str], None]
 
@@ -29,9 +32,9 @@ def compare(
     budget: Budget,
     *,
     measure: Callable[[Placement], float] | None = None,
-    settings: Mapping[str, Mapping[str, str]] | None = None,
     progress: Report | None = None,
     results_path: str | Path | None = None,
+    workers: Workers | None = None,
 ) -> ComparisonTable:
     """Run every placer with seeds 0 .. seeds - 1 under one evaluator and one budget.
 
@@ -41,36 +44,58 @@ def compare(
         seeds: runs per placer.
         budget: of every single run; all queries count, intermediate ones too.
         measure: seconds of a placement on hardware; None simulates.
-        settings: hyperparameters by name, besides those in the name.
         progress: told the fraction done and what is running.
         results_path: results are kept here after every run, and runs found here are not repeated.
+        workers: that do the runs, which simulate; None is this process.
 
     Raises:
         UnknownNameError: there is no such placer.
         InputError: no placer or seed is asked for, a placer does not support the problem, or the
             results file belongs to another problem or budget.
     """
-    made = made_placers(placers, seeds, settings)
-    for name, placer in made.items():
+    for name, placer in made_placers(placers, seeds).items():
         reason = reason_against(placer, problem)
         if reason is not None:
             raise InputError(f"placer '{name}' cannot place this problem: {reason}")
     store = ComparisonFile(results_path, problem, budget)
-    wanted = [(name, seed) for name in made for seed in range(seeds)]
-    for index, (name, seed) in enumerate(wanted):
-        if progress is not None:
-            progress(index / len(wanted), f"{name}, seed {seed}")
-        if (name, seed) not in store.runs:
-            evaluator = Evaluator(problem, budget, measure=measure)
-            store.add(_run(made[name], name, seed, problem, evaluator))
+    wanted = [(name, seed) for name in dict.fromkeys(placers) for seed in range(seeds)]
+    told = _Told(progress, len(wanted))
+    shared = Shared(problem)
+
+    def missing() -> Iterator[Task]:
+        for name, seed in wanted:
+            told.begins(name, seed)
+            if (name, seed) not in store.runs:
+                yield Task(_run, (name, seed, budget, measure), shared, f"{name}, seed {seed}")
+
+    for done in (workers or ThisProcess()).run(missing()):
+        store.add(done.result)
+        told.ended(done)
     runs = tuple(store.runs[key] for key in wanted)
     best = min(run.value for run in store.runs.values())
     return ComparisonTable(problem.time_unit, runs, best)
 
 
-def made_placers(
-    names: Sequence[str], seeds: int, settings: Mapping[str, Mapping[str, str]] | None = None
-) -> dict[str, Any]:
+class _Told:
+    """Who runs, for whoever follows a comparison."""
+
+    def __init__(self, progress: Report | None, count: int) -> None:
+        self._progress, self._count, self._begun = progress, count, 0
+
+    def begins(self, name: str, seed: int) -> None:
+        """A run is given to a worker, or was found."""
+        if self._progress is not None:
+            self._progress(self._begun / self._count, f"{name}, seed {seed}")
+        self._begun += 1
+
+    def ended(self, done: Done) -> None:
+        """A run has ended; which worker did it is told where it was another process."""
+        if self._progress is not None and done.worker:
+            what = f"{done.task.label}, by worker {done.worker}"
+            self._progress((self._begun - 1) / self._count, what)
+
+
+def made_placers(names: Sequence[str], seeds: int) -> dict[str, Any]:
     """Placers by the names of `compare`; a wrong one is found before any long work.
 
     Raises:
@@ -80,7 +105,7 @@ def made_placers(
     """
     if not names or seeds < 1:
         raise InputError(f"compare needs placers and seeds >= 1, got {list(names)} and {seeds}")
-    return {name: named_placer(name, (settings or {}).get(name, {})) for name in names}
+    return {name: named_placer(name, {}) for name in names}
 
 
 def named_placer(name: str, settings: Mapping[str, str]) -> Any:
@@ -97,7 +122,14 @@ def named_placer(name: str, settings: Mapping[str, str]) -> Any:
     return make_placer(base, values)
 
 
-def _run(placer: Any, name: str, seed: int, problem: Problem, evaluator: Evaluator) -> Run:
+def _run(
+    problem: Problem,
+    name: str,
+    seed: int,
+    budget: Budget,
+    measure: Callable[[Placement], float] | None,
+) -> Run:
+    placer, evaluator = named_placer(name, {}), Evaluator(problem, budget, measure=measure)
     start = time.process_time()
     solution = placer.place(problem, evaluator, np.random.default_rng(seed))
     return Run(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -10,6 +11,7 @@ from typing import Any, cast
 from placewright.core.problem import OBJECTIVES, Objective, Samples
 from placewright.errors import FieldError, InputError, UnknownNameError
 from placewright.files.quantities import parse_bytes, parse_seconds
+from placewright.workers.address import ADDRESS
 
 
 def parse_pairs(given: Any, field: str, form: str) -> dict[str, str]:
@@ -118,6 +120,19 @@ def parse_count(given: Any, field: str) -> int | None:
     if isinstance(given, bool) or not isinstance(given, int) or given < 1:
         raise FieldError(field, f"expects a whole number >= 1, got {given!r}")
     return given
+
+
+def parse_ray(given: Any) -> str | None:
+    """The address of a Ray cluster, ``auto`` or ``local``; None is no cluster.
+
+    Raises:
+        FieldError: it is neither.
+    """
+    if given is None or given in ("auto", "local"):
+        return given if given is None else str(given)
+    if isinstance(given, str) and re.fullmatch(ADDRESS, given):
+        return given
+    raise FieldError("ray", f"expects HOST:PORT, ray://HOST:PORT, auto or local, got {given!r}")
 
 
 def parse_samples(given: Any) -> Samples | None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from typing import cast
 
 from placewright.core.deadline import Deadline
 from placewright.core.placement import Placement
@@ -12,6 +14,7 @@ from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import FieldError, OutOfTime
+from placewright.placers.auto import Auto
 from placewright.placers.learned.training import check_takes_policy
 from placewright.placers.registry import Placer, make_placer
 from placewright.profiling.hardware import measured_values
@@ -20,7 +23,10 @@ from placewright.session import contenders, running, search, stream_check
 from placewright.session.measuring import Measured
 from placewright.session.reading import ModelOfRequest
 from placewright.session.request import Request
+from placewright.session.spread_search import SpreadAuto
 from placewright.session.steps import CHECKING, SEARCHING, Report, Steps
+from placewright.workers.interface import Workers
+from placewright.workers.opened import open_workers
 
 _LEAST_SEARCH_SHARE = 0.3  # of what is left of the total, however long the check may take
 _BOUND_SHARE = 0.2  # of the search's seconds, which the last bound takes after it
@@ -48,6 +54,16 @@ def placer_of(request: Request) -> Placer:
         raise FieldError(
             "latency_limit", "is of a sample in a stream: it needs objective throughput"
         )
+    placer = _made(request)
+    if (request.workers, request.ray) != (None, None) and not isinstance(placer, Auto):
+        field = "workers" if request.ray is None else "ray"
+        raise FieldError(
+            field, f"spreads the members of placer auto; '{placer.name}' is one search"
+        )
+    return placer
+
+
+def _made(request: Request) -> Placer:
     values = dict(request.settings)
     if not isinstance(request.placer, str):
         if values or request.policy is not None:
@@ -120,17 +136,37 @@ def _searched(
         assert limit.seconds is not None
         instead = "" if whole.seconds is None else f" instead of {rough_duration(whole.seconds)}"
         left_out.append(f"search: {rough_duration(limit.seconds)}{instead}")
-    steps.tell(SEARCHING, f"searching with {placer.name}", limit.seconds)
-    plan = search.place(
-        problem,
-        placer=placer,
-        budget=limit,
-        seed=request.seed,
-        runtime=request.runtime,
-        measure=measure_of(model, problem),
-        replicate=request.replicate,
-    )
+    with workers_of(request) as workers:
+        by = placer if workers is None else SpreadAuto(cast(Auto, placer), workers)
+        told = "" if workers is None else f", {workers.name}"
+        steps.tell(SEARCHING, f"searching with {placer.name}{told}", limit.seconds)
+        plan = search.place(
+            problem,
+            placer=by,
+            budget=limit,
+            seed=request.seed,
+            runtime=request.runtime,
+            measure=measure_of(model, problem),
+            replicate=request.replicate,
+        )
     return plan, left_out
+
+
+@contextmanager
+def workers_of(request: Request) -> Iterator[Workers | None]:
+    """The workers that were asked for, for a block; None where none were.
+
+    Raises:
+        InputError: there are no such workers, or they could only stand in each other's way.
+    """
+    if request.workers is None and request.ray is None:
+        yield None
+        return
+    if request.evaluator == "measured":
+        field = "workers" if request.ray is None else "ray"
+        raise FieldError(field, "is for simulated values: one placement is measured at a time")
+    with open_workers(request.workers, request.ray) as workers:
+        yield workers
 
 
 def measure_of(model: ModelOfRequest, problem: Problem) -> Callable[[Placement], float] | None:

@@ -33,7 +33,8 @@ PROFILED = (
     "samples_in_flight", "memory", "pins", "resident",
 )  # fmt: skip
 # A comparison runs each placer with seeds and, behind its name, settings of its own.
-COMPARED = (*PROFILED, "budget", "evaluations", "evaluator")
+SPREAD = ("workers", "ray")  # who does the tasks of a search
+COMPARED = (*PROFILED, "budget", "evaluations", "evaluator", *SPREAD)
 QUICK_SECONDS, USUAL_SECONDS = 10.0, 30.0
 PROFILING_SECONDS = 120.0
 
@@ -45,6 +46,7 @@ class Said:
     Attributes:
         help: one line.
         kind: of what a command line gives: `str`, `bool`, `int`, `Path`, or `list` of texts.
+        bare: what an option without a value means; "" where it needs one.
         word: the field in a user's words, where that is not its name; ``"pin"`` for one of `pins`.
         checked: a value or its text -> the value; None takes it as it is.
     """
@@ -53,6 +55,7 @@ class Said:
     kind: type = str
     word: str = ""
     checked: Checked | None = None
+    bare: str = ""
 
 
 def said(
@@ -62,9 +65,10 @@ def said(
     kind: type = str,
     word: str = "",
     checked: Checked | None = None,
+    bare: str = "",
 ) -> Any:
     """A field of a request that can be said in words."""
-    metadata = {"said": Said(help, kind, word, checked)}
+    metadata = {"said": Said(help, kind, word, checked, bare)}
     if isinstance(default, dict):
         return field(default_factory=dict, metadata=metadata)
     return field(default=default, metadata=metadata)
@@ -121,6 +125,12 @@ class Request:
             end; None is no limit.
         seed: of every random choice.
         evaluator: ``"simulated"`` or ``"measured"``.
+        workers: that do the tasks of a search: processes of this machine, or tasks at a time on a
+            cluster. None is this process alone, or all cores of a cluster. With `evaluations` alone
+            the answer is the same for any number.
+        ray: a Ray cluster that does them instead: ``"HOST:PORT"``, ``"auto"`` for the one that
+            ``RAY_ADDRESS`` names or that runs here (else one is started here), ``"local"`` for one
+            that is started here.
         samples_in_flight: whose tensors a device keeps at a time under max-load; 0 counts weights
             only, ``"pipeline"`` one sample for each device. None is 1 for a model that is read and
             what a stored problem or a workload says.
@@ -202,6 +212,14 @@ class Request:
     evaluator: str = said(
         "simulated, or measured on the hardware.", "simulated",
         checked=lambda given: _evaluator(given),
+    )  # fmt: skip
+    workers: int | None = said(
+        "Processes that search at the same time; with --ray, tasks at a time.", kind=int,
+        checked=_parsing("parse_count", "workers"),
+    )  # fmt: skip
+    ray: str | None = said(
+        "Search on a Ray cluster: [HOST:PORT], auto (also without a value) or local.",
+        checked=_parsing("parse_ray"), bare="auto",
     )  # fmt: skip
     samples_in_flight: Samples | None = said(
         "Samples whose tensors a device keeps (throughput): a number, 0 for weights only, or "

@@ -23,6 +23,7 @@ from placewright.placers.registry import Placer, make_placer, reason_against
 from placewright.session.runtimes import default_runtime
 from placewright.session.signals import termination_interrupts
 from placewright.session.smallest_change import advice
+from placewright.session.spread_search import SpreadAuto
 from placewright.simulation.bounds import RELAXATION, lower_bound, quick_bounds
 from placewright.simulation.evaluator import CLOSED, Evaluator
 from placewright.simulation.model import Simulator
@@ -34,7 +35,7 @@ _GROUPS_SHARE = 0.5  # of the budget's seconds, for forming groups
 
 def search(
     problem: Problem,
-    placer: Placer,
+    placer: Placer | SpreadAuto,
     budget: Budget,
     *,
     seed: int = 0,
@@ -45,7 +46,7 @@ def search(
 
     Args:
         problem: what is placed.
-        placer: the algorithm.
+        placer: the algorithm, or `auto` with workers, which simulates.
         budget: of seconds, evaluations or both.
         seed: of every random choice.
         measure: seconds of a placement on hardware; None simulates.
@@ -58,6 +59,8 @@ def search(
     Raises:
         InputError: the placer does not support the problem.
     """
+    if isinstance(placer, SpreadAuto):
+        return _spread(problem, placer, budget, seed, start)
     reason = reason_against(placer, problem)
     if reason is not None:
         raise InputError(f"placer '{placer.name}' cannot place this problem: {reason}")
@@ -82,6 +85,15 @@ def search(
             return _with_best_bound(problem, found, budget)
         except KeyboardInterrupt:
             return found
+
+
+def _spread(
+    problem: Problem, placer: SpreadAuto, budget: Budget, seed: int, start: IntArray | None
+) -> Solution:
+    with termination_interrupts():
+        found = placer.search(problem, budget, seed, start)
+        interrupted = found.stop is Stop.INTERRUPTED
+        return _first(problem) if interrupted and found.placement is None else found
 
 
 def _first(problem: Problem) -> Solution:
@@ -111,7 +123,7 @@ def _with_best_bound(problem: Problem, found: Solution, budget: Budget) -> Solut
 def place(
     problem: Problem,
     *,
-    placer: str | Placer = "auto",
+    placer: str | Placer | SpreadAuto = "auto",
     settings: Mapping[str, str] | None = None,
     budget: Budget | None = None,
     seed: int = 0,

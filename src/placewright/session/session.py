@@ -125,16 +125,18 @@ class Session:
                 file belongs to another problem or budget.
         """
         comparison.made_placers(placers, seeds)  # before any long work
-        problem = self.problem
-        return comparison.compare(
-            problem,
-            placers,
-            seeds,
-            self.request.limit,
-            measure=placing.measure_of(self._model, problem),
-            progress=self._report,
-            results_path=results,
-        )
+        with placing.workers_of(self.request) as workers:
+            problem = self.problem
+            return comparison.compare(
+                problem,
+                placers,
+                seeds,
+                self.request.limit,
+                measure=placing.measure_of(self._model, problem),
+                progress=self._report,
+                results_path=results,
+                workers=workers,
+            )
 
     def simulate(self, plan: Plan, changes: Mapping[str, str] | None = None) -> Simulated:
         """What a plan is predicted to do, with some ops on other devices.

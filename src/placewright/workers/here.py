@@ -21,8 +21,10 @@ class ThisProcess(Workers):
     def close(self) -> None:
         """Nothing was started."""
 
-    def run(self, tasks: Iterable[Task]) -> Iterator[Done]:
+    def run(self, tasks: Iterable[Task | None]) -> Iterator[Done]:
         """See `Workers.run`."""
         for task in tasks:
+            if task is None:  # all tasks have ended
+                return
             first = () if task.shared is None else (task.shared.value,)
             yield Done(task, task.function(*first, *task.arguments), "")

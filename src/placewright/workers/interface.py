@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -10,6 +11,8 @@ from types import TracebackType
 from typing import Any, Self
 
 from placewright.workers.tasks import Done, Task, WorkerLost
+
+_LOG = logging.getLogger(__name__)
 
 
 class Workers(ABC):
@@ -27,11 +30,12 @@ class Workers(ABC):
         """Tasks that are done at the same time, as it is now."""
 
     @abstractmethod
-    def run(self, tasks: Iterable[Task]) -> Iterator[Done]:
+    def run(self, tasks: Iterable[Task | None]) -> Iterator[Done]:
         """Do tasks; each is told as it ends.
 
         A task is taken from `tasks` when a worker is free, so that what it is can depend on what
-        has ended by then. Whoever stops to iterate ends what is under way.
+        has ended by then. None is no task: the next one is taken when another one has ended.
+        Whoever stops to iterate ends what is under way.
 
         Raises:
             WorkerLost: a task was lost too often.
@@ -78,17 +82,18 @@ class Attempt:
 
 @dataclass(frozen=True, eq=False)
 class Ended:
-    """How a try ended: with `done`, or lost for the reason `lost`."""
+    """How a try ended: with `done`, or lost for the reason `lost`, perhaps after its seconds."""
 
     attempt: Attempt
     done: Done | None = None
     lost: str = ""
+    is_overdue: bool = False
 
 
 class OtherWorkers(Workers):
     """Workers that are not this process: a task whose worker ends is given to another one."""
 
-    def run(self, tasks: Iterable[Task]) -> Iterator[Done]:
+    def run(self, tasks: Iterable[Task | None]) -> Iterator[Done]:
         """See `Workers.run`."""
         coming, again = iter(tasks), deque[Attempt]()
         try:
@@ -104,6 +109,7 @@ class OtherWorkers(Workers):
                     if ended.done is not None:
                         yield ended.done
                     elif ended.attempt.number < ended.attempt.task.tries:
+                        _LOG.warning("%s: the task is tried again elsewhere", ended.lost)
                         again.append(replace(ended.attempt, number=ended.attempt.number + 1))
                     else:
                         yield _lost(ended)
@@ -131,7 +137,7 @@ class OtherWorkers(Workers):
         """End what is under way."""
 
 
-def _next(coming: Iterator[Task]) -> Attempt | None:
+def _next(coming: Iterator[Task | None]) -> Attempt | None:
     task = next(coming, None)
     return None if task is None else Attempt(task)
 
@@ -139,7 +145,7 @@ def _next(coming: Iterator[Task]) -> Attempt | None:
 def _lost(ended: Ended) -> Done:
     task = ended.attempt.task
     if task.may_be_lost:
-        return Done(task, None, "", lost=ended.lost)
+        return Done(task, None, "", ended.lost, ended.is_overdue)
     label = task.label or task.function.__name__
     raise WorkerLost(
         f"task '{label}' was lost {_times(task.tries)}, at last since {ended.lost}; "

@@ -8,14 +8,15 @@ from placewright.workers.interface import Workers
 from placewright.workers.processes import Processes
 
 
-def open_workers(count: int | None, ray: str | None = None) -> Workers:
+def open_workers(count: int | None, ray: str | None = None, *, apart: bool = False) -> Workers:
     """Workers for a block; see `Workers`.
 
     Args:
         count: processes, or tasks at a time on a cluster at most; None is one, or all of a cluster.
-        ray: address of a Ray cluster; ``""`` is the one that ``RAY_ADDRESS`` names or that runs
+        ray: address of a Ray cluster; ``"auto"`` is the one that ``RAY_ADDRESS`` names or that runs
             here, else one that is started here; ``"local"`` one that is started here; None uses
             none.
+        apart: a single worker is another process, too.
 
     Raises:
         FieldError: `count` is below 1.
@@ -23,9 +24,11 @@ def open_workers(count: int | None, ray: str | None = None) -> Workers:
         InputError: there is no such cluster, or its nodes have other versions.
     """
     if count is not None and count < 1:
-        raise FieldError("workers", f"expects a number >= 1, got {count}")
+        raise FieldError("workers", f"expects a whole number >= 1, got {count}")
     if ray is not None:
         from placewright.workers.ray_tasks import RayWorkers
 
         return RayWorkers(ray, count)
-    return Processes(count) if count is not None and count > 1 else ThisProcess()
+    if count is None or count == 1:
+        return Processes(1, threads=None) if apart else ThisProcess()
+    return Processes(count)

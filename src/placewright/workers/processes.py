@@ -31,14 +31,14 @@ class Processes(OtherWorkers):
 
     Args:
         count: of processes, >= 1; each starts when there is a task for it.
-        threads: of the libraries of each, >= 1.
+        threads: of the libraries of each, >= 1; None leaves them as they are here.
 
     Raises:
         InputError: a number is below 1.
     """
 
-    def __init__(self, count: int, *, threads: int = 1) -> None:
-        if count < 1 or threads < 1:
+    def __init__(self, count: int, *, threads: int | None = 1) -> None:
+        if count < 1 or (threads is not None and threads < 1):
             raise InputError(f"workers and their threads must be >= 1, got {count}, {threads}")
         self.name = f"{count} processes"
         self._count, self._threads = count, threads
@@ -110,7 +110,7 @@ class Processes(OtherWorkers):
 class _Process:
     """One process and what it is doing."""
 
-    def __init__(self, threads: int) -> None:
+    def __init__(self, threads: int | None) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
             handle = theirs.fileno()
@@ -118,7 +118,7 @@ class _Process:
                 [sys.executable, "-c", _program(handle, threads)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,  # results of a command alone may stand there
-                env={**os.environ, **thread_variables(threads)},
+                env=os.environ if threads is None else {**os.environ, **thread_variables(threads)},
                 pass_fds=(handle,),
                 start_new_session=True,  # Ctrl-C reaches the driver, which ends it
             )
@@ -153,7 +153,7 @@ class _Process:
     def overdue(self) -> Ended:
         assert self._attempt is not None
         seconds = self._attempt.task.seconds
-        return Ended(self._attempt, lost=f"it took more than {seconds:g} s")
+        return Ended(self._attempt, lost=f"it took more than {seconds:g} s", is_overdue=True)
 
     def end(self) -> None:
         """With all that it started."""
@@ -164,7 +164,7 @@ class _Process:
         self._process.wait()
 
 
-def _program(handle: int, threads: int) -> str:
+def _program(handle: int, threads: int | None) -> str:
     """Modules are found where this process finds them."""
     return (
         f"import sys; sys.path[:] = {sys.path!r}; from placewright.workers.served import main; "

@@ -7,11 +7,9 @@ import os
 from typing import Any
 
 from placewright.errors import InputError, MissingExtraError
+from placewright.workers.address import ANY, HERE
 from placewright.workers.ray_nodes import nodes_of, require_same_versions
 from placewright.workers.threads import thread_variables
-
-HERE = "local"  # a cluster that is started here
-ANY = ""  # the one that `RAY_ADDRESS` names or that runs here, else one that is started here
 
 
 def connect(address: str, cpus: int | None) -> tuple[Any, bool]:

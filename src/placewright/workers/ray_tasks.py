@@ -7,10 +7,11 @@ import time
 from typing import Any
 
 from placewright.errors import InputError
+from placewright.workers.address import HERE
 from placewright.workers.interface import Attempt, Ended, OtherWorkers
 from placewright.workers.ray_nodes import nodes_of
 from placewright.workers.ray_served import perform
-from placewright.workers.ray_session import HERE, connect
+from placewright.workers.ray_session import connect
 from placewright.workers.served import KEPT
 from placewright.workers.tasks import Done, Shared, result_of
 from placewright.workers.versions import versions_here
@@ -99,7 +100,11 @@ class RayWorkers(OtherWorkers):
         for reference in [one for one, (_, deadline) in self._busy.items() if deadline < now]:
             attempt, _ = self._busy.pop(reference)
             self._ray.cancel(reference, force=True)
-            ended.append(Ended(attempt, lost=f"it took more than {attempt.task.seconds:g} s"))
+            ended.append(
+                Ended(
+                    attempt, lost=f"it took more than {attempt.task.seconds:g} s", is_overdue=True
+                )
+            )
         return ended
 
     def _ended(self, reference: Any, attempt: Attempt) -> Ended:

@@ -35,16 +35,17 @@ class KeptValues:
         return self._values[key]
 
 
-def main(handle: int, parent: int, threads: int) -> None:
+def main(handle: int, parent: int, threads: int | None) -> None:
     """Serve the process at the other end of a socket.
 
     Args:
         handle: of the socket.
         parent: process that started this one.
-        threads: of libraries.
+        threads: of libraries; None leaves them as they are.
     """
     end_with_parent(parent)
-    limit_threads(threads)
+    if threads is not None:
+        limit_threads(threads)
     connection, values = Connection(handle), KeptValues()
     while True:
         try:

@@ -76,12 +76,14 @@ class Done:
         result: of its function; None where it was lost.
         worker: host and process that did it last.
         lost: why it was lost; empty where it was not.
+        is_overdue: it was lost since it took longer than its seconds.
     """
 
     task: Task
     result: Any
     worker: str
     lost: str = ""
+    is_overdue: bool = False
 
 
 class WorkerLost(AnswerError):

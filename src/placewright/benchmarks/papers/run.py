@@ -16,6 +16,7 @@ from placewright.core.problem import Problem
 from placewright.files.problem_file import content_sha256
 from placewright.report.learned.runs import LearnedRun
 from placewright.simulation.bounds import lower_bound
+from placewright.workers.interface import Workers
 
 BOUND = "lower bound"  # stands for a placer in the row that holds a problem's bound
 BOUND_SECONDS = 20.0
@@ -28,7 +29,7 @@ def run_suite(
     results: Path,
     *,
     seeds: int,
-    workers: int = 1,
+    workers: Workers | None = None,
     progress: Report | None = None,
 ) -> list[LearnedRun]:
     """All stages of a suite on all its problems; rows that the file holds are not made again.
@@ -37,7 +38,7 @@ def run_suite(
         suite: what is run.
         results: the results file, written after every run.
         seeds: largest number of runs of one placer; a stage may ask for fewer.
-        workers: processes, with one thread each.
+        workers: that do the runs; None is this process.
         progress: told the fraction done and what has ended.
 
     Returns:

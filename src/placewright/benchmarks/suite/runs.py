@@ -7,13 +7,12 @@ told beside it: processor seconds of the run, and the load of the machine.
 from __future__ import annotations
 
 import math
-import multiprocessing
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
@@ -23,10 +22,12 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError, MissingExtraError, PlacewrightError
 from placewright.files.results import read_rows, write_rows
-from placewright.isolation.with_parent import end_with_parent
 from placewright.placers.registry import reason_against
 from placewright.session.comparison import named_placer
 from placewright.simulation.evaluator import Evaluator
+from placewright.workers.interface import Workers
+from placewright.workers.opened import open_workers
+from placewright.workers.tasks import Done, Shared, Task
 
 FORMAT = "placewright.suite/1"
 _PATIENCE = (10.0, 300.0)  # a run is ended after so many times its seconds, and so many more
@@ -93,6 +94,7 @@ def run_suite(
     seeds: Sequence[int] = (0,),
     on_row: Report = lambda row: None,
     on_ahead: Callable[[int], None] = lambda number: None,
+    workers: Workers | None = None,
 ) -> list[SuiteRow]:
     """All placers with all seeds on all problems; what the file holds is not repeated.
 
@@ -104,6 +106,7 @@ def run_suite(
         seeds: of the runs of each placer on each problem, >= 0.
         on_row: told each new row.
         on_ahead: told how many new rows are to come, before the first.
+        workers: that do the runs, each in a process of its own; None is one of this machine.
 
     Returns:
         The rows that were asked for.
@@ -123,7 +126,6 @@ def run_suite(
             f"{seconds}, {list(seeds)}"
         )
     kept = {row.identity: row for row in read_suite(results)}
-    asked = []
     keys = {
         one.name: [
             (SUITE_VERSION, one.name, name, seed, float(seconds))
@@ -133,14 +135,20 @@ def run_suite(
         for one in problems
     }
     on_ahead(sum(key not in kept for wanted in keys.values() for key in wanted))
-    for one in problems:
-        wanted = keys[one.name]
-        for row in _runs(one, [key for key in wanted if key not in kept]):
-            kept[row.identity] = row
-            write_rows(results, FORMAT, list(kept.values()))
-            on_row(row)
-        asked += [kept[key] for key in wanted]
-    return asked
+
+    def keep(row: SuiteRow) -> None:
+        kept[row.identity] = row
+        write_rows(results, FORMAT, list(kept.values()))
+        on_row(row)
+
+    def missing() -> Iterator[Task]:
+        for one in problems:
+            yield from _tasks(one, [key for key in keys[one.name] if key not in kept], keep)
+
+    with open_workers(1, apart=True) if workers is None else nullcontext(workers) as all_workers:
+        for done in all_workers.run(missing()):
+            keep(_row_of(done))
+    return [kept[key] for one in problems for key in keys[one.name]]
 
 
 def read_suite(path: Path) -> list[SuiteRow]:
@@ -152,13 +160,17 @@ def read_suite(path: Path) -> list[SuiteRow]:
     return read_rows(path, FORMAT, SuiteRow)
 
 
-def _runs(
-    one: SuiteProblem, missing: Sequence[tuple[int, str, str, int, float]]
-) -> Iterator[SuiteRow]:
-    """Each missing run in a process of its own, so that its memory is its own."""
+def _tasks(
+    one: SuiteProblem, missing: Sequence[tuple[int, str, str, int, float]], keep: Report
+) -> Iterator[Task]:
+    """Each missing run in a process of its own, so that its memory is its own.
+
+    One that takes far too long is ended. What a placer does not take is told to `keep` at once.
+    """
     if not missing:
         return
     problem = one.build()
+    shared = Shared(problem)
     for version, _, placer, seed, seconds in missing:
         row = SuiteRow(
             version=version,
@@ -173,9 +185,18 @@ def _runs(
         )
         reason = _reason_to_leave_out(placer, problem)
         if reason is not None:
-            yield replace(row, status="left out", message=reason)
-        else:
-            yield _run_apart(problem, row)
+            keep(replace(row, status="left out", message=reason))
+            continue
+        longest = _PATIENCE[0] * seconds + _PATIENCE[1]
+        yield Task(run_one, (row,), shared, placer, longest, tries=1, may_be_lost=True, alone=True)
+
+
+def _row_of(done: Done) -> SuiteRow:
+    row: SuiteRow = done.task.arguments[0] if done.lost else done.result
+    if not done.lost or done.is_overdue:
+        return row
+    # As it is when the system has no memory left.
+    return replace(row, status="error", message=done.lost)
 
 
 def _reason_to_leave_out(placer: str, problem: Problem) -> str | None:
@@ -183,32 +204,6 @@ def _reason_to_leave_out(placer: str, problem: Problem) -> str | None:
         return reason_against(named_placer(placer, {}), problem)
     except MissingExtraError as error:
         return str(error)
-
-
-def _run_apart(problem: Problem, row: SuiteRow) -> SuiteRow:
-    """The finished row of a process that is ended when it takes far too long."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_answer, args=(theirs, problem, row), daemon=True)
-    process.start()
-    theirs.close()
-    try:
-        if ours.poll(_PATIENCE[0] * row.budget + _PATIENCE[1]):
-            found: SuiteRow = ours.recv()
-            return found
-        return row
-    except EOFError:  # the process died, as it does when the system has no memory left
-        process.join()
-        return replace(row, status="error", message=f"the process ended with {process.exitcode}")
-    finally:
-        process.kill()
-        process.join()
-        ours.close()
-
-
-def _answer(answers: Connection, problem: Problem, row: SuiteRow) -> None:
-    end_with_parent()
-    answers.send(run_one(problem, row))
 
 
 def run_one(problem: Problem, row: SuiteRow) -> SuiteRow:

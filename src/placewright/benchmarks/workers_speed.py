@@ -1,0 +1,149 @@
+"""How much faster two workers of one core each are than one, on the runs of `bench learned`.
+
+All of a measurement, the driver included, runs on as many cores as it has workers. One worker
+and two take turns, so that a machine that changes its speed changes it for both.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from placewright.benchmarks.learned import Case
+from placewright.benchmarks.learned_runs import read_runs, run_learned_benchmark
+from placewright.errors import AnswerError, InputError, MissingExtraError
+from placewright.workers.interface import Workers
+from placewright.workers.processes import Processes
+
+KINDS = ("processes", "ray")
+_STORE_BYTES = 200 << 20
+
+
+@dataclass(frozen=True)
+class WorkersSpeed:
+    """Wall-clock seconds of the same runs.
+
+    Attributes:
+        kind: of workers.
+        problems, runs: how many were run each time.
+        one: seconds with one worker, each time.
+        two: seconds with two.
+        equal: all values were the same to the last digit.
+    """
+
+    kind: str
+    problems: int
+    runs: int
+    one: list[float]
+    two: list[float]
+    equal: bool
+
+    @property
+    def ratio(self) -> float:
+        """Median seconds with one worker over those with two."""
+        return statistics.median(self.one) / statistics.median(self.two)
+
+
+def measure_workers(
+    kind: str,
+    cases: Sequence[Case],
+    placers: Sequence[str],
+    evaluations: int,
+    *,
+    seeds: int = 1,
+    rounds: int = 3,
+    told: Callable[[str], None] = lambda text: None,
+) -> WorkersSpeed:
+    """Time the runs with one worker and with two, in turn.
+
+    The problems are made before the clock starts; starting the workers' processes counts.
+
+    Args:
+        kind: one of `KINDS`.
+        cases: the problems.
+        placers: as of `run_learned_benchmark`.
+        evaluations: of each run.
+        seeds: of each placer on each problem.
+        rounds: measurements of each, >= 1.
+        told: what was measured.
+
+    Raises:
+        InputError: the kind is unknown, a number is below 1, or the machine has one core.
+        AnswerError: the values differ.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    if kind not in KINDS or rounds < 1 or len(cores) < 2:
+        raise InputError(
+            f"workers are measured as {' or '.join(KINDS)} on two cores or more, with rounds >= 1; "
+            f"got '{kind}', {len(cores)} cores, {rounds} rounds"
+        )
+    held = [Case(case.name, _held(case.build())) for case in cases]
+    seconds: dict[int, list[float]] = {1: [], 2: []}
+    values: list[list[Any]] = []
+    for number in range(rounds):
+        for count in (1, 2) if number % 2 == 0 else (2, 1):
+            with tempfile.TemporaryDirectory() as folder, _only_on(cores[:count]):
+                results = Path(folder) / "runs.json"
+                with _opened(kind, cores[:count]) as open_them:
+                    began = time.perf_counter()
+                    with open_them() as workers:
+                        run_learned_benchmark(
+                            held, placers, evaluations, seeds, results, workers=workers
+                        )
+                    seconds[count].append(time.perf_counter() - began)
+                values.append(sorted((*run.identity, run.value) for run in read_runs(results)))
+            told(f"{kind}, {count}: {seconds[count][-1]:.1f} s")
+    if any(one != values[0] for one in values):
+        raise AnswerError(f"{kind}: values differ between one worker and two")
+    return WorkersSpeed(kind, len(held), len(values[0]), seconds[1], seconds[2], True)
+
+
+def speed_data(found: WorkersSpeed) -> dict[str, Any]:
+    """As JSON has it."""
+    return {**asdict(found), "ratio": found.ratio}
+
+
+def _held(problem: Any) -> Callable[[], Any]:
+    return lambda: problem
+
+
+@contextmanager
+def _only_on(cores: Sequence[int]) -> Iterator[None]:
+    """This process, and what it starts inside, runs on these cores alone."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, set(cores))
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+@contextmanager
+def _opened(kind: str, cores: Sequence[int]) -> Iterator[Callable[[], Workers]]:
+    """What makes the workers; nodes of Ray run before, each on its core."""
+    if kind == "processes":
+        yield lambda: Processes(len(cores))
+        return
+    try:
+        from ray.cluster_utils import Cluster
+    except ImportError:
+        raise MissingExtraError("ray", "ray", "measuring workers on Ray") from None
+    from placewright.workers.ray_tasks import RayWorkers
+
+    cluster: Any = Cluster()
+    try:
+        for core in cores:
+            with _only_on([core]):
+                cluster.add_node(
+                    num_cpus=1, object_store_memory=_STORE_BYTES, include_dashboard=False
+                )
+        yield lambda: RayWorkers(cluster.address)
+    finally:
+        cluster.shutdown()
