@@ -151,6 +151,7 @@ OWN_OPTIONS = {
     "incremental --devices": "is a number of devices",
     "hsdag-update --cluster": "is one of the catalogue",
     "zero-shot --policy": "is the shipped one where it is left out",
+    "workers --evaluations": "has a default, which a request's has not",
     "learned --evaluations": "has a default, which a request's has not",
     "enlarged --evaluations": "has a default, which a request's has not",
 }

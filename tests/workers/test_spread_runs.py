@@ -19,7 +19,7 @@ from placewright.benchmarks.learned_runs import read_runs, run_learned_benchmark
 from placewright.core.problem import Objective, Problem
 from placewright.core.solution import Budget
 from placewright.errors import FieldError
-from placewright.files.problem_file import write_problem
+from placewright.files.problem_file import read_problem, write_problem
 from placewright.placers.auto import Auto, Members
 from placewright.session.comparison import compare
 from placewright.session.spread_search import SpreadAuto
@@ -87,7 +87,7 @@ def test_members_find_the_same_on_ray(ray_here: Any) -> None:
 
     problem = problem_of(40)
     with RayWorkers() as workers:
-        assert found_by(workers, problem, 400) == found_by(ThisProcess(), problem, 400)
+        assert found_by(workers, problem, 150) == found_by(ThisProcess(), problem, 150)
 
 
 def test_a_search_with_seconds_shares_what_is_found(two: Workers) -> None:
@@ -168,7 +168,7 @@ def test_workers_that_are_killed_change_nothing(seeds: int, tmp_path: Path) -> N
     """Each run's first worker is killed at a question that its seed names."""
     marks = tmp_path / "marks"
     marks.mkdir()
-    case = [Case("small", problem_of)]
+    case = [Case("small", lambda: problem_of(40))]
     with Processes(2) as workers:
         run_learned_benchmark(
             case, [f"{KILLED}:folder={marks}"], 60, seeds, tmp_path / "killed", workers=workers
@@ -207,7 +207,7 @@ with Processes(2) as workers:
 @pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.slow)])
 def test_a_driver_that_is_killed_goes_on_from_its_file(kills: int, tmp_path: Path) -> None:
     """The file is whole at any time, and what is in it is not done again."""
-    write_problem(tmp_path / "problem.json", problem_of())
+    write_problem(tmp_path / "problem.json", problem_of(40))
     points = np.random.default_rng(1).integers(1, 3, size=kills).tolist()
     known = 0
     for last in [*points, 0]:
@@ -219,6 +219,6 @@ def test_a_driver_that_is_killed_goes_on_from_its_file(kills: int, tmp_path: Pat
         assert finished or done.returncode == -signal.SIGKILL
         assert len(runs) == 8 if finished else len(runs) == known + last
         known = len(runs)
-    case = [Case("small", problem_of)]
+    case = [Case("small", lambda: read_problem(tmp_path / "problem.json"))]
     run_learned_benchmark(case, ["random", "local-search"], 60, 4, tmp_path / "quiet")
     assert rows_of(tmp_path / "runs") == rows_of(tmp_path / "quiet")
