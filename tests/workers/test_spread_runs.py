@@ -20,7 +20,7 @@ from placewright.core.problem import Objective, Problem
 from placewright.core.solution import Budget
 from placewright.errors import FieldError
 from placewright.files.problem_file import read_problem, write_problem
-from placewright.placers.auto import Auto, Members
+from placewright.placers.auto import Auto, PortfolioMembers
 from placewright.session.comparison import compare
 from placewright.session.spread_search import SpreadAuto
 from placewright.testing.problems import random_problem
@@ -39,7 +39,7 @@ def problem_of(n_ops: int = 14, objective: Objective = "latency") -> Problem:
 class Searches(Auto):
     """No proof closes the gap, so that all rounds take place."""
 
-    def members(self, problem: Problem) -> Members:
+    def members(self, problem: Problem) -> PortfolioMembers:
         return replace(super().members(problem), quick=("single", "heft", "m-topo"), proofs=())
 
 

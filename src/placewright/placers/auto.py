@@ -86,7 +86,7 @@ _EVERY = 4  # turns after which a search gets one whatever it gained
 
 
 @dataclass(frozen=True)
-class Members:
+class PortfolioMembers:
     """Names of the methods of a portfolio.
 
     Attributes:
@@ -132,11 +132,11 @@ class Auto:
         del problem
         return None
 
-    def members(self, problem: Problem) -> Members:
+    def members(self, problem: Problem) -> PortfolioMembers:
         """The methods that are tried on a problem."""
         size, objective = problem.n_units, problem.objective
         exact = _EXACT[objective].items()
-        return Members(
+        return PortfolioMembers(
             quick=tuple(name for name, (_, most) in _QUICK[objective].items() if size <= most),
             proofs=(
                 BOUND,

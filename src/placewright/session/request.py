@@ -214,7 +214,7 @@ class Request:
         checked=lambda given: _evaluator(given),
     )  # fmt: skip
     workers: int | None = said(
-        "Processes that search at the same time; with --ray, tasks at a time.", kind=int,
+        "Processes that search at the same time; with argument `ray`, tasks at a time.", kind=int,
         checked=_parsing("parse_count", "workers"),
     )  # fmt: skip
     ray: str | None = said(
