@@ -18,12 +18,10 @@ from typing import Any
 
 from placewright.benchmarks.learned import Case
 from placewright.benchmarks.learned_runs import read_runs, run_learned_benchmark
-from placewright.errors import AnswerError, InputError, MissingExtraError
-from placewright.workers.interface import Workers
+from placewright.errors import AnswerError, InputError
 from placewright.workers.processes import Processes
 
-KINDS = ("processes", "ray")
-_STORE_BYTES = 200 << 20
+KINDS = ("processes",)
 
 
 @dataclass(frozen=True)
@@ -91,13 +89,12 @@ def measure_workers(
         for count in (1, 2) if number % 2 == 0 else (2, 1):
             with tempfile.TemporaryDirectory() as folder, _only_on(cores[:count]):
                 results = Path(folder) / "runs.json"
-                with _opened(kind, cores[:count]) as open_them:
-                    began = time.perf_counter()
-                    with open_them() as workers:
-                        run_learned_benchmark(
-                            held, placers, evaluations, seeds, results, workers=workers
-                        )
-                    seconds[count].append(time.perf_counter() - began)
+                began = time.perf_counter()
+                with Processes(count) as workers:
+                    run_learned_benchmark(
+                        held, placers, evaluations, seeds, results, workers=workers
+                    )
+                seconds[count].append(time.perf_counter() - began)
                 values.append(sorted((*run.identity, run.value) for run in read_runs(results)))
             told(f"{kind}, {count}: {seconds[count][-1]:.1f} s")
     if any(one != values[0] for one in values):
@@ -123,27 +120,3 @@ def _only_on(cores: Sequence[int]) -> Iterator[None]:
         yield
     finally:
         os.sched_setaffinity(0, before)
-
-
-@contextmanager
-def _opened(kind: str, cores: Sequence[int]) -> Iterator[Callable[[], Workers]]:
-    """What makes the workers; nodes of Ray run before, each on its core."""
-    if kind == "processes":
-        yield lambda: Processes(len(cores))
-        return
-    try:
-        from ray.cluster_utils import Cluster
-    except ImportError:
-        raise MissingExtraError("ray", "ray", "measuring workers on Ray") from None
-    from placewright.workers.ray_tasks import RayWorkers
-
-    cluster: Any = Cluster()
-    try:
-        for core in cores:
-            with _only_on([core]):
-                cluster.add_node(
-                    num_cpus=1, object_store_memory=_STORE_BYTES, include_dashboard=False
-                )
-        yield lambda: RayWorkers(cluster.address)
-    finally:
-        cluster.shutdown()

@@ -23,7 +23,6 @@ def workers(
     evaluations: Annotated[int, typer.Option(help="Of every run.")] = 200,
     seeds: Annotated[int, typer.Option(help="Runs per placer, seeds 0 .. N-1.")] = 2,
     rounds: Annotated[int, typer.Option(help="Measurements with one worker and with two.")] = 3,
-    kinds: Annotated[str, typer.Option(help="Comma-separated: processes, ray.")] = "processes,ray",
     as_json: opt.Json = False,
 ) -> None:
     """Runs of `bench learned` by two workers of one core each, beside one; values must be equal."""
@@ -32,23 +31,19 @@ def workers(
     from placewright.session.parsing import parse_names
 
     cases = zoo_cases(parse_names(models), parse_names(clusters), "latency")
-    found = [
-        measure_workers(
-            kind,
-            cases,
-            parse_names(placers),
-            evaluations,
-            seeds=seeds,
-            rounds=rounds,
-            told=print_note,
-        )
-        for kind in parse_names(kinds)
-    ]
+    one = measure_workers(
+        "processes",
+        cases,
+        parse_names(placers),
+        evaluations,
+        seeds=seeds,
+        rounds=rounds,
+        told=print_note,
+    )
     if as_json:
-        print_json([speed_data(one) for one in found])
+        print_json([speed_data(one)])
         return
-    for one in found:
-        print_line(
-            f"{one.kind}: {one.runs} runs on {one.problems} problems, two workers are "
-            f"{one.ratio:.2f} x as fast as one"
-        )
+    print_line(
+        f"{one.runs} runs on {one.problems} problems: two worker processes are {one.ratio:.2f} x as "
+        "fast as one"
+    )
