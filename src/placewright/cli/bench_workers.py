@@ -44,6 +44,6 @@ def workers(
         print_json([speed_data(one)])
         return
     print_line(
-        f"{one.runs} runs on {one.problems} problems: two worker processes are {one.ratio:.2f} x as "
-        "fast as one"
+        f"{one.runs} runs on {one.problems} problems: two worker processes are {one.ratio:.2f} x "
+        "as fast as one"
     )
