@@ -182,6 +182,13 @@ def test_two_outputs_in_one_file(tmp_path: Path) -> None:
     assert ran == [1]
 
 
+def test_a_word_too_long_for_a_name_is_no_file() -> None:
+    """A list of placers with settings is longer than the 255 bytes that a name may have."""
+    from placewright.session.companions import files_behind
+
+    assert list(files_behind(Path("hsdag:discount=0.99," * 20))) == []
+
+
 def test_references_in_circles_end(tmp_path: Path) -> None:
     from placewright.session.companions import files_behind
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -20,7 +21,9 @@ def files_behind(path: Path, depth: int = 0) -> Iterator[Path]:
 
     Nothing is refused here: a damaged file is told by whoever reads it.
     """
-    if depth > _DEEPEST or not path.exists():
+    if depth > _DEEPEST or not os.path.exists(
+        path
+    ):  # False, too, for a word that is too long for a name
         return
     if path.is_dir():
         yield from islice((file for file in path.rglob("*") if file.is_file()), _FILES_PER_FOLDER)
