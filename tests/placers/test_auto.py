@@ -241,7 +241,7 @@ def test_the_search_that_gains_gets_the_turns(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(Simulator, "value", simulated)
     monkeypatch.setattr(auto, "quick_bounds", lambda problem: [])
     monkeypatch.setattr(auto, "relaxed_bounds", lambda problem, seconds: [])
-    monkeypatch.setattr(auto, "search_parts", lambda problem, evaluator, share: None)
+    monkeypatch.setattr(auto, "search_parts", lambda *given: None)
     methods = Methods({"single": evaluate_once, "local-search": gain, "problem-space": spend})
     run(monkeypatch, methods, open_problem(), Budget(evaluations=3000))
     turns = methods.names.count("local-search"), methods.names.count("problem-space")

@@ -205,7 +205,7 @@ def test_both_lanes_of_auto_do_work(monkeypatch: pytest.MonkeyPatch) -> None:
             return evaluator.solution()
 
     monkeypatch.setattr(auto, "make_placer", lambda name, settings=None: Method(name))
-    monkeypatch.setattr(auto, "search_parts", lambda problem, evaluator, share: None)
+    monkeypatch.setattr(auto, "search_parts", lambda *given: None)
     monkeypatch.setattr(auto, "quick_bounds", lambda problem: [])
     monkeypatch.setattr(auto, "relaxed_bounds", lambda problem, seconds: [])
     evaluator = Evaluator(problem, Budget(seconds=3600.0))

@@ -23,6 +23,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import BudgetSpent, InputError, MissingExtraError
 from placewright.placers.anytime import anytime, pass_interrupt_on
+from placewright.placers.parts.programs import part_programs
 from placewright.placers.parts.search import search_parts
 from placewright.placers.portfolio.beside import beside
 from placewright.placers.portfolio.first import evaluate_first
@@ -214,8 +215,9 @@ class _Run:
         # Without a limit in seconds the solver has none either: the answer must repeat.
         for bound in relaxed_bounds(problem, 0.2 * evaluator.remaining_seconds):
             evaluator.offer_bound(bound.value, bound.method)
+        parts = None if self.is_closed else part_programs(problem)
         if not self.is_closed:
-            search_parts(problem, evaluator, _PARTS_SHARE)
+            search_parts(problem, evaluator, _PARTS_SHARE, parts)
         if self.is_closed:
             return
         for name, (share, most_units) in _EXACT[problem.objective].items():
@@ -223,7 +225,9 @@ class _Run:
                 continue
             if self.ends_with_turns(share) if name == _TURNS else self.ends_with(name, share):
                 return
-        if evaluator.budget.is_limited and not searches_beside:
+        if searches_beside:
+            search_parts(problem, evaluator, 1.0, parts)
+        elif evaluator.budget.is_limited:
             self.ends_with_turns()
 
     def ends_with_turns(self, share: float = 1.0) -> bool:

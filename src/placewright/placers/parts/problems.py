@@ -9,19 +9,20 @@ Proof that the least makespan over all placements, orders and orders of transfer
 any schedule of the whole with the ends on these devices, and of it the units of the part and the
 transfers of the tensors that are kept. They lie between the end of the first unit and the end of
 the last one, run on the same streams and channels one at a time, and take as long or longer. What
-is shorter in the problem of the part can be shortened where it is. So the program of the part has
-a solution that is no longer than the part of the schedule; first come first served is not asked for
-by the program, only that transfers of a channel do not overlap.
+is shorter in the problem of the part can be shortened where it is. Transfers that are kept leave in
+the order in which they came, whatever else is on their channel, and the first readers of a tensor
+are the same where `Part.in_order` says so. `schedule_program.first_come` shows that the program has
+a solution with these times rounded down, which is no longer than the part of the schedule.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from placewright.core.arrays import IntArray, frozen_floats
+from placewright.core.arrays import BoolArray, IntArray, frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster
 from placewright.core.costs import CostTable
@@ -29,9 +30,23 @@ from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 
 
+@dataclass(frozen=True)
+class Part:
+    """A part as a problem of its own.
+
+    Attributes:
+        problem: units are the earlier articulation unit, where there is one, then the part's.
+        in_order: tensors whose first readers in the whole are those in the part, in the same
+            order, shape (n_tensors,).
+    """
+
+    problem: Problem
+    in_order: BoolArray
+
+
 def part_problem(
     problem: Problem, units: IntArray, before: tuple[int, int] | None, after: int | None
-) -> Problem:
+) -> Part:
     """The problem of one part.
 
     Args:
@@ -40,9 +55,6 @@ def part_problem(
             one, shape (n,).
         before: the earlier articulation unit and its device; None in the first part.
         after: device of the last unit; None in the last part.
-
-    Returns:
-        Units are the earlier articulation unit, where there is one, then `units`.
     """
     graph = problem.unit_graph
     kept = ([] if before is None else [before[0]]) + units.tolist()
@@ -76,14 +88,21 @@ def part_problem(
     if after is not None:
         pins[len(kept) - 1] = after
     own = problem.unit_transfer_seconds
-    return Problem(
-        builder.build(),
+    built = builder.build()
+    alone = Problem(
+        built,
         _bare(problem.cluster),
         CostTable(frozen_floats(seconds)),
         Grouping.identity(len(kept)),
         pins=pins,
         transfer_seconds=None if own is None else frozen_floats(own[behind]),
     )
+    in_order = np.zeros(built.n_tensors, dtype=np.bool_)
+    for tensor, whole in enumerate(behind):
+        readers = np.array(kept)[built.tensor_consumers.row(tensor)]
+        first = graph.tensor_consumers.row(whole)[: len(readers)]
+        in_order[tensor] = np.array_equal(readers, first)
+    return Part(alone, in_order)
 
 
 def _bare(cluster: Cluster) -> Cluster:

@@ -91,9 +91,10 @@ def _content(problem: Problem, units: IntArray, before: int | None, is_last: boo
     if not is_last:
         ends.append(int(units[-1]))
         after = int(allowed[units[-1]].argmax())
-    arrays = event_arrays(part_problem(problem, units, cut, after))
+    part = part_problem(problem, units, cut, after)
+    arrays = event_arrays(part.problem)
     digest = hashlib.sha256(repr((before is None, is_last)).encode())
-    for array in (allowed[ends], *arrays):
+    for array in (allowed[ends], part.in_order, *arrays):
         digest.update(np.ascontiguousarray(array).tobytes())
         digest.update(b";")
     return digest.digest()

@@ -14,6 +14,7 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution, Stop
 from placewright.errors import BudgetSpent, MissingExtraError
+from placewright.placers.parts.programs import part_programs
 from placewright.placers.parts.search import search_parts
 from placewright.placers.portfolio.kernels import make_ready
 from placewright.placers.registry import make_placer, reason_against
@@ -61,7 +62,7 @@ def take_turn(problem: Problem, turn: Turn) -> Solution:
                 evaluator.offer_bound(bound.value, bound.method)
             return evaluator.solution()
         if turn.member == PARTS:
-            search_parts(problem, evaluator, 1.0)
+            search_parts(problem, evaluator, 1.0, part_programs(problem))
             return evaluator.solution()
         placer = make_placer(turn.member, turn.settings)
         if reason := reason_against(placer, problem):

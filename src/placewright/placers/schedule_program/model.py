@@ -3,12 +3,12 @@
 Time is counted in ticks. Every duration is rounded down, and a schedule stays one when something
 in it gets shorter, so that no placement in any order is faster than the program's bound.
 
-Exactly as in the event model: streams; one transfer at a time on a channel, also through the host;
-tensors sent once per destination; graph inputs from and graph outputs to the host; contention;
-pins, support, colocation and resident bytes. Loosened, which keeps the bound valid: a channel may
-serve what waits for it in any order, and not only first come first served; of segments' costs
-those count that a unit pays for sure, because it reads what another device made; live tensors do
-not count as memory.
+Exactly as in the event model: streams; one transfer at a time on a channel, also through the host,
+first come first served where a channel has no more than some hundred transfers; tensors sent once
+per destination; graph inputs from and graph outputs to the host; contention; pins, support,
+colocation and resident bytes. Loosened, which keeps the bound valid: of segments' costs those count
+that a unit pays for sure, because it reads what another device made; live tensors do not count as
+memory.
 """
 
 from __future__ import annotations
@@ -17,25 +17,42 @@ from typing import Any
 
 import numpy as np
 
-from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.placers.schedule_program.extra import Extra
+from placewright.placers.schedule_program.first_come import serve_in_turn
 from placewright.placers.schedule_program.ticks import Ticks
 from placewright.placers.schedule_program.transfers import add_transfers
-from placewright.placers.schedule_program.variables import Variables
+from placewright.placers.schedule_program.variables import ChannelUse, Variables
 
 
 class ScheduleProgram(Variables):
     """The program of one problem."""
 
-    def __init__(self, problem: Problem, ticks: Ticks, horizon: int) -> None:
+    def __init__(
+        self,
+        problem: Problem,
+        ticks: Ticks,
+        horizon: int,
+        in_order: BoolArray | None = None,
+    ) -> None:
+        """Write all rows.
+
+        Args:
+            problem: of execution model `event`.
+            ticks: of time.
+            horizon: ticks within which some schedule ends.
+            in_order: tensors whose readers are in the order in which the model looks at them,
+                shape (n_tensors,); None for all.
+        """
         super().__init__(problem, ticks, horizon)
         self._found: list[tuple[int, ...]] = []
         self._run_units()
         self._keep_memory()
         add_transfers(self)
-        for intervals in self.channels.values():
-            self.model.add_no_overlap(intervals)
+        for transfers in self.channels.values():
+            self.model.add_no_overlap([self._sent(transfer) for transfer in transfers])
+            serve_in_turn(self, transfers, in_order)
         self.model.minimize(self.makespan)
 
     def hint(self, device_of: IntArray, start: FloatArray, end: FloatArray) -> None:
@@ -105,6 +122,11 @@ class ScheduleProgram(Variables):
         if extra.is_needed:
             return self.model.new_optional_interval_var(start, size, end, literal, "")
         return self.model.new_optional_fixed_size_interval_var(start, plain, literal, "")
+
+    def _sent(self, transfer: ChannelUse) -> Any:
+        return self.model.new_optional_fixed_size_interval_var(
+            transfer.start, transfer.size, transfer.is_sent, ""
+        )
 
     def _edges(self) -> list[tuple[int, int]]:
         graph = self.problem.unit_graph

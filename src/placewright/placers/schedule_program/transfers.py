@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from placewright.placers.schedule_program.variables import Variables
+from placewright.placers.schedule_program.variables import ChannelUse, Variables
 from placewright.simulation.event.arrays import DIRECT, VIA_HOST
 
 
@@ -68,14 +68,14 @@ class _Delivery:
             return
         is_sent = self._is_sent(given)
         if route == DIRECT:
-            arrival = self._hop(source, self._target, self._leaving(), is_sent)
+            arrival = self._hop(source, self._target, self._made(), self._leaving(), is_sent)
         else:
             host = program.arrays.host
-            at_host = self._hop(source, host, self._leaving(), is_sent)
+            at_host = self._hop(source, host, self._made(), self._leaving(), is_sent)
             if self._goes_on is None:
                 self._goes_on = program.time()
             program.model.add(self._goes_on >= at_host).only_enforce_if(is_sent)
-            arrival = self._hop(host, self._target, self._goes_on, is_sent)
+            arrival = self._hop(host, self._target, at_host, self._goes_on, is_sent, True)
         for unit in self._readers:
             case = [*given, program.on(unit, self._target)]
             program.model.add(program.start[unit] >= arrival).only_enforce_if(case)
@@ -98,6 +98,10 @@ class _Delivery:
             self._program.model.add_bool_or([*(one.negated() for one in case), is_sent])
         return is_sent
 
+    def _made(self) -> Any:
+        """When the tensor is there: at the end of its producer; a graph input from the start."""
+        return self._program.end[self._producer] if self._producer >= 0 else 0
+
     def _leaving(self) -> Any:
         """When the transfer begins: not before its producer has ended."""
         if self._leaves is None:
@@ -106,14 +110,23 @@ class _Delivery:
                 self._program.model.add(self._leaves >= self._program.end[self._producer])
         return self._leaves
 
-    def _hop(self, source: int, target: int, start: Any, is_sent: Any) -> Any:
-        """Occupy a channel from `start`; the arrival."""
+    def _hop(
+        self,
+        source: int,
+        target: int,
+        queued: Any,
+        start: Any,
+        is_sent: Any,
+        is_passed_on: bool = False,
+    ) -> Any:
+        """Wait from `queued`, occupy a channel from `start`; the arrival."""
         program, arrays = self._program, self._program.arrays
         size = program.ticks.down(self._seconds(source, target))
         if size > 0 and arrays.queues[source, target]:
-            interval = program.model.new_optional_fixed_size_interval_var(start, size, is_sent, "")
+            made = (self._producer, self._tensor, self._target)
+            transfer = ChannelUse(queued, start, size, is_sent, *made, is_passed_on)
             channel = int(arrays.channel[source, target])
-            program.channels.setdefault(channel, []).append(interval)
+            program.channels.setdefault(channel, []).append(transfer)
         return start + size
 
     def _seconds(self, source: int, target: int) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,31 @@ import numpy as np
 from placewright.core.problem import Problem
 from placewright.placers.schedule_program.ticks import Ticks
 from placewright.simulation.event.arrays import EventArrays, event_arrays
+
+
+@dataclass(frozen=True)
+class ChannelUse:
+    """One tensor on one channel.
+
+    Attributes:
+        queued: ticks at which it may leave at the soonest.
+        start: ticks at which it leaves.
+        size: ticks that it takes.
+        is_sent: literal, true where it takes place.
+        producer: unit that makes the tensor; -1 of a graph input.
+        tensor: that is sent.
+        target: endpoint that it is sent to, maybe through the host.
+        is_passed_on: it was queued when it arrived at the host, not when it was made.
+    """
+
+    queued: Any
+    start: Any
+    size: int
+    is_sent: Any
+    producer: int
+    tensor: int
+    target: int
+    is_passed_on: bool
 
 
 class Variables:
@@ -19,7 +45,7 @@ class Variables:
         x: literal of each colocation class on each device that may run it.
         start, end: of each unit, in ticks.
         makespan: what is minimised, in ticks.
-        channels: intervals on each channel that makes transfers wait.
+        channels: transfers on each channel that makes them wait.
     """
 
     def __init__(self, problem: Problem, ticks: Ticks, horizon: int) -> None:
@@ -31,7 +57,7 @@ class Variables:
         self.horizon = horizon
         self.model: Any = cp_model.CpModel()
         self.group_of = problem.colocation.group_of
-        self.channels: dict[int, list[Any]] = {}
+        self.channels: dict[int, list[ChannelUse]] = {}
         self.x = self._assigned()
         self.start = [self.time() for _ in range(problem.n_units)]
         self.end = [self.time() for _ in range(problem.n_units)]
