@@ -30,6 +30,7 @@ from placewright.execution.placements import placement_runner, whole_model_runne
 from placewright.execution.runtime import LoadedModel
 from placewright.files.problem_file import problem_text, text_sha256
 from placewright.files.results import read_rows, write_rows
+from placewright.placers.anytime import pass_interrupt_on
 from placewright.placers.registry import make_placer
 from placewright.profiling.drawn_placements import wandering_placement
 from placewright.profiling.hardware import warm_time
@@ -189,7 +190,7 @@ def _heuristic(problem: Problem, rng: np.random.Generator) -> Iterator[tuple[str
         if placer.why_not(problem) is not None:
             continue
         evaluator = Evaluator(problem, Budget(evaluations=_SEARCH_EVALUATIONS))
-        placement = placer.place(problem, evaluator, rng).placement
+        placement = pass_interrupt_on(placer.place(problem, evaluator, rng)).placement
         if placement is not None:
             found.append((name, placement))
             yield name, placement
@@ -204,7 +205,8 @@ def _near_best(
 ) -> Iterator[tuple[str, Placement]]:
     """The best that local search finds, then placements some moves away from it."""
     evaluator = Evaluator(problem, Budget(evaluations=_SEARCH_EVALUATIONS))
-    best = make_placer("local-search").place(problem, evaluator, rng).placement
+    searched = make_placer("local-search").place(problem, evaluator, rng)
+    best = pass_interrupt_on(searched).placement
     if best is None:
         return
     limit = _NEAR * simulator.value(best)

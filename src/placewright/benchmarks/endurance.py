@@ -14,6 +14,7 @@ import numpy as np
 
 from placewright.errors import AnswerError, InputError
 from placewright.session.session import Session
+from placewright.session.signals import interrupts_end_all
 
 TOLERANCE = 0.02
 _LEAST_LOOKS = 8
@@ -77,6 +78,7 @@ class Endurance:
         return self.looks[number * size : (number + 1) * size]
 
 
+@interrupts_end_all()
 def run_endurance(
     model: str,
     minutes: float,

@@ -18,6 +18,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.execution.comparing import compare_outputs
 from placewright.execution.runtime import LoadedModel
+from placewright.placers.anytime import pass_interrupt_on
 from placewright.placers.registry import (
     make_placer,
     placers_that_learn,
@@ -74,7 +75,8 @@ def run_enlarged_benchmark(
     learned = dict.fromkeys([*placers_that_learn(), *placers_that_take_a_policy()])
     for name in placers or learned:
         evaluator = Evaluator(problem, Budget(evaluations=evaluations))
-        solution = make_placer(name).place(problem, evaluator, np.random.default_rng(0))
+        placer, rng = make_placer(name), np.random.default_rng(0)
+        solution = pass_interrupt_on(placer.place(problem, evaluator, rng))
         if solution.placement is None:
             yield EnlargedRow(name, None, solution.evaluations)
             continue

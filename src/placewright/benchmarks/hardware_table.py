@@ -19,6 +19,7 @@ from placewright.core.solution import Budget
 from placewright.execution.comparing import compare_outputs
 from placewright.execution.placements import placement_runner, placement_segments, taking_turns
 from placewright.execution.runtime import LoadedModel, MeasuresMemory
+from placewright.placers.anytime import pass_interrupt_on
 from placewright.placers.registry import make_placer, placer_names
 from placewright.profiling.hardware import measure_interleaved
 from placewright.report.hardware import CHOSEN
@@ -152,7 +153,8 @@ def _placed(problem: Problem, name: str, budget: Budget, seed: int) -> tuple[Pla
     reason = placer.why_not(problem)
     if reason is not None:
         return None, reason
-    solution = placer.place(problem, Evaluator(problem, budget), np.random.default_rng(seed))
+    rng = np.random.default_rng(seed)
+    solution = pass_interrupt_on(placer.place(problem, Evaluator(problem, budget), rng))
     return solution.placement, "" if solution.placement is not None else "found no placement"
 
 

@@ -19,6 +19,7 @@ from placewright.core.solution import Budget, Solution
 from placewright.errors import InputError
 from placewright.files.problem_file import content_sha256
 from placewright.files.results import read_rows, write_rows
+from placewright.placers.anytime import pass_interrupt_on
 from placewright.placers.homogeneous import homogeneous_placements
 from placewright.placers.registry import reason_against
 from placewright.report.learned.runs import LearnedRun
@@ -121,7 +122,8 @@ def one_run(
     single = float(reference.evaluate_many(homogeneous_placements(problem)).min())
     evaluator = Evaluator(problem, Budget(evaluations=evaluations))
     start = time.process_time()
-    solution = named_placer(name, {}).place(problem, evaluator, np.random.default_rng(seed))
+    placer = named_placer(name, {})
+    solution = pass_interrupt_on(placer.place(problem, evaluator, np.random.default_rng(seed)))
     seconds = time.process_time() - start
     return LearnedRun(
         problem=problem_name,

@@ -28,6 +28,7 @@ from placewright.execution.placements import placement_segments
 from placewright.execution.runtime import LoadedModel, MeasuresMemory
 from placewright.files.problem_file import content_sha256
 from placewright.files.results import ResultsFile, read_rows
+from placewright.placers.anytime import pass_interrupt_on
 from placewright.placers.registry import make_placer
 from placewright.session.problems import constrained
 from placewright.simulation.evaluator import Evaluator
@@ -107,7 +108,8 @@ def run_memory_benchmark(
     whole = whole_stream_bytes(problem) if is_stream else whole_model_bytes(problem)
     limited = constrained(problem, dict.fromkeys(problem.cluster.device_names, share * whole), {})
     evaluator = Evaluator(limited, budget or Budget(seconds=20.0))
-    found = make_placer(placer).place(limited, evaluator, np.random.default_rng(seed))
+    rng = np.random.default_rng(seed)
+    found = pass_interrupt_on(make_placer(placer).place(limited, evaluator, rng))
     if found.placement is None:
         raise InfeasibleError(
             f"{name}: no placement with {share * whole:.0f} bytes on each device was found; allow "

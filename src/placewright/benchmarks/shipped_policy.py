@@ -17,6 +17,7 @@ from placewright.core.builder import GraphBuilder
 from placewright.core.graph import ComputationGraph
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
+from placewright.placers.anytime import pass_interrupt_on
 from placewright.placers.learned.training import train
 from placewright.placers.registry import make_placer
 from placewright.profiling.roofline import roofline_problem
@@ -170,5 +171,6 @@ def _row(name: str, problem: Problem, policy: str, seeds: int) -> ZeroShotRow:
 
 def _local_search(problem: Problem, seed: int) -> float:
     evaluator = Evaluator(problem, Budget(evaluations=LOCAL_SEARCH_EVALUATIONS))
-    make_placer("local-search").place(problem, evaluator, np.random.default_rng(seed))
+    search = make_placer("local-search")
+    pass_interrupt_on(search.place(problem, evaluator, np.random.default_rng(seed)))
     return evaluator.best_value

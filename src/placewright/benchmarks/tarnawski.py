@@ -30,6 +30,7 @@ from placewright.files.results import ResultsFile
 from placewright.files.tarnawski import read_workload
 from placewright.io.written import write_files
 from placewright.isolation.with_parent import end_with_parent
+from placewright.placers.anytime import pass_interrupt_on
 from placewright.placers.ideals.replication import replicated
 from placewright.placers.registry import Placer, make_placer, placer_class, placer_names
 from placewright.simulation.bounds import balanced_load_bound
@@ -257,7 +258,7 @@ def _row(workload: str, placer: Placer, problem: Problem, seconds: float) -> Ben
     start = time.perf_counter()
     evaluator = Evaluator(problem, Budget(seconds=seconds))
     try:
-        solution = placer.place(problem, evaluator, np.random.default_rng(0))
+        solution = pass_interrupt_on(placer.place(problem, evaluator, np.random.default_rng(0)))
         value = solution.value if math.isfinite(solution.value) else None
         bound, status, message = solution.lower_bound, str(solution.status), solution.message
     except (InputError, AnswerError) as error:

@@ -41,14 +41,18 @@ def anytime(place: Place[P]) -> Place[P]:
     return guarded
 
 
-def pass_interrupt_on(found: Solution) -> None:
-    """After a method within another one: Ctrl-C ends the outer one, too.
+def pass_interrupt_on(found: Solution) -> Solution:
+    """After a method within another one, or one of several runs: Ctrl-C ends the whole, too.
+
+    Returns:
+        The solution, where the method was not interrupted.
 
     Raises:
-        KeyboardInterrupt: the inner one was interrupted.
+        KeyboardInterrupt: it was, so that what it found is no result of its budget.
     """
     if found.stop is Stop.INTERRUPTED:
         raise KeyboardInterrupt
+    return found
 
 
 def found_none(what: str) -> str:

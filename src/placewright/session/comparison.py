@@ -13,6 +13,7 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError
+from placewright.placers.anytime import pass_interrupt_on
 from placewright.placers.outside import is_path
 from placewright.placers.registry import REGISTRY, make_placer, reason_against
 from placewright.report.comparison_table import ComparisonTable, Run
@@ -131,7 +132,7 @@ def _run(
 ) -> Run:
     placer, evaluator = named_placer(name, {}), Evaluator(problem, budget, measure=measure)
     start = time.process_time()
-    solution = placer.place(problem, evaluator, np.random.default_rng(seed))
+    solution = pass_interrupt_on(placer.place(problem, evaluator, np.random.default_rng(seed)))
     return Run(
         placer=name,
         seed=seed,

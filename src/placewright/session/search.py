@@ -21,7 +21,7 @@ from placewright.placers.ideals.replication import replicated
 from placewright.placers.portfolio.first import evaluate_first
 from placewright.placers.registry import Placer, make_placer, reason_against
 from placewright.session.runtimes import default_runtime
-from placewright.session.signals import termination_interrupts
+from placewright.session.signals import must_end_all, termination_interrupts
 from placewright.session.smallest_change import advice
 from placewright.session.spread_search import SpreadAuto
 from placewright.simulation.bounds import RELAXATION, lower_bound, quick_bounds
@@ -75,16 +75,25 @@ def search(
             found = placer.place(problem, evaluator, np.random.default_rng(seed))
         except KeyboardInterrupt:
             if evaluator is None:
+                _end_all_or_go_on()
                 return _first(problem)
             found = evaluator.solution(message="interrupted", stop=Stop.INTERRUPTED)
         if found.stop is Stop.INTERRUPTED:
+            _end_all_or_go_on()
             return found if found.placement is not None else _first(problem)
         if measure is not None or RELAXATION in evaluator.bounded_by:
             return found
         try:
             return _with_best_bound(problem, found, budget)
         except KeyboardInterrupt:
+            _end_all_or_go_on()
             return found
+
+
+def _end_all_or_go_on() -> None:
+    """After an interrupt; raises `KeyboardInterrupt` where the search is a step of something."""
+    if must_end_all():
+        raise KeyboardInterrupt
 
 
 def _spread(
@@ -93,6 +102,8 @@ def _spread(
     with termination_interrupts():
         found = placer.search(problem, budget, seed, start)
         interrupted = found.stop is Stop.INTERRUPTED
+        if interrupted:
+            _end_all_or_go_on()
         return _first(problem) if interrupted and found.placement is None else found
 
 

@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from types import FrameType
 from typing import NoReturn
 
@@ -19,13 +20,36 @@ def termination_interrupts() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, _interrupt)
+    before = signal.getsignal(signal.SIGTERM)
+
+    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+        if callable(before):  # such as the command line's, which remembers what came
+            before(number, frame)
+        raise KeyboardInterrupt
+
+    signal.signal(signal.SIGTERM, interrupt)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before if before is not None else signal.SIG_DFL)
 
 
-def _interrupt(number: int, frame: FrameType | None) -> NoReturn:
-    del number, frame
-    raise KeyboardInterrupt
+_ends_all: ContextVar[bool] = ContextVar("_ends_all", default=False)
+
+
+@contextmanager
+def interrupts_end_all() -> Iterator[None]:
+    """Within the block searches are steps of something longer, which ends with one of them.
+
+    `session.search.search` then raises `KeyboardInterrupt` instead of giving its incumbent.
+    """
+    token = _ends_all.set(True)
+    try:
+        yield
+    finally:
+        _ends_all.reset(token)
+
+
+def must_end_all() -> bool:
+    """Whether an interrupted search is no answer, because it is within `interrupts_end_all`."""
+    return _ends_all.get()

@@ -22,6 +22,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError, MissingExtraError, PlacewrightError
 from placewright.files.results import read_rows, write_rows
+from placewright.placers.anytime import pass_interrupt_on
 from placewright.placers.registry import reason_against
 from placewright.session.comparison import named_placer
 from placewright.simulation.evaluator import Evaluator
@@ -212,7 +213,8 @@ def run_one(problem: Problem, row: SuiteRow) -> SuiteRow:
         placer = named_placer(row.placer, {})
         evaluator = Evaluator(problem, Budget(seconds=row.budget))
         began = time.process_time()
-        found = placer.place(problem, evaluator, np.random.default_rng(row.seed))
+        rng = np.random.default_rng(row.seed)
+        found = pass_interrupt_on(placer.place(problem, evaluator, rng))
     except PlacewrightError as error:
         return replace(row, status="error", message=str(error))
     return replace(

@@ -1,0 +1,68 @@
+"""A command that searches again and again ends with the first signal, and keeps no cut-off run."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+# The signal comes within the second search of the process; `searches` has one letter for each.
+WITHIN_A_SEARCH = """
+import os, signal
+from placewright.cli import main
+from placewright.placers.anytime import anytime
+from placewright.placers.auto import Auto
+from placewright.placers.local_search import LocalSearch
+
+def signalled(place):
+    def search(self, problem, evaluator, rng):
+        with open("searches", "a") as file:
+            file.write("x")
+        if os.path.getsize("searches") == 2:
+            os.kill(os.getpid(), signal.{signal})
+            while True:
+                pass
+        return place(self, problem, evaluator, rng)
+    return anytime(search)
+
+for placer in (Auto, LocalSearch):
+    placer.place = signalled(placer.place)
+main()
+"""
+LEARNED = (
+    "bench", "learned", "--models", "moe", "--clusters", "2gpu", "--objectives", "latency",
+    "--placers", "local-search", "--no-controls", "--evaluations", "20", "--seeds", "4",
+    "--results", "rows.json", "--quiet",
+)  # fmt: skip
+COMMANDS = {
+    "bench learned": LEARNED,
+    "compare": (
+        "compare", "branching.onnx", "--placers", "local-search,auto,heft", "--evaluations", "20",
+        "--quiet",
+    ),
+    "bench endurance": ("bench", "endurance", "--model", "branching.onnx", "--minutes", "2"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_the_first_signal_ends_them_all(command: str, name: str, tmp_path: Path) -> None:
+    shutil.copy(Path(__file__).parents[1] / "data" / "plans" / "branching.onnx", tmp_path)
+    result = subprocess.run(
+        [sys.executable, "-c", WITHIN_A_SEARCH.format(signal=name), *COMMANDS[command]],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    code, word = (130, "interrupted") if name == "SIGINT" else (143, "terminated")
+    assert result.returncode == code, result.stderr
+    assert result.stderr.endswith(f"placewright: {word}\n")
+    assert (tmp_path / "searches").read_text() == "xx"
+    if (tmp_path / "rows.json").exists():
+        assert len(json.loads((tmp_path / "rows.json").read_text())["rows"]) <= 1
