@@ -20,7 +20,7 @@ from placewright.core.solution import Budget, Stop
 from placewright.files.problem_file import write_problem
 from placewright.placers import auto
 from placewright.placers.auto import Auto
-from placewright.placers.parts import exact
+from placewright.placers.parts import programs
 from placewright.placers.registry import make_placer
 from placewright.session import search as searching
 from placewright.session.search import search
@@ -105,7 +105,7 @@ def test_auto_answers_with_its_incumbent(
     [
         (searching, "quick_bounds"),
         (auto, "relaxed_bounds"),
-        (exact, "_solver"),
+        (programs, "_solver"),
         (auto, "make_ready"),
     ],
 )

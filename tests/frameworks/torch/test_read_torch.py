@@ -6,6 +6,7 @@ import io
 import json
 import os
 import pickle
+import struct
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -123,6 +124,16 @@ class TestFile:
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr("readme.txt", "hello")
         with pytest.raises(FileFormatError, match="no exported program"):
+            read(path)
+
+    def test_an_archive_that_goes_on_on_another_disk_is_refused(self, tmp_path: Path) -> None:
+        """The question whether it is an archive raises, too."""
+        path = saved(tmp_path)
+        data = path.read_bytes()
+        end = data.rfind(b"PK\x05\x06")
+        locator = b"PK\x06\x07" + struct.pack("<LQL", 0, 0, 2)
+        path.write_bytes(data[:end] + locator + data[end:])
+        with pytest.raises(FileFormatError, match="multiple disks"):
             read(path)
 
 

@@ -68,7 +68,7 @@ def _loaded(file: BinaryIO, path: Path) -> ExportedProgram:
     except FileFormatError as error:
         raise FileFormatError(f"'{path}' is not a valid .pt2 model: {error}") from None
     except Exception as error:  # zipfile answers damage with many types
-        if not zipfile.is_zipfile(file):
+        if not _is_archive(file):
             raise FileFormatError(f"'{path}' is not a valid .pt2 model: it is no archive") from None
         reason = one_line(error)
         raise FileFormatError(f"'{path}' is a damaged .pt2 archive: {reason}") from None
@@ -81,6 +81,13 @@ def _loaded(file: BinaryIO, path: Path) -> ExportedProgram:
         raise FileFormatError(f"PyTorch cannot read '{path}': {one_line(error)}") from None
     finally:
         log.setLevel(level)
+
+
+def _is_archive(file: BinaryIO) -> bool:
+    try:
+        return zipfile.is_zipfile(file)
+    except zipfile.BadZipFile:  # one that says that it goes on on another disk
+        return True
 
 
 def _admitted(file: BinaryIO) -> SplicedFile:
