@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -182,6 +183,9 @@ def test_workers_that_are_killed_change_nothing(seeds: int, tmp_path: Path) -> N
 DRIVER = """
 import os, signal, sys
 from pathlib import Path
+from typing import Any
+
+import numpy as np
 from placewright.benchmarks.learned import Case
 from placewright.benchmarks.learned_runs import run_learned_benchmark
 from placewright.files.problem_file import read_problem
@@ -222,3 +226,40 @@ def test_a_driver_that_is_killed_goes_on_from_its_file(kills: int, tmp_path: Pat
     case = [Case("small", lambda: read_problem(tmp_path / "problem.json"))]
     run_learned_benchmark(case, ["random", "local-search"], 60, 4, tmp_path / "quiet")
     assert rows_of(tmp_path / "runs") == rows_of(tmp_path / "quiet")
+
+
+@pytest.mark.parametrize("placer", ["placeto", "hsdag", "zero-shot"])
+def test_a_policy_is_the_same_for_any_number_of_workers(
+    placer: str, tmp_path: Path, two: Workers
+) -> None:
+    """Rounds of episodes are taken in by their numbers; an interrupted training goes on."""
+    pytest.importorskip("torch_geometric", reason="the extra 'learned' is not installed")
+    from placewright.placers.learned.training import TrainingOptions, train
+    from placewright.session.spread_training import spread_rollouts
+
+    problems = [problem_of(6), problem_of(7)]
+    settings = {} if placer == "placeto" else {"hidden": "8"}
+
+    def trained(name: str, by: Workers, end_at: float = 2.0) -> bytes:
+        def stop(fraction: float, what: str) -> None:
+            if fraction > end_at:
+                raise KeyboardInterrupt
+
+        options = TrainingOptions(rollouts=spread_rollouts(by))
+        path = tmp_path / name
+        with suppress(KeyboardInterrupt):
+            train(
+                placer,
+                problems,
+                path,
+                episodes=19,
+                settings=settings,
+                progress=stop,
+                options=options,
+            )
+        return path.read_bytes()
+
+    alone = trained("alone", ThisProcess())
+    assert trained("both", two) == alone
+    assert trained("cut off", two, end_at=0.5) != alone
+    assert trained("cut off", ThisProcess()) == alone

@@ -177,6 +177,11 @@ def progress(title: str, *, hidden: bool = False) -> Iterator[Report]:
         yield report
 
 
+def told_with(report: Report, by: str) -> Report:
+    """A report that also says who does it."""
+    return lambda fraction, what: report(fraction, f"{what}, {by}")
+
+
 @contextmanager
 def _logged_lines(title: str, *, hidden: bool) -> Iterator[None]:
     logger = logging.getLogger("placewright.session")  # steps say what is ahead

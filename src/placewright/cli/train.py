@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -9,9 +10,9 @@ import typer
 
 from placewright.cli import options as opt
 from placewright.cli.derived import takes_request
-from placewright.cli.output import print_json, print_line, progress
+from placewright.cli.output import print_json, print_line, progress, told_with
 from placewright.cli.overwriting import Writes
-from placewright.session.request import Request
+from placewright.session.request import SPREAD, Request
 
 
 def register(app: typer.Typer) -> None:
@@ -19,7 +20,7 @@ def register(app: typer.Typer) -> None:
     app.command()(train)
 
 
-@takes_request("settings", "devices", "cluster", "runtime", "seed", model=None)
+@takes_request("settings", "devices", "cluster", "runtime", "seed", *SPREAD, model=None)
 def train(
     request: Request,
     placer: Annotated[str, typer.Option("--placer", help="A placer that needs training.")],
@@ -42,21 +43,30 @@ def train(
     from placewright.placers.learned.training import TrainingOptions
     from placewright.placers.learned.training import train as train_policy
     from placewright.session.parsing import require_folder
+    from placewright.session.placing import workers_of
     from placewright.session.session import Session
+    from placewright.session.spread_training import spread_rollouts
 
     require_folder(output)
-    with progress("train", hidden=quiet or as_json) as report:
+    with progress("train", hidden=quiet or as_json) as report, workers_of(request) as workers:
         problems = [
-            Session(request, report, model=name).problem for name in [*graphs, *(more_graphs or [])]
+            Session(replace(request, model=name, workers=None, ray=None), report).problem
+            for name in [*graphs, *(more_graphs or [])]
         ]
+        options = TrainingOptions(
+            seed=request.seed,
+            patience=patience,
+            tensorboard=tensorboard,
+            rollouts=None if workers is None else spread_rollouts(workers),
+        )
         written = train_policy(
             placer,
             problems,
             output,
             episodes=episodes,
             settings=request.settings,
-            progress=report,
-            options=TrainingOptions(seed=request.seed, patience=patience, tensorboard=tensorboard),
+            progress=report if workers is None else told_with(report, workers.name),
+            options=options,
         )
     if as_json:
         print_json({"placer": placer, "graphs": len(problems), "policy": str(written)})

@@ -17,10 +17,12 @@ class MovingAverage:
     Attributes:
         decay: weight of the past, in [0, 1).
         value: the average, None before the first update.
+        told: what was folded in since somebody put a list here; None keeps nothing.
     """
 
     decay: float = 0.9
     value: float | None = None
+    told: list[FloatArray] | None = None
 
     def advantage(self, rewards: FloatArray) -> FloatArray:
         """Rewards minus the average of the past (of themselves the first time), shape (n,)."""
@@ -29,6 +31,8 @@ class MovingAverage:
 
     def update(self, rewards: FloatArray) -> None:
         """Fold in the mean of `rewards`, shape (n,) with n >= 1."""
+        if self.told is not None:
+            self.told.append(rewards)
         mean = float(np.mean(rewards))
         self.value = (
             mean if self.value is None else self.decay * self.value + (1 - self.decay) * mean
@@ -41,9 +45,11 @@ class PerStepAverage:
 
     Attributes:
         window: number of episodes that count.
+        told: what was folded in since somebody put a list here; None keeps nothing.
     """
 
     window: int = 10
+    told: list[FloatArray] | None = None
     _episodes: deque[FloatArray] = field(default_factory=deque)
 
     @property
@@ -63,6 +69,8 @@ class PerStepAverage:
 
     def update(self, returns: FloatArray) -> None:
         """Fold in one episode's returns, shape (n_steps,)."""
+        if self.told is not None:
+            self.told.append(returns)
         self._episodes.append(returns)
         while len(self._episodes) > self.window:
             self._episodes.popleft()

@@ -84,7 +84,15 @@ def save_checkpoint(checkpoint: Checkpoint) -> None:
         "metadata": json.dumps(dict(checkpoint.metadata), sort_keys=True),
     }
     tensors = {name: value.detach().contiguous() for name, value in checkpoint.tensors.items()}
-    write_files({target: save(tensors, metadata=header)})
+    write_files({target: _in_one_order(save(tensors, metadata=header))})
+
+
+def _in_one_order(data: bytes) -> bytes:
+    """A safetensors file whose header is sorted: the library gives its texts in a random order."""
+    size = int.from_bytes(data[:8], "little")
+    header = json.dumps(json.loads(data[8 : 8 + size]), sort_keys=True, separators=(",", ":"))
+    padded = header.encode() + b" " * (-len(header.encode()) % 8)  # tensors begin at multiples of 8
+    return len(padded).to_bytes(8, "little") + padded + data[8 + size :]
 
 
 def load_checkpoint(path: str | Path, placer: str | None = None) -> Checkpoint:

@@ -8,11 +8,10 @@ parameters of `post` are the groups of one graph, and the adjacency columns of `
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -20,57 +19,21 @@ from placewright.core.problem import Problem
 from placewright.errors import FileFormatError, InputError
 from placewright.placers.learned.extra import require_packages
 from placewright.placers.learned.monitoring import EarlyStop, scalars_to
-from placewright.placers.registry import make_placer, placer_class, placers_that_take_a_policy
+from placewright.placers.learned.training_episodes import (
+    ROUND,
+    Episode,
+    Job,
+    Rollouts,
+    Trainee,
+    known_of,
+    take,
+)
+from placewright.placers.registry import placer_class, placers_that_take_a_policy
 
 if TYPE_CHECKING:
     from placewright.placers.learned.checkpoint import Checkpoint
 
 Report = Callable[[float, str], None]
-
-
-@dataclass(frozen=True)
-class EpisodeResult:
-    """What one training episode gives.
-
-    Attributes:
-        loss: scalar tensor to descend.
-        mean_time: of the episode's placements, over the graph's reference time.
-        queries: placements that were timed.
-    """
-
-    loss: Any
-    mean_time: float
-    queries: int
-
-
-class Trainee(Protocol):
-    """A policy that learns from episodes on several graphs.
-
-    Attributes:
-        policy: a torch module.
-        metadata: JSON values that its placer needs to build the network again.
-        clip_norm: largest global gradient norm; inf does not clip.
-    """
-
-    policy: Any
-    metadata: Mapping[str, Any]
-    clip_norm: float
-
-    def learning_rate(self, progress: float) -> float:
-        """Of Adam; `progress` in [0, 1] is how far training is."""
-        ...
-
-    def state(self) -> dict[str, Any]:
-        """Tensors beside the parameters that later episodes depend on, such as baselines."""
-        ...
-
-    def restore(self, state: Mapping[str, Any]) -> None:
-        """Take what `state` gave."""
-        ...
-
-    def episode(self, graph: int, progress: float, generator: Any) -> EpisodeResult:
-        """One episode on graph number `graph`; `progress` in [0, 1] is how far training is."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -84,6 +47,8 @@ class TrainingOptions:
         patience: stop after so many episodes, counted in whole rounds, in which the mean time of a
             round has not fallen; 0 never.
         tensorboard: folder for TensorBoard scalars; "" writes none.
+        rollouts: does the episodes of a round, each step goes down their mean gradient; None does
+            one after the other here, each with a step of its own.
     """
 
     seed: int = 0
@@ -91,6 +56,7 @@ class TrainingOptions:
     save_every: int = 50
     patience: int = 0
     tensorboard: str = ""
+    rollouts: Rollouts | None = None
 
 
 USUAL = TrainingOptions()
@@ -143,46 +109,72 @@ def train(
         MissingExtraError: PyTorch is absent.
     """
     _check_trainable(placer, len(problems), episodes)
-    package = placer_class(placer).__module__.rpartition(".")[0]
     require_packages("torch", "torch_geometric")
     import torch
 
     from placewright.placers.learned.checkpoint import save_checkpoint
     from placewright.placers.learned.sampling import torch_scope
 
-    target, seed = Path(output), options.seed
-    rng = np.random.default_rng(seed)
+    target, job = Path(output), Job(placer, settings, tuple(problems))
+    rng = np.random.default_rng(options.seed)
     with torch_scope(rng) as generator, scalars_to(options.tensorboard) as scalars:
-        module = importlib.import_module(f"{package}.training")
-        trainee: Trainee = module.trainee(make_placer(placer, settings), tuple(problems))
+        trainee = job.trainee
         optimiser = torch.optim.Adam(trainee.policy.parameters(), lr=trainee.learning_rate(0.0))
         goes_on = options.resume and target.exists()
-        done = _restore(target, placer, trainee, optimiser) if goes_on else 0
+        done = first = _restore(target, placer, trainee, optimiser) if goes_on else 0
         last, stop = np.full(len(problems), np.nan), EarlyStop(options.patience)
         written = kept = _checkpoint(target, placer, trainee, optimiser, done)
         try:
-            for episode in range(done, episodes):
-                generator.manual_seed(int(np.random.default_rng((seed, episode)).integers(2**62)))
-                torch.manual_seed(int(np.random.default_rng((seed, episode, 1)).integers(2**62)))
-                graph = _graph_of_episode(seed, episode, len(problems))
-                result = trainee.episode(graph, episode / episodes, generator)
-                _descend(trainee, optimiser, result.loss, episode / episodes)
-                kept = _checkpoint(target, placer, trainee, optimiser, episode + 1)
-                last[graph] = result.mean_time
-                mean = float(np.nanmean(last))
-                scalars(episode, loss=result.loss.item(), mean_time=mean)
-                if progress is not None:
-                    progress((episode + 1) / episodes, f"mean time {mean:.3f} of the reference")
-                is_round = (episode + 1) % len(problems) == 0
-                if is_round and stop(mean, episode + 1 - done):
+            while done < episodes:
+                end = done + 1 if options.rollouts is None else done - done % ROUND + ROUND
+                ahead = [Episode(at, episodes, options.seed) for at in range(done, episodes)]
+                turn, before = ahead[: end - done], done
+                found = _descended(job, optimiser, turn, generator, options.rollouts)
+                done += len(turn)
+                kept = _checkpoint(target, placer, trainee, optimiser, done)
+                is_over = False
+                for episode, (loss, mean_time) in zip(turn, found, strict=True):
+                    last[episode.graph(len(problems))] = mean_time
+                    mean = float(np.nanmean(last))
+                    scalars(episode.number, loss=loss, mean_time=mean)
+                    so_far = episode.number + 1
+                    if progress is not None:
+                        progress(so_far / episodes, f"mean time {mean:.3f} of the reference")
+                    if so_far % len(problems) == 0:
+                        is_over = stop(mean, so_far - first) or is_over
+                if is_over:
                     break
-                if (episode + 1) % options.save_every == 0:
+                if done // options.save_every > before // options.save_every:
                     save_checkpoint(kept)
                     written = kept
         finally:
             if kept is not written:
                 save_checkpoint(kept)
     return target
+
+
+def _descended(
+    job: Job,
+    optimiser: Any,
+    turn: Sequence[Episode],
+    generator: Any,
+    rollouts: Rollouts | None,
+) -> list[tuple[float, float]]:
+    """Do the episodes of a turn and step once; loss and mean time of each."""
+    trainee, progress = job.trainee, turn[0].progress
+    if rollouts is None:
+        (episode,) = turn
+        episode.draw_from(generator)
+        result = trainee.episode(episode.graph(len(job.problems)), progress, generator)
+        _descend(trainee, optimiser, result.loss, progress)
+        return [(result.loss.item(), result.mean_time)]
+    found = rollouts(job, known_of(trainee), turn)
+    take(trainee, optimiser, found, progress)
+    for episode, one in zip(turn, found, strict=True):
+        baseline = trainee.baseline(episode.graph(len(job.problems)))
+        for returns in one.told if baseline is not None else ():
+            baseline.update(returns)  # type: ignore[union-attr]
+    return [(one.loss, one.mean_time) for one in found]
 
 
 def _check_trainable(placer: str, n_graphs: int, episodes: int) -> None:
@@ -202,13 +194,6 @@ def _descend(trainee: Trainee, optimiser: Any, loss: Any, progress: float) -> No
 
     optimiser.param_groups[0]["lr"] = trainee.learning_rate(progress)
     clipped_step(trainee.policy, optimiser, loss, trainee.clip_norm)
-
-
-def _graph_of_episode(seed: int, episode: int, n_graphs: int) -> int:
-    """Every graph once a round, in an order that depends on seed and round alone."""
-    round_number, position = divmod(episode, n_graphs)
-    order = np.random.default_rng((seed, round_number, 2)).permutation(n_graphs)
-    return int(order[position])
 
 
 def _checkpoint(

@@ -22,12 +22,12 @@ from placewright.placers.learned.hsdag.learner import NETWORK_CHOICES, clip_norm
 from placewright.placers.learned.hsdag.placer import Hsdag
 from placewright.placers.learned.hsdag.presets import Choices
 from placewright.placers.learned.returns import reference_value
-from placewright.placers.learned.training import EpisodeResult
+from placewright.placers.learned.training_episodes import EpisodeResult
 from placewright.simulation.evaluator import Evaluator
 
 
 class HsdagTrainee:
-    """See `training.Trainee`."""
+    """See `training_episodes.Trainee`."""
 
     def __init__(self, choices: Choices, problems: Sequence[Problem]) -> None:
         vocabulary = vocabulary_of(*problems)
@@ -64,6 +64,10 @@ class HsdagTrainee:
         """Take what `state` gave."""
         for judge, value in zip(self._judges, state["baselines"].tolist(), strict=True):
             judge.baseline.value = None if math.isnan(value) else value
+
+    def baseline(self, graph: int) -> MovingAverage:
+        """Of a graph."""
+        return self._judges[graph].baseline
 
     def episode(self, graph: int, progress: float, generator: torch.Generator) -> EpisodeResult:
         """One episode of `steps` placements on one graph."""

@@ -20,12 +20,12 @@ from placewright.placers.learned.placeto.learner import (
     update,
 )
 from placewright.placers.learned.placeto.placer import PlacetoPlacer
-from placewright.placers.learned.training import EpisodeResult
+from placewright.placers.learned.training_episodes import EpisodeResult
 from placewright.simulation.evaluator import Evaluator
 
 
 class PlacetoTrainee:
-    """See `training.Trainee`."""
+    """See `training_episodes.Trainee`."""
 
     def __init__(self, settings: PlacetoPlacer, problems: Sequence[Problem]) -> None:
         self.settings = settings
@@ -59,9 +59,14 @@ class PlacetoTrainee:
 
     def restore(self, state: Mapping[str, torch.Tensor]) -> None:
         """Take what `state` gave."""
+        self._baselines = [PerStepAverage(self.settings.baseline_window) for _ in self._graphs]
         for graph, baseline in enumerate(self._baselines):
             for returns in state[f"baseline.{graph}"].numpy():
                 baseline.update(returns)
+
+    def baseline(self, graph: int) -> PerStepAverage:
+        """Of a graph."""
+        return self._baselines[graph]
 
     def episode(self, graph: int, progress: float, generator: torch.Generator) -> EpisodeResult:
         """Visit every node of one graph once."""

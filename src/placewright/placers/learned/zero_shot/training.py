@@ -12,14 +12,14 @@ from placewright.core.problem import Problem
 from placewright.placers.learned.list_state import ListProblem
 from placewright.placers.learned.returns import reference_value, relative_times
 from placewright.placers.learned.sampling import chosen, masked_log_softmax
-from placewright.placers.learned.training import EpisodeResult
+from placewright.placers.learned.training_episodes import EpisodeResult
 from placewright.placers.learned.zero_shot.policy import ZeroShotPolicy, decode, policy_inputs
 from placewright.placers.learned.zero_shot.settings import ZeroShotSettings
 from placewright.simulation.evaluator import Evaluator
 
 
 class ZeroShotTrainee:
-    """See `training.Trainee`."""
+    """See `training_episodes.Trainee`."""
 
     def __init__(self, settings: ZeroShotSettings, problems: Sequence[Problem]) -> None:
         self.settings = settings
@@ -40,6 +40,9 @@ class ZeroShotTrainee:
 
     def restore(self, state: Mapping[str, torch.Tensor]) -> None:
         """Nothing to take."""
+
+    def baseline(self, graph: int) -> None:
+        """None: see `state`."""
 
     def episode(self, graph: int, progress: float, generator: torch.Generator) -> EpisodeResult:
         """Samples of one graph; those faster than their mean become likelier."""
