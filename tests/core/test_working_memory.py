@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+
 import numpy as np
+import pytest
 
 from placewright.core.builder import GraphBuilder
 from placewright.core.grouping import Grouping, quotient
+from placewright.core.placement import Placement
 from placewright.core.residency import working_bytes
+from placewright.errors import CostError
+from placewright.files.problem_file import read_problem, write_problem
+from placewright.simulation.model import Simulator
+from placewright.testing.problems import random_problem
 
 
 def test_working_memory_of_a_unit_counts_what_lives_inside_at_one_time() -> None:
@@ -54,3 +63,40 @@ def test_an_output_that_nobody_reads_goes_at_once() -> None:
     builder.mark_output(builder.add_tensor(second, 7.0))
     graph = builder.build()
     assert working_bytes(graph, Grouping.from_labels([0, 0])).tolist() == [45.0]
+
+
+def test_what_an_op_takes_besides_counts_while_it_runs() -> None:
+    builder = GraphBuilder()
+    tensors = [builder.add_input(100.0)]
+    for number, size in enumerate((10.0, 20.0, 40.0, 5.0)):
+        op = builder.add_op(f"op{number}", "Op", inputs=[tensors[-1]])
+        tensors.append(builder.add_tensor(op, size))
+    builder.mark_output(tensors[-1])
+    graph = builder.build()
+    besides = np.array([7.0, 0.0, 0.0, 60.0])
+    # In one unit of the last three, its input of 10 and op1's 20 are gone at op3: 40 - 10 + 5 + 60
+    # less the output's 5 are more than the 45 of op2.
+    found = working_bytes(graph, Grouping.identity(4), besides)
+    assert found.tolist() == [7.0, 0.0, 0.0, 60.0]
+    found = working_bytes(graph, Grouping.from_labels([0, 1, 1, 1]), besides)
+    assert found.tolist() == [7.0, 90.0]
+
+
+def test_a_problem_plays_with_what_its_ops_take_besides(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    plain = random_problem(rng, n_ops=6, n_devices=1)
+    besides = np.zeros(plain.graph.n_ops)
+    placement = Placement.of(np.zeros(plain.n_units, dtype=np.int64))
+    before = float(Simulator(plain).memory_peaks(placement)[0])
+    besides[2] = 10.0 * before
+    problem = replace(plain, inner_tensors=True, op_working_bytes=besides)
+    peak = float(Simulator(problem).memory_peaks(placement)[0])
+    assert 10.0 * before < peak <= 11.0 * before
+    write_problem(tmp_path / "problem.json", problem)
+    again = read_problem(tmp_path / "problem.json")
+    assert again.op_working_bytes is not None
+    assert again.op_working_bytes.tolist() == besides.tolist()
+    assert float(Simulator(again).memory_peaks(placement)[0]) == peak
+    for wrong in (besides[:-1], -besides, np.full(plain.graph.n_ops, np.inf)):
+        with pytest.raises(CostError, match="one per op, none below 0"):
+            replace(plain, inner_tensors=True, op_working_bytes=wrong)

@@ -16,6 +16,7 @@ import numpy as np
 
 from placewright.benchmarks.memory_streams import (
     measured_stream,
+    placed_stream,
     streamed_problem,
     whole_stream_bytes,
 )
@@ -107,22 +108,27 @@ def run_memory_benchmark(
         problem = streamed_problem(problem)
     whole = whole_stream_bytes(problem) if is_stream else whole_model_bytes(problem)
     limited = constrained(problem, dict.fromkeys(problem.cluster.device_names, share * whole), {})
-    evaluator = Evaluator(limited, budget or Budget(seconds=20.0))
-    rng = np.random.default_rng(seed)
-    found = pass_interrupt_on(make_placer(placer).place(limited, evaluator, rng))
-    if found.placement is None:
-        raise InfeasibleError(
-            f"{name}: no placement with {share * whole:.0f} bytes on each device was found; allow "
-            "more (argument `share`) or search longer (argument `budget`)"
-        )
+
+    def find(asked: Problem) -> Placement:
+        evaluator = Evaluator(asked, budget or Budget(seconds=20.0))
+        rng = np.random.default_rng(seed)
+        found = pass_interrupt_on(make_placer(placer).place(asked, evaluator, rng))
+        if found.placement is None:
+            raise InfeasibleError(
+                f"{name}: no placement with {share * whole:.0f} bytes on each device was found; "
+                "allow more (argument `share`) or search longer (argument `budget`)"
+            )
+        return found.placement
+
+    placement = placed_stream(limited, find) if is_stream else find(limited)
     key = problem.source.sha256 if problem.source else content_sha256(limited)
     if is_stream:
-        stream = measured_stream(limited, found.placement, model, runtime)
+        stream = measured_stream(limited, placement, model, runtime)
         return MemoryRow(model=name, whole=whole, limit=share * whole, key=key, **asdict(stream))
-    comparison = compare_outputs(limited, found.placement, model)
-    segments = placement_segments(limited, found.placement)
+    comparison = compare_outputs(limited, placement, model)
+    segments = placement_segments(limited, placement)
     names, devices = limited.cluster.device_names, limited.cluster.devices
-    predicted = Simulator(limited).memory_peaks(found.placement).tolist()
+    predicted = Simulator(limited).memory_peaks(placement).tolist()
     measured = model.memory_peaks(segments, devices).tolist()
     return MemoryRow(
         name,

@@ -7,15 +7,19 @@ allocators tell the peaks while the played schedule runs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from placewright.core.execution_models import MaxLoad
+from placewright.core.arrays import FloatArray
+from placewright.core.execution_models import EVENT, MaxLoad
 from placewright.core.placement import Placement
 from placewright.core.plan import PlacerRecord
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
+from placewright.errors import InfeasibleError
 from placewright.execution.runtime import LoadedModel
 from placewright.profiling.streams import different_samples, sample_error, stream_runner
 from placewright.session.search import plan_of
@@ -24,6 +28,7 @@ from placewright.simulation.model import Simulator
 from placewright.simulation.stream.segments import stream_segments
 
 _PLAYED = 30
+_TRIES = 4
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,42 @@ class StreamMemory:
 def streamed_problem(problem: Problem) -> Problem:
     """The problem whose search counts weights: the played stream knows what samples keep."""
     return replace(problem, execution_model=MaxLoad(samples_in_flight=0))
+
+
+def placed_stream(problem: Problem, find: Callable[[Problem], Placement]) -> Placement:
+    """A placement of which at least one sample fits while it runs.
+
+    The search counts weights alone. Where a sample's tensors do not fit beside them, it is done
+    again with as much less for the weights; where no such room is enough, a placement that fits
+    when it runs one sample is searched for.
+
+    Args:
+        problem: of `streamed_problem`, with limits.
+        find: a placement of a problem.
+
+    Raises:
+        InfeasibleError: none was found, or no sample fits beside any.
+    """
+    limits = problem.cluster.memory_bytes
+    unlimited = _with_limits(problem, np.full(len(limits), np.inf))
+    room = limits.copy()
+    with suppress(InfeasibleError):
+        for _ in range(_TRIES):
+            placement = find(_with_limits(problem, room))
+            peaks = Simulator(unlimited).stream(placement, samples=2, in_flight=1).memory_peaks
+            over = float(np.max(peaks - limits))
+            if over <= 0.0:
+                return placement
+            room = room - 1.25 * over  # of all: what one gives up may come to another
+    return find(replace(problem, objective="latency", execution_model=EVENT))
+
+
+def _with_limits(problem: Problem, limits: FloatArray) -> Problem:
+    devices = tuple(
+        replace(device, memory_bytes=float(limit))
+        for device, limit in zip(problem.cluster.devices, limits, strict=True)
+    )
+    return replace(problem, cluster=replace(problem.cluster, devices=devices))
 
 
 def whole_stream_bytes(problem: Problem) -> float:

@@ -55,6 +55,8 @@ class Problem:
         source: the model behind the graph, None for a graph made in memory.
         inner_tensors: tensors inside a unit take memory while it runs, because the runtime executes
             its ops one by one; False where a unit is one kernel.
+        op_working_bytes: bytes that each op takes beside its inputs and outputs while it runs,
+            shape (n_ops,), with `inner_tensors` only; None where that is not known.
         resident_inputs: graph inputs, tensors of `graph` in ascending order, that lie where they
             are used before a run begins: they are weights of `unit_graph`, no tensors.
 
@@ -74,6 +76,7 @@ class Problem:
     time_unit: str = "s"
     source: ModelSource | None = None
     inner_tensors: bool = False
+    op_working_bytes: FloatArray | None = None
     resident_inputs: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
@@ -93,6 +96,7 @@ class Problem:
             if not (0 <= op < self.graph.n_ops and 0 <= device < self.cluster.n_devices):
                 raise InputError(f"pin op {op} -> device {device}: no such op or device")
         check_resident(self.graph, self.resident_inputs)
+        self._check_working_bytes()
         self._check_every_unit_has_a_device()
         self._check_replicas()
         self._check_transfers_end()
@@ -153,9 +157,11 @@ class Problem:
     def unit_quotient(self) -> Quotient:
         """The graph of units, with the tensor of `graph` behind each of its tensors."""
         ops = with_resident_inputs(self.graph, self.resident_inputs)
-        if self.units.is_identity:
+        if self.units.is_identity and self.op_working_bytes is None:
             return ops
-        working = working_bytes(ops.graph, self.units) if self.inner_tensors else None
+        besides, working = self.op_working_bytes, None
+        if self.inner_tensors:
+            working = working_bytes(ops.graph, self.units, besides)
         found = quotient(ops.graph, self.units, working)
         behind = np.where(found.tensor_of >= 0, ops.tensor_of[found.tensor_of], -1)
         return Quotient(found.graph, frozen_ints(behind))
@@ -331,6 +337,17 @@ class Problem:
                     f"device '{device.name}' with replicas exchanges gradients when training, but "
                     "nothing tells how fast; give its replica_bandwidth, or place without replicas"
                 )
+
+    def _check_working_bytes(self) -> None:
+        found = self.op_working_bytes
+        if found is None:
+            return
+        is_right = found.shape == (self.graph.n_ops,) and bool(np.isfinite(found).all())
+        if not is_right or (found < 0).any() or not self.inner_tensors:
+            raise CostError(
+                f"op_working_bytes needs inner_tensors and {self.graph.n_ops} finite numbers, "
+                "one per op, none below 0"
+            )
 
     def _check_every_unit_has_a_device(self) -> None:
         nowhere = np.flatnonzero(~np.isfinite(self.costs.seconds).any(axis=1))

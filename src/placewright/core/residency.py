@@ -96,7 +96,9 @@ def tensors_of_ops(graph: ComputationGraph) -> Csr:
     return Csr.from_pairs(keys // width, keys % width, graph.n_ops)
 
 
-def working_bytes(graph: ComputationGraph, grouping: Grouping) -> FloatArray:
+def working_bytes(
+    graph: ComputationGraph, grouping: Grouping, of_ops: FloatArray | None = None
+) -> FloatArray:
     """Bytes beyond its inputs and outputs that each group needs at one time, shape (n_groups,).
 
     The ops of a group run in topological order and each of their tensors takes memory of its own,
@@ -105,7 +107,10 @@ def working_bytes(graph: ComputationGraph, grouping: Grouping) -> FloatArray:
     Args:
         graph: the ops.
         grouping: of its ops.
+        of_ops: bytes that each op takes beside its inputs and outputs while it runs, shape
+            (n_ops,); None where that is not known.
     """
+    besides = np.zeros(graph.n_ops) if of_ops is None else of_ops
     group_of = grouping.group_of
     consumer_groups = group_of[graph.tensor_consumers.indices]
     tensors = graph.tensor_consumers.row_of_each()
@@ -119,11 +124,14 @@ def working_bytes(graph: ComputationGraph, grouping: Grouping) -> FloatArray:
     last = np.full(graph.n_tensors, -1, dtype=np.int64)
     np.maximum.at(last, tensors, position[graph.tensor_consumers.indices])
     found = np.zeros(grouping.n_groups)
+    tables = (position, first, shared, last, besides)
     for group in range(grouping.n_groups):
         ops = grouping.members.row(group)
         if len(ops) > 1:
             ordered = ops[np.argsort(position[ops])].tolist()
-            found[group] = _peak(graph, group_of, ordered, (position, first, shared, last))
+            found[group] = _peak(graph, group_of, ordered, tables)
+        else:
+            found[group] = besides[ops[0]]
     return found
 
 
@@ -131,17 +139,17 @@ def _peak(
     graph: ComputationGraph,
     group_of: np.ndarray,
     ops: list[int],
-    tables: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    tables: tuple[np.ndarray, ...],
 ) -> float:
     """Largest bytes of own tensors, less the inputs that are gone, less all outputs."""
-    position, first, shared, last = tables
+    position, first, shared, last, besides = tables
     group = int(group_of[ops[0]])
     size = graph.tensor_bytes
     in_use = peak = outputs = 0.0
     for op in ops:
         own = graph.op_outputs.row(op).tolist()
         in_use += float(size[own].sum())
-        peak = max(peak, in_use)
+        peak = max(peak, in_use + float(besides[op]))
         for tensor in own:
             leaves = shared[tensor] or (first[tensor] >= 0 and first[tensor] != group)
             if leaves:

@@ -254,11 +254,15 @@ class SharesState(Protocol):
 
 @runtime_checkable
 class MeasuresMemory(Protocol):
-    """A loaded model whose allocators tell how much memory a split needs."""
+    """A loaded model whose allocators tell how much memory a split, or an op, needs."""
 
     def memory_peaks(self, segments: Sequence[OpSegment], devices: Sequence[Device]) -> FloatArray:
         """Run a split and return the largest number of bytes in use at one time on each device,
         shape (n_devices,)."""
+        ...
+
+    def op_working_bytes(self, device: Device) -> FloatArray:
+        """Bytes that each op takes beside its inputs and outputs, shape (n_ops,)."""
         ...
 
 

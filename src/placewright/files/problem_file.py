@@ -61,6 +61,7 @@ class ProblemDocument(Strict):
     split_phases: bool
     execution_parameters: dict[str, Any] = Field(default_factory=dict)
     inner_tensors: bool = False
+    op_working_bytes: list[float] | None = None
     resident_inputs: list[str] = Field(default_factory=list)
 
 
@@ -92,6 +93,8 @@ def problem_text(problem: Problem) -> str:
     }
     if problem.inner_tensors:
         data["inner_tensors"] = True
+    if problem.op_working_bytes is not None:
+        data["op_working_bytes"] = problem.op_working_bytes.tolist()
     if problem.resident_inputs:
         data["resident_inputs"] = input_names(problem.resident_inputs, graph, problem.source)
     return json.dumps(data)
@@ -140,7 +143,7 @@ def read_problem(path: Path | str) -> Problem:
     for name in document.pins:
         if name not in graph.op_index:
             raise FileFormatError(f"file '{path}': pins name the unknown op '{name}'")
-    transfers = document.transfer_seconds
+    transfers, working = document.transfer_seconds, document.op_working_bytes
     source = source_of(document.source, graph, path)
     return Problem(
         graph=graph,
@@ -159,6 +162,7 @@ def read_problem(path: Path | str) -> Problem:
         transfer_seconds=None if transfers is None else frozen_floats(transfers),
         time_unit=document.unit,
         inner_tensors=document.inner_tensors,
+        op_working_bytes=None if working is None else frozen_floats(working),
         resident_inputs=inputs_named(document.resident_inputs, graph, source),
         source=source,
     )

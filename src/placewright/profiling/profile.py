@@ -6,7 +6,9 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 
-from placewright.core.arrays import frozen_floats, frozen_ints
+import numpy as np
+
+from placewright.core.arrays import FloatArray, frozen_floats, frozen_ints
 from placewright.core.cluster import Cluster, Device
 from placewright.core.costs import CostTable
 from placewright.core.execution_models import EVENT, MaxLoad
@@ -14,7 +16,12 @@ from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Objective, Problem
 from placewright.core.source import ModelSource
-from placewright.execution.runtime import FormsUnits, LoadedModel, Runtime
+from placewright.execution.runtime import (
+    FormsUnits,
+    LoadedModel,
+    MeasuresMemory,
+    Runtime,
+)
 from placewright.profiling.measure import Effort, Ends, Progress, ProgressCallback, measure_costs
 from placewright.profiling.store import CostStore
 from placewright.profiling.units import common_units
@@ -91,6 +98,7 @@ def profile(
         progress=progress,
         ends=measuring.ends,
     )
+    is_eager = forms is not None and forms.keeps_inner_tensors(cluster.devices)
     return Problem(
         graph=graph,
         cluster=cluster,
@@ -99,8 +107,25 @@ def profile(
         objective=objective,
         execution_model=MaxLoad() if objective == "throughput" else EVENT,
         source=source,
-        inner_tensors=forms is not None and forms.keeps_inner_tensors(cluster.devices),
+        inner_tensors=is_eager,
+        op_working_bytes=_working_bytes(loaded, cluster, kept, context) if is_eager else None,
     )
+
+
+def _working_bytes(
+    model: LoadedModel, cluster: Cluster, store: CostStore, context: str
+) -> FloatArray | None:
+    """The most that each op takes on any device; None where no op takes any."""
+    if not isinstance(model, MeasuresMemory):
+        return None
+    most = np.zeros(model.graph.n_ops)
+    for device in {d.fingerprint: d for d in cluster.devices}.values():
+        key = f"working|{context}|{device.fingerprint}"
+        if (known := store.fact(key)) is None:
+            known = json.dumps(model.op_working_bytes(device).tolist())
+            store.put_fact(key, known)
+        most = np.maximum(most, json.loads(known))
+    return frozen_floats(most) if most.any() else None
 
 
 def _fused_groups(model: LoadedModel, device: Device, store: CostStore, context: str) -> Grouping:

@@ -16,6 +16,7 @@ from placewright.core.plan import PlacerRecord, Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InfeasibleError
+from placewright.execution.runtime import LoadedModel
 from placewright.profiling.units import common_units
 from placewright.session.devices import discover
 from placewright.session.models import runnable_source
@@ -41,10 +42,28 @@ class Layers(torch.nn.Module):
         return self.layers[-1](x + first)
 
 
+class Convolutions(torch.nn.Module):
+    """3x3 convolutions: their library lays out the weights anew at each call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        made = [torch.nn.Conv2d(192, 192, 3, padding=1, bias=False) for _ in range(6)]
+        self.layers = torch.nn.ModuleList(made)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = torch.relu(layer(x))
+        return x
+
+
 @pytest.fixture(scope="module")
 def streamed() -> tuple[Plan, object]:
     """The middle on another core: each sample under way keeps its first tensor meanwhile."""
-    read = pw.read(Layers(), (torch.zeros(2048, 256),), runtime="torch")
+    return split(Layers(), torch.zeros(2048, 256))
+
+
+def split(model: torch.nn.Module, example: torch.Tensor) -> tuple[Plan, LoadedModel]:
+    read = pw.read(model, (example,), runtime="torch")
     runtime = runtime_named("torch")
     assert read.source is not None
     loaded = runtime.load(runnable_source(read.source, read.graph), read.graph)
@@ -62,6 +81,8 @@ def streamed() -> tuple[Plan, object]:
         objective="throughput",
         execution_model=MaxLoad(samples_in_flight=0),
         source=read.source,
+        inner_tensors=True,
+        op_working_bytes=loaded.op_working_bytes(cluster.devices[0]),
     )
     return plan_for(problem), loaded
 
@@ -79,6 +100,17 @@ def test_measured_peaks_are_within_three_percent(streamed, in_flight: int) -> No
     for predicted, measured in stream_memory(plan, loaded, in_flight).values():
         assert measured > 0
         assert abs(predicted / measured - 1.0) < 0.03
+
+
+def test_what_operators_take_besides_is_measured() -> None:
+    plan, loaded = split(Convolutions(), torch.zeros(1, 192, 14, 14))
+    assert plan.problem.op_working_bytes is not None
+    assert plan.problem.op_working_bytes.max() >= 4 * 9 * 192 * 192  # the weights of one
+    for predicted, measured in stream_memory(plan, loaded, 2).values():
+        assert abs(predicted / measured - 1.0) < 0.03
+    unknown = plan_for(replace(plan.problem, op_working_bytes=None))
+    for predicted, measured in stream_memory(unknown, loaded, 2).values():
+        assert predicted < 0.9 * measured
 
 
 def test_below_a_limit_fewer_samples_enter_and_measured_peaks_keep_it(streamed) -> None:

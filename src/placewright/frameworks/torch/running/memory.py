@@ -60,7 +60,7 @@ def peaks_of_run(
     run: _Run, segments: Sequence[OpSegment], compiled: Sequence[TorchSegment], n_devices: int
 ) -> FloatArray:
     """As `memory_peaks`, of any way to run the segments."""
-    with _without_optimization():
+    with without_optimization():
         return _peaks_of(run, n_devices) + _resident(segments, compiled, n_devices)
 
 
@@ -72,10 +72,10 @@ def _peaks_of(run: _Run, n_devices: int) -> FloatArray:
     for lane in lanes.values():
         lane.module.reset_peak_memory_stats(lane.device)
     record = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
-    with _without_remarks():
+    with without_remarks():
         record.start()
     run.all_segments()
-    with _without_remarks():
+    with without_remarks():
         record.stop()
     peaks = _processor_peaks(record, n_devices)
     for device, lane in lanes.items():
@@ -138,7 +138,7 @@ class _SerialRun:
 
 
 @contextlib.contextmanager
-def _without_optimization() -> Iterator[None]:
+def without_optimization() -> Iterator[None]:
     """TorchScript calls each operator as it stands, as in the workers, for which they ask for it.
 
     By default a thread's second run of a segment merges matrix products, which takes less memory.
@@ -152,7 +152,7 @@ def _without_optimization() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _without_remarks() -> Iterator[None]:
+def without_remarks() -> Iterator[None]:
     """The profiler's library tells standard error when it starts and stops, whatever one sets."""
     try:
         kept = os.dup(2)
@@ -190,7 +190,7 @@ def _processor_peaks(record: Any, n_devices: int) -> FloatArray:
     events = []
     for root in record.profiler.kineto_results.experimental_event_tree():
         memory = int(root.name.removeprefix(MARK)) if root.name.startswith(MARK) else -1
-        events += [(event.start_time_ns, memory, event) for event in _allocations(root)]
+        events += [(event.start_time_ns, memory, event) for event in allocations(root)]
     events.sort(key=lambda entry: entry[0])
     owner: dict[int, tuple[int, int]] = {}
     in_use = np.zeros(n_devices)
@@ -208,7 +208,7 @@ def _processor_peaks(record: Any, n_devices: int) -> FloatArray:
     return peaks
 
 
-def _allocations(root: Any) -> Iterator[Any]:
+def allocations(root: Any) -> Iterator[Any]:
     """What the processor's allocator did inside an event."""
     waiting = [root]
     while waiting:

@@ -212,3 +212,25 @@ def _constants(
             ) or (is_item(node) and node.args[0] in values):
                 values[node] = _called(node, values)
     return {node.name: value for node, value in values.items()}
+
+
+def signature_of(node: Any) -> object:
+    """What the time of an op depends on: kind, arguments, shapes, dtypes and strides."""
+
+    def described(value: Any) -> object:
+        if isinstance(value, torch.fx.Node):
+            held = value.meta.get("val")
+            rows = held if isinstance(held, list | tuple) else [held]
+            return [
+                (tuple(map(str, row.shape)), str(row.dtype), tuple(map(str, row.stride())))
+                if isinstance(row, torch.Tensor)
+                else repr(row)
+                for row in rows
+            ]
+        if isinstance(value, list | tuple):
+            return [described(entry) for entry in value]
+        return repr(value)
+
+    arguments = [described(value) for value in node.args]
+    named = sorted((key, described(value)) for key, value in node.kwargs.items())
+    return (kind_of(node), str(node.target), arguments, named)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,17 +63,38 @@ class OpTimer:
 
     def seconds(self, inputs: Sequence[torch.Tensor], state: DeviceState) -> FloatArray:
         """Seconds of each op in one run, shape (n_ops,)."""
-        if not self._boxes:
-            for function, names in zip(self._functions, self._names, strict=True):
-                self._boxes.append(function.state_box([state.tensor(name) for name in names]))
-        graph = self.nodes.graph
-        torch.set_num_threads(self.threads)
-        starts = np.flatnonzero(graph.tensor_producers < 0).tolist()
-        values = {t: v.to(self.device) for t, v in zip(starts, inputs, strict=True)}
+        self.prepare(state)
+        values = self.entered(inputs)
         with torch.inference_mode():
             if self.lane is not None:
                 return self._by_events(self.lane, values)
             return self._by_counter(values)
+
+    def prepare(self, state: DeviceState) -> None:
+        """Put the state of each op where the device reads it."""
+        if not self._boxes:
+            for function, names in zip(self._functions, self._names, strict=True):
+                self._boxes.append(function.state_box([state.tensor(name) for name in names]))
+        torch.set_num_threads(self.threads)
+
+    def entered(self, inputs: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
+        """Tensor -> its value on the device, of the graph's inputs."""
+        starts = np.flatnonzero(self.nodes.graph.tensor_producers < 0).tolist()
+        return {t: v.to(self.device) for t, v in zip(starts, inputs, strict=True)}
+
+    def calls(self, values: dict[int, torch.Tensor]) -> Iterator[tuple[int, Callable[[], None]]]:
+        """Each op in the order of a run, with a function that runs it.
+
+        Args:
+            values: of the graph's inputs, as `entered` gives them; takes what the ops make.
+        """
+        for at, op in enumerate(self._order):
+
+            def call(at: int = at) -> None:
+                results = self._functions[at].run(self._entering(values, at), self._boxes[at])
+                values.update(zip(self._segments[at].outputs, results, strict=True))
+
+            yield op, call
 
     def _by_counter(self, values: dict[int, torch.Tensor]) -> FloatArray:
         found = np.zeros(len(self._order))

@@ -47,14 +47,19 @@ from placewright.frameworks.torch.running.devices import native_device
 from placewright.frameworks.torch.running.functions import SegmentFunction, segment_function
 from placewright.frameworks.torch.running.instances import DeviceState, TorchSegment
 from placewright.frameworks.torch.running.lanes import Arriving, Lane, moved, on_host
-from placewright.frameworks.torch.running.memory import peaks_in_use, peaks_of_run
-from placewright.frameworks.torch.running.nodes import NodeMap, kind_of
+from placewright.frameworks.torch.running.memory import (
+    peaks_in_use,
+    peaks_of_run,
+    without_optimization,
+)
+from placewright.frameworks.torch.running.nodes import NodeMap, signature_of
 from placewright.frameworks.torch.running.profile import OpTimer, copy_seconds
 from placewright.frameworks.torch.running.segments import (
     copied_outputs,
     planned_writes,
     segment_module,
 )
+from placewright.frameworks.torch.running.working_memory import bytes_beside_outputs
 
 _TOLERANCE = {"f32": 2e-4, "f64": 2e-4, "f16": 3e-2, "bf16": 1e-1}
 _ACCELERATOR_TOLERANCE = 1e-2  # convolutions may use 10-bit mantissas (TF32) there
@@ -235,9 +240,18 @@ class TorchModel:
         state = self._state(native, ())
         return lambda: timer.seconds(inputs, state)
 
+    def op_working_bytes(self, device: Device) -> FloatArray:
+        """Such as the inputs and weights that a convolution brings into its kernel's layout."""
+        given = self.signature.ascending(self.random_inputs(np.random.default_rng(0)))
+        inputs = [self.from_host(array) for array in given]
+        native, lane = native_device(device), self.lane_of(device)
+        timer = OpTimer(self.nodes, native, lane, torch_devices.n_threads(device))
+        with without_optimization():
+            return bytes_beside_outputs(timer, inputs, self._state(native, ()))
+
     def unit_labels(self, units: Grouping) -> tuple[str, ...]:
         """Kinds, arguments, shapes and dtypes of a unit's ops, and how they are connected."""
-        own = [_signature(node) for node in self.nodes.node_of_op]
+        own = [signature_of(node) for node in self.nodes.node_of_op]
         return unit_labels(self.graph, units, own)
 
     def random_inputs(self, rng: np.random.Generator) -> list[HostArray]:
@@ -376,23 +390,3 @@ class TorchModel:
 def _host_array(tensor: torch.Tensor) -> HostArray:
     held = tensor.detach().cpu()
     return (held.float() if held.dtype == torch.bfloat16 else held).numpy()
-
-
-def _signature(node: Any) -> object:
-    def described(value: Any) -> object:
-        if isinstance(value, torch.fx.Node):
-            held = value.meta.get("val")
-            rows = held if isinstance(held, list | tuple) else [held]
-            return [
-                (tuple(map(str, row.shape)), str(row.dtype), tuple(map(str, row.stride())))
-                if isinstance(row, torch.Tensor)
-                else repr(row)
-                for row in rows
-            ]
-        if isinstance(value, list | tuple):
-            return [described(entry) for entry in value]
-        return repr(value)
-
-    arguments = [described(value) for value in node.args]
-    named = sorted((key, described(value)) for key, value in node.kwargs.items())
-    return (kind_of(node), str(node.target), arguments, named)
