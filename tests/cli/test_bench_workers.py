@@ -16,7 +16,7 @@ def test_two_workers_are_timed_beside_one(tmp_path: Path, cli: InProcess) -> Non
     if len(cores) < 2:
         pytest.skip("two workers of one core each need two cores")
     done = cli("bench", "workers", "--models", "rnnlm/tiny", "--clusters", "2gpu", "--placers",
-               "random", "--evaluations", 20, "--rounds", 1, "--json",
+               "random", "--evaluations", 20, "--rounds", 1, "--json", "--kinds", "processes",
                cwd=tmp_path)  # fmt: skip
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(done.stdout)

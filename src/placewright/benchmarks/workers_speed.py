@@ -18,10 +18,14 @@ from typing import Any
 
 from placewright.benchmarks.learned import Case
 from placewright.benchmarks.learned_runs import read_runs, run_learned_benchmark
+from placewright.benchmarks.ray_of_cores import only_on, ray_nodes_on
 from placewright.errors import AnswerError, InputError
+from placewright.files.results import ResultsFile
+from placewright.workers.interface import Workers
 from placewright.workers.processes import Processes
 
-KINDS = ("processes",)
+KINDS = ("processes", "ray")
+FORMAT = "placewright.workers/1"
 
 
 @dataclass(frozen=True)
@@ -31,6 +35,8 @@ class WorkersSpeed:
     Attributes:
         kind: of workers.
         problems, runs: how many were run each time.
+        placers: of the runs.
+        evaluations: of each run.
         one: seconds with one worker, each time.
         two: seconds with two.
         equal: all values were the same to the last digit.
@@ -39,6 +45,8 @@ class WorkersSpeed:
     kind: str
     problems: int
     runs: int
+    placers: list[str]
+    evaluations: int
     one: list[float]
     two: list[float]
     equal: bool
@@ -61,7 +69,8 @@ def measure_workers(
 ) -> WorkersSpeed:
     """Time the runs with one worker and with two, in turn.
 
-    The problems are made before the clock starts; starting the workers' processes counts.
+    The problems are made before the clock starts, and the nodes of a Ray cluster are there, each
+    on a core of its own. Starting the workers' processes counts, ending them does not.
 
     Args:
         kind: one of `KINDS`.
@@ -87,19 +96,26 @@ def measure_workers(
     values: list[list[Any]] = []
     for number in range(rounds):
         for count in (1, 2) if number % 2 == 0 else (2, 1):
-            with tempfile.TemporaryDirectory() as folder, _only_on(cores[:count]):
+            with (
+                tempfile.TemporaryDirectory() as folder,
+                _opener(kind, cores[:count]) as opened,
+                only_on(cores[:count]),
+            ):
                 results = Path(folder) / "runs.json"
                 began = time.perf_counter()
-                with Processes(count) as workers:
+                with opened() as workers:
                     run_learned_benchmark(
                         held, placers, evaluations, seeds, results, workers=workers
                     )
-                seconds[count].append(time.perf_counter() - began)
+                    seconds[count].append(time.perf_counter() - began)
                 values.append(sorted((*run.identity, run.value) for run in read_runs(results)))
             told(f"{kind}, {count}: {seconds[count][-1]:.1f} s")
     if any(one != values[0] for one in values):
         raise AnswerError(f"{kind}: values differ between one worker and two")
-    return WorkersSpeed(kind, len(held), len(values[0]), seconds[1], seconds[2], True)
+    runs = len(values[0])
+    return WorkersSpeed(
+        kind, len(held), runs, list(placers), evaluations, seconds[1], seconds[2], True
+    )
 
 
 def speed_data(found: WorkersSpeed) -> dict[str, Any]:
@@ -107,16 +123,22 @@ def speed_data(found: WorkersSpeed) -> dict[str, Any]:
     return {**asdict(found), "ratio": found.ratio}
 
 
-def _held(problem: Any) -> Callable[[], Any]:
-    return lambda: problem
+def keep_speed(path: Path, found: WorkersSpeed) -> None:
+    """Put a row in a results file, in place of an earlier one of the same kind of workers."""
+    ResultsFile(path, FORMAT, WorkersSpeed, lambda row: row.kind).add([found])
 
 
 @contextmanager
-def _only_on(cores: Sequence[int]) -> Iterator[None]:
-    """This process, and what it starts inside, runs on these cores alone."""
-    before = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, set(cores))
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, before)
+def _opener(kind: str, cores: Sequence[int]) -> Iterator[Callable[[], Workers]]:
+    """Makes workers of one core each; a Ray cluster is there before."""
+    if kind == "processes":
+        yield lambda: Processes(len(cores))
+        return
+    from placewright.workers.ray_tasks import RayWorkers
+
+    with ray_nodes_on(cores) as address:
+        yield lambda: RayWorkers(address)
+
+
+def _held(problem: Any) -> Callable[[], Any]:
+    return lambda: problem

@@ -45,6 +45,7 @@ def register(app: typer.Typer) -> None:
     group.command()(accuracy)
     group.command()(bench_memory.memory)
     group.command()(bench_workers.workers)
+    group.command()(bench_workers.hosts)
     bench_learned.register(group)
     group.command()(bench_paper.paper)
     bench_suite.register(group)

@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
     app.command()(placers)
 
 
-@takes_request("devices", "runtime", model=None)
+@takes_request("devices", "runtime", "ray", model=None)
 def devices(
     request: Request,
     output: opt.Output = None,
@@ -34,18 +34,30 @@ def devices(
 ) -> None:
     """Devices and links of this machine, measured, and what each runtime sees.
 
-    -o writes the cluster file.
+    -o writes the cluster file. With --ray it is those of all hosts of a Ray cluster.
     """
     from placewright.files.cluster_file import cluster_data, write_cluster
     from placewright.session.devices import devices_by_runtime, discover
+    from placewright.session.hosts import discover_on_hosts
     from placewright.session.runtimes import default_runtime_name
 
     with progress("devices", hidden=quiet or as_json) as report:
         report(0.0, "measuring links")
-        cluster = discover(request.devices, runtime=request.runtime)
+        if request.ray is not None:
+            cluster = discover_on_hosts(
+                request.devices, request.ray, runtime=request.runtime, report=report
+            )
+        else:
+            cluster = discover(request.devices, runtime=request.runtime)
     if output is not None:
         write_cluster(output, cluster)
         print_note(f"wrote {output}")
+    if request.ray is not None:
+        if as_json:
+            print_json({"cluster": cluster_data(cluster)})
+        else:
+            _print_cluster(cluster, "Devices of the hosts")
+        return
     found, missing = devices_by_runtime()
     chosen = request.runtime or default_runtime_name()
     others = [name for name in found[chosen] if name not in cluster.device_index]
@@ -151,22 +163,30 @@ def graph(
 
 
 @may_isolate
-@takes_request(*PROFILED)
+@takes_request(*PROFILED, "ray")
 def profile(
     request: Request,
     output: opt.Output = None,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Measure the op times of MODEL on each device; -o saves the problem."""
+    """Measure the op times of MODEL on each device; -o saves the problem.
+
+    With --ray devices of all hosts of a Ray cluster are measured, each on its host.
+    """
     from placewright.files.problem_file import write_problem
     from placewright.files.quantities import format_duration
+    from placewright.session.hosts import profile_on_hosts
     from placewright.session.session import Session
 
     model = request.name
     with progress("profile", hidden=quiet or as_json) as report:
-        session = Session(request, report)
-        problem = session.profile()
+        if request.ray is not None:
+            on_hosts = profile_on_hosts(request, report)
+            problem, left_out = on_hosts.problem, on_hosts.left_out
+        else:
+            session = Session(request, report)
+            problem, left_out = session.profile(), session.left_out
     if output is not None:
         write_problem(output, problem)
         print_note(f"wrote {output}")
@@ -181,14 +201,14 @@ def profile(
                 "cost_source": problem.costs.source,
                 "unit": problem.time_unit,
                 "whole_model": dict(zip(names, totals, strict=True)),
-                "left_out": list(session.left_out),
+                "left_out": list(left_out),
             }
         )
         return
     print_line(f"{model}: {problem.graph.n_ops} ops in {problem.n_units} units")
     rows = [[name, format_duration(total)] for name, total in zip(names, totals, strict=True)]
     print_table("Sum of all units", ["device", "time"], rows)
-    for clause in session.left_out:
+    for clause in left_out:
         print_line(f"left out: {clause}")
 
 

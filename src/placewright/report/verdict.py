@@ -112,7 +112,8 @@ def _next(plan: Plan) -> str:
     if math.isfinite(plan.gap) and plan.gap > _OPEN and plan.status != "optimal":
         longer = "`placewright place MODEL --placer auto --budget 5m`"
         return f"A longer search may close the gap: {longer}."
-    if plan.problem.source is not None and plan.measured is None:
+    is_here = plan.problem.source is not None and plan.problem.costs.source == "measured"
+    if is_here and plan.measured is None:
         return "`placewright run PLAN` runs it and compares outputs and time."
     if plan.status == "optimal" or plan.gap <= _CLOSED:
         return (

@@ -47,7 +47,7 @@ def discover(names: str | None = None, *, runtime: str | None = None) -> Cluster
     return devices.discover(names, runtime=runtime)
 
 
-@takes_fields("example_inputs", *PROFILED)
+@takes_fields("example_inputs", "ray", *PROFILED)
 def profile(model: Any, cluster: Any = None, **said: Any) -> Problem:
     """Measure every unit of a model on every device, and calibrate (once: results are kept).
 
@@ -55,7 +55,8 @@ def profile(model: Any, cluster: Any = None, **said: Any) -> Problem:
 
     Args:
         model: from `read`, or whatever `read` takes.
-        cluster: of the devices, or its file; None is what `devices` names.
+        cluster: of the devices, or its file; None is what `devices` names. With `ray` these are
+            devices of a cluster's hosts, each measured on its own.
         said: fields of a `Request`.
 
     Raises:
@@ -64,7 +65,12 @@ def profile(model: Any, cluster: Any = None, **said: Any) -> Problem:
     """
     if isinstance(model, Model) and model.problem is not None:
         cluster = None  # the model's own
-    return Session(model, cluster=cluster, **said).profile()
+    session = Session(model, cluster=cluster, **said)
+    if session.request.ray is not None:
+        from placewright.session.hosts import profile_on_hosts
+
+        return profile_on_hosts(session.request).problem
+    return session.profile()
 
 
 @takes_fields()

@@ -173,6 +173,12 @@ def measure_of(model: ModelOfRequest, problem: Problem) -> Callable[[Placement],
     """Seconds of a placement on the hardware, where the evaluator measures; None simulates."""
     if model.request.evaluator == "simulated":
         return None
+    if problem.costs.source in running.ELSEWHERE:
+        raise FieldError(
+            "evaluator",
+            f"measures on this machine, but the costs are '{problem.costs.source}'; leave it out, "
+            "or name devices of this machine",
+        )
     return measured_values(problem, model.loaded_for(problem))
 
 

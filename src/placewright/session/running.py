@@ -27,6 +27,7 @@ from placewright.execution.runtime import LoadedModel, MeasuresMemory
 from placewright.execution.time_limit import allowed_seconds, time_limit
 from placewright.files.quantities import format_bytes, format_duration
 from placewright.profiling.hardware import measure_interleaved
+from placewright.profiling.several_hosts import SOURCE
 from placewright.profiling.verdict import PLAN
 from placewright.session.machine_speed import drifted, speed_note
 from placewright.session.models import runnable_source
@@ -35,6 +36,7 @@ from placewright.session.runtimes import default_runtime, runtime_named
 from placewright.session.steps import Report, no_report
 from placewright.simulation.model import Simulator
 
+ELSEWHERE = (SOURCE, "roofline")  # costs of devices that are not of this machine
 ROUNDS = 15
 
 
@@ -175,6 +177,20 @@ def can_run(plan: Plan) -> bool:
     )
 
 
+def require_here(problem: Problem) -> None:
+    """Refuse what cannot run on this machine at all.
+
+    Raises:
+        InputError: the costs are of devices that are not here.
+    """
+    if problem.costs.source in ELSEWHERE:
+        raise InputError(f"this plan cannot be executed: {_of_other_devices(problem)}")
+
+
+def _of_other_devices(problem: Problem) -> str:
+    return f"its costs are '{problem.costs.source}'; place a model on devices of this machine"
+
+
 def _why_not(problem: Problem) -> str:
     """Why `can_run` says no, and what to do."""
     if problem.source is None:
@@ -185,7 +201,7 @@ def _why_not(problem: Problem) -> str:
             f"its value under '{other}' is not the latency of one sample; "
             "argument `samples` 200 runs a stream of samples through it"
         )
-    return f"its costs are '{problem.costs.source}'; place a model on devices of this machine"
+    return _of_other_devices(problem)
 
 
 def loaded_model(problem: Problem, runtime: str | None) -> LoadedModel:

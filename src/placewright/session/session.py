@@ -151,6 +151,7 @@ class Session:
         self, plan: Plan, inputs: Sequence[Any] | Mapping[str, Any] | None = None
     ) -> list[Any] | dict[str, Any]:
         """Execute a plan once; see `session.facade.run`."""
+        running.require_here(plan.problem)
         model = self._model.loaded(plan.runtime)
         given = model.random_inputs(np.random.default_rng(0)) if inputs is None else inputs
         values = checked_inputs(model, given)

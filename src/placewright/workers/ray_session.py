@@ -67,4 +67,8 @@ def _start(ray: Any, address: str, cpus: int | None) -> None:
         )
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
         reason = " ".join(str(error).split())[:200]
-        raise InputError(f"there is no Ray cluster at '{address}': {reason}") from None
+        # Ray itself sends its token to no address that somebody names, unless it is told to.
+        token = (
+            "" if "RAY_AUTH_MODE" in os.environ else "; if it asks for one, set RAY_AUTH_MODE=token"
+        )
+        raise InputError(f"no Ray cluster answers at '{address}': {reason}{token}") from None

@@ -1,0 +1,220 @@
+"""Devices of the hosts of a Ray cluster: listed, and measured where they are."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from placewright.core.cluster import Cluster
+from placewright.core.problem import Problem
+from placewright.errors import AnswerError, FieldError, InputError, UnknownNameError
+from placewright.profiling.several_hosts import Way, joined_cluster, joined_problem
+from placewright.session.devices import candidates, default_names, discover
+from placewright.session.problems import constrained, resident
+from placewright.session.request import Request
+from placewright.session.session import Session
+from placewright.session.steps import Report, no_report
+from placewright.workers.ray_hosts import (
+    Answer,
+    RayHost,
+    answers,
+    hosts_of,
+    measuring_actors,
+    way_between,
+)
+from placewright.workers.ray_nodes import nodes_of
+from placewright.workers.ray_session import connect
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class HostsProblem:
+    """A problem of devices of several hosts.
+
+    Attributes:
+        problem: its devices are named ``host:device``.
+        left_out: what was not measured, one clause each.
+    """
+
+    problem: Problem
+    left_out: tuple[str, ...]
+
+
+def discover_on_hosts(
+    names: str | None, ray: str, *, runtime: str | None = None, report: Report = no_report
+) -> Cluster:
+    """Devices of a Ray cluster with measured links, within each host and between them.
+
+    Args:
+        names: ``host:device`` between commas, or hosts for all that they have; None is all.
+        ray: address of the cluster; see `workers.opened.open_workers`.
+        runtime: whose devices; None is OpenVINO.
+        report: told what is being done.
+
+    Raises:
+        UnknownNameError: there is no such host or device.
+        InputError: there is no such cluster, or a host cannot do it; the message names the host.
+    """
+    with _Asked.opened(ray) as asked:
+        wanted = asked.devices(names, runtime)
+        report(0.1, "links within hosts")
+        arguments = {host: (_text(of_host), runtime) for host, of_host in wanted.items()}
+        found = asked.values(_discovered, arguments, report, "links of")
+        return joined_cluster(found, asked.ways(list(found), report))
+
+
+def profile_on_hosts(request: Request, report: Report = no_report) -> HostsProblem:
+    """Measure a model on devices of a Ray cluster, each on the host that has it.
+
+    Every host reads the model from the same path. Hosts measure at the same time, one measurement
+    on each, with all cores that Ray counts there; nodes of one machine do so one after the other. A
+    host that is lost is left out.
+
+    Args:
+        request: with `ray`; `devices` as of `discover_on_hosts`.
+        report: told what is being done.
+
+    Raises:
+        UnknownNameError: there is no such host or device.
+        InputError: the model is no file, or a host cannot measure it; the message names the host.
+        AnswerError: all hosts were lost.
+    """
+    assert request.ray is not None
+    here = _for_hosts(request)
+    with _Asked.opened(request.ray) as asked:
+        wanted = asked.devices(request.devices, request.runtime)
+        arguments = {
+            host: (replace(here, devices=_text(of_host)),) for host, of_host in wanted.items()
+        }
+        found = asked.values(_profiled, arguments, report, "measuring on")
+        ways = asked.ways(list(found), report)
+    problem = joined_problem({host: one for host, (one, _) in found.items()}, ways)
+    problem = resident(problem, request.resident)
+    return HostsProblem(
+        constrained(problem, request.memory, request.pins),
+        tuple(f"{host}: {clause}" for host, (_, left) in found.items() for clause in left)
+        + tuple(f"{host}: it was lost" for host in wanted if host not in found),
+    )
+
+
+def _for_hosts(request: Request) -> Request:
+    """What each host is asked; limits and pins name devices of the whole."""
+    model = request.model
+    if not isinstance(model, str):
+        raise FieldError("ray", "measures a model that is a file, or zoo:NAME")
+    if request.cluster is not None:
+        raise FieldError("cluster", "names devices of this machine; with `ray`, take `devices`")
+    if not model.startswith("zoo:"):
+        model = str(Path(model).resolve())
+    return replace(
+        request, model=model, ray=None, workers=None, memory={}, pins={}, resident=(), devices=None
+    )
+
+
+class _Asked:
+    """A cluster's hosts and their actors."""
+
+    def __init__(self, ray: Any, hosts: Sequence[RayHost], actors: Mapping[str, Any]) -> None:
+        self.ray, self.hosts, self.actors = ray, hosts, actors
+
+    @classmethod
+    @contextmanager
+    def opened(cls, address: str) -> Iterator[_Asked]:
+        """A connection for a block."""
+        ray, is_ours = connect(address, None)
+        try:
+            first = ray.get_runtime_context().get_node_id()
+            hosts = hosts_of([node for node in nodes_of(ray) if node.cpus > 0], first)
+            with measuring_actors(ray, hosts) as actors:
+                yield cls(ray, hosts, actors)
+        finally:
+            if is_ours:
+                ray.shutdown()
+
+    def devices(self, names: str | None, runtime: str | None) -> dict[str, list[str]]:
+        """Host -> the names that its own devices have there, of those that are wanted."""
+        known = self.values(_known, {host.name: (runtime,) for host in self.hosts})
+        if names is None:
+            return {host: usual.split(",") for host, (_, usual) in known.items()}
+        wanted: dict[str, list[str]] = {}
+        for name in [one.strip() for one in names.split(",") if one.strip()]:
+            host, _, device = name.partition(":")
+            here = known.get(host, ((), ""))
+            if host not in known or (device and device not in here[0]):
+                listed = [f"{one}:{each}" for one, (own, _) in known.items() for each in own]
+                raise UnknownNameError("device", name, listed)
+            wanted.setdefault(host, []).extend([device] if device else here[1].split(","))
+        if not wanted:
+            raise FieldError("devices", f"names no device, got '{names}'")
+        return {host.name: wanted[host.name] for host in self.hosts if host.name in wanted}
+
+    def values(
+        self,
+        function: Any,
+        arguments: Mapping[str, tuple[Any, ...]],
+        report: Report = no_report,
+        doing: str = "",
+    ) -> dict[str, Any]:
+        """Host -> what a function gave; hosts that were lost are left out with a warning.
+
+        Raises:
+            InputError: a host cannot do it.
+            AnswerError: all were lost.
+        """
+        hosts = [host for host in self.hosts if host.name in arguments]
+
+        def told(host: str, done: int) -> None:
+            report(0.9 * done / len(hosts), f"{doing} {host} ({done} of {len(hosts)} are done)")
+
+        found = answers(self.ray, self.actors, hosts, function, arguments, told)
+        return _usable(found)
+
+    def ways(self, hosts: Sequence[str], report: Report) -> dict[tuple[str, str], Way]:
+        """Between each pair of hosts, both ways, one after the other."""
+        pairs = [(one, other) for one in hosts for other in hosts if one != other]
+        found = {}
+        for one, other in pairs:
+            report(0.95, f"the way from {one} to {other}")
+            found[one, other] = Way(*way_between(self.ray, self.actors[one], self.actors[other]))
+        return found
+
+
+def _usable(found: Mapping[str, Answer]) -> dict[str, Any]:
+    for host, answer in found.items():
+        if answer.error and not answer.is_lost:
+            raise InputError(f"host '{host}': {answer.error}")
+        if answer.is_lost:
+            _LOG.warning("host '%s' was lost (%s): its devices are left out", host, answer.error)
+    kept = {host: answer.value for host, answer in found.items() if not answer.is_lost}
+    if not kept:
+        raise AnswerError("all hosts of the cluster were lost; see `ray status`")
+    return kept
+
+
+def _text(names: Sequence[str]) -> str:
+    return ",".join(names)
+
+
+def _known(runtime: str | None) -> tuple[tuple[str, ...], str]:
+    """On a host: all its devices, and what is placed on where nobody says it."""
+    usual = default_names(runtime)
+    own = candidates(runtime)
+    if usual == "cores":
+        usual = ",".join(name for name in own if name.startswith("cpu:"))
+    return own, usual
+
+
+def _discovered(names: str, runtime: str | None) -> Cluster:
+    """On a host: its devices, and links measured there."""
+    return discover(names, runtime=runtime)
+
+
+def _profiled(request: Request) -> tuple[Problem, tuple[str, ...]]:
+    """On a host: the problem of its devices, and what was left out."""
+    session = Session(request)
+    return session.profile(), session.left_out

@@ -1,0 +1,183 @@
+"""Hosts of a Ray cluster that measure: one measurement at a time, alone on the host's cores."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from placewright.errors import PlacewrightError
+from placewright.workers.ray_nodes import RayNode
+
+_LOOKS_EVERY = 1.0  # seconds
+_MESSAGES, _TRANSFERS = 50, 5
+_LARGE = 32 << 20  # bytes of a timed transfer
+
+
+@dataclass(frozen=True)
+class RayHost:
+    """A node that measures.
+
+    Attributes:
+        name: of its machine; a second node of it has a number behind it.
+        machine: name of its machine: nodes of one machine measure one after the other.
+        node: its node.
+    """
+
+    name: str
+    machine: str
+    node: RayNode
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a host gave.
+
+    Attributes:
+        value: of the function; None where there is none.
+        error: what it raised, as one line.
+        is_lost: the host went away.
+    """
+
+    value: Any = None
+    error: str = ""
+    is_lost: bool = False
+
+
+def hosts_of(nodes: Sequence[RayNode], first: str) -> list[RayHost]:
+    """The nodes with names, the one with the identity `first` before the others."""
+    ordered = sorted(nodes, key=lambda node: (node.identity != first, node.host, node.identity))
+    seen: Counter[str] = Counter()
+    found = []
+    for node in ordered:
+        seen[node.host] += 1
+        number = seen[node.host]
+        found.append(
+            RayHost(node.host if number == 1 else f"{node.host}-{number}", node.host, node)
+        )
+    return found
+
+
+class MeasuringActor:
+    """An actor: does what it is told, one thing at a time."""
+
+    def call(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, str]:
+        """The function's result and no text, or None and what a user has to know."""
+        try:
+            return function(*arguments), ""
+        except PlacewrightError as error:
+            return None, " ".join(str(error).split())
+
+    def echo(self) -> None:
+        """An empty message."""
+
+    def fetch_seconds(self, reference: list[Any]) -> float:
+        """Seconds to bring a value here."""
+        import ray
+
+        began = time.perf_counter()
+        ray.get(reference[0])
+        return time.perf_counter() - began
+
+    def way_seconds(self, other: Any) -> tuple[float, float]:
+        """Seconds of a message and of `_LARGE` bytes from here to another host, medians."""
+        import ray
+
+        for _ in range(3):  # the first ones make connections
+            ray.get(other.echo.remote())
+        messages = []
+        for _ in range(_MESSAGES):
+            began = time.perf_counter()
+            ray.get(other.echo.remote())
+            messages.append((time.perf_counter() - began) / 2)
+        transfers = []
+        for number in range(_TRANSFERS + 1):
+            value = ray.put(np.full(_LARGE, number, dtype=np.uint8))
+            transfers.append(ray.get(other.fetch_seconds.remote([value])))
+        return statistics.median(messages), statistics.median(transfers[1:])
+
+
+@contextmanager
+def measuring_actors(ray: Any, hosts: Sequence[RayHost]) -> Iterator[dict[str, Any]]:
+    """Host -> its actor, which has all cores that Ray counts there; they end with the block."""
+    from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+    actors = {}
+    try:
+        for host in hosts:
+            actors[host.name] = (
+                ray.remote(MeasuringActor)
+                .options(
+                    num_cpus=host.node.cpus,
+                    scheduling_strategy=NodeAffinitySchedulingStrategy(
+                        host.node.identity, soft=False
+                    ),
+                )
+                .remote()
+            )
+        yield actors
+    finally:
+        for actor in actors.values():
+            ray.kill(actor)
+
+
+def answers(
+    ray: Any,
+    actors: Mapping[str, Any],
+    hosts: Sequence[RayHost],
+    function: Callable[..., Any],
+    arguments: Mapping[str, tuple[Any, ...]],
+    told: Callable[[str, int], None] = lambda host, done: None,
+) -> dict[str, Answer]:
+    """What a function of this package gives on each host; machines work at the same time.
+
+    Args:
+        ray: the module.
+        actors: of `measuring_actors`.
+        hosts: that are asked, in this order on each machine.
+        function: of a module.
+        arguments: host -> arguments.
+        told: which host begins, and how many are done.
+    """
+    waiting: dict[str, list[RayHost]] = {}
+    for host in hosts:
+        waiting.setdefault(host.machine, []).append(host)
+    busy: dict[Any, RayHost] = {}
+    found: dict[str, Answer] = {}
+    while waiting or busy:
+        at_work = {host.machine for host in busy.values()}
+        for machine in [one for one in waiting if one not in at_work]:
+            host = waiting[machine].pop(0)
+            if not waiting[machine]:
+                del waiting[machine]
+            told(host.name, len(found))
+            call = actors[host.name].call.remote(function, arguments[host.name])
+            busy[call] = host
+        ready, _ = ray.wait(list(busy), timeout=_LOOKS_EVERY)
+        for call in ready:
+            found[busy.pop(call).name] = _answer(ray, call)
+    return {host.name: found[host.name] for host in hosts}
+
+
+def way_between(ray: Any, source: Any, destination: Any) -> tuple[float, float]:
+    """Latency in seconds and bytes per second from one actor's host to the other's, by Ray."""
+    message, transfer = ray.get(source.way_seconds.remote(destination))
+    return message, _LARGE / max(transfer - message, 1e-9)
+
+
+def _answer(ray: Any, call: Any) -> Answer:
+    try:
+        value, fault = ray.get(call)
+    except ray.exceptions.RayTaskError as error:
+        lines = str(error.cause).strip().splitlines() or [type(error.cause).__name__]
+        return Answer(error=lines[-1])
+    except ray.exceptions.RayError as error:
+        first = (str(error).strip().splitlines() or [""])[0]
+        return Answer(error=f"{type(error).__name__}: {first}"[:200], is_lost=True)
+    return Answer(value, fault)
