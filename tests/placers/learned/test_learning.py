@@ -10,7 +10,9 @@ import toys
 from scipy.stats import mannwhitneyu
 
 from placewright.core.arrays import frozen_floats
+from placewright.core.builder import GraphBuilder
 from placewright.core.placement import Placement
+from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.placers.cem import Cem
 from placewright.placers.learned.baselines import PerStepAverage
@@ -156,7 +158,10 @@ def test_placetos_episodes_start_from_one_placement_unless_varied(
         assert first == {(0, 0, 0, 0)}
 
 
-def test_placetos_message_passing_is_that_of_one_direction_after_the_other() -> None:
+@pytest.mark.parametrize("aggregation", ["sum", "mean"])
+def test_placetos_message_passing_is_that_of_one_direction_after_the_other(
+    aggregation: str,
+) -> None:
     """Both directions at once give what each gives by its own layers, node by node."""
     import torch
 
@@ -164,7 +169,7 @@ def test_placetos_message_passing_is_that_of_one_direction_after_the_other() -> 
 
     problem = toys.two_cluster_problem(3)
     graph = PlacetoGraph.of(PlacetoPlacer().actions(problem), Evaluator(problem))
-    policy = PlacetoPolicy(2, 3)
+    policy = PlacetoPolicy(2, 3, aggregation=aggregation)
     n = graph.space.n_groups
     own = torch.rand(2, n, 8)
     both = policy._passed(graph, own)
@@ -175,7 +180,10 @@ def test_placetos_message_passing_is_that_of_one_direction_after_the_other() -> 
             rows = []
             for node in range(n):
                 near = links[node].nonzero().squeeze(1)
-                got = policy.updates[side](sent[:, near].sum(dim=1)) if len(near) else 0.0
+                taken = (
+                    sent[:, near].sum(dim=1) if aggregation == "sum" else sent[:, near].mean(dim=1)
+                )
+                got = policy.updates[side](taken) if len(near) else 0.0
                 rows.append(own[:, node] + got)
             x = torch.stack(rows, dim=1)
         assert torch.allclose(both[side], x, atol=1e-5)
@@ -285,6 +293,43 @@ def test_forbidden_devices_are_never_chosen() -> None:
     Post().place(evaluator.problem, evaluator, np.random.default_rng(0))
     assert evaluator.best is not None
     assert evaluator.best.device_of[1] == 0
+
+
+def test_untrained_placeto_is_decided_by_sums_and_open_with_means() -> None:
+    """Why it learns nothing on some graphs: where sums grow, nothing is explored."""
+    import torch
+
+    from placewright.placers.learned.placeto.learner import PlacetoGraph, PlacetoPolicy
+    from placewright.placers.learned.sampling import entropy, masked_log_softmax
+
+    problem = dense_problem()
+    graph = PlacetoGraph.of(PlacetoPlacer().actions(problem), Evaluator(problem))
+    n = graph.space.n_groups
+    devices = np.zeros(n, dtype=np.int64)
+    state = torch.tensor(graph.features(devices, n // 2, np.arange(n) < n // 2))[None]
+    spread = {}
+    for aggregation in ("sum", "mean"):
+        found = []
+        for seed in range(10):
+            torch.manual_seed(seed)
+            policy = PlacetoPolicy(2, 8, aggregation=aggregation)
+            logits = policy(graph, state, torch.tensor([n // 2])).detach()
+            log_p = masked_log_softmax(logits, torch.ones(1, 2, dtype=torch.bool))
+            found.append(entropy(log_p).item() / np.log(2))
+        spread[aggregation] = float(np.median(found))
+    assert spread["mean"] > 0.95
+    assert spread["sum"] < 0.5
+
+
+def dense_problem() -> Problem:
+    """Forty ops, each of which reads what the ten before it make."""
+    builder = GraphBuilder()
+    made: list[int] = []
+    for number in range(40):
+        inputs = made[-10:] or [builder.add_input(1e3)]
+        made.append(builder.add_tensor(builder.add_op(f"op{number}", "Op", inputs=inputs), 1e3))
+    builder.mark_output(made[-1])
+    return Problem.from_costs(builder.build(), np.full((40, 2), 1e-3), (1e-6, 1e9))
 
 
 def test_placetos_ablations_see_what_they_should() -> None:

@@ -126,10 +126,13 @@ def start_seconds(space: ActionSpace, evaluator: Evaluator, device_of: IntArray)
 class PlacetoPolicy(nn.Module):
     """Message passing both ways, three aggregations, classifier for the current node."""
 
-    def __init__(self, n_devices: int, rounds: int, embedding: str = "messages") -> None:
+    def __init__(
+        self, n_devices: int, rounds: int, embedding: str = "messages", aggregation: str = "sum"
+    ) -> None:
         super().__init__()
         d = 4 + 2 * n_devices
         self.n_devices, self.rounds, self.embedding = n_devices, rounds, embedding
+        self.aggregation = aggregation
         self.transform = perceptron(d, d, d, d)
         self.messages = nn.ModuleList(_aggregator(d) for _ in range(2))
         self.updates = nn.ModuleList(_aggregator(d) for _ in range(2))
@@ -160,17 +163,24 @@ class PlacetoPolicy(nn.Module):
             nothing = torch.zeros_like(graph.parallel)
             relations = (sum(relations, nothing), nothing, nothing)
         for index, relation in enumerate(relations):
-            weights = relation[current].unsqueeze(1)  # (batch, 1, n)
+            weights = self._shares(relation[current]).unsqueeze(1)  # (batch, 1, n)
             total = (weights @ self.gathers[index](both)).squeeze(1)
             parts.append(self.summaries[index](total))
         logits: Tensor = self.classifier(torch.cat(parts, dim=-1))  # (batch, devices)
         return logits
+
+    def _shares(self, links: Tensor) -> Tensor:
+        """Weights of an aggregation over the last axis."""
+        if self.aggregation == "sum":
+            return links
+        return links / links.sum(dim=-1, keepdim=True).clamp(min=1.0)
 
     def _passed(self, graph: PlacetoGraph, own: Tensor) -> Tensor:
         """Both directions of message passing at once, shape (2, batch, n, d)."""
         batch, n, d = own.shape
         links = torch.stack([graph.adjacency.T, graph.adjacency])  # (2, n, n)
         has_neighbour = (links.sum(dim=2) > 0).float()[:, None, :, None]
+        links = self._shares(links)
         layers = [
             _stacked(sides, index) for sides in (self.messages, self.updates) for index in (0, 2)
         ]
@@ -293,7 +303,9 @@ def learn(
     """Learn on one problem until the budget ends (`BudgetSpent`) or patience is lost."""
     stop, baseline = EarlyStop(settings.patience), PerStepAverage(settings.baseline_window)
     with learning_scope(settings.tensorboard, evaluator, rng) as (generator, scalars):
-        policy = PlacetoPolicy(space.problem.n_devices, settings.rounds, settings.embedding)
+        policy = PlacetoPolicy(
+            space.problem.n_devices, settings.rounds, settings.embedding, settings.aggregation
+        )
         graph = PlacetoGraph.of(space, evaluator)
         if settings.homogeneous_starts:
             evaluate_homogeneous(graph.space.problem, evaluator)
@@ -345,10 +357,13 @@ def load_weights(policy: PlacetoPolicy, path: str) -> None:
     checkpoint.setting("aggregators")  # files without it are of another network
     trained, rounds = checkpoint.setting("n_devices"), checkpoint.setting("rounds")
     embedding = checkpoint.metadata.get("embedding", "messages")  # files before had no choice
-    if (trained, rounds, embedding) != (policy.n_devices, policy.rounds, policy.embedding):
+    aggregation = checkpoint.metadata.get("aggregation", "sum")
+    theirs = (trained, rounds, embedding, aggregation)
+    ours = (policy.n_devices, policy.rounds, policy.embedding, policy.aggregation)
+    if theirs != ours:
+        said = [f"{d} devices, {r} rounds, {e} and {a}" for d, r, e, a in (theirs, ours)]
         raise FileFormatError(
-            f"policy '{path}' is for {trained} devices, {rounds} rounds and {embedding}, "
-            f"not {policy.n_devices}, {policy.rounds} and {policy.embedding}; train one for them"
+            f"policy '{path}' is for {said[0]}, not {said[1]}; train one for them"
         )
     checkpoint.give_to(policy)
 

@@ -8,6 +8,7 @@ from placewright.placers.learned.searching import SearchSettings, require_counts
 
 INITIAL = ("random", "zero", "varied")
 REWARDS = ("intermediate", "terminal")
+AGGREGATIONS = ("sum", "mean")
 EMBEDDINGS = ("messages", "partition", "sum")
 
 
@@ -25,6 +26,8 @@ class PlacetoSettings(SearchSettings):
             fall over the episode (ablation; as many placements are timed as else).
         embedding: ``messages`` passes messages; ``partition`` adds up ancestors, descendants and
             the rest without them, ``sum`` all nodes alike (ablations).
+        aggregation: ``sum`` adds up messages and the nodes of each relation, as published; ``mean``
+            divides by how many they are, so that what a policy sees does not grow with the graph.
         learning_rate: first of Adam.
         last_learning_rate: it falls linearly to this.
         entropy_weight: first weight of the entropy bonus; falls linearly to 0.
@@ -41,6 +44,7 @@ class PlacetoSettings(SearchSettings):
     initial: str = "random"
     reward: str = "intermediate"
     embedding: str = "messages"
+    aggregation: str = "sum"
     learning_rate: float = 1e-3
     last_learning_rate: float = 1e-4
     entropy_weight: float = 0.3
@@ -54,6 +58,7 @@ class PlacetoSettings(SearchSettings):
         require_one_of("placeto", self, INITIAL, "initial")
         require_one_of("placeto", self, REWARDS, "reward")
         require_one_of("placeto", self, EMBEDDINGS, "embedding")
+        require_one_of("placeto", self, AGGREGATIONS, "aggregation")
         require_counts("placeto", self, "groups", "rounds", "workers", "baseline_window", "horizon")
 
     def learning_rate_at(self, progress: float) -> float:

@@ -30,11 +30,14 @@ class PlacetoTrainee:
     def __init__(self, settings: PlacetoPlacer, problems: Sequence[Problem]) -> None:
         self.settings = settings
         n_devices = problems[0].n_devices
-        self.policy = PlacetoPolicy(n_devices, settings.rounds, settings.embedding)
+        self.policy = PlacetoPolicy(
+            n_devices, settings.rounds, settings.embedding, settings.aggregation
+        )
         self.clip_norm = settings.clip_norm
         self.metadata: Mapping[str, Any] = {
             "n_devices": n_devices,
             "embedding": settings.embedding,
+            "aggregation": settings.aggregation,
             "rounds": settings.rounds,
             "aggregators": AGGREGATORS,
         }
