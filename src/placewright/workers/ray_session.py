@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import threading
+from collections.abc import Mapping
 from typing import Any
 
 from placewright.errors import InputError, MissingExtraError
 from placewright.workers.address import ANY, HERE
 from placewright.workers.ray_nodes import nodes_of, require_same_versions
 from placewright.workers.threads import thread_variables
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def connect(address: str, cpus: int | None) -> tuple[Any, bool]:
@@ -55,6 +60,7 @@ def _runs_here(ray: Any) -> bool:
 
 
 def _start(ray: Any, address: str, cpus: int | None) -> None:
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
     local = {"num_cpus": cpus, "include_dashboard": False} if address == HERE else {}
     try:
         ray.init(
@@ -65,6 +71,10 @@ def _start(ray: Any, address: str, cpus: int | None) -> None:
             runtime_env={"env_vars": thread_variables(1)},
             **local,
         )
+    except SystemExit:  # of Ray's own handler: the signal is for who was asked first
+        _restore(handlers)
+        signal.raise_signal(signal.SIGTERM)
+        raise
     except (ConnectionError, ValueError, RuntimeError, OSError) as error:
         reason = " ".join(str(error).split())[:200]
         # Ray itself sends its token to no address that somebody names, unless it is told to.
@@ -72,3 +82,13 @@ def _start(ray: Any, address: str, cpus: int | None) -> None:
             "" if "RAY_AUTH_MODE" in os.environ else "; if it asks for one, set RAY_AUTH_MODE=token"
         )
         raise InputError(f"no Ray cluster answers at '{address}': {reason}{token}") from None
+    finally:
+        _restore(handlers)
+
+
+def _restore(handlers: Mapping[signal.Signals, Any]) -> None:
+    """Signals come to this process again: Ray's own handler of SIGTERM ends in a loop of faults."""
+    if threading.current_thread() is threading.main_thread():
+        for number, handler in handlers.items():
+            if handler is not None:
+                signal.signal(number, handler)
