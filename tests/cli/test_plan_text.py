@@ -15,6 +15,7 @@ from placewright.core.cluster import Device
 from placewright.core.costs import CostTable
 from placewright.core.graph import ComputationGraph
 from placewright.core.problem import op_named
+from placewright.core.source import ModelSource
 from placewright.errors import GraphError
 from placewright.report.plan_text import plan_lines
 from placewright.report.verdict import verdict_lines
@@ -49,6 +50,19 @@ def test_the_verdict_holds_a_split_against_the_best_single_device() -> None:
     assert verdict(1, 1, 1, 1).startswith("Do not split: 2 s over 2 devices is no gain on 'x'")
     assert "since no single device can take it" in verdict(1, 1, 1, 1, memory=20.0)
     assert "alone" not in verdict(1, 1, 1, 1, alone=True)
+
+
+@pytest.mark.parametrize(
+    ("source", "is_here"),
+    [("measured", True), ("roofline", False), ("measured on several hosts", False)],
+)
+def test_only_what_can_run_here_is_advised_to_run(source: str, is_here: bool) -> None:
+    plan = plan_with(chain("a", "b"), [Device("x"), Device("y")], lambda op: 0)
+    table = CostTable(plan.problem.costs.seconds, source)
+    model = ModelSource(path="m.onnx", format="onnx", sha256="0" * 64)
+    problem = replace(plan.problem, costs=table, source=model)
+    told = " ".join(verdict_lines(replace(plan, problem=problem, lower_bound=plan.value)))
+    assert ("`placewright run PLAN` runs it" in told) == is_here
 
 
 @pytest.mark.parametrize(
