@@ -3,7 +3,8 @@
     python scripts/kill_sweep.py [--count 60] [--commands place,run] [--seed 0] [--results FILE]
 
 Each trial starts a command beside files of an earlier run, sends SIGINT, SIGTERM or SIGKILL at a
-moment drawn between its start and its usual end, and checks:
+moment drawn between its start and its usual end (once the command catches signals: those that come
+before end the interpreter), and checks:
 
 - the exit code is 130, 143 or -9 (or 0, where the command was done before);
 - every file that was there is whole: as it was, or as the command writes it;
@@ -120,6 +121,7 @@ def trial(sweep: Sweep, name: str, rng: random.Random) -> dict[str, Any]:
     try:
         code = process.wait(moment)
     except subprocess.TimeoutExpired:
+        moment += wait_for_handlers(process.pid)
         os.kill(process.pid, number)
         try:
             code = process.wait(PATIENCE_SECONDS)
@@ -149,6 +151,21 @@ def trial(sweep: Sweep, name: str, rng: random.Random) -> dict[str, Any]:
     if left := temporary_files(folder):
         faults.append(f"temporary files after the rerun: {left}")
     return {"signal": number.name, "moment": round(moment, 3), "code": code, "faults": faults}
+
+
+def wait_for_handlers(process: int) -> float:
+    """Wait until a process catches SIGTERM: before, signals are the interpreter's. Seconds."""
+    began = time.monotonic()
+    while time.monotonic() - began < PATIENCE_SECONDS:
+        try:
+            status = Path(f"/proc/{process}/status").read_text()
+        except OSError:
+            break
+        caught = [line.split()[1] for line in status.splitlines() if line.startswith("SigCgt")]
+        if not caught or int(caught[0], 16) >> (signal.SIGTERM - 1) & 1:
+            break
+        time.sleep(0.001)
+    return time.monotonic() - began
 
 
 def living(session: int) -> list[str]:
@@ -235,8 +252,8 @@ def main() -> None:
     bad = 0
     with tempfile.TemporaryDirectory() as scratch:
         sweep = Sweep.prepared(Path(scratch), names)
-        for name in names:
-            for at in range(wanted.count):
+        for at in range(wanted.count):
+            for name in names:
                 key = f"{name} seed {wanted.seed} trial {at}"
                 if key not in known:
                     rng = random.Random(key)
@@ -247,7 +264,8 @@ def main() -> None:
                 if known[key]["faults"]:
                     bad += 1
                     sys.stdout.write(f"{key}: {known[key]}\n")
-            sys.stdout.write(f"{name}: {wanted.count} trials\n")
+            sys.stdout.write(f"{at + 1} of {wanted.count} trials of each command\n")
+            sys.stdout.flush()
     sys.exit(1 if bad else 0)
 
 
