@@ -176,8 +176,8 @@ def living(session: int) -> list[str]:
             if not entry.name.isdigit():
                 continue
             try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
+                words = (entry / "cmdline").read_text(errors="replace").replace("\0", " ")
             except OSError:
                 continue
             if int(fields[3]) == session and fields[0] not in "ZX":

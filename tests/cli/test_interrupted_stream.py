@@ -63,7 +63,7 @@ def processes_of_session(session: int) -> list[str]:
     found = []
     for entry in Path("/proc").glob("[0-9]*/stat"):
         try:
-            fields = entry.read_text().rpartition(")")[2].split()
+            fields = entry.read_text(errors="replace").rpartition(")")[2].split()
         except OSError:  # it has just ended
             continue
         if int(fields[3]) == session and int(entry.parent.name) != os.getpid():

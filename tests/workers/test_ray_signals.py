@@ -71,8 +71,8 @@ def of_session(session: int) -> list[str]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             try:
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode()
+                fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
+                words = (entry / "cmdline").read_text(errors="replace").replace("\0", " ")
             except OSError:
                 continue
             if int(fields[3]) == session and fields[0] not in "ZX":

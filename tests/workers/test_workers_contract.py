@@ -121,7 +121,7 @@ def _children() -> list[int]:
     found = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
-            fields = path.read_text().rpartition(")")[2].split()
+            fields = path.read_text(errors="replace").rpartition(")")[2].split()
         except OSError:
             continue
         if int(fields[1]) == os.getpid() and fields[0] != "Z":
