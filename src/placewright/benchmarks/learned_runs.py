@@ -18,7 +18,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
 from placewright.errors import InputError
 from placewright.files.problem_file import content_sha256
-from placewright.files.results import read_rows, write_rows
+from placewright.files.results import ResultsFile, read_rows, write_rows
 from placewright.placers.anytime import pass_interrupt_on
 from placewright.placers.homogeneous import homogeneous_placements
 from placewright.placers.registry import reason_against
@@ -68,7 +68,8 @@ def run_learned_benchmark(
             "bench learned needs placers, seeds and evaluations >= 1, got "
             f"{len(made)}, {seeds}, {evaluations}"
         )
-    kept = {run.identity: run for run in read_runs(results)}
+    file = ResultsFile(results, FORMAT, _run_of, lambda run: run.identity)
+    kept = file.rows
     asked: list[tuple[str, int, str, int]] = []
     wanted = [(name, seed) for seed in range(seeds) for name in placers]
 
@@ -87,8 +88,7 @@ def run_learned_benchmark(
                     yield Task(_run_of_case, (name, seed), shared, label)
 
     for done in (workers or ThisProcess()).run(missing()):
-        kept[done.result.identity] = done.result
-        write_runs(results, list(kept.values()))
+        file.add([done.result])
         if progress is not None:
             found = sum(one in kept for one in asked) / (len(cases) * len(wanted))
             by = f", by worker {done.worker}" if done.worker else ""

@@ -48,6 +48,7 @@ class ResultsFile(Generic[Row]):
         self._path, self._format, self._identity = path, file_format, identity
         rows = [] if path is None else read_rows(path, file_format, make, missing)
         self.rows: dict[Hashable, Row] = {identity(row): row for row in rows}
+        self._lines = {key: _line(row) for key, row in self.rows.items()}
 
     def add(self, rows: Iterable[Row]) -> None:
         """Keep rows and write the file.
@@ -55,9 +56,12 @@ class ResultsFile(Generic[Row]):
         Raises:
             InputError: it cannot be written.
         """
-        self.rows.update({self._identity(row): row for row in rows})
+        new = {self._identity(row): row for row in rows}
+        self.rows.update(new)
+        # Of thousands of rows, making all texts anew took longer than many a run.
+        self._lines.update({key: _line(row) for key, row in new.items()})
         if self._path is not None:
-            write_rows(self._path, self._format, list(self.rows.values()))
+            _write_lines(self._path, self._format, self._lines.values())
 
 
 def read_rows(
@@ -95,8 +99,16 @@ def write_rows(path: Path, file_format: str, rows: Sequence[Any]) -> None:
     Raises:
         InputError: it cannot be written.
     """
-    lines = ",\n".join(json.dumps(_finite(asdict(row)), ensure_ascii=False) for row in rows)
-    write_text(path, f'{{"format": "{file_format}", "rows": [\n{lines}\n]}}\n')
+    _write_lines(path, file_format, map(_line, rows))
+
+
+def _write_lines(path: Path, file_format: str, lines: Iterable[str]) -> None:
+    joined = ",\n".join(lines)
+    write_text(path, f'{{"format": "{file_format}", "rows": [\n{joined}\n]}}\n')
+
+
+def _line(row: Any) -> str:
+    return json.dumps(_finite(asdict(row)), ensure_ascii=False)
 
 
 def _finite(value: object) -> object:

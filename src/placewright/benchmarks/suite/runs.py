@@ -21,7 +21,7 @@ from placewright.benchmarks.suite.problems import SUITE_VERSION, SuiteProblem
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError, MissingExtraError, PlacewrightError
-from placewright.files.results import read_rows, write_rows
+from placewright.files.results import ResultsFile, read_rows
 from placewright.placers.anytime import pass_interrupt_on
 from placewright.placers.registry import reason_against
 from placewright.session.comparison import named_placer
@@ -126,7 +126,8 @@ def run_suite(
             f"bench suite needs placers, seconds > 0 and seeds >= 0, got {len(placers)}, "
             f"{seconds}, {list(seeds)}"
         )
-    kept = {row.identity: row for row in read_suite(results)}
+    file = ResultsFile(results, FORMAT, SuiteRow, lambda row: row.identity)
+    kept = file.rows
     keys = {
         one.name: [
             (SUITE_VERSION, one.name, name, seed, float(seconds))
@@ -138,8 +139,7 @@ def run_suite(
     on_ahead(sum(key not in kept for wanted in keys.values() for key in wanted))
 
     def keep(row: SuiteRow) -> None:
-        kept[row.identity] = row
-        write_rows(results, FORMAT, list(kept.values()))
+        file.add([row])
         on_row(row)
 
     def missing() -> Iterator[Task]:
