@@ -47,7 +47,7 @@ COMMANDS: Mapping[str, Sequence[str]] = {
     ],
     "bench learned": [
         "bench", "learned", "--models", "", "--data", "workloads", "--placers",
-        "random-search,cem", "--no-controls", "--evaluations", "200", "--seeds", "3", "--workers",
+        "random,cem", "--no-controls", "--evaluations", "200", "--seeds", "3", "--workers",
         "2", "--results", "learned.json",
     ],
 }  # fmt: skip
@@ -121,8 +121,8 @@ def trial(sweep: Sweep, name: str, rng: random.Random) -> dict[str, Any]:
     try:
         code = process.wait(moment)
     except subprocess.TimeoutExpired:
-        moment += wait_for_handlers(process.pid)
-        os.kill(process.pid, number)
+        moment += wait_for_handlers(process)
+        process.send_signal(number)
         try:
             code = process.wait(PATIENCE_SECONDS)
         except subprocess.TimeoutExpired:
@@ -153,14 +153,14 @@ def trial(sweep: Sweep, name: str, rng: random.Random) -> dict[str, Any]:
     return {"signal": number.name, "moment": round(moment, 3), "code": code, "faults": faults}
 
 
-def wait_for_handlers(process: int) -> float:
-    """Wait until a process catches SIGTERM: before, signals are the interpreter's. Seconds."""
+def wait_for_handlers(process: subprocess.Popen[bytes]) -> float:
+    """Wait until a process catches SIGTERM, or has ended. Seconds.
+
+    Before it does, and while the interpreter ends, signals are the interpreter's.
+    """
     began = time.monotonic()
-    while time.monotonic() - began < PATIENCE_SECONDS:
-        try:
-            status = Path(f"/proc/{process}/status").read_text()
-        except OSError:
-            break
+    while process.poll() is None and time.monotonic() - began < PATIENCE_SECONDS:
+        status = Path(f"/proc/{process.pid}/status").read_text(errors="replace")
         caught = [line.split()[1] for line in status.splitlines() if line.startswith("SigCgt")]
         if not caught or int(caught[0], 16) >> (signal.SIGTERM - 1) & 1:
             break

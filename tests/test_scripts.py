@@ -1,4 +1,4 @@
-"""The script that measures a GPU runs on any devices, and does not measure twice."""
+"""Scripts run as they are documented."""
 
 from __future__ import annotations
 
@@ -93,3 +93,19 @@ def test_fuzzing_workloads(tmp_path: Path) -> None:
     assert sum(counts.values()) == 60
     assert counts.keys() == {"read", "refused"}
     assert not (tmp_path / "kept").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", ["profile", "place", "run", "train", "bench learned"])
+def test_commands_that_are_ended_at_random_moments(command: str, tmp_path: Path) -> None:
+    """SIGINT, SIGTERM and SIGKILL, mixed: nothing damaged, lost or left, and a rerun ends well."""
+    results = tmp_path / "results.json"
+    options = ["--commands", command, "--count", "20", "--seed", "1", "--results", str(results)]
+    script = SCRIPT.with_name("kill_sweep.py")
+    done = subprocess.run(
+        [sys.executable, str(script), *options], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    trials = json.loads(results.read_text())
+    assert len(trials) == 20
+    assert {one["signal"] for one in trials.values()} == {"SIGINT", "SIGTERM", "SIGKILL"}

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from model_makers import write_onnx
+from tflite_maker import write_tflite
 
 from placewright.benchmarks.foreign import runs
 from placewright.benchmarks.foreign.architectures import ARCHITECTURES
 from placewright.benchmarks.foreign.report import foreign_table
 from placewright.benchmarks.foreign.runs import FORMAT, ForeignRow, foreign_models, run_foreign
+from placewright.errors import InputError, UnknownNameError
 from placewright.files.results import read_rows
 
 
@@ -59,3 +62,37 @@ def test_the_table_has_every_row_once() -> None:
     assert "| a | onnx | onnxruntime | refused | a / b |" in text
     assert "| b | pt2 | - | not made | no exporter |" in text
     assert "| a | onnx | openvino | 3 | 2 | 2 | 1e-07 |" in text
+
+
+def test_models_of_a_folder(tmp_path: Path) -> None:
+    """Files by their suffixes, a SavedModel as one model; what is no model is left out."""
+    (tmp_path / "deep").mkdir()
+    write_onnx(tmp_path / "deep" / "m.onnx")
+    write_tflite(tmp_path / "small.tflite", np.ones((3, 4), dtype=np.float32))
+    saved = tmp_path / "net_saved"
+    saved.mkdir()
+    for name in ("saved_model.pb", "fingerprint.pb"):
+        (saved / name).write_bytes(b"no model")
+    (tmp_path / "notes.txt").write_text("no model")
+    models = foreign_models([], tmp_path)
+    assert models == [
+        ("folder:deep/m.onnx", "onnx"),
+        ("folder:net_saved", "saved_model"),
+        ("folder:small.tflite", "tflite"),
+    ]
+    found = {
+        name: [
+            (row.runtime, row.outcome) for row in runs.model_rows(name, kind, tmp_path, tmp_path)
+        ]
+        for name, kind in models
+    }
+    assert found["folder:deep/m.onnx"] == [("openvino", "equal"), ("onnxruntime", "equal")]
+    assert found["folder:small.tflite"] == [("openvino", "equal")]
+    assert found["folder:net_saved"] == [("openvino", "refused")]
+
+
+def test_a_folder_without_models_and_an_unknown_kind_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"has no model of \.onnx, \.pb, "):
+        foreign_models([], tmp_path)
+    with pytest.raises(UnknownNameError, match="unknown kind 'tflite'"):
+        foreign_models(["tflite"])

@@ -20,9 +20,13 @@ def register(group: typer.Typer) -> None:
 
 
 def foreign(
-    kinds: Annotated[str, typer.Option(help="Comma-separated: onnx, transformers.")] = (
-        "onnx,transformers"
-    ),
+    kinds: Annotated[
+        str, typer.Option(help="Comma-separated: onnx, transformers; '' for none.")
+    ] = "onnx,transformers",
+    folder: Annotated[
+        Path | None,
+        typer.Option(help="A folder whose models are run, too.", exists=True, file_okay=False),
+    ] = None,
     only: Annotated[
         str | None, typer.Option(help="Comma-separated parts of names; all without.")
     ] = None,
@@ -34,17 +38,18 @@ def foreign(
     ] = Path("foreign.json"),
     as_json: opt.Json = False,
 ) -> None:
-    """Models of the onnx package and of transformers in every runtime; a table beside --results."""
+    """Models that others made in every runtime that reads them; a table beside --results."""
     from placewright.benchmarks.foreign.report import foreign_table
     from placewright.benchmarks.foreign.runs import FORMAT, ForeignRow, foreign_models, run_foreign
     from placewright.files.results import read_rows
     from placewright.files.text import write_text
     from placewright.session.parsing import parse_names
 
-    models = foreign_models(parse_names(kinds))
+    models = foreign_models(parse_names(kinds) if kinds else [], folder)
     parts = parse_names(only) if only else [""]
     rows = run_foreign(
         [one for one in models if any(part in one[0] for part in parts)],
+        folder=folder,
         seconds=seconds,
         results_path=results,
         on_row=lambda row: print_note(

@@ -14,7 +14,7 @@ import numpy as np
 
 from placewright.benchmarks.foreign.architectures import ARCHITECTURES, export
 from placewright.core.placement import Placement
-from placewright.errors import MissingExtraError, PlacewrightError
+from placewright.errors import InputError, MissingExtraError, PlacewrightError, UnknownNameError
 from placewright.execution.comparing import compare_outputs
 from placewright.execution.placements import placement_segments
 from placewright.files.results import ResultsFile
@@ -25,6 +25,8 @@ from placewright.profiling.drawn_placements import wandering_placement
 from placewright.session.session import Session
 
 FORMAT = "placewright.foreign/1"
+KINDS = ("onnx", "transformers")
+_IN_FOLDER, _SAVED = "folder", "saved_model.pb"
 _LEAST_NODES = 3
 _STICKINESS = 0.8
 _DRAWS = 50
@@ -35,8 +37,9 @@ class ForeignRow:
     """One model in one runtime.
 
     Attributes:
-        model: its name: a file of the onnx package's test data, or ``transformers:TYPE``.
-        format: ``onnx`` or ``pt2``.
+        model: its name: a file of the onnx package's test data, ``transformers:TYPE``, or
+            ``folder:PATH``, a model of a folder that was named.
+        format: suffix of its file; ``saved_model`` for a folder that TensorFlow wrote.
         runtime: that read and ran it; "" where the model could not be made.
         outcome: ``equal``, ``not equal``, ``refused`` (by us), ``not made`` (by the exporter) or
             ``failed`` (an exception that is not the project's own, a crash, or too long).
@@ -58,14 +61,25 @@ class ForeignRow:
     seconds: float = 0.0
 
 
-def foreign_models(kinds: Iterable[str] = ("onnx", "transformers")) -> list[tuple[str, str]]:
+def foreign_models(
+    kinds: Iterable[str] = KINDS, folder: Path | None = None
+) -> list[tuple[str, str]]:
     """Name and format of every model, in a fixed order.
+
+    Args:
+        kinds: of `KINDS`.
+        folder: whose models are taken, too, those of folders in it included.
 
     Raises:
         MissingExtraError: onnx, whose test data is asked for, is not installed.
+        UnknownNameError: there is no such kind.
+        InputError: the folder has no model.
     """
     found = []
     chosen = list(kinds)
+    for kind in chosen:
+        if kind not in KINDS:
+            raise UnknownNameError("kind", kind, KINDS)
     if "onnx" in chosen:
         found += [(name, "onnx") for name in _onnx_names()]
     if "transformers" in chosen:
@@ -74,6 +88,24 @@ def foreign_models(kinds: Iterable[str] = ("onnx", "transformers")) -> list[tupl
             for kind in ARCHITECTURES
             for format_ in ("pt2", "onnx")
         ]
+    if folder is not None:
+        found += _models_in(folder)
+    return found
+
+
+def _models_in(folder: Path) -> list[tuple[str, str]]:
+    suffixes = {suffix for framework in frameworks() for suffix in framework.suffixes}
+    found = []
+    for path in sorted(folder.rglob("*")):
+        name = f"{_IN_FOLDER}:{path.relative_to(folder).as_posix()}"
+        if (path / _SAVED).is_file():
+            found.append((name, "saved_model"))
+        elif any((above / _SAVED).is_file() for above in path.parents):
+            continue  # a part of one
+        elif path.suffix in suffixes and path.is_file():
+            found.append((name, path.suffix[1:]))
+    if not found:
+        raise InputError(f"folder '{folder}' has no model of {', '.join(sorted(suffixes))}")
     return found
 
 
@@ -100,6 +132,7 @@ def _onnx_names() -> list[str]:
 def run_foreign(
     models: Sequence[tuple[str, str]],
     *,
+    folder: Path | None = None,
     seconds: float = 300.0,
     results_path: Path | None = None,
     on_row: Callable[[ForeignRow], None] = lambda row: None,
@@ -108,6 +141,7 @@ def run_foreign(
 
     Args:
         models: from `foreign_models`.
+        folder: that was given there.
         seconds: that one model may take in all its runtimes.
         results_path: file of the rows.
         on_row: called with each new row.
@@ -122,7 +156,7 @@ def run_foreign(
     for name, format_ in models:
         rows = [row for row in kept.rows.values() if (row.model, row.format) == (name, format_)]
         if not rows:
-            rows = _in_a_process(name, format_, seconds)
+            rows = _in_a_process(name, format_, folder, seconds)
             kept.add(rows)
             for row in rows:
                 on_row(row)
@@ -130,11 +164,11 @@ def run_foreign(
     return found
 
 
-def _in_a_process(name: str, format_: str, seconds: float) -> list[ForeignRow]:
+def _in_a_process(name: str, format_: str, folder: Path | None, seconds: float) -> list[ForeignRow]:
     """The rows of one model, from a process that a crash or a hang of a library ends alone."""
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_answer, args=(theirs, name, format_), daemon=True)
+    process = context.Process(target=_answer, args=(theirs, name, format_, folder), daemon=True)
     began = time.monotonic()
     process.start()
     theirs.close()
@@ -156,25 +190,33 @@ def _in_a_process(name: str, format_: str, seconds: float) -> list[ForeignRow]:
     return [*rows, ForeignRow(name, format_, "", reason=reason, seconds=seconds)]
 
 
-def _answer(answers: Connection, name: str, format_: str) -> None:
+def _answer(answers: Connection, name: str, format_: str, folder: Path | None) -> None:
     end_with_parent()
     with tempfile.TemporaryDirectory() as scratch:
-        for row in model_rows(name, format_, Path(scratch)):
+        for row in model_rows(name, format_, Path(scratch), folder):
             answers.send(row)
     answers.send(None)
 
 
-def model_rows(name: str, format_: str, scratch: Path) -> Iterable[ForeignRow]:
+def model_rows(
+    name: str, format_: str, scratch: Path, folder: Path | None = None
+) -> Iterable[ForeignRow]:
     """One row for each runtime that reads the format, in this process."""
     row = ForeignRow(name, format_, "")
-    library, is_made, kind = name.partition(":")
+    origin, has_origin, rest = name.partition(":")
     try:
-        path = export(kind, format_, scratch) if is_made else _onnx_folder() / library
+        if not has_origin:
+            path = _onnx_folder() / name
+        elif origin == _IN_FOLDER and folder is not None:
+            path = folder / rest
+        else:
+            path = export(rest, format_, scratch)
     except Exception as error:  # an exporter may raise anything
         yield replace(row, outcome="not made", reason=_reason(error))
         return
+    suffix = ".pb" if path.is_dir() else path.suffix  # a SavedModel is a folder around one
     for framework in frameworks():
-        if path.suffix in framework.suffixes:
+        if suffix in framework.suffixes:
             yield _row(replace(row, runtime=framework.name), path)
 
 
