@@ -96,3 +96,17 @@ def test_a_folder_without_models_and_an_unknown_kind_are_refused(tmp_path: Path)
         foreign_models([], tmp_path)
     with pytest.raises(UnknownNameError, match="unknown kind 'tflite'"):
         foreign_models(["tflite"])
+
+
+def test_a_model_that_cannot_be_made_tells_the_first_cause(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def export(*_: object) -> Path:
+        try:
+            raise KeyError("attention")
+        except KeyError as error:
+            raise RuntimeError("many lines\nof advice") from error
+
+    monkeypatch.setattr(runs, "export", export)
+    (row,) = runs.model_rows("transformers:bart", "onnx", tmp_path)
+    assert (row.outcome, row.reason) == ("not made", "KeyError: 'attention'")

@@ -173,3 +173,52 @@ def test_a_signal_while_the_commands_are_imported(name: str, tmp_path: Path) -> 
     )
     result = _as_module(tmp_path, text, "place", "m.onnx")
     assert (result.returncode, result.stderr) == (130 if name == "SIGINT" else 143, "")
+
+
+# A module that is half done when the signal comes: what imports it again would find it broken, and
+# a compiled one may end the process.
+IN_AN_IMPORT = """
+import os, sys
+import placewright.session.session as session
+from placewright.cli import main
+from placewright.session.signals import termination_interrupts
+sys.path.insert(0, ".")
+def built(*arguments, **named):
+    with termination_interrupts():
+        import slow_module
+        while True:
+            pass
+session.build = built
+main()
+"""
+SLOW_MODULE = """
+import os, signal, time
+os.kill(os.getpid(), signal.{name})
+time.sleep(0.2)
+os.kill(os.getpid(), signal.{name})
+time.sleep(0.2)
+open("whole", "w").close()
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_waits_for_the_end_of_an_import(name: str, tmp_path: Path) -> None:
+    (tmp_path / "slow_module.py").write_text(SLOW_MODULE.format(name=name))
+    result = _as_module(tmp_path, IN_AN_IMPORT, "place", "m.onnx")
+    code, word = (130, "interrupted") if name == "SIGINT" else (143, "terminated")
+    assert (result.returncode, result.stderr) == (code, f"placewright: {word}\n")
+    assert (tmp_path / "whole").exists()
+
+
+def test_a_program_that_is_itself_imported_is_interrupted(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(b"never read")
+    (tmp_path / "program.py").write_text(LOST.format(signal="SIGTERM", error="ValueError('x')"))
+    result = subprocess.run(
+        [sys.executable, "-c", "import program", "place", "m.onnx"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,
+    )
+    assert (result.returncode, result.stderr) == (143, "placewright: terminated\n")

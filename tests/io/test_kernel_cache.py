@@ -9,6 +9,7 @@ import resource
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -187,14 +188,30 @@ def test_a_store_that_cannot_be_written_to_is_one_warning(
 
 
 def test_scratch_folders_of_killed_work_are_removed(tmp_path: Path) -> None:
-    old = tmp_path / ".converting-x.scratch"
-    old.mkdir()
-    (old / "half").write_text("x")
-    young = tmp_path / ".converting-y.scratch"
-    young.mkdir()
-    os.utime(old, (0, 0))
-    with scratch_folder(tmp_path, ".converting-") as folder:
-        assert not old.exists()
-        assert young.exists()
-        assert folder.parent == tmp_path
-    assert not folder.exists()
+    left = tmp_path / ".converting-x.scratch"
+    left.mkdir()
+    (left / "half").write_text("x")
+    others = [tmp_path / name for name in (".kept-x.scratch", ".converting-x")]
+    for other in others:
+        other.mkdir()
+    with scratch_folder(tmp_path, ".converting-") as used:
+        assert not left.exists()
+        with scratch_folder(tmp_path, ".converting-") as folder:
+            assert folder != used
+            assert folder.parent == tmp_path
+            assert used.is_dir()
+        assert not folder.exists()
+    assert not used.exists()
+    assert sorted(tmp_path.iterdir()) == sorted(others)
+
+
+def test_no_scratch_folder_is_taken_for_one_that_was_left(tmp_path: Path) -> None:
+    def work(_: int) -> None:
+        for _turn in range(200):
+            with scratch_folder(tmp_path, "w-") as folder:
+                (folder / "file").write_text("x")
+                assert (folder / "file").read_text() == "x"
+
+    with ThreadPoolExecutor(8) as workers:
+        list(workers.map(work, range(8)))
+    assert list(tmp_path.iterdir()) == []

@@ -1,7 +1,8 @@
 """Ctrl-C and SIGTERM, safe in every phase: one line, files as they were, a documented exit code.
 
-A signal is an exception while a command works. Once its end has begun (`state.is_ending`), the
-first one changes nothing more, and a second one ends the process at once.
+A signal is an exception while a command works (within an import, once the module is whole). Once
+its end has begun (`state.is_ending`), the first one changes nothing more, and a second one ends the
+process at once.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import sys
 import threading
 from dataclasses import dataclass, field
 from types import FrameType
+
+from placewright.io.signals_in_imports import import_depth, waits_for_import
 
 EXIT_INTERRUPTED, EXIT_TERMINATED = 130, 143
 _CODES = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: EXIT_TERMINATED}
@@ -29,12 +32,14 @@ class _State:
         received: numbers of the signals that were exceptions.
         while_ending: how many came later.
         home: the process that the handlers are for.
+        depth: `import_depth` where the handlers were set.
     """
 
     is_ending: bool = False
     received: list[int] = field(default_factory=list)
     while_ending: int = 0
     home: int = 0
+    depth: int = 0
 
 
 state = _State()
@@ -49,12 +54,13 @@ def handle() -> None:
     if threading.current_thread() is not threading.main_thread():
         return
     state.home = os.getpid()
+    state.depth = import_depth(sys._getframe())
     atexit.register(_ignore)  # before any library's: it is called after theirs
     for number in _CODES:
         signal.signal(number, _note)
 
 
-def _note(number: int, _: FrameType | None) -> None:
+def _note(number: int, frame: FrameType | None) -> None:
     if os.getpid() != state.home:  # a child of a fork has none of our files to care for
         signal.signal(number, signal.SIG_DFL)
         os.kill(os.getpid(), number)
@@ -62,6 +68,8 @@ def _note(number: int, _: FrameType | None) -> None:
         state.while_ending += 1
         if state.while_ending > 1:
             os._exit(_CODES[signal.Signals(number)])
+        return
+    if waits_for_import(number, frame, state.depth):
         return
     state.received.append(number)
     raise KeyboardInterrupt

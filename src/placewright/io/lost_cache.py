@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import logging
 import tempfile
 from functools import cache
 from pathlib import Path
 
 from placewright.io.opened import shown_name
+from placewright.io.scratch import scratch_folder
 
 _LOG = logging.getLogger(__name__)
 _told: list[str] = []
@@ -32,8 +35,9 @@ def folder_instead() -> Path:
     Raises:
         OSError: there is no room for one either.
     """
-    _held.append(tempfile.TemporaryDirectory(prefix="placewright-cache-"))
-    return Path(_held[0].name)
+    folder = scratch_folder(Path(tempfile.gettempdir()), "placewright-cache-")
+    return _held.enter_context(folder)
 
 
-_held: list[tempfile.TemporaryDirectory[str]] = []
+_held = contextlib.ExitStack()
+atexit.register(_held.close)

@@ -7,12 +7,10 @@ import fcntl
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 _MARK = ".scratch"
-_YOUNG_SECONDS = 60.0  # of a folder that may not be locked yet
 
 
 @contextlib.contextmanager
@@ -28,19 +26,51 @@ def scratch_folder(within: Path, prefix: str) -> Iterator[Path]:
     Raises:
         OSError: it cannot be made.
     """
-    _remove_left_over(within, prefix)
-    folder = Path(tempfile.mkdtemp(_MARK, prefix, within))
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    remove_left_over(within, prefix)
+    folder, handle = _made_and_locked(within, prefix)
     try:
-        with contextlib.suppress(OSError):  # not every file system has locks
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield folder
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         os.close(handle)
 
 
-def _remove_left_over(within: Path, prefix: str) -> None:
+def _made_and_locked(within: Path, prefix: str) -> tuple[Path, int]:
+    """A new folder and the handle that locks it.
+
+    Between the two another process may take it for one that was left, and remove it; then the
+    next one is made.
+    """
+    while True:
+        folder = Path(tempfile.mkdtemp(_MARK, prefix, within))
+        handle = -1
+        try:
+            handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            if _is_locked(handle) and os.path.samestat(os.fstat(handle), folder.stat()):
+                return folder, handle
+        except FileNotFoundError:
+            pass
+        except BaseException:
+            shutil.rmtree(folder, ignore_errors=True)
+            if handle >= 0:
+                os.close(handle)
+            raise
+        if handle >= 0:
+            os.close(handle)
+
+
+def _is_locked(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # not every file system has locks; without them nothing is removed either
+        return True
+    return True
+
+
+def remove_left_over(within: Path, prefix: str) -> None:
+    """Remove the folders of this user that `scratch_folder` made and a killed process left."""
     try:
         entries = [one for one in os.scandir(within) if one.is_dir(follow_symlinks=False)]
     except OSError:
@@ -55,8 +85,7 @@ def _remove_unless_used(folder: Path) -> None:
     """Raises OSError where it is another user's, locked, or gone."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
-        status = os.fstat(handle)
-        if status.st_uid != os.getuid() or time.time() - status.st_mtime < _YOUNG_SECONDS:
+        if os.fstat(handle).st_uid != os.getuid():
             return
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         shutil.rmtree(folder, ignore_errors=True)

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import FrameType
-from typing import NoReturn
+
+from placewright.io.signals_in_imports import import_depth, waits_for_import
 
 
 @contextmanager
 def termination_interrupts() -> Iterator[None]:
     """Within the block SIGTERM raises `KeyboardInterrupt`, as Ctrl-C does.
 
-    Only the main thread may change what a signal does; in others nothing changes.
+    Where it comes in an import, it does so once the module is whole. Only the main thread may
+    change what a signal does; in others nothing changes.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
     before = signal.getsignal(signal.SIGTERM)
+    depth = import_depth(sys._getframe())
 
-    def interrupt(number: int, frame: FrameType | None) -> NoReturn:
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if waits_for_import(number, frame, depth):
+            return
         if callable(before):  # such as the command line's, which remembers what came
             before(number, frame)
         raise KeyboardInterrupt

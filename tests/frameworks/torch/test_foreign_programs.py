@@ -103,8 +103,17 @@ class SubModules(nn.Module):
         return torch.relu(found.float())
 
 
+class Unusual(nn.Module):
+    """Operators that computations seldom use, under names that only PyTorch gives them."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        (slope,) = torch.gradient(x.reshape(2, 2).T, dim=0)
+        return slope @ x.reshape(2, 2)
+
+
 MODULES = (
     Item, Asserted, DataDependentSize, Branch, Loop, Mapped, Constants, Counting, SubModules,
+    Unusual,
 )  # fmt: skip
 
 

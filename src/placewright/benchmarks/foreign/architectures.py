@@ -41,6 +41,11 @@ _TINY: dict[str, Any] = {
     "sliding_window": 8, "state_size": 8, "intermediate_dim": 64, "expert_capacity": 8,
     "input_embedding_size": 32, "word_embed_proj_dim": 32, "hidden_dropout_prob": 0.0,
 }  # fmt: skip
+_OF_KIND: dict[str, dict[str, Any]] = {
+    "gpt_neo": {"attention_types": [[["global", "local"], 1]]},  # one of each for two layers
+    "convnext": {"patch_size": 4},  # four stages halve what is left of the image
+    "convnextv2": {"patch_size": 4},
+}
 _OF_VISION = ("hidden_size", "hidden_dim", "num_heads", "num_attention_heads", "depths")
 
 
@@ -80,6 +85,7 @@ def tiny_model(kind: str) -> tuple[Any, tuple[Any, ...]]:
         }
         if "hidden_size" in held and isinstance(held.get("num_attention_heads"), int):
             tiny |= {"hidden_size": 32, "num_attention_heads": 4}
+    tiny |= _OF_KIND.get(kind, {})
     model = cast(Any, AutoModel).from_config(of_kind(**tiny)).eval()
     if kind in VISION:
         side = getattr(model.config, "image_size", _IMAGE)

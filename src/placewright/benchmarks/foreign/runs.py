@@ -212,7 +212,9 @@ def model_rows(
         else:
             path = export(rest, format_, scratch)
     except Exception as error:  # an exporter may raise anything
-        yield replace(row, outcome="not made", reason=_reason(error))
+        cause = _first_cause(error)
+        reason = f"{type(cause).__name__}: {_reason(cause)}"
+        yield replace(row, outcome="not made", reason=reason)
         return
     suffix = ".pb" if path.is_dir() else path.suffix  # a SavedModel is a folder around one
     for framework in frameworks():
@@ -229,6 +231,17 @@ def _row(row: ForeignRow, path: Path) -> ForeignRow:
     except Exception as error:  # what a benchmark of faults is there to find
         found = replace(row, outcome="failed", reason=f"{type(error).__name__}: {_reason(error)}")
     return replace(found, seconds=round(time.monotonic() - began, 1))
+
+
+def _first_cause(error: BaseException) -> BaseException:
+    """What an exporter's own error, with advice over many lines, was raised after."""
+    seen = {id(error)}
+    while True:
+        earlier = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
+        if earlier is None or id(earlier) in seen:
+            return error
+        seen.add(id(earlier))
+        error = earlier
 
 
 def _reason(error: BaseException) -> str:

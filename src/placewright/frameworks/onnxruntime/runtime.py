@@ -55,10 +55,12 @@ from placewright.frameworks.onnxruntime.devices import (
 from placewright.frameworks.onnxruntime.kernels import KernelMap, kernel_microseconds
 from placewright.frameworks.onnxruntime.segments import OnnxParts, SubModel
 from placewright.frameworks.onnxruntime.sessions import OnnxSegment, SessionPort
+from placewright.io.scratch import scratch_folder
 
 _TOLERANCE = 2e-4
 _TOLERANCE_OF_DTYPE = {"f16": 3e-2, "bf16": 1e-1, "i8": 2e-2, "u8": 2e-2}
 _WARM_UP_RUNS, _PROFILED_RUNS = 1, 3
+_SCRATCH = "placewright-onnxruntime-"
 
 
 @dataclass(frozen=True)
@@ -204,7 +206,7 @@ class OnnxModel:
             return seconds
 
         def profiled() -> FloatArray:
-            with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
+            with scratch_folder(Path(tempfile.gettempdir()), _SCRATCH) as folder:
                 options = self._session_options(part, device)
                 options.enable_profiling = True
                 options.profile_file_prefix = str(Path(folder) / "profile")
@@ -331,7 +333,7 @@ class OnnxModel:
         key = _key(whole, device)
         if key not in self._kernels:
             part = self.parts.cut(whole)
-            with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
+            with scratch_folder(Path(tempfile.gettempdir()), _SCRATCH) as folder:
                 file = Path(folder) / "optimized.onnx"
                 options = self._session_options(part, device)
                 options.optimized_model_filepath = str(file)

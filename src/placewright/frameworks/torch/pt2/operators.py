@@ -38,26 +38,26 @@ _PUBLIC = """
     fft_ihfftn fft_irfft fft_irfft2 fft_irfftn fft_rfft fft_rfft2 fft_rfftfreq fft_rfftn fill
     fill_diagonal_ fix flatten flip fliplr flipud float_power floor floor_divide fmax fmin fmod
     frac fractional_max_pool2d fractional_max_pool3d frexp frobenius_norm full full_like gather
-    gcd ge gelu geometric geqrf ger glu greater greater_equal grid_sampler grid_sampler_2d
-    grid_sampler_3d group_norm gru gru_cell gt hamming_window hann_window hardshrink hardsigmoid
-    hardswish hardtanh heaviside hinge_embedding_loss histc histogram histogramdd hsplit hstack
-    huber_loss hypot i0 igamma igammac im2col imag index index_add index_copy index_fill index_put
-    index_reduce index_select inner instance_norm inverse is_complex is_contiguous
-    is_floating_point is_nonzero is_same_size is_signed isclose isfinite isin isinf isnan isneginf
-    isposinf isreal istft item kaiser_window kl_div kron kthvalue l1_loss layer_norm lcm ldexp le
-    leaky_relu lerp less less_equal lgamma lift_fresh linalg__powsum linalg_cholesky
-    linalg_cholesky_ex linalg_cond linalg_cross linalg_det linalg_diagonal linalg_eig linalg_eigh
-    linalg_eigvals linalg_eigvalsh linalg_householder_product linalg_inv linalg_inv_ex
-    linalg_ldl_factor linalg_ldl_factor_ex linalg_ldl_solve linalg_lstsq linalg_lu
-    linalg_lu_factor linalg_lu_factor_ex linalg_lu_solve linalg_matmul linalg_matrix_exp
-    linalg_matrix_norm linalg_matrix_power linalg_matrix_rank linalg_multi_dot linalg_norm
-    linalg_pinv linalg_qr linalg_slogdet linalg_solve linalg_solve_ex linalg_solve_triangular
-    linalg_svd linalg_svdvals linalg_tensorinv linalg_tensorsolve linalg_vander linalg_vecdot
-    linalg_vector_norm linear linspace log log10 log1p log2 log_normal log_sigmoid
-    log_sigmoid_forward log_softmax logaddexp logaddexp2 logcumsumexp logdet logical_and
-    logical_not logical_or logical_xor logit logspace logsumexp lstm lstm_cell lt lu_solve
-    lu_unpack mH mT margin_ranking_loss masked_fill masked_scatter masked_select matmul matrix_H
-    matrix_exp matrix_power max max_pool1d max_pool1d_with_indices max_pool2d
+    gcd ge gelu geometric geqrf ger glu gradient greater greater_equal grid_sampler
+    grid_sampler_2d grid_sampler_3d group_norm gru gru_cell gt hamming_window hann_window
+    hardshrink hardsigmoid hardswish hardtanh heaviside hinge_embedding_loss histc histogram
+    histogramdd hsplit hstack huber_loss hypot i0 igamma igammac im2col imag index index_add
+    index_copy index_fill index_put index_reduce index_select inner instance_norm inverse
+    is_complex is_contiguous is_floating_point is_nonzero is_same_size is_signed isclose isfinite
+    isin isinf isnan isneginf isposinf isreal istft item kaiser_window kl_div kron kthvalue
+    l1_loss layer_norm lcm ldexp le leaky_relu lerp less less_equal lgamma lift lift_fresh
+    linalg__powsum linalg_cholesky linalg_cholesky_ex linalg_cond linalg_cross linalg_det
+    linalg_diagonal linalg_eig linalg_eigh linalg_eigvals linalg_eigvalsh
+    linalg_householder_product linalg_inv linalg_inv_ex linalg_ldl_factor linalg_ldl_factor_ex
+    linalg_ldl_solve linalg_lstsq linalg_lu linalg_lu_factor linalg_lu_factor_ex linalg_lu_solve
+    linalg_matmul linalg_matrix_exp linalg_matrix_norm linalg_matrix_power linalg_matrix_rank
+    linalg_multi_dot linalg_norm linalg_pinv linalg_qr linalg_slogdet linalg_solve linalg_solve_ex
+    linalg_solve_triangular linalg_svd linalg_svdvals linalg_tensorinv linalg_tensorsolve
+    linalg_vander linalg_vecdot linalg_vector_norm linear linspace log log10 log1p log2 log_normal
+    log_sigmoid log_sigmoid_forward log_softmax logaddexp logaddexp2 logcumsumexp logdet
+    logical_and logical_not logical_or logical_xor logit logspace logsumexp lstm lstm_cell lt
+    lu_solve lu_unpack mH mT margin_ranking_loss masked_fill masked_scatter masked_select matmul
+    matrix_H matrix_exp matrix_power max max_pool1d max_pool1d_with_indices max_pool2d
     max_pool2d_with_indices max_pool3d max_pool3d_with_indices max_unpool2d max_unpool3d maximum
     mean median meshgrid min minimum mish mm mode moveaxis movedim mse_loss msort mul
     multi_margin_loss multilabel_margin_loss multilabel_margin_loss_forward multinomial multiply
@@ -101,34 +101,35 @@ _PUBLIC = """
     unsafe_split_with_sizes unsqueeze upsample_bicubic2d upsample_bilinear2d upsample_linear1d
     upsample_nearest1d upsample_nearest2d upsample_nearest3d upsample_trilinear3d vander var
     var_mean vdot view view_as view_as_complex view_as_real vsplit vstack where xlogy zero zeros
-    zeros_like
+    zeros_like numpy_T
 """
 
 # ATen operators that PyTorch itself puts into exported programs.
 _INTERNAL = """
     __and__ __lshift__ __or__ __rshift__ __xor__ __iand__ __ilshift__ __ior__ __irshift__ __ixor__
-    _adaptive_avg_pool2d _adaptive_avg_pool3d _add_relu _aminmax _assert_async _assert_scalar
-    _assert_tensor_metadata _batch_norm_no_update _batch_norm_with_update
+    _adaptive_avg_pool2d _adaptive_avg_pool3d _add_relu _addmm_activation _aminmax _assert_async
+    _assert_scalar _assert_tensor_metadata _batch_norm_no_update _batch_norm_with_update
     _batch_norm_with_update_functional _cast_Byte _cast_Char _cast_Double _cast_Float _cast_Half
-    _cast_Int _cast_Long _cast_Short _cdist_forward _conj _conj_physical _conv_depthwise2d
-    _convolution _convolution_mode _ctc_loss _dim_arange _embedding_bag
+    _cast_Int _cast_Long _cast_Short _cdist_forward _chunk_cat _conj _conj_copy _conj_physical
+    _conv_depthwise2d _convolution _convolution_mode _ctc_loss _dim_arange _embedding_bag
     _embedding_bag_forward_only _euclidean_dist _fft_c2c _fft_c2r _fft_r2c
     _functional_assert_async _functional_assert_scalar _functional_sym_constrain_range
     _functional_sym_constrain_range_for_size _fused_dropout _fused_rms_norm _fused_sdp_choice
-    _int_mm _is_all_true _is_any_true _linalg_det _linalg_eigh _linalg_eigvals _linalg_slogdet
-    _linalg_solve_ex _linalg_svd _local_scalar_dense _log_softmax _logcumsumexp _masked_softmax
-    _native_batch_norm_legit _native_batch_norm_legit_functional
-    _native_batch_norm_legit_no_training _native_multi_head_attention _neg_view _pad_circular
-    _pad_enum _pdist_forward _prelu_kernel _reshape_alias _reshape_copy _safe_softmax
-    _scaled_dot_product_attention_math _scaled_dot_product_cudnn_attention
+    _grouped_mm _int_mm _is_all_true _is_any_true _linalg_det _linalg_eigh _linalg_eigvals
+    _linalg_slogdet _linalg_solve_ex _linalg_svd _local_scalar_dense _log_softmax _logcumsumexp
+    _masked_softmax _native_batch_norm_legit _native_batch_norm_legit_functional
+    _native_batch_norm_legit_no_training _native_multi_head_attention _neg_view _neg_view_copy
+    _pad_circular _pad_enum _pdist_forward _prelu_kernel _reshape_alias _reshape_copy
+    _safe_softmax _scaled_dot_product_attention_math _scaled_dot_product_cudnn_attention
     _scaled_dot_product_efficient_attention _scaled_dot_product_flash_attention
     _scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_fused_attention_overrideable
-    _scaled_mm _shape_as_tensor _softmax _stack _standard_gamma _sample_dirichlet _to_copy
-    _transform_bias_rescale_qkv _transformer_encoder_layer_fwd _trilinear _unique _unique2
-    _unsafe_index _unsafe_index_put _unsafe_masked_index _unsafe_masked_index_put_accumulate
-    _unsafe_view _upsample_bicubic2d_aa _upsample_bilinear2d_aa _upsample_nearest_exact1d
-    _upsample_nearest_exact2d _upsample_nearest_exact3d _weight_int4pack_mm
-    _weight_int4pack_mm_for_cpu _weight_int8pack_mm _weight_norm _weight_norm_interface
+    _scaled_grouped_mm _scaled_mm _shape_as_tensor _softmax _stack _standard_gamma
+    _sample_dirichlet _to_copy _transform_bias_rescale_qkv _transformer_encoder_layer_fwd
+    _trilinear _unique _unique2 _unsafe_index _unsafe_index_put _unsafe_masked_index
+    _unsafe_masked_index_put_accumulate _unsafe_view _upsample_bicubic2d_aa
+    _upsample_bilinear2d_aa _upsample_nearest_exact1d _upsample_nearest_exact2d
+    _upsample_nearest_exact3d _weight_int4pack_mm _weight_int4pack_mm_for_cpu _weight_int8pack_mm
+    _weight_norm _weight_norm_interface
 """
 
 # Operators of the `prims` namespace, which decomposed programs consist of.
