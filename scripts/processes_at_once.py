@@ -66,11 +66,13 @@ def batch(count: int, at_once: int, cache: Path, scratch: Path) -> Batch:
 
 def start(plan: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-m", "placewright", "place", *PLACED, "--quiet", "-o", str(plan)]
-    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
+    return subprocess.Popen(
+        command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
 
 
 def answer(plan: Path) -> tuple[float, float]:
-    held = json.loads(plan.read_text())
+    held = json.loads(plan.read_text())["predicted"]
     return float(held["value"]), float(held["lower_bound"])
 
 
