@@ -3,10 +3,9 @@
     python scripts/processes_at_once.py [--count 8] [--rounds 3] [-o FILE]
 
 Each process places a model of the zoo on the catalogue's `2gpu` with a fixed number of evaluations,
-so that all must give one answer. On an empty cache the first of them compiles the kernels and the
-others wait: what all took in processor seconds beyond what they take later is compared with what
-one process alone takes more on a cache of its own. Then the time of all at once is measured beside
-that of the same processes two at a time, in turn. Writes both and the machine's versions as JSON.
+so that all must give one answer. On an empty cache the first that needs a kernel compiles it and the
+others wait: every compilation writes a line, and kernels that two processes compiled are counted.
+Then the time of all at once is measured beside that of the same processes two at a time, in turn.
 """
 
 from __future__ import annotations
@@ -27,6 +26,24 @@ from typing import Any
 
 PLACED = ["zoo:inception_v3", "--devices", "catalogue:2gpu", "--seed", "0", "--evaluations", "400"]
 PAIR = 2
+# Python imports this module at its start, in each process that a batch starts.
+NOTING = """
+import os
+from numba.core import event
+
+class Noting(event.Listener):
+    def on_start(self, started):
+        name = started.data["dispatcher"].py_func
+        line = f"{os.getpid()} {name.__module__}.{name.__qualname__} {started.data['args']}"
+        handle = os.open(os.environ["NOTED"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+        os.write(handle, " ".join(line.split()).encode() + b"\\n")
+        os.close(handle)
+
+    def on_end(self, ended):
+        pass
+
+event.register("numba:compile", Noting())
+"""
 
 
 @dataclass(frozen=True)
@@ -47,7 +64,7 @@ class Batch:
 def batch(count: int, at_once: int, cache: Path, scratch: Path) -> Batch:
     """Run `count` processes, at most `at_once` of them at a time."""
     folder = Path(tempfile.mkdtemp(dir=scratch))
-    environment = {**os.environ, "XDG_CACHE_HOME": str(cache)}
+    environment = {**os.environ, "XDG_CACHE_HOME": str(cache), **noting(scratch)}
     plans = [folder / f"plan{number}.json" for number in range(count)]
     waiting, running = list(plans), dict[int, subprocess.Popen[bytes]]()
     core_seconds, began = 0.0, time.perf_counter()
@@ -62,6 +79,27 @@ def batch(count: int, at_once: int, cache: Path, scratch: Path) -> Batch:
             raise SystemExit(f"a process ended with {os.waitstatus_to_exitcode(status)}")
     seconds = time.perf_counter() - began
     return Batch(seconds, core_seconds, tuple(map(answer, plans)))
+
+
+def noting(scratch: Path) -> dict[str, str]:
+    """What a process's environment needs to note what it compiles."""
+    site = scratch / "site"
+    site.mkdir(exist_ok=True)
+    (site / "sitecustomize.py").write_text(NOTING)
+    earlier = os.environ.get("PYTHONPATH")
+    return {
+        "PYTHONPATH": os.pathsep.join([str(site), *([earlier] if earlier else [])]),
+        "NOTED": str(scratch / "noted"),
+    }
+
+
+def compiled(scratch: Path) -> dict[str, set[str]]:
+    """Kernel, with its signature -> the processes that compiled it."""
+    found: dict[str, set[str]] = {}
+    for line in (scratch / "noted").read_text().splitlines():
+        process, _, kernel = line.partition(" ")
+        found.setdefault(kernel, set()).add(process)
+    return found
 
 
 def start(plan: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
@@ -80,20 +118,17 @@ def measured(count: int, rounds: int, scratch: Path) -> dict[str, Any]:
     cache = scratch / "cache"
     cold = batch(count, count, cache, scratch)
     told(f"{count} on a cold cache", cold)
-    alone_cold = batch(1, 1, scratch / "cache of one", scratch)
-    told("one on a cold cache", alone_cold)
-    alone = batch(1, 1, cache, scratch)
-    told("one with compiled kernels", alone)
+    kernels = compiled(scratch)
+    (scratch / "noted").write_text("")
     ways: dict[int, list[Batch]] = {count: [], PAIR: []}
     for number in range(rounds):
         for at_once in (count, PAIR) if number % 2 == 0 else (PAIR, count):
             ways[at_once].append(batch(count, at_once, cache, scratch))
             told(f"{count}, {at_once} at a time", ways[at_once][-1])
     warm = [one for found in ways.values() for one in found]
-    answers = {one for found in (cold, alone_cold, alone, *warm) for one in found.answers}
+    answers = {one for found in (cold, *warm) for one in found.answers}
     if len(answers) != 1:
         raise SystemExit(f"answers differ: {sorted(answers)}")
-    more = cold.core_seconds - statistics.median(one.core_seconds for one in warm)
     seconds = {at_once: [one.seconds for one in found] for at_once, found in ways.items()}
     return {
         "format": "placewright.processes-at-once/1",
@@ -101,7 +136,9 @@ def measured(count: int, rounds: int, scratch: Path) -> dict[str, Any]:
         "cores": len(os.sched_getaffinity(0)),
         "processes": count,
         "cold_seconds": cold.seconds,
-        "compilations": more / (alone_cold.core_seconds - alone.core_seconds),
+        "kernels": len(kernels),
+        "compiled_by_two_processes": sum(len(found) > 1 for found in kernels.values()),
+        "compiled_later": len(compiled(scratch)),
         "at_once_seconds": seconds[count],
         "in_pairs_seconds": seconds[PAIR],
         "ratio": statistics.median(seconds[count]) / statistics.median(seconds[PAIR]),

@@ -13,6 +13,7 @@ def main() -> NoReturn:
     except KeyboardInterrupt:
         signals.state.is_ending = True
         signals.forget()
+        signals.tell()
         raise SystemExit(signals.received() or signals.EXIT_INTERRUPTED) from None
     run()
 

@@ -18,7 +18,7 @@ from placewright.cli.output import (
     open_standard_streams,
 )
 from placewright.cli.overwriting import protect_inputs
-from placewright.cli.signals import EXIT_INTERRUPTED, forget, leave, received, state
+from placewright.cli.signals import EXIT_INTERRUPTED, forget, leave, received, state, word
 from placewright.errors import AnswerError, PlacewrightError, TimedOut
 from placewright.frameworks.registry import prepare_process
 
@@ -136,7 +136,7 @@ def _code_of(error: Exception) -> int:
 
 def _interrupted() -> int:
     code = received() or EXIT_INTERRUPTED
-    _fail("interrupted" if code == EXIT_INTERRUPTED else "terminated", code)
+    _fail(word(), code)
     leave(code)
     return code
 

@@ -8,6 +8,7 @@ process at once.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import signal
 import sys
@@ -97,6 +98,17 @@ def received() -> int | None:
     if not state.received:
         return None
     return EXIT_TERMINATED if signal.SIGTERM in state.received else EXIT_INTERRUPTED
+
+
+def word() -> str:
+    """What the line says after the signal that came."""
+    return "terminated" if received() == EXIT_TERMINATED else "interrupted"
+
+
+def tell() -> None:
+    """Write the line where nothing that writes lines has been imported."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):  # closed, full or none at all
+        sys.stderr.write(f"placewright: {word()}\n")
 
 
 def leave(code: int) -> None:
