@@ -3,9 +3,10 @@
     python scripts/processes_at_once.py [--count 8] [--rounds 3] [-o FILE]
 
 Each process places a model of the zoo on the catalogue's `2gpu` with a fixed number of evaluations,
-so that all must give one answer. On an empty cache the first that needs a kernel compiles it and the
-others wait: every compilation writes a line, and kernels that two processes compiled are counted.
-Then the time of all at once is measured beside that of the same processes two at a time, in turn.
+so that all must give one answer. On an empty cache the first that needs a kernel compiles it and
+the others wait: every compilation writes a line, and kernels that two processes compiled are
+counted. Then the time of all at once is measured beside that of the same processes two at a time,
+in turn.
 """
 
 from __future__ import annotations
