@@ -110,11 +110,12 @@ def write(folder: Path, name: str, model: Any) -> None:
     shapes = [tf.TensorSpec((1, *one.shape[1:]), one.dtype, one.name) for one in model.inputs]
     called = tf.function(lambda *given: model(list(given) if len(given) > 1 else given[0]))
     concrete = called.get_concrete_function(*shapes)
-    saved = folder / f"{name}_saved"
-    tf.saved_model.save(model, str(saved), signatures=concrete)
-    converter = tf.lite.TFLiteConverter.from_saved_model(str(saved))
-    (folder / f"{name}.tflite").write_bytes(converter.convert())
+    # Keras' own way keeps the names by which readers find variables in a SavedModel. TFLite's
+    # converter leaves variables as resources, which few readers have, unless they are frozen.
+    model.export(str(folder / f"{name}_saved"), verbose=False, input_signature=shapes)
     frozen = convert_variables_to_constants_v2(concrete)
+    converter = tf.lite.TFLiteConverter.from_concrete_functions([frozen], model)
+    (folder / f"{name}.tflite").write_bytes(converter.convert())
     tf.io.write_graph(frozen.graph, str(folder), f"{name}.pb", as_text=False)
 
 

@@ -1,38 +1,41 @@
 """What it takes to refuse: seconds and memory of every nasty file and every edited plan.
 
-    python scripts/refusals.py [-o FILE]
+    python scripts/refusals.py [-o FILE] [--code FOLDER]
 
 Each case of `tests/cli/nasty_files.py` and `tests/cli/test_edited_plans.py` is a command in a
 process of its own, with kernels compiled. Counted is what it takes after the libraries that it may
 need were imported. Exits with 1 where a case is not refused with exit code 2 or 1 and one line of
-at most 300 characters, takes more than 5 s, or more than 1 GiB.
+at most 300 characters, takes more than 5 s, or more than 1 GiB. `--code` takes Placewright from
+another folder, such as the `src` of an earlier commit: what did it do with the same cases?
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
+import resource
 import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 SECONDS, KIBIBYTES, LINE = 5.0, 1 << 20, 300
-PATIENCE_SECONDS = 600.0  # a net: what has not ended by then hangs
+PATIENCE_SECONDS = 60.0  # a net: what has not ended by then hangs
+MOST_BYTES = 16 << 30  # of address space, so that an earlier version cannot take the machine
 MEASURED = """
-import json, resource, sys, time
+import json, resource, runpy, sys, time
 import numpy, yaml, pydantic, onnx, torch, openvino, onnxruntime
-import placewright.simulation.evaluator, placewright.session.session
-from placewright.cli.app import main
+import placewright.simulation.evaluator
 used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 began = time.perf_counter()
 code = 70
 try:
-    main()
+    runpy.run_module("placewright", run_name="__main__")
 except SystemExit as ended:
     code = ended.code
 seconds = time.perf_counter() - began
@@ -65,8 +68,14 @@ def cases() -> dict[str, Callable[[Path], list[object]]]:
     return {**files, **{f"a plan with {name}": edited(name) for name in CHANGES}}
 
 
-def refused(name: str, make: Callable[[Path], list[object]]) -> dict[str, Any]:
+def refused(
+    name: str, make: Callable[[Path], list[object]], environment: Mapping[str, str]
+) -> dict[str, Any]:
     """The row of one case."""
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+
     with tempfile.TemporaryDirectory() as scratch:
         folder, measured = Path(scratch) / "case", Path(scratch) / "measured"
         folder.mkdir()
@@ -74,14 +83,19 @@ def refused(name: str, make: Callable[[Path], list[object]]) -> dict[str, Any]:
         script = Path(scratch) / "script.py"
         script.write_text(MEASURED)
         line = f'exec "$@" 3>"{measured}"'
-        done = subprocess.run(
-            ["sh", "-c", line, "sh", sys.executable, str(script), *words],
-            cwd=folder,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=PATIENCE_SECONDS,
-        )
+        try:
+            done = subprocess.run(
+                ["sh", "-c", line, "sh", sys.executable, str(script), *words],
+                cwd=folder,
+                capture_output=True,
+                text=True,
+                check=False,
+                env=environment,
+                preexec_fn=limit,
+                timeout=PATIENCE_SECONDS,
+            )
+        except subprocess.TimeoutExpired:
+            return {"case": name, "code": None, "seconds": PATIENCE_SECONDS, "kibibytes": 0}
         lines = done.stderr.splitlines()
         row = {"case": name, "code": done.returncode, "lines": len(lines)}
         if measured.exists():
@@ -94,7 +108,7 @@ def is_good(row: dict[str, Any]) -> bool:
         row["code"] in (1, 2)
         and row["lines"] == 1
         and row["letters"] <= LINE
-        and row["seconds"] <= SECONDS
+        and row.get("seconds", PATIENCE_SECONDS) <= SECONDS
         and row["kibibytes"] <= KIBIBYTES
     )
 
@@ -102,18 +116,20 @@ def is_good(row: dict[str, Any]) -> bool:
 def main(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(description="What it takes to refuse.")
     parser.add_argument("-o", "--output", type=Path)
+    parser.add_argument("--code", type=Path, default=ROOT / "src")
     chosen = parser.parse_args(arguments)
-    rows = []
+    environment = {**os.environ, "PYTHONPATH": str(chosen.code.resolve())}
+    rows: list[dict[str, Any]] = []
     for name, make in cases().items():
-        rows.append(refused(name, make))
+        rows.append(refused(name, make, environment))
         if not is_good(rows[-1]):
             sys.stdout.write(f"{rows[-1]}\n")
     found = {
         "format": "placewright.refusals/1",
         "cases": len(rows),
         "refused": sum(map(is_good, rows)),
-        "most_seconds": max(row["seconds"] for row in rows),
-        "most_mebibytes": max(row["kibibytes"] for row in rows) / 1024,
+        "most_seconds": max(row.get("seconds", 0.0) for row in rows),
+        "most_mebibytes": max(row.get("kibibytes", 0) for row in rows) / 1024,
         "rows": rows,
     }
     if chosen.output:

@@ -227,9 +227,10 @@ def _row(row: ForeignRow, path: Path) -> ForeignRow:
     try:
         found = _compared(row, path)
     except PlacewrightError as error:
-        found = replace(row, outcome="refused", reason=_reason(error))
+        found = replace(row, outcome="refused", reason=_reason(error, path))
     except Exception as error:  # what a benchmark of faults is there to find
-        found = replace(row, outcome="failed", reason=f"{type(error).__name__}: {_reason(error)}")
+        told = _reason(error, path)
+        found = replace(row, outcome="failed", reason=f"{type(error).__name__}: {told}")
     return replace(found, seconds=round(time.monotonic() - began, 1))
 
 
@@ -244,8 +245,12 @@ def _first_cause(error: BaseException) -> BaseException:
         error = earlier
 
 
-def _reason(error: BaseException) -> str:
-    return one_line(error).replace(str(_onnx_folder()), "").replace(tempfile.gettempdir(), "")
+def _reason(error: BaseException, path: Path | None = None) -> str:
+    """One line, without the folders of this machine."""
+    line = one_line(error)
+    for folder in (*([path.parent] if path else []), _onnx_folder(), Path(tempfile.gettempdir())):
+        line = line.replace(f"{folder}/", "")
+    return line
 
 
 def _compared(row: ForeignRow, path: Path) -> ForeignRow:
