@@ -69,6 +69,7 @@ def read_onnx(
     files = onnx_files(file)
     try:
         model = onnx.load(str(file), load_external_data=False)
+        _require_tensors(model.graph)
         fixed = _fix_shapes(model, shapes)
         inferred = _inferred(onnx, model)
     except onnx.shape_inference.InferenceError as error:
@@ -113,6 +114,17 @@ def _inferred(onnx: Any, model: Any) -> Any:
     if any(size > _MOST_COMPUTED for size in sizes):
         return plain
     return infer(model, strict_mode=True, data_prop=True)
+
+
+def _require_tensors(graph: Any) -> None:
+    for what, values in (("input", graph.input), ("output", graph.output)):
+        for value in values:
+            kind = value.type.WhichOneof("value") or "tensor_type"
+            if kind != "tensor_type":
+                raise InputError(
+                    f"{what} {value.name!r} is no tensor but a {kind.removesuffix('_type')}; "
+                    "only tensors go in and out of a device"
+                )
 
 
 def _fix_shapes(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:

@@ -184,8 +184,8 @@ class OnnxModel:
         return self.compile([whole_segment(self.graph)], [device])[0]
 
     def fused_groups(self, device: Device) -> Grouping:
-        """Which ops ONNX Runtime executes as one kernel on `device`."""
-        return self._kernel_map(device).grouping
+        """Which ops ONNX Runtime executes as one kernel on `device`, or must for other reasons."""
+        return self.parts.with_values_inside(self._kernel_map(device).grouping)
 
     def profiler(self, device: Device) -> Callable[[], FloatArray]:
         """A function that runs the whole model with ONNX Runtime's own profiler.

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placewright.core.graph import ComputationGraph
+from placewright.core.grouping import Grouping
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, StalePlanError
 from placewright.execution.runtime import OpSegment
@@ -149,6 +150,21 @@ class OnnxParts:
     def element_type(self, tensor: int) -> int:
         """The number that ONNX has for the tensor's element type; 0 where it is no tensor."""
         return int(self.types[self.value_of_tensor[tensor]].tensor_type.elem_type)
+
+    def with_values_inside(self, grouping: Grouping) -> Grouping:
+        """Groups joined where a sequence, a map or an optional value goes from one to another.
+
+        Only tensors are handed from device to device.
+        """
+        labels = grouping.group_of.copy()
+        for tensor, value in enumerate(self.value_of_tensor):
+            kind = self.types[value].WhichOneof("value") if value in self.types else None
+            if kind in (None, "tensor_type"):
+                continue
+            ops = [self.op_of_value[value], *self.graph.tensor_consumers.row(tensor).tolist()]
+            joined = np.unique(labels[ops])
+            labels[np.isin(labels, joined)] = joined[0]
+        return Grouping.from_labels(labels)
 
     def static_shape(self, tensor: int) -> tuple[int, ...] | None:
         """The tensor's dimensions; None where they depend on values."""
