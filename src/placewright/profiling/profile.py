@@ -26,6 +26,8 @@ from placewright.profiling.measure import Effort, Ends, Progress, ProgressCallba
 from placewright.profiling.store import CostStore
 from placewright.profiling.units import common_units
 
+_OF_GROUPS = 2  # goes up when runtimes group in another way: kept groupings are found anew
+
 
 @dataclass(frozen=True)
 class Measuring:
@@ -129,7 +131,7 @@ def _working_bytes(
 
 
 def _fused_groups(model: LoadedModel, device: Device, store: CostStore, context: str) -> Grouping:
-    key = f"fused|{context}|{device.fingerprint}"
+    key = f"fused|{_OF_GROUPS}|{context}|{device.fingerprint}"
     known = store.fact(key)
     if known is not None:
         return Grouping(frozen_ints(json.loads(known)))
