@@ -31,21 +31,17 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.placers.registry import make_placer
-from placewright.simulation.behaviours import behaviour_of
 from placewright.simulation.bounds import quick_bounds
 from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.relaxation import relaxed
 
 PROBLEMS = "gnmt 2gpu,nasnet_a 2gpu,rnnlm 2gpu,inception_v3 4gpu,bert_base 4gpu"
 
 
-def relaxed(problem: Problem, placement: Placement | None, seconds: float) -> float:
+def relaxed_value(problem: Problem, placement: Placement | None, seconds: float) -> float:
     """Value of the linear relaxation, with a placement or with fractions; 0 where not solved."""
-    program = behaviour_of(problem).relaxation(problem)
+    program = relaxed(problem)
     assert program is not None, "latency and throughput have one"
-    program.assignment()
-    program.memory()
-    program.loads()
-    program.value()
     if placement is not None:
         for unit, chosen in enumerate(placement.device_of.tolist()):
             for device in range(problem.n_devices):
@@ -58,8 +54,8 @@ def row(name: str, problem: Problem, seconds: float, program_seconds: float) -> 
     evaluator = Evaluator(problem, Budget(seconds=seconds))
     solution = make_placer("auto").place(problem, evaluator, np.random.default_rng(0))
     assert solution.placement is not None
-    fixed = relaxed(problem, solution.placement, program_seconds)
-    fractions = relaxed(problem, None, program_seconds)
+    fixed = relaxed_value(problem, solution.placement, program_seconds)
+    fractions = relaxed_value(problem, None, program_seconds)
     quick = {bound.method: bound.value for bound in quick_bounds(problem)}
     return {
         "problem": name,

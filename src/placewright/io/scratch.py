@@ -26,7 +26,7 @@ def scratch_folder(within: Path, prefix: str) -> Iterator[Path]:
     Raises:
         OSError: it cannot be made.
     """
-    remove_left_over(within, prefix)
+    _remove_left_over(within, prefix)
     folder, handle = _made_and_locked(within, prefix)
     try:
         yield folder
@@ -69,8 +69,7 @@ def _is_locked(handle: int) -> bool:
     return True
 
 
-def remove_left_over(within: Path, prefix: str) -> None:
-    """Remove the folders of this user that `scratch_folder` made and a killed process left."""
+def _remove_left_over(within: Path, prefix: str) -> None:
     try:
         entries = [one for one in os.scandir(within) if one.is_dir(follow_symlinks=False)]
     except OSError:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 from placewright.core.problem import Problem
 from placewright.simulation.behaviours import behaviour_of
+
+if TYPE_CHECKING:
+    from placewright.simulation.relaxed_program import Relaxation
 
 _MOST_ENTRIES = 400_000  # entries of x and of edges times devices beyond which HiGHS takes minutes
 
@@ -20,11 +24,16 @@ def relaxation_bound(problem: Problem, seconds: float = math.inf) -> float:
     edges = len(problem.unit_graph.tensor_consumers.indices)
     if (problem.n_units + edges) * problem.n_devices > _MOST_ENTRIES:
         return 0.0
+    program = relaxed(problem)
+    return 0.0 if program is None else program.solved(seconds)
+
+
+def relaxed(problem: Problem) -> Relaxation | None:
+    """The program with all its rows; None where the execution model has no relaxation."""
     program = behaviour_of(problem).relaxation(problem)
-    if program is None:
-        return 0.0
-    program.assignment()
-    program.memory()
-    program.loads()
-    program.value()
-    return program.solved(seconds)
+    if program is not None:
+        program.assignment()
+        program.memory()
+        program.loads()
+        program.value()
+    return program
