@@ -14,7 +14,7 @@ from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
-from placewright.core.execution_models import EVENT, MaxLoad
+from placewright.core.execution_models import EVENT, Placeto
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
@@ -149,10 +149,7 @@ def test_refuses_what_it_does_not_model() -> None:
     problem = fork_problem()
     assert CpSat().why_not(problem) is None
     assert "takes up to 3 units" in str(CpSat(max_units=3).why_not(problem))
-    pipeline = replace(
-        problem, objective="throughput", execution_model=MaxLoad(samples_in_flight=0)
-    )
-    assert "'max-load'" in str(CpSat().why_not(pipeline))
+    assert "'placeto'" in str(CpSat().why_not(replace(problem, execution_model=Placeto())))
     for wrong in ({"max_units": 0}, {"deterministic_seconds": 0.0}, {"workers": -1}):
         with pytest.raises(InputError, match=next(iter(wrong))):
             CpSat(**wrong)

@@ -19,6 +19,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from placewright.core.execution_models import Subgraph, SubgraphIP
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import BudgetSpent, InputError, MissingExtraError
@@ -59,17 +60,24 @@ _QUICK = {
     },
 }
 _SMALL = 10**6  # units times devices up to which bounds come before the first incumbent
+_PIECES = "pieces"  # latency of atomic subgraphs
 _TURNS = ""  # where searches take turns between exact methods
 # Name -> share of the remaining budget, most units that it is tried on.
 _EXACT = {
-    "latency": {
-        "greedy": (0.1, 5000),
-        _TURNS: (0.4, _ANY),
-        "latency-ip": (0.5, 300),
-        "cp-sat": (0.5, 250),
-    },
+    "latency": {"greedy": (0.1, 5000), _TURNS: (0.4, _ANY), "cp-sat": (0.5, 250)},
     "training": {_TURNS: (0.5, _ANY), "cp-sat": (0.5, 250)},
-    "throughput": {"ideal-dp": (0.3, 2000), _TURNS: (0.3, _ANY), "maxload-ip": (0.7, 2000)},
+    _PIECES: {
+        "greedy": (0.1, 5000),
+        _TURNS: (0.3, _ANY),
+        "latency-ip": (0.6, 1000),
+        "cp-sat": (0.9, 1000),
+    },
+    "throughput": {
+        "ideal-dp": (0.3, 2000),
+        _TURNS: (0.3, _ANY),
+        "cp-sat": (0.4, 5000),
+        "maxload-ip": (0.9, 2000),
+    },
 }
 # Name -> most units that it is tried on.
 _SEARCHES = {
@@ -84,6 +92,12 @@ _TURN_EVALUATIONS = 48  # and at least so many
 _BATCHES = 10  # of `multilevel` for each descent of local search
 _FORGETS = 0.6  # of what a search gained before its last turn
 _EVERY = 4  # turns after which a search gets one whatever it gained
+
+
+def _exact(problem: Problem) -> dict[str, tuple[float, int]]:
+    """Methods with a proof: name -> share of what is left, most units that it is tried on."""
+    is_pieces = isinstance(problem.execution_model, Subgraph | SubgraphIP)
+    return _EXACT[_PIECES if is_pieces else problem.objective]
 
 
 @dataclass(frozen=True)
@@ -136,7 +150,7 @@ class Auto:
     def members(self, problem: Problem) -> PortfolioMembers:
         """The methods that are tried on a problem."""
         size, objective = problem.n_units, problem.objective
-        exact = _EXACT[objective].items()
+        exact = _exact(problem).items()
         return PortfolioMembers(
             quick=tuple(name for name, (_, most) in _QUICK[objective].items() if size <= most),
             proofs=(
@@ -220,7 +234,7 @@ class _Run:
             search_parts(problem, evaluator, _PARTS_SHARE, parts)
         if self.is_closed:
             return
-        for name, (share, most_units) in _EXACT[problem.objective].items():
+        for name, (share, most_units) in _exact(problem).items():
             if problem.n_units > most_units or (name == _TURNS and searches_beside):
                 continue
             if self.ends_with_turns(share) if name == _TURNS else self.ends_with(name, share):

@@ -4,6 +4,10 @@ OR-tools' CP-SAT (L. Perron, F. Didier, "CP-SAT") on a model of our own executio
 `schedule_program.model` says what the program holds and what it loosens. It minimises the makespan
 over placements and orders; each of its solutions is valued by the evaluator, once with the order
 and once by rank dispatch, and its bound holds for every placement in every order.
+
+Under `max-load`, `subgraph` and `subgraph-ip` a placement is all there is. The programs are those
+of `max_load.program` (Tarnawski et al. 2020) and `subgraphs.bound`, with a limit in the place of
+the objective: see `integer_program.narrowing`.
 """
 
 from __future__ import annotations
@@ -15,14 +19,17 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from placewright.core.execution_models import Event
+from placewright.core.execution_models import Event, MaxLoad, Subgraph, SubgraphIP
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import BudgetSpent, InputError
 from placewright.placers.anytime import anytime, found_none, pass_interrupt_on
+from placewright.placers.ideals.transfers import why_not_separable
+from placewright.placers.max_load.limits import max_load_limits
 from placewright.placers.schedule_program.model import ScheduleProgram
 from placewright.placers.schedule_program.ticks import Ticks
+from placewright.placers.subgraphs.limits import subgraph_limits
 from placewright.simulation.bounds import quick_bounds
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.event.arrays import event_arrays
@@ -36,7 +43,8 @@ class CpSat:
     """Solves a constraint program, from the incumbent or from list scheduling.
 
     Attributes:
-        max_units: larger problems are refused: the program would not fit the memory, >= 1.
+        max_units: larger problems are refused: the program would not fit the memory, >= 1. But
+            under `event`, classes of units that share a device are counted.
         deterministic_seconds: the solver's own measure of work, where the budget has no seconds,
             > 0.
         workers: threads where the budget has seconds, >= 0; 0 is one for each core. Runs without
@@ -47,7 +55,7 @@ class CpSat:
 
     name: ClassVar[str] = "cp-sat"
     paper: ClassVar[str] = "constraint programming, OR-tools"
-    objectives: ClassVar[tuple[str, ...]] = ("latency", "training")
+    objectives: ClassVar[tuple[str, ...]] = ("latency", "training", "throughput")
     needs_training: ClassVar[bool] = False
 
     max_units: int = 500
@@ -67,21 +75,26 @@ class CpSat:
                 raise InputError(f"cp-sat: {what} must be >= 0, got {getattr(self, what)}")
 
     def why_not(self, problem: Problem) -> str | None:
-        """None for execution model `event` and a few hundred units."""
-        if not isinstance(problem.execution_model, Event):
-            return f"cp-sat models execution model 'event', not '{problem.execution_model.name}'"
-        if problem.n_units > self.max_units:
+        """None for a few hundred units, but for `placeto`'s simulator."""
+        model = problem.execution_model
+        if not isinstance(model, Event | MaxLoad | Subgraph | SubgraphIP):
+            return f"cp-sat has no program for execution model '{model.name}'"
+        is_event = isinstance(model, Event)
+        units = problem.n_units if is_event else problem.colocation.n_groups
+        if units > self.max_units:
             return (
-                f"cp-sat takes up to {self.max_units} units and this problem has "
-                f"{problem.n_units}; raise max_units if you have the memory"
+                f"cp-sat takes up to {self.max_units} units and this problem has {units}; raise "
+                "max_units if you have the memory"
             )
-        return None
+        return why_not_separable(problem) if isinstance(model, MaxLoad) else None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """Two evaluations for each solution of the solver, and a few for the start."""
         for quick in quick_bounds(problem):
             evaluator.offer_bound(quick.value, quick.method)
+        if not isinstance(problem.execution_model, Event):
+            return self._narrowed(problem, evaluator, rng)
         start = _start(problem, evaluator)
         value = math.inf if start is None else evaluator.simulator.value(start)
         horizon = value if math.isfinite(value) else _all_in_turn(problem)
@@ -91,6 +104,25 @@ class CpSat:
             timeline = evaluator.simulator.timeline(start)
             program.hint(start.device_of, timeline.start, timeline.end)
         return self._solved(program, evaluator, rng, has_start=start is not None)
+
+    def _narrowed(
+        self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator
+    ) -> Solution:
+        """Between what is proven and what is known, by limits."""
+        seconds = evaluator.remaining_seconds
+        all_of = self.deterministic_seconds if math.isinf(seconds) else seconds
+
+        def solver(share: float) -> Any:
+            return self._solver(evaluator, rng, share * all_of)
+
+        is_load = isinstance(problem.execution_model, MaxLoad)
+        questions = (max_load_limits if is_load else subgraph_limits)(problem, evaluator, solver)
+        questions.run()
+        if questions.is_infeasible:
+            return evaluator.solution(
+                message=found_none("placement that keeps support and resident bytes")
+            )
+        return evaluator.solution("optimal" if evaluator.is_closed else None)
 
     def _solved(
         self,
@@ -117,16 +149,21 @@ class CpSat:
             status, _ = _run(program, evaluator, self._solver(evaluator, rng))
         return evaluator.solution("optimal" if evaluator.is_closed else None)
 
-    def _solver(self, evaluator: Evaluator, rng: np.random.Generator) -> Any:
+    def _solver(
+        self, evaluator: Evaluator, rng: np.random.Generator, seconds: float = math.inf
+    ) -> Any:
+        """A solver with what is left of the budget, or `seconds` where that is less."""
         from ortools.sat.python import cp_model
 
         solver = cp_model.CpSolver()
         solver.parameters.random_seed = int(rng.integers(0, 2**31 - 1))
         if math.isfinite(evaluator.remaining_seconds):
-            solver.parameters.max_time_in_seconds = max(0.01, 0.95 * evaluator.remaining_seconds)
+            most = max(0.01, min(seconds, 0.95 * evaluator.remaining_seconds))
+            solver.parameters.max_time_in_seconds = most
             solver.parameters.num_workers = self.workers
         else:
-            solver.parameters.max_deterministic_time = self.deterministic_seconds
+            most = min(seconds, self.deterministic_seconds)
+            solver.parameters.max_deterministic_time = most
             solver.parameters.num_workers = 1
         return solver
 

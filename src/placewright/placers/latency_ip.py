@@ -32,6 +32,7 @@ from placewright.placers.ideals.load_model import allowed_devices, load_model_of
 from placewright.placers.integer_program.highs import solve
 from placewright.placers.legal import failure
 from placewright.placers.subgraphs.bound import bound_program, program_size
+from placewright.placers.subgraphs.limits import all_in_turn
 from placewright.placers.subgraphs.program import LatencyProgram, latency_program
 from placewright.placers.subgraphs.search import Moves, anneal, moves_of
 from placewright.simulation.evaluator import Evaluator
@@ -236,7 +237,7 @@ def _longest_path(problem: Problem, arrays: LatencyArrays) -> float:
 
 def _horizon(arrays: LatencyArrays, best: IntArray | None, evaluator: Evaluator) -> float:
     """A value that is reached: the incumbent's, or more than any placement takes."""
-    return evaluator.best_value if best is not None else _all_in_turn(arrays)
+    return evaluator.best_value if best is not None else all_in_turn(arrays)
 
 
 def _scaled(
@@ -246,12 +247,6 @@ def _scaled(
     horizon = _horizon(arrays, best, evaluator)
     scale = 1000.0 / horizon if horizon > 0 else 1.0
     return arrays._replace(seconds=arrays.seconds * scale, transfer=arrays.transfer * scale), scale
-
-
-def _all_in_turn(arrays: LatencyArrays) -> float:
-    """More than any placement takes: everything at its slowest, all tensors sent and received."""
-    slowest = np.where(np.isfinite(arrays.seconds), arrays.seconds, 0.0).max(axis=1)
-    return float(slowest.sum() + 2.0 * len(arrays.is_atomic) * arrays.transfer.sum())
 
 
 def _start_columns(

@@ -21,6 +21,8 @@ from placewright.placers.parts.bound import parts_bound
 from placewright.placers.registry import make_placer
 from placewright.simulation.bounds import quick_bounds, relaxed_bounds
 from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.event.arrays import event_arrays
+from placewright.simulation.ranks import hop_seconds
 
 _LOG = logging.getLogger(__name__)
 _LONG = 5.0  # seconds after which it is said what took them
@@ -54,6 +56,7 @@ def make_ready(objective: Objective, model: ExecutionModel) -> None:
         quick_bounds(problem)
         relaxed_bounds(problem, 1.0)
         parts_bound(problem)
+        hop_seconds(event_arrays(problem), 0, 0, 1)  # constraint programs ask for single hops
     seconds = time.perf_counter() - began
     if seconds > _LONG:
         _LOG.warning("compiled the placers' kernels in %.0f s; the next start finds them", seconds)
