@@ -15,9 +15,11 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError
+from placewright.placers.cp_sat import CpSat
 from placewright.placers.integer_program.highs import solve
 from placewright.placers.latency_ip import LatencyIp
 from placewright.placers.subgraphs.bound import bound_program, program_size
+from placewright.placers.subgraphs.windows import Window, Windows
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
 from placewright.simulation.subgraph import latency_arrays
@@ -86,8 +88,13 @@ def test_no_placement_is_faster(seed: int, execution_model: ExecutionModel) -> N
     dear = problem.transfer_seconds * float(rng.uniform(0.5, 4))
     problem = replace(problem, transfer_seconds=dear)
     best = best_of_all(problem)
+    found = CpSat().place(problem, Evaluator(problem), np.random.default_rng(0))
+    assert found.value >= best * (1 - 1e-9)
     if math.isfinite(best):
         assert relaxed(problem) <= best * (1 + 1e-6)
+        assert found.lower_bound <= best * (1 + 1e-9)
+    else:
+        assert found.status in ("infeasible", "unknown")
 
 
 @pytest.mark.parametrize("seed", range(8))
@@ -111,6 +118,54 @@ def test_classes_move_as_one(seed: int) -> None:
         assert relaxed(problem) <= best * (1 + 1e-6)
 
 
+def test_fractions_cannot_spread_a_chain_over_all_accelerators() -> None:
+    """Six ops of 2 s and 3 bytes; an accelerator holds two. Of each two edges in a row one is cut.
+
+    So two cuts of 4 + 4 s: 12 + 16 = 28 s, by the linear relaxation alone. Its rows without windows
+    let a third of each op be on each accelerator, where nothing leaves: 12 s.
+    """
+    problem = pipeline_problem(
+        [[2.0, 2.0, 2.0, 100.0]] * 6,
+        [(op, op + 1) for op in range(5)],
+        [4.0] * 6,
+        n_cpus=1,
+        sizes=[3.0] * 6,
+        memory=6.0,
+        objective="latency",
+        execution_model=SUBGRAPH,
+    )
+    program = bound_program(problem, latency_arrays(problem)).program
+    fractions = replace(program, is_integer=np.zeros(program.n_columns, dtype=np.bool_))
+    columns = solve(fractions, max_nodes=1).columns
+    assert columns is not None
+    assert float(program.cost @ columns) == pytest.approx(28.0)
+    assert best_of_all(problem) == 28.0
+
+
+def test_a_window_grows_along_heavy_paths_and_by_dear_tensors() -> None:
+    """0 feeds 1 (5 s), which feeds 3 (4 s), and 2 feeds 3 (1 s). They keep 1, 2, 2 and 6 bytes."""
+    problem = pipeline_problem(
+        [[1.0, 9.0]] * 4,
+        [(0, 1), (1, 3), (2, 3)],
+        [5.0, 4.0, 1.0, 0.0],
+        n_cpus=1,
+        sizes=[1.0, 2.0, 6.0, 2.0],
+        memory=4.0,
+        objective="latency",
+        execution_model=SUBGRAPH,
+    )
+    transfer = latency_arrays(problem).transfer
+    found = list(Windows(problem, transfer, 4.0))
+    assert Window(0, ((0, 1, True), (1, 3, True))) in found  # 5 bytes, the dearest first
+    assert Window(2, ((2, 3, True),)) in found  # 8 bytes
+    assert Window(3, ((2, 3, False),)) in found  # towards the root
+    assert not list(Windows(problem, transfer, 11.0))
+    for window in found:
+        units = {window.root, *(unit for edge in window.edges for unit in edge[:2])}
+        assert sum([1.0, 2.0, 6.0, 2.0][unit] for unit in units) > 4.0
+        assert len(window.edges) == len(units) - 1
+
+
 def test_latency_ip_closes_the_gap_where_the_relaxation_is_met() -> None:
     problem = chain_of_three([5, 4, 0])
     evaluator = Evaluator(problem)
@@ -119,6 +174,15 @@ def test_latency_ip_closes_the_gap_where_the_relaxation_is_met() -> None:
     assert solution.value == 14
     assert solution.status == "optimal"
     assert solution.bound_method == "paths between accelerators"
+
+
+def test_limits_close_the_gap_where_the_relaxation_is_met() -> None:
+    """Each question has an answer here; the bound is as good as the integer program's."""
+    for transfers, best in (([5.0, 4.0, 0.0], 14.0), ([20.0, 20.0, 0.0], 46.0)):
+        problem = chain_of_three(transfers)
+        found = CpSat().place(problem, Evaluator(problem), np.random.default_rng(0))
+        assert (found.value, found.status) == (best, "optimal")
+        assert found.bound_method == "constraint program"
 
 
 def test_without_its_share_the_bound_is_the_longest_path() -> None:

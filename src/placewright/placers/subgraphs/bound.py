@@ -18,6 +18,13 @@ entering tensor, and pieces of one accelerator that send to each other.
 Columns: x[class, machine], machine 0 all CPUs together; leaves[u, v, d] >= x[u, d] - x[v, d] for
 classes on an edge; then x[v, d] - x[u, d] + leaves[u, v, d] is 1 where v on d reads u's tensor from
 elsewhere. Both are priced only on accelerators, at the tensor's transfer seconds.
+
+Fractions would spread each class over all accelerators, so that memory holds everything and nothing
+leaves. Rows of `windows` forbid that. Take a tree of units that no accelerator can hold together.
+If its root is on one, some tensor of the tree leaves it, on an edge that leads away from the root,
+or enters it, on one that leads to the root; else all of the tree would be there:
+  x[root, CPUs] + the sum over edges away of leaves + the sum over edges towards of enters >= 1,
+where leaves and enters of an edge (u, v) are summed over the accelerators.
 """
 
 from __future__ import annotations
@@ -30,6 +37,7 @@ from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.placers.ideals.load_model import allowed_devices, grouped_entries
 from placewright.placers.integer_program.program import IntegerProgram, Rows
+from placewright.placers.subgraphs.windows import Windows
 from placewright.simulation.subgraph import LatencyArrays
 
 
@@ -97,6 +105,7 @@ class _Builder:
             used = self.placed[item][self.placed[item] >= 0].tolist()
             self.rows.add(1.0, 1.0, used, [1.0] * len(used))
         self._memory()
+        self._windows()
         total = self._column(np.inf)
         ends = [self._column(np.inf) for _ in range(self.problem.n_units)]
         rank = np.empty(self.problem.n_units, dtype=np.int64)
@@ -136,6 +145,29 @@ class _Builder:
                 values += [size / limit] * len(keepers)
             self.rows.add(-np.inf, 1.0, columns, values)
 
+    def _windows(self) -> None:
+        """Where a root is on an accelerator, its window is not all there; see the module."""
+        limit = self.problem.cluster.memory_bytes[self.accelerators].max(initial=0.0)
+        for window in Windows(self.problem, self.arrays.transfer, float(limit)):
+            terms: dict[int, float] = {}
+            column = int(self.placed[self.group_of[window.root], 0])
+            if column >= 0:
+                terms[column] = 1.0
+            for producer, consumer, leads_away in window.edges:
+                before, after = int(self.group_of[producer]), int(self.group_of[consumer])
+                for column in self._crossings(before, after):
+                    _add(terms, column, 1.0)
+                if not leads_away:
+                    self._add_placed(terms, after, 1.0)
+                    self._add_placed(terms, before, -1.0)
+            self.rows.add(1.0, np.inf, list(terms), list(terms.values()))
+
+    def _add_placed(self, terms: dict[int, float], group: int, value: float) -> None:
+        """Add a class's columns on accelerators."""
+        for column in self.placed[group, 1:].tolist():
+            if column >= 0:
+                _add(terms, column, value)
+
     def _unit(self, unit: int, ends: list[int], rank: IntArray) -> None:
         """What a unit waits for."""
         own = {ends[unit]: 1.0}
@@ -174,18 +206,19 @@ class _Builder:
             return
         for column in leaves:
             _add(terms, column, -seconds)
-        before = self.placed[self.group_of[self.arrays.producers[tensor]], 1:]
-        after = self.placed[self.group_of[unit], 1:]
-        for column in after[after >= 0].tolist():
-            _add(terms, column, -seconds)
-        for column in before[before >= 0].tolist():
-            _add(terms, column, seconds)
+        self._add_placed(terms, int(self.group_of[unit]), -seconds)
+        self._add_placed(terms, int(self.group_of[self.arrays.producers[tensor]]), seconds)
 
     def _leaves(self, tensor: int, unit: int) -> list[int]:
         """Columns that are 1 where a tensor leaves an accelerator for the unit."""
-        before = int(self.group_of[self.arrays.producers[tensor]])
-        after = int(self.group_of[unit])
-        if before == after or self.arrays.transfer[tensor] <= 0:
+        if self.arrays.transfer[tensor] <= 0:
+            return []
+        producer = self.arrays.producers[tensor]
+        return self._crossings(int(self.group_of[producer]), int(self.group_of[unit]))
+
+    def _crossings(self, before: int, after: int) -> list[int]:
+        """Columns, one an accelerator, that are 1 where it holds class `before`, not `after`."""
+        if before == after:
             return []
         if (before, after) not in self.leaves:
             self.leaves[before, after] = []
