@@ -28,7 +28,7 @@ from placewright.core.solution import Budget
 from placewright.errors import InputError
 from placewright.placers.ideal_dp import IdealDp
 from placewright.placers.ideals.contiguous import device_of_units
-from placewright.placers.ideals.enumeration import chain, enumerate_ideals
+from placewright.placers.ideals.enumeration import chain, enumerate_ideals, enumerate_in_time
 from placewright.placers.ideals.items import items_of
 from placewright.placers.ideals.load_model import load_model_of
 from placewright.placers.ideals.program import ContiguousProgram
@@ -168,3 +168,15 @@ def test_settings_and_problems_that_it_refuses() -> None:
     problem = pipeline_problem([[1.0] * 2] * 2, [(0, 1)], [1, 0], execution_model=Subgraph())
     assert "max-load" in str(IdealDp().why_not(problem))
     assert "max-load" in str(why_not_separable(problem))
+
+
+def test_ideals_are_looked_for_as_far_as_time_lets() -> None:
+    """Twenty ops without edges have 2^20 ideals; each look here takes a second of four that are
+    left, so ten times as many would take too long."""
+    successors, left = Csr.from_rows([[]] * 20), iter([4.0, 4.0, 3.0])
+    assert enumerate_in_time(successors, 1_000_000, lambda: next(left)) == (None, 10_000)
+    lattice, looked_for = enumerate_in_time(Csr.from_rows([[]] * 7), 1_000_000, lambda: 1.0)
+    assert lattice is not None
+    assert (lattice.n_ideals, looked_for) == (128, 10_000)
+    lattice, looked_for = enumerate_in_time(Csr.from_rows([[]] * 7), 100, lambda: np.inf)
+    assert (lattice, looked_for) == (None, 100)

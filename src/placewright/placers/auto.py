@@ -69,7 +69,7 @@ _EXACT = {
     _PIECES: {
         "greedy": (0.1, 5000),
         _TURNS: (0.3, _ANY),
-        "latency-ip": (0.85, 1000),
+        "latency-ip": (0.7, 1000),
         "cp-sat": (0.9, 1000),
     },
     "throughput": {

@@ -29,7 +29,7 @@ from placewright.placers.ideals.contiguous import (
     linear_program,
     why_not_contiguous_in_groups,
 )
-from placewright.placers.ideals.enumeration import enumerate_ideals
+from placewright.placers.ideals.enumeration import enumerate_in_time
 from placewright.placers.ideals.in_groups import GroupSplitter
 from placewright.placers.ideals.items import Items, items_of
 from placewright.placers.ideals.load_model import load_model_of
@@ -74,9 +74,11 @@ class IdealDp:
         linear = linear_program(model, items)
         if linear.found:
             evaluate_split(linear, items, evaluator)
-        lattice = enumerate_ideals(items.successors, self.max_ideals)
+        lattice, most = enumerate_in_time(
+            items.successors, self.max_ideals, lambda: evaluator.remaining_seconds
+        )
         if lattice is None or table_entries(model.counts, lattice.n_ideals) > MAX_TABLE_ENTRIES:
-            limit = f"more than {self.max_ideals} ideals" if lattice is None else "too many states"
+            limit = f"more than {most} ideals" if lattice is None else "too many states"
             return evaluator.solution(message=f"not proven optimal: {limit}; best linear split")
         program = ContiguousProgram(model, lattice, linear.value)
         is_complete = program.run(lambda: evaluator.is_spent)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numba
@@ -11,6 +13,7 @@ from numpy.typing import NDArray
 from placewright.core.arrays import Csr, IntArray, frozen_ints
 
 _Words = NDArray[np.uint64]
+_FIRST_IDEALS = 10_000
 
 
 @dataclass(frozen=True, eq=False)
@@ -61,6 +64,30 @@ def enumerate_ideals(successors: Csr, limit: int) -> IdealLattice | None:
     if not within:
         return None
     return IdealLattice(*(frozen_ints(array) for array in found))
+
+
+def enumerate_in_time(
+    successors: Csr, limit: int, seconds_left: Callable[[], float]
+) -> tuple[IdealLattice | None, int]:
+    """All ideals as far as time lets: ten times as many are looked for as long as that fits.
+
+    Args:
+        successors: items that come after each item.
+        limit: as in `enumerate_ideals`.
+        seconds_left: of the budget; inf without a limit.
+
+    Returns:
+        The lattice, None when there are more ideals than were looked for; and how many these were.
+    """
+    looked_for = limit if math.isinf(seconds_left()) else min(limit, _FIRST_IDEALS)
+    while True:
+        before = seconds_left()
+        lattice = enumerate_ideals(successors, looked_for)
+        left = seconds_left()
+        too_long = 10.0 * (before - left) > left
+        if lattice is not None or looked_for == limit or too_long:
+            return lattice, looked_for
+        looked_for = min(limit, 10 * looked_for)
 
 
 @numba.njit(cache=True)

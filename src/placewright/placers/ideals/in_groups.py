@@ -6,7 +6,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.ideals.contiguous import device_of_units, linear_program
-from placewright.placers.ideals.enumeration import IdealLattice, chain, enumerate_ideals
+from placewright.placers.ideals.enumeration import IdealLattice, chain, enumerate_in_time
 from placewright.placers.ideals.items import Items, items_of
 from placewright.placers.ideals.link_levels import link_levels, why_not_levelled
 from placewright.placers.ideals.load_model import load_model_of
@@ -57,7 +57,9 @@ class GroupSplitter:
         linear = self.linear()
         if self._evaluator.is_spent:
             return linear
-        lattice = enumerate_ideals(self._items.successors, max_ideals)
+        lattice, _ = enumerate_in_time(
+            self._items.successors, max_ideals, lambda: self._evaluator.remaining_seconds
+        )
         if lattice is None or lattice.n_ideals * self._items.n_items > _MOST_MEMBERS:
             return self._evaluator.solution(
                 message="not proven optimal: too many ideals; best linear split"
