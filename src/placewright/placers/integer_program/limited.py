@@ -25,7 +25,7 @@ _MOST = 2.0**52  # a sum of whole numbers up to here is exact, and CP-SAT takes 
 
 
 @dataclass(frozen=True, eq=False)
-class Answer:
+class LimitAnswer:
     """What the solver said.
 
     Attributes:
@@ -69,7 +69,7 @@ class LimitedProgram:
             columns = np.array(rows.columns[at], dtype=np.int64)
             self._add(columns, np.array(rows.values[at]), rows.low[row], rows.high[row])
 
-    def ask(self, limit: float, solver: Any, is_over: Any) -> Answer:
+    def ask(self, limit: float, solver: Any, is_over: Any) -> LimitAnswer:
         """Look for a solution whose objective is at most `limit`.
 
         Args:
@@ -88,10 +88,10 @@ class LimitedProgram:
             lambda: solver.solve(model), stop=solver.stop_search, is_over=is_over
         )
         if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-            return Answer(None, status == cp_model.INFEASIBLE)
+            return LimitAnswer(None, status == cp_model.INFEASIBLE)
         found = np.array([solver.value(column) for column in self._columns], dtype=np.float64)
         found[self._free] /= self._ticks
-        return Answer(found, False)
+        return LimitAnswer(found, False)
 
     def _add(self, columns: IntArray, values: FloatArray, low: float, high: float) -> None:
         """A row: as it is where it counts whole columns, else in ticks, loosened."""
