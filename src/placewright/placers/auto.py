@@ -83,7 +83,7 @@ _EXACT = {
 _SEARCHES = {
     "latency": {"problem-space": _ANY, "local-search": _ANY, "multilevel": 200_000},
     "training": {"problem-space": _ANY, "multilevel": 200_000, "local-search": _ANY},
-    "throughput": {"local-search": _ANY},
+    "throughput": {"local-search": _ANY, "multilevel": 200_000},
 }
 _PARTS_SHARE = 0.3  # of what is left, for parts between articulation units
 _TURN_SHARE = 0.05  # of what is left

@@ -31,7 +31,7 @@ _EVENT = (
     *("local-search", "problem-space", "multilevel"),
 )
 _SMALL = {"multilevel": {"groups": "2"}}  # the small problem has few units to join
-_LOADS = ("single", "m-topo", "local-search")
+_LOADS = ("single", "m-topo", "local-search", "multilevel")
 
 
 @functools.cache
