@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from placewright.benchmarks.resident import Resident, resident
 from placewright.errors import AnswerError, InputError
 from placewright.session.session import Session
 from placewright.session.signals import interrupts_end_all
@@ -31,6 +31,7 @@ class Look:
         resident_bytes: of memory.
         handles: open files.
         threads: of the process.
+        where: the memory lies.
     """
 
     seconds: float
@@ -39,6 +40,7 @@ class Look:
     resident_bytes: int
     handles: int
     threads: int
+    where: Resident
 
 
 @dataclass(frozen=True)
@@ -53,8 +55,14 @@ class Endurance:
 
     @property
     def growth(self) -> float:
-        """Median memory of the last quarter over that of the second one, less 1."""
-        return _median(self._quarter(3)) / _median(self._quarter(1)) - 1.0
+        """Most memory from the second quarter on over the least in the second one, less 1.
+
+        The first quarter is for what grows once: caches, compiled kernels, warm allocators. From
+        then on one step is enough, however late, and however short the time that it lasts.
+        """
+        size = len(self.looks) // 4
+        least = min(look.resident_bytes for look in self._quarter(1))
+        return max(look.resident_bytes for look in self.looks[size:]) / least - 1.0
 
     @property
     def more_handles(self) -> int:
@@ -102,7 +110,7 @@ def run_endurance(
         InputError: the system does not tell what a process holds, or the time is too short.
         AnswerError: a run gave other outputs than the first one.
     """
-    if not (_PROCESS / "statm").exists():
+    if not (_PROCESS / "smaps").exists():
         raise InputError("this system has no /proc, which tells what a process holds")
     if minutes * 60.0 < _LEAST_LOOKS * look_seconds:
         raise InputError(f"{minutes:g} minutes are too short; take {look_seconds * 8 / 60:.1f}")
@@ -156,16 +164,13 @@ class _Loop(threading.Thread):
 
 
 def _look(seconds: float, runs: int, placements: int) -> Look:
-    pages = int((_PROCESS / "statm").read_text().split()[1])
+    where = resident()
     return Look(
         seconds=round(seconds, 1),
         runs=runs,
         placements=placements,
-        resident_bytes=pages * os.sysconf("SC_PAGE_SIZE"),
+        resident_bytes=where.bytes,
         handles=len(list((_PROCESS / "fd").iterdir())),
         threads=len(list((_PROCESS / "task").iterdir())),
+        where=where,
     )
-
-
-def _median(looks: Sequence[Look]) -> float:
-    return float(np.median([look.resident_bytes for look in looks]))
