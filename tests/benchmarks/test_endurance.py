@@ -13,7 +13,9 @@ from placewright.benchmarks.resident import Resident, resident, resident_parts
 from placewright.errors import InputError
 
 NOWHERE = Resident(0, 0, 0, 0, 0, 0, 0, 0, 0)
-STEADY = tuple(Look(float(at), at, at, 1000 + at % 2, 20 + at % 3, 8, NOWHERE) for at in range(40))
+STEADY = tuple(
+    Look(float(at), at, at, 1000 + at % 2, 2000, 20 + at % 3, 8, NOWHERE) for at in range(40)
+)
 SMAPS = """\
 55d0c0000000-55d0c0100000 r-xp 00000000 fe:00 12                         /usr/bin/python3.11
 Rss:                 100 kB
@@ -40,7 +42,7 @@ VmFlags: rd wr mr mw me gd ac
 def test_a_steady_process_holds() -> None:
     found = Endurance(STEADY)
     assert found.holds
-    assert found.growth == pytest.approx(0.001)
+    assert (found.growth, found.peak_growth) == (0.0, 0.0)
     assert (found.more_handles, found.more_threads) == (0, 0)
 
 
@@ -55,7 +57,7 @@ def test_what_grows_is_found(field: str, per_look: int) -> None:
     assert not Endurance(tuple(looks)).holds
 
 
-@pytest.mark.parametrize("first", [12, 25, 37, 39])
+@pytest.mark.parametrize("first", [20, 25, 37, 39])
 def test_one_step_is_found_however_late(first: int) -> None:
     looks = [
         replace(look, resident_bytes=look.resident_bytes + (50 if at >= first else 0))

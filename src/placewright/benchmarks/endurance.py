@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,13 @@ _PROCESS = Path("/proc/self")
 
 @dataclass(frozen=True)
 class Look:
-    """What the process held at one moment.
+    """What the process held at one moment, between two runs and two placements.
 
     Attributes:
         seconds: since the start.
         runs, placements: done by then.
         resident_bytes: of memory.
+        peak_bytes: most of it at any time so far.
         handles: open files.
         threads: of the process.
         where: the memory lies.
@@ -38,6 +40,7 @@ class Look:
     runs: int
     placements: int
     resident_bytes: int
+    peak_bytes: int
     handles: int
     threads: int
     where: Resident
@@ -55,14 +58,17 @@ class Endurance:
 
     @property
     def growth(self) -> float:
-        """Most memory from the second quarter on over the least in the second one, less 1.
+        """Highest look of the second half over the highest of the second quarter, less 1.
 
-        The first quarter is for what grows once: caches, compiled kernels, warm allocators. From
-        then on one step is enough, however late, and however short the time that it lasts.
+        The first quarter is for what grows once: caches, compiled kernels, warm allocators. After
+        the second one a single look is enough, however late.
         """
-        size = len(self.looks) // 4
-        least = min(look.resident_bytes for look in self._quarter(1))
-        return max(look.resident_bytes for look in self.looks[size:]) / least - 1.0
+        return self._over_second_quarter("resident_bytes")
+
+    @property
+    def peak_growth(self) -> float:
+        """As `growth`, of the peaks, which hold what runs and placements take for a moment."""
+        return self._over_second_quarter("peak_bytes")
 
     @property
     def more_handles(self) -> int:
@@ -80,6 +86,11 @@ class Endurance:
     def holds(self) -> bool:
         """True where memory is flat within 2 % and no handle or thread is kept."""
         return self.growth <= TOLERANCE and not self.more_handles and not self.more_threads
+
+    def _over_second_quarter(self, field: str) -> float:
+        later = self.looks[2 * (len(self.looks) // 4) :]
+        most = max(getattr(look, field) for look in self._quarter(1))
+        return float(max(getattr(look, field) for look in later) / most - 1.0)
 
     def _quarter(self, number: int) -> tuple[Look, ...]:
         size = len(self.looks) // 4
@@ -122,7 +133,8 @@ def run_endurance(
     try:
         while (now := time.monotonic() - began) < minutes * 60.0 and loop.error is None:
             if now >= len(looks) * look_seconds:
-                looks.append(_look(now, loop.runs, placements))
+                with loop.between_runs():
+                    looks.append(_look(now, loop.runs, placements))
                 on_look(looks[-1])
             Session(model, budget=0.2, seed=placements, **said).place()
             placements += 1
@@ -145,6 +157,7 @@ class _Loop(threading.Thread):
         self.stop = threading.Event()
         self.runs = 0
         self.error: Exception | None = None
+        self._next, self._running = threading.Lock(), threading.Lock()
 
     def run(self) -> None:
         try:
@@ -156,8 +169,19 @@ class _Loop(threading.Thread):
         except Exception as error:  # raised again in the thread that waits
             self.error = error
 
+    @contextmanager
+    def between_runs(self) -> Iterator[None]:
+        """Wait for the end of a run, and let none begin: its tensors are no growth."""
+        with self._next, self._running:
+            yield
+
     def _outputs(self) -> list[Any]:
-        found = self._session.run(self._plan)
+        with self._next:
+            self._running.acquire()
+        try:
+            found = self._session.run(self._plan)
+        finally:
+            self._running.release()
         self.runs += 1
         assert isinstance(found, list)
         return [np.array(value) for value in found]
@@ -170,7 +194,13 @@ def _look(seconds: float, runs: int, placements: int) -> Look:
         runs=runs,
         placements=placements,
         resident_bytes=where.bytes,
+        peak_bytes=_peak_bytes(),
         handles=len(list((_PROCESS / "fd").iterdir())),
         threads=len(list((_PROCESS / "task").iterdir())),
         where=where,
     )
+
+
+def _peak_bytes() -> int:
+    status = (_PROCESS / "status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))

@@ -54,8 +54,9 @@ def endurance(
     last = found.looks[-1]
     summary = {
         "model": model, "minutes": minutes, "runs": last.runs, "placements": last.placements,
-        "memory_growth": found.growth, "more_handles": found.more_handles,
-        "more_threads": found.more_threads, "holds": found.holds,
+        "memory_growth": found.growth, "peak_growth": found.peak_growth,
+        "more_handles": found.more_handles, "more_threads": found.more_threads,
+        "holds": found.holds,
     }  # fmt: skip
     if results is not None:
         document = {**summary, "looks": [asdict(look) for look in found.looks]}
@@ -65,6 +66,7 @@ def endurance(
     else:
         print_line(
             f"{last.runs} runs and {last.placements} placements: memory {found.growth:+.1%}, "
+            f"its peak {found.peak_growth:+.1%}, "
             f"{found.more_handles} more open files, {found.more_threads} more threads"
         )
     if not found.holds:
