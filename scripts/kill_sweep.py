@@ -3,14 +3,18 @@
     python scripts/kill_sweep.py [--count 60] [--commands place,run] [--seed 0] [--results FILE]
 
 Each trial starts a command beside files of an earlier run, sends SIGINT, SIGTERM or SIGKILL at a
-moment drawn between its start and its usual end (once the command catches signals: those that come
-before end the interpreter), and checks:
+moment drawn between its start and the end that its last complete run had (once the command catches
+signals: those that come before end the interpreter), and checks:
 
-- the exit code is 130, 143 or -9 (or 0, where the command was done before);
+- the exit code is 130, 143 or -9 (or 0, where the command was done before: the signal did not meet
+  it, and the trial does not count);
 - every file that was there is whole: as it was, or as the command writes it;
 - no process of the command is alive, and a temporary file is left after SIGKILL only;
 - measured samples that were complete are still there;
 - the same command, run again, ends with 0, and no temporary file is left.
+
+Trials go on until as many signals as asked for have met each command at work. Those that the
+results file holds count.
 """
 
 from __future__ import annotations
@@ -31,11 +35,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from placewright.files.text import write_text
+
 ROOT = Path(__file__).resolve().parents[1]
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 CODES = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGKILL: -signal.SIGKILL}
 TEMPORARY = (".partial", ".scratch", "-journal")
 PATIENCE_SECONDS = 600.0  # a net: what has not ended by then hangs
+TRIALS_PER_MET = 5  # a net: more than this, and moments are drawn wrongly
 TWO = ["--runtime", "onnxruntime", "--devices", "cpu:0,cpu:1"]
 COMMANDS: Mapping[str, Sequence[str]] = {
     "profile": ["profile", "m.onnx", *TWO, "--remeasure", "-o", "problem.json"],
@@ -58,7 +65,7 @@ class Sweep:
     """A folder with files of complete runs, which every trial starts from."""
 
     folder: Path
-    seconds: Mapping[str, float]  # command -> of a complete run
+    seconds: dict[str, float]  # command -> of its latest complete run: other load, other moments
 
     @classmethod
     def prepared(cls, folder: Path, commands: Sequence[str]) -> Sweep:
@@ -144,13 +151,21 @@ def trial(sweep: Sweep, name: str, rng: random.Random) -> dict[str, Any]:
     lost = [key for key, complete in before.items() if complete and not after.get(key)]
     if lost:
         faults.append(f"{len(lost)} complete samples are lost")
+    began = time.monotonic()
     again = started(folder, name).wait(PATIENCE_SECONDS)
     if again != 0:
         faults.append(f"run again: exit code {again}: {told(folder)}")
+    else:
+        sweep.seconds[name] = time.monotonic() - began
     faults += [f"after the rerun: {fault}" for fault in damage(folder, signal.SIGINT)]
     if left := temporary_files(folder):
         faults.append(f"temporary files after the rerun: {left}")
     return {"signal": number.name, "moment": round(moment, 3), "code": code, "faults": faults}
+
+
+def met(found: Mapping[str, Any]) -> bool:
+    """True where the signal came before the command was done."""
+    return found.get("code") != 0
 
 
 def wait_for_handlers(process: subprocess.Popen[bytes]) -> float:
@@ -240,32 +255,44 @@ def damage(folder: Path, number: signal.Signals) -> list[str]:
     return faults
 
 
+def campaign(sweep: Sweep, names: Sequence[str], count: int, seed: int, results: Path) -> int:
+    """Trials until `count` signals have met each command, one of each in turn; rows with faults."""
+    known: dict[str, Any] = json.loads(results.read_text()) if results.exists() else {}
+
+    def done(name: str) -> int:
+        return sum(met(row) for key, row in known.items() if key.startswith(f"{name} seed "))
+
+    for at in range(TRIALS_PER_MET * count):
+        for name in names:
+            key = f"{name} seed {seed} trial {at}"
+            if key in known or done(name) >= count:
+                continue
+            known[key] = trial(sweep, name, random.Random(key))
+            write_text(results, json.dumps(known, indent=1) + "\n")
+        counts = {name: done(name) for name in names}
+        sys.stdout.write(f"signals that met work: {counts} of {count}\n")
+        sys.stdout.flush()
+        if min(counts.values()) >= count:
+            break
+    else:
+        raise SystemExit(f"too few signals met work in {at + 1} trials of each command")
+    bad = {key: row for key, row in known.items() if row["faults"]}
+    for key, row in bad.items():
+        sys.stdout.write(f"{key}: {row}\n")
+    return len(bad)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--count", type=int, default=60, help="trials of each command")
+    parser.add_argument("--count", type=int, default=60, help="signals that meet each command")
     parser.add_argument("--commands", default=",".join(COMMANDS), help="between commas")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--results", type=Path, default=Path("kill-sweep.json"))
     wanted = parser.parse_args()
-    known = json.loads(wanted.results.read_text()) if wanted.results.exists() else {}
     names = wanted.commands.split(",")
-    bad = 0
     with tempfile.TemporaryDirectory() as scratch:
         sweep = Sweep.prepared(Path(scratch), names)
-        for at in range(wanted.count):
-            for name in names:
-                key = f"{name} seed {wanted.seed} trial {at}"
-                if key not in known:
-                    rng = random.Random(key)
-                    known[key] = trial(sweep, name, rng)
-                    from placewright.files.text import write_text
-
-                    write_text(wanted.results, json.dumps(known, indent=1) + "\n")
-                if known[key]["faults"]:
-                    bad += 1
-                    sys.stdout.write(f"{key}: {known[key]}\n")
-            sys.stdout.write(f"{at + 1} of {wanted.count} trials of each command\n")
-            sys.stdout.flush()
+        bad = campaign(sweep, names, wanted.count, wanted.seed, wanted.results)
     sys.exit(1 if bad else 0)
 
 

@@ -107,5 +107,5 @@ def test_commands_that_are_ended_at_random_moments(command: str, tmp_path: Path)
     )
     assert done.returncode == 0, done.stdout + done.stderr
     trials = json.loads(results.read_text())
-    assert len(trials) == 20
+    assert sum(one["code"] != 0 for one in trials.values()) == 20
     assert {one["signal"] for one in trials.values()} == {"SIGINT", "SIGTERM", "SIGKILL"}

@@ -46,6 +46,40 @@ def test_a_signal_that_became_another_exception(name: str, error: str, tmp_path:
     assert [file.name for file in tmp_path.iterdir()] == ["m.onnx"]
 
 
+# The signal comes inside a finalizer, whose exceptions Python prints and forgets.
+IN_FINALIZER = """
+import os, signal, time
+import placewright.session.session as session
+from placewright.cli import main
+class Held:
+    def __del__(self):
+        os.kill(os.getpid(), signal.{signal})
+        for _ in range(1000):
+            pass
+def compiled(*arguments, **named):
+    held = Held()
+    del held
+    time.sleep(60)
+session.build = compiled
+main()
+"""
+
+
+@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
+def test_a_signal_in_a_finalizer_is_not_lost(name: str, tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(b"never read")
+    result = subprocess.run(
+        [sys.executable, "-c", IN_FINALIZER.format(signal=name), "place", "m.onnx"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=50,
+    )
+    code, word = (130, "interrupted") if name == "SIGINT" else (143, "terminated")
+    assert (result.returncode, result.stderr) == (code, f"placewright: {word}\n")
+
+
 # A device that died: the segment's thread never returns, and the process ends all the same.
 STUCK = """
 import threading

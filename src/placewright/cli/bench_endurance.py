@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -13,6 +13,9 @@ from placewright.cli.derived import takes_request
 from placewright.cli.output import print_json, print_line, print_note
 from placewright.cli.overwriting import Writes
 from placewright.session.request import Request
+
+if TYPE_CHECKING:
+    from placewright.benchmarks.endurance import Look
 
 
 def register(group: typer.Typer) -> None:
@@ -44,14 +47,16 @@ def endurance(
         runtime=request.runtime,
         on_look=lambda look: print_note(
             f"{look.seconds:.0f} s: {look.runs} runs, {look.placements} placements, "
-            f"{format_bytes(look.resident_bytes)}, {look.handles} files, {look.threads} threads"
+            f"{format_bytes(look.resident_bytes)}, {look.handles} files, {look.threads} threads; "
+            f"{_parts(look)}"
         ),
     )
     last = found.looks[-1]
     summary = {
         "model": model, "minutes": minutes, "runs": last.runs, "placements": last.placements,
-        "memory_growth": found.growth, "more_handles": found.more_handles,
-        "more_threads": found.more_threads, "holds": found.holds,
+        "memory_growth": found.growth, "peak_growth": found.peak_growth,
+        "more_handles": found.more_handles, "more_threads": found.more_threads,
+        "holds": found.holds,
     }  # fmt: skip
     if results is not None:
         document = {**summary, "looks": [asdict(look) for look in found.looks]}
@@ -61,7 +66,21 @@ def endurance(
     else:
         print_line(
             f"{last.runs} runs and {last.placements} placements: memory {found.growth:+.1%}, "
+            f"its peak {found.peak_growth:+.1%}, "
             f"{found.more_handles} more open files, {found.more_threads} more threads"
         )
     if not found.holds:
         raise typer.Exit(1)
+
+
+def _parts(look: Look) -> str:
+    """Where the memory lies, in a line."""
+    from placewright.files.quantities import format_bytes
+
+    where = look.where
+    parts = {
+        "files": where.file_bytes, "heap": where.heap_bytes,
+        f"{where.arenas} arenas": where.arena_bytes, "other": where.other_bytes,
+        "used": where.used_bytes, "free": where.free_bytes,
+    }  # fmt: skip
+    return ", ".join(f"{name} {format_bytes(held)}" for name, held in parts.items())

@@ -14,6 +14,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 from placewright.cli.wording import document_with_options, with_options
+from placewright.io.opened import printable
 from placewright.report.time_left import TimeLeft
 
 if TYPE_CHECKING:
@@ -80,10 +81,7 @@ def error_line(message: str) -> str:
     The end is what stands behind the last semicolon, where that is a hint of no more than 200
     characters, else the last 100.
     """
-    line = "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
-        for letter in "placewright: " + " ".join(message.split())
-    )
+    line = printable("placewright: " + " ".join(message.split()))
     if len(line) <= _LONGEST_LINE:
         return line
     hint = line.rpartition("; ")[2]
@@ -98,7 +96,7 @@ def print_json(document: Any) -> None:
 
 def print_line(text: str = "") -> None:
     """One line of a result."""
-    text = with_options(text)
+    text = _told(text)
     _keep(text)
     if "\n" in text or not sys.stdout.isatty():
         sys.stdout.write(text + "\n")
@@ -110,7 +108,12 @@ def print_line(text: str = "") -> None:
 
 def print_note(text: str) -> None:
     """One line of progress or advice, on standard error."""
-    sys.stderr.write(with_options(text) + "\n")
+    sys.stderr.write(_told(text) + "\n")
+
+
+def _told(text: str) -> str:
+    """A text with names of options; what others wrote in it does nothing to the terminal."""
+    return printable(with_options(text), "\n\t")
 
 
 def tell_warning(text: str | None) -> None:
@@ -138,7 +141,7 @@ def _keep(shown: Any) -> None:
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """A table as wide as the terminal at most, or 80 columns where there is none."""
-    rows = [[with_options(cell) for cell in row] for row in rows]
+    rows = [[_told(cell) for cell in row] for row in rows]
     if _recording.get() is not None:
         from placewright.report.page.tables import ShownTable
 
@@ -158,7 +161,7 @@ def print_bars(bars: Callable[..., list[str]], *of: Any) -> None:
 
     plain = not shows_unicode(sys.stdout)
     for line in bars(*of, output_width(sys.stdout), plain=plain):
-        sys.stdout.write(line + "\n")
+        sys.stdout.write(printable(line) + "\n")
 
 
 def print_shown(table: ShownTable) -> None:

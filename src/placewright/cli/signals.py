@@ -16,7 +16,7 @@ import threading
 from dataclasses import dataclass, field
 from types import FrameType
 
-from placewright.io.signals_in_imports import import_depth, waits_for_import
+from placewright.io.signals_in_imports import import_depth, send_again, waits_for_import
 
 EXIT_INTERRUPTED, EXIT_TERMINATED = 130, 143
 _CODES = {signal.SIGINT: EXIT_INTERRUPTED, signal.SIGTERM: EXIT_TERMINATED}
@@ -56,6 +56,7 @@ def handle() -> None:
         return
     state.home = os.getpid()
     state.depth = import_depth(sys._getframe())
+    sys.unraisablehook = _raise_later
     atexit.register(_ignore)  # before any library's: it is called after theirs
     for number in _CODES:
         signal.signal(number, _note)
@@ -74,6 +75,19 @@ def _note(number: int, frame: FrameType | None) -> None:
         return
     state.received.append(number)
     raise KeyboardInterrupt
+
+
+def _raise_later(lost: sys.UnraisableHookArgs) -> None:
+    """An exception that Python can only print: one in a finalizer or a library's callback.
+
+    A signal's exception would be lost there, and the command would go on; so the signal comes
+    again, when the finalizer is over.
+    """
+    is_signal = issubclass(lost.exc_type, KeyboardInterrupt) and state.received
+    if is_signal and not state.is_ending and os.getpid() == state.home:
+        send_again(state.received[-1])
+        return
+    sys.__unraisablehook__(lost)
 
 
 def _ignore() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 from placewright.errors import FileFormatError
 from placewright.io.content import one_line
 from placewright.io.model_parts import files_beside, place_in_file, require_size
+from placewright.io.onnx_functions import require_bounded_functions
 from placewright.io.opened import inside, shown_name
 from placewright.io.protobuf import fields
 
@@ -71,9 +72,11 @@ def _require_agreement(path: Path, found: Mapping[str, int]) -> None:
     except ImportError:
         return  # what was found is all that a reader without it has
     try:
-        parsed = list(_parsed_locations(onnx.load(str(path), load_external_data=False)))
+        model = onnx.load(str(path), load_external_data=False)
+        parsed = list(_parsed_locations(model))
     except Exception as error:  # the protocol-buffer library has its own types
         raise FileFormatError(f"ONNX's parser cannot read it: {one_line(error)}") from None
+    require_bounded_functions(model)
     for name in (*parsed, *found):
         if (name in parsed) != (name in found):
             raise FileFormatError(f"parsers do not agree whether it refers to '{shown_name(name)}'")
@@ -109,7 +112,7 @@ def _external_data(message: memoryview, kind: str) -> Iterator[tuple[str, int]]:
             entries.append(_entry(content))
         elif child is not None:
             yield from _external_data(content, child)
-    ends = [place_in_file(text) for key, text in entries if key in _ENDS and text.isdecimal()]
+    ends = [_end(text) for key, text in entries if key in _ENDS]
     for key, location in entries:
         if key == "location":
             if _ADDRESS_MARK in location:
@@ -117,6 +120,17 @@ def _external_data(message: memoryview, kind: str) -> Iterator[tuple[str, int]]:
                     f"it refers to '{shown_name(location)}', which is no file name"
                 )
             yield location, sum(ends)
+
+
+def _end(text: str) -> int:
+    """Bytes that an entry says. Of ``-8`` or ``1e3`` parsers make different numbers.
+
+    Raises:
+        FileFormatError: it says no number, or one that no file has.
+    """
+    if not (text.isascii() and text.isdecimal()):
+        raise FileFormatError(f"it takes data from byte '{shown_name(text)}', which is no number")
+    return place_in_file(text)
 
 
 def _entry(message: memoryview) -> tuple[str, str]:

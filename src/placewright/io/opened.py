@@ -30,11 +30,25 @@ _KINDS = (
 
 def shown_name(path: object) -> str:
     """A name for messages: one line, printable, not longer than a message can hold."""
-    text = "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
-        for letter in str(path)
-    )
+    text = printable(str(path))
     return text if len(text) <= _SHOWN else f"{text[:40]}...{text[-(_SHOWN - 43) :]}"
+
+
+def printable(text: str, kept: str = "") -> str:
+    """A text without what makes a terminal do things: such characters by their numbers.
+
+    Args:
+        text: that a stranger may have written.
+        kept: characters that stay, such as ends of lines.
+    """
+    if text.isprintable():
+        return text
+    return "".join(
+        letter
+        if letter.isprintable() or letter in kept
+        else letter.encode("unicode_escape").decode()
+        for letter in text
+    )
 
 
 def usable_name(path: Path | str) -> Path:

@@ -36,14 +36,19 @@ def waits_for_import(number: int, frame: FrameType | None, depth: int) -> bool:
     """
     if import_depth(frame) <= depth:
         return False
-    if number not in _waiting:
-        _waiting.add(number)
-        # No `threading.Thread`: the signal may have come while the main thread holds its locks.
-        _thread.start_new_thread(_send_again, (number,))
+    send_again(number)
     return True
 
 
-def _send_again(number: int) -> None:
+def send_again(number: int) -> None:
+    """Send a signal to this process a little later."""
+    if number not in _waiting:
+        _waiting.add(number)
+        # No `threading.Thread`: the signal may have come while the main thread holds its locks.
+        _thread.start_new_thread(_send_later, (number,))
+
+
+def _send_later(number: int) -> None:
     time.sleep(_SECONDS)
     _waiting.discard(number)
     os.kill(os.getpid(), number)

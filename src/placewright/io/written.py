@@ -7,6 +7,7 @@ killed leaves such a temporary file behind; the next write to the same place rem
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -43,10 +44,10 @@ def write_files(contents: Mapping[Path | str, bytes]) -> None:
     with contextlib.ExitStack() as temporaries:
         try:
             for path, content in contents.items():
-                target = usable_name(path).resolve()
-                if is_written_through(target):
-                    target.write_bytes(content)
+                if is_written_through(usable_name(path)):
+                    _write_through(path, content)
                     continue
+                target = written_place(path)
                 handle, temporary = temporaries.enter_context(_temporary(target))
                 _write_all(handle, content)
                 os.fsync(handle)
@@ -59,6 +60,40 @@ def write_files(contents: Mapping[Path | str, bytes]) -> None:
         except OSError as error:
             told = f"file '{shown_name(path)}' cannot be written: {error.strerror}"
             raise InputError(told) from None
+
+
+def written_place(path: Path | str) -> Path:
+    """Where a file is written to: links are followed.
+
+    Raises:
+        InputError: they lead in a circle, or the name cannot be used.
+    """
+    with contextlib.suppress(OSError, RuntimeError):
+        target = usable_name(path).resolve()
+        if not target.is_symlink():
+            return target
+    raise InputError(f"'{shown_name(path)}' is a link that leads nowhere; name another file")
+
+
+def _write_through(path: Path | str, content: bytes) -> None:
+    """Write to a device or a pipe.
+
+    Raises:
+        InputError: nobody reads the pipe, so that writing would wait for ever.
+        OSError: it takes no more.
+    """
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        told = f"'{shown_name(path)}' is a pipe that nobody reads; name another file"
+        raise InputError(told) from None
+    try:
+        os.set_blocking(handle, True)
+        _write_all(handle, content)
+    finally:
+        os.close(handle)
 
 
 def move_files(places: Mapping[Path, Path]) -> None:

@@ -25,7 +25,7 @@ from typing import IO, TextIO
 from platformdirs import user_cache_path
 
 from placewright.errors import InputError, PlacewrightError
-from placewright.io.opened import read_bytes, shown_name
+from placewright.io.opened import printable, read_bytes, shown_name
 from placewright.io.scratch import scratch_folder
 from placewright.io.written import write_files
 from placewright.isolation.confined import require_isolation
@@ -243,7 +243,7 @@ def _relay(
 ) -> None:
     left = _MAX_PRINTED
     while line := source.readline(1 << 16):
-        text = _printable(line.decode("utf-8", "replace"))
+        text = printable(line.decode("utf-8", "replace"), "\n\t")
         for made, place in shown.items():
             text = text.replace(made, place)
         left -= len(text)
@@ -252,13 +252,3 @@ def _relay(
         with contextlib.suppress(OSError, ValueError):  # nobody listens
             target.write(text)
             target.flush()
-
-
-def _printable(text: str) -> str:
-    """Without what makes a terminal do things."""
-    return "".join(
-        letter
-        if letter.isprintable() or letter in "\n\t"
-        else letter.encode("unicode_escape").decode()
-        for letter in text
-    )

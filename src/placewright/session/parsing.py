@@ -11,6 +11,7 @@ from typing import Any, cast
 from placewright.core.problem import OBJECTIVES, Objective, Samples
 from placewright.errors import FieldError, InputError, UnknownNameError
 from placewright.files.quantities import parse_bytes, parse_seconds
+from placewright.io.written import written_place
 from placewright.workers.address import ADDRESS
 
 
@@ -195,5 +196,7 @@ def require_folder(path: Path) -> None:
     """
     if path.is_dir():
         raise InputError(f"'{path}' is a folder; name the file to write")
-    if not path.resolve().parent.is_dir():
-        raise InputError(f"folder '{path.parent}' of '{path.name}' does not exist; make it first")
+    place = written_place(path)
+    if not place.parent.is_dir():
+        folder = path.parent if place.name == path.name else place.parent
+        raise InputError(f"folder '{folder}' of '{place.name}' does not exist; make it first")

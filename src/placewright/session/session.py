@@ -15,6 +15,7 @@ from placewright.core.deadline import NEVER, Deadline
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.errors import RuntimeFailure
+from placewright.execution.freed_memory import give_back_freed_memory
 from placewright.execution.inputs import GivenInputs, checked_inputs, named_outputs
 from placewright.execution.placements import placement_runner
 from placewright.execution.runtime import LoadedModel
@@ -105,8 +106,11 @@ class Session:
         placer = placing.placer_of(self.request)  # before any long work
         deadline = Deadline.after(self.request.total)
         steps = placing.steps_of(self.request, self._report)
-        found = self._built(steps, deadline)
-        placed = placing.placed(self._model, placer, found, steps, deadline)
+        try:
+            found = self._built(steps, deadline)
+            placed = placing.placed(self._model, placer, found, steps, deadline)
+        finally:
+            give_back_freed_memory()
         self.table = placed.table
         return placed.plan
 

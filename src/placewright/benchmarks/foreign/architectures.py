@@ -41,10 +41,17 @@ _TINY: dict[str, Any] = {
     "sliding_window": 8, "state_size": 8, "intermediate_dim": 64, "expert_capacity": 8,
     "input_embedding_size": 32, "word_embed_proj_dim": 32, "hidden_dropout_prob": 0.0,
 }  # fmt: skip
+_WINDOWS: dict[str, Any] = {  # two stages, whose windows fit what is left of the image
+    "patch_size": 4, "window_size": 4, "depths": [2, 2], "num_heads": [2, 4], "embed_dim": 16,
+}  # fmt: skip
 _OF_KIND: dict[str, dict[str, Any]] = {
     "gpt_neo": {"attention_types": [[["global", "local"], 1]]},  # one of each for two layers
     "convnext": {"patch_size": 4},  # four stages halve what is left of the image
     "convnextv2": {"patch_size": 4},
+    "levit": {"image_size": 224, "patch_size": 16},  # three stages of attention need 14 x 14
+    "swin": _WINDOWS,
+    "swinv2": _WINDOWS,
+    "xmod": {"default_language": "en_XX"},  # it has an adapter for each language, and no default
 }
 _OF_VISION = ("hidden_size", "hidden_dim", "num_heads", "num_attention_heads", "depths")
 

@@ -16,12 +16,6 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD, _ARENA_MAX = -1, -3, -8
 _LARGEST, _NEVER = 2**31 - 1, -1
 
 
-def give_back_freed_memory() -> None:
-    """Between plans: what one left free in small pieces would not fit the tensors of the next."""
-    if platform.libc_ver()[0] == "glibc":
-        ctypes.CDLL(None).malloc_trim(0)
-
-
 @cache
 def share_one_arena() -> bool:
     """All threads allocate from one arena: others give blocks beyond 64 MiB back at once.

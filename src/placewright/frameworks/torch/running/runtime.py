@@ -22,6 +22,7 @@ from placewright.core.grouping import Grouping
 from placewright.core.signature import Signature
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, MissingExtraError
+from placewright.execution.freed_memory import give_back_freed_memory
 from placewright.execution.processor import stay_on
 from placewright.execution.runtime import (
     CompiledSegment,
@@ -42,7 +43,7 @@ except ImportError:
     raise MissingExtraError("torch", "torch", "the PyTorch runtime") from None
 
 from placewright.frameworks.torch.running import devices as torch_devices
-from placewright.frameworks.torch.running.allocator import give_back_freed_memory, keep_freed_memory
+from placewright.frameworks.torch.running.allocator import keep_freed_memory
 from placewright.frameworks.torch.running.devices import native_device
 from placewright.frameworks.torch.running.functions import SegmentFunction, segment_function
 from placewright.frameworks.torch.running.instances import DeviceState, TorchSegment
@@ -164,7 +165,7 @@ class TorchModel:
             RuntimeFailure: ops on several devices share a parameter that changes.
             InputError: ``compile`` needs a compiler that is not there.
         """
-        give_back_freed_memory()
+        give_back_freed_memory()  # small pieces that one plan left would not fit the next's tensors
         writes = planned_writes(self.nodes, segments, devices)
         copies = copied_outputs(self.nodes, segments)
         states: dict[int, DeviceState] = {}
