@@ -81,10 +81,10 @@ def verdicts(runs: Groups, placer: str) -> list[LearnedVerdict]:
 
     def adjusted(control: str, of: str, *, less: bool = True) -> list[float]:
         sides = [
-            (_values(runs[problem, placer], of), _values(runs[problem, control], of))
+            (values_of(runs[problem, placer], of), values_of(runs[problem, control], of))
             for problem in problems
         ]
-        return holm([_p_less(*(side if less else side[::-1])) for side in sides])
+        return holm([p_less(*(side if less else side[::-1])) for side in sides])
 
     p_off, p_random = adjusted(off, "last"), adjusted(uniform, "last")
     better, worse = adjusted(uniform, "best"), adjusted(uniform, "best", less=False)
@@ -96,13 +96,13 @@ def verdicts(runs: Groups, placer: str) -> list[LearnedVerdict]:
             LearnedVerdict(
                 problem=problem,
                 seeds=min(len(runs[problem, name]) for name in (placer, off, uniform)),
-                last=statistics.median(_values(mine, "last")),
-                last_off=statistics.median(_values(runs[problem, off], "last")),
-                last_random=statistics.median(_values(random, "last")),
+                last=statistics.median(values_of(mine, "last")),
+                last_off=statistics.median(values_of(runs[problem, off], "last")),
+                last_random=statistics.median(values_of(random, "last")),
                 p_off=p_off[index],
                 p_random=p_random[index],
-                best=statistics.median(_values(mine, "best")),
-                best_random=statistics.median(_values(random, "best")),
+                best=statistics.median(values_of(mine, "best")),
+                best_random=statistics.median(values_of(random, "best")),
                 use=use,
             )
         )
@@ -120,7 +120,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return adjusted
 
 
-def _values(runs: Sequence[LearnedRun], of: str) -> list[float]:
+def values_of(runs: Sequence[LearnedRun], of: str) -> list[float]:
     """Last parts or best values over the best single device; what is not finite is inf."""
     values = []
     for run in runs:
@@ -129,7 +129,7 @@ def _values(runs: Sequence[LearnedRun], of: str) -> list[float]:
     return values
 
 
-def _p_less(first: Sequence[float], second: Sequence[float]) -> float:
+def p_less(first: Sequence[float], second: Sequence[float]) -> float:
     """One-sided Mann-Whitney: how likely `first` would be so much smaller by chance."""
     from scipy.stats import mannwhitneyu
 

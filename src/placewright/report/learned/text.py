@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
+from placewright.report.learned.ablations import Change, changes
 from placewright.report.learned.runs import LearnedRun
 from placewright.report.learned.statistics import Groups, LearnedVerdict, runs_by_problem, verdicts
 from placewright.report.markdown import markdown_table
@@ -39,6 +40,7 @@ def report_text(runs: Sequence[LearnedRun], evaluations: int) -> str:
     ]
     for name, found in learners.items():
         parts += ["", f"### `{name}`", "", *markdown_table(COLUMNS, [_cells(v) for v in found])]
+    parts += _changes_section(groups, names)
     parts += ["", "## Best placements, median of seeds", "", *_best_table(groups, names)]
     parts += ["", "## Processor seconds of a run, median", "", *_seconds_table(groups, names)]
     return "\n".join(parts) + "\n"
@@ -68,6 +70,45 @@ def _summary(name: str, found: Sequence[LearnedVerdict]) -> list[str]:
     uses = [verdict.use for verdict in found]
     counts = [str(uses.count(use)) for use in ("better", "tie", "worse")]
     return [f"`{name}`", str(len(found)), str(sum(v.learns for v in found)), *counts]
+
+
+def _changes_section(groups: Groups, names: Sequence[str]) -> list[str]:
+    """Of every learner that was run with other settings, too; empty where none was."""
+    rows: list[list[str]] = []
+    for learner in dict.fromkeys(name.partition(":")[0] for name in names):
+        found = changes(groups, learner)
+        best = {one.placer: one for one in found if one.measure == "best"}
+        last = sorted(
+            (one for one in found if one.measure == "last"), key=lambda one: one.ratio, reverse=True
+        )
+        rows += [_change_cells(one, best[one.placer]) for one in last]
+    if not rows:
+        return []
+    return [
+        "",
+        "## Settings, one change at a time",
+        "",
+        "Each learner with other settings, over the same learner with its defaults: the geometric "
+        "mean over problems of the ratios of medians, above 1 where the change is worse. *Better* "
+        "and *worse* count problems by a one-sided Mann-Whitney test at 0.05 over seeds, adjusted "
+        "over problems by Holm's method; *p* is that of the ratios of all problems (two-sided "
+        "signed ranks of Wilcoxon), adjusted over the learner's changes.",
+        "",
+        *markdown_table(CHANGE_COLUMNS, rows),
+    ]
+
+
+CHANGE_COLUMNS = (
+    "changed", "problems", "seeds", "last tenth", "better", "worse", "p",
+    "best", "better", "worse", "p",
+)  # fmt: skip
+
+
+def _change_cells(last: Change, best: Change) -> list[str]:
+    cells = [f"`{last.placer}`", str(last.problems), str(last.seeds)]
+    for one in (last, best):
+        cells += [_ratio(one.ratio), str(one.better), str(one.worse), f"{one.p:.2g}"]
+    return cells
 
 
 def _best_table(groups: Groups, names: Sequence[str]) -> list[str]:
