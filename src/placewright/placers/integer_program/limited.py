@@ -12,6 +12,7 @@ in each row outweighs the rounding of products.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,7 +70,7 @@ class LimitedProgram:
             columns = np.array(rows.columns[at], dtype=np.int64)
             self._add(columns, np.array(rows.values[at]), rows.low[row], rows.high[row])
 
-    def ask(self, limit: float, solver: Any, is_over: Any) -> LimitAnswer:
+    def ask(self, limit: float, solver: Any, is_over: Callable[[], bool]) -> LimitAnswer:
         """Look for a solution whose objective is at most `limit`.
 
         Args:
