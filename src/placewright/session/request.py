@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placewright.errors import FieldError, InputError
+from placewright.workers.count import require_processes
 
 if TYPE_CHECKING:
     from placewright.core.cluster import Cluster
@@ -247,6 +248,8 @@ class Request:
             if how.checked is not None:
                 given = getattr(self, name)
                 self._set(name, how.checked({} if given is None and how.kind is list else given))
+        if self.ray is None:
+            require_processes(self.workers)
         if isinstance(self.model, os.PathLike):
             self._set("model", os.fspath(self.model))
 
