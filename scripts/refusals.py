@@ -49,6 +49,7 @@ def cases() -> dict[str, Callable[[Path], list[object]]]:
     """Makes the files in a folder and gives the words of the command."""
     sys.path.insert(0, str(ROOT / "tests"))
     from cli.nasty_files import NASTY
+    from cli.stranger_files import STRANGERS
     from cli.test_edited_plans import CHANGES, EARLIER
 
     def edited(name: str) -> Callable[[Path], list[object]]:
@@ -64,7 +65,7 @@ def cases() -> dict[str, Callable[[Path], list[object]]]:
 
         return make
 
-    files = {name: make for name, (make, _) in NASTY.items()}
+    files = {name: make for name, (make, _) in {**NASTY, **STRANGERS}.items()}
     return {**files, **{f"a plan with {name}": edited(name) for name in CHANGES}}
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import resource
 import subprocess
 import sys
@@ -10,9 +12,11 @@ from pathlib import Path
 import pytest
 from cli.nasty_files import NASTY, anchors, endless, inflating_pt2
 from cli.runner import InProcess, placewright, the_line
+from cli.stranger_files import STRANGERS
 from cli.test_bad_input import CHAIN, make_onnx
 
 _LONGEST_LINE = 300
+ALL = {**NASTY, **STRANGERS}
 
 
 def files_of(folder: Path) -> dict[str, tuple[int, int]]:
@@ -24,9 +28,9 @@ def files_of(folder: Path) -> dict[str, tuple[int, int]]:
     return found
 
 
-@pytest.mark.parametrize("name", NASTY)
+@pytest.mark.parametrize("name", ALL)
 def test_a_nasty_file_is_refused(name: str, tmp_path: Path, cli: InProcess) -> None:
-    make, told = NASTY[name]
+    make, told = ALL[name]
     words = make(tmp_path)
     before = files_of(tmp_path)
     result = cli(*words, cwd=tmp_path)
@@ -92,10 +96,51 @@ def test_a_plan_that_names_a_problem_with_nul(tmp_path: Path, cli: InProcess) ->
     assert "NUL" in the_line(cli("run", "plan.json", cwd=tmp_path), 2)
 
 
+@pytest.mark.parametrize("command", ["run", "simulate", "report"])
+def test_a_plan_that_names_a_device_outside_its_folder(
+    command: str, tmp_path: Path, cli: InProcess
+) -> None:
+    (tmp_path / "w.json").write_text(json.dumps(CHAIN))
+    words = ("place", "w.json", "--placer", "single", "--evaluations", "1")
+    assert cli(*words, cwd=tmp_path).returncode == 0
+    plan = json.loads((tmp_path / "plan.json").read_text())
+    plan["placement"] = dict.fromkeys(plan["placement"], "../../x")
+    (tmp_path / "plan.json").write_text(json.dumps(plan))
+    before = files_of(tmp_path)
+    line = the_line(cli(command, "plan.json", cwd=tmp_path), 2)
+    assert "unknown device '../../x'" in line
+    assert files_of(tmp_path) == before
+
+
+def test_names_of_a_model_do_nothing_to_a_terminal(tmp_path: Path, cli: InProcess) -> None:
+    import onnx
+
+    make_onnx(tmp_path)
+    model = onnx.load(str(tmp_path / "m.onnx"))
+    last, name = model.graph.node[-1], "\x1b[31m\x9b31m\u202e"
+    last.name = last.output[0] = model.graph.output[0].name = name
+    onnx.save(model, str(tmp_path / "m.onnx"))
+    quick = ("--devices", "cpu:0", "--quick", "--evaluations", "1", "--runtime", "onnxruntime")
+    assert cli("place", "m.onnx", *quick, cwd=tmp_path).returncode == 0
+    done = cli("run", "plan.json", "--runs", "1", "--quiet", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert r"\x1b[31m\x9b31m\u202e" in done.stdout
+    assert all(letter.isprintable() or letter == "\n" for letter in done.stdout + done.stderr)
+
+
+def test_a_pipe_that_is_read_gets_the_plan(tmp_path: Path) -> None:
+    (tmp_path / "w.json").write_text(json.dumps(CHAIN))
+    os.mkfifo(tmp_path / "pipe")
+    words = ("place", "w.json", "--placer", "single", "--evaluations", "1", "-o", "pipe")
+    with subprocess.Popen(["cat", "pipe"], cwd=tmp_path, stdout=subprocess.PIPE) as reader:
+        done = placewright(*words, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert reader.stdout is not None
+        assert json.loads(reader.stdout.read())["format"] == "placewright.plan/2"
+
+
 def test_a_device_as_output_gets_the_plan_alone(tmp_path: Path) -> None:
     """`-o /dev/null` wrote ``/dev/null.problem.json``; here the device is one of our own."""
-    import json
-
     (tmp_path / "w.json").write_text(json.dumps(CHAIN))
     (tmp_path / "null").symlink_to("/dev/null")
     words = ("place", "w.json", "--placer", "single", "--evaluations", "1", "-o", "null")

@@ -123,6 +123,17 @@ def parse_count(given: Any, field: str) -> int | None:
     return given
 
 
+def parse_seed(given: Any) -> int:
+    """A whole number that every library takes as a seed.
+
+    Raises:
+        FieldError: it is none.
+    """
+    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < 2**63:
+        raise FieldError("seed", f"expects a whole number from 0 to 2^63 - 1, got {given!r}")
+    return given
+
+
 def parse_ray(given: Any) -> str | None:
     """The address of a Ray cluster, ``auto`` or ``local``; None is no cluster.
 

@@ -208,7 +208,7 @@ class Request:
         "95 % of the samples of a stream take less, e.g. 200ms (throughput).",
         checked=_parsing("parse_duration", "latency_limit"),
     )
-    seed: int = said("Seed of every random choice.", 0, kind=int)
+    seed: int = said("Seed of every random choice.", 0, kind=int, checked=_parsing("parse_seed"))
     evaluator: str = said(
         "simulated, or measured on the hardware.", "simulated",
         checked=lambda given: _evaluator(given),

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
 from placewright.errors import FieldError
 from placewright.workers.here import ThisProcess
 from placewright.workers.interface import Workers
 from placewright.workers.processes import Processes
+
+_MOST_PROCESSES, _PER_PROCESSOR = 64, 4  # each takes two hundred MiB with its libraries
 
 
 def open_workers(count: int | None, ray: str | None = None, *, apart: bool = False) -> Workers:
@@ -19,7 +23,7 @@ def open_workers(count: int | None, ray: str | None = None, *, apart: bool = Fal
         apart: a single worker is another process, too.
 
     Raises:
-        FieldError: `count` is below 1.
+        FieldError: `count` is below 1, or more processes than this machine can be asked for.
         MissingExtraError: Ray is not installed.
         InputError: there is no such cluster, or its nodes have other versions.
     """
@@ -29,6 +33,9 @@ def open_workers(count: int | None, ray: str | None = None, *, apart: bool = Fal
         from placewright.workers.ray_tasks import RayWorkers
 
         return RayWorkers(ray, count)
+    most = max(_MOST_PROCESSES, _PER_PROCESSOR * (os.cpu_count() or 1))
+    if count is not None and count > most:
+        raise FieldError("workers", f"can be at most {most} processes here, got {count}")
     if count is None or count == 1:
         return Processes(1, threads=None) if apart else ThisProcess()
     return Processes(count)
