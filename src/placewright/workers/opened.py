@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 from placewright.errors import FieldError
 from placewright.workers.count import require_processes
 from placewright.workers.here import ThisProcess
 from placewright.workers.interface import Workers
 from placewright.workers.processes import Processes
-
-_MOST_PROCESSES, _PER_PROCESSOR = 64, 4  # each takes two hundred MiB with its libraries
 
 
 def open_workers(count: int | None, ray: str | None = None, *, apart: bool = False) -> Workers:
