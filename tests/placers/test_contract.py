@@ -12,8 +12,6 @@ import pytest
 from placewright.placers.registry import make_placer, placer_class, placer_names
 from placewright.testing.contract import check_placer, fingerprints
 
-# A network of the paper's width would take most of the time and keep the same contract.
-NARROW = {"hierarchical": {"hidden": "64"}}
 _CHILD = """
 import json, sys
 from placewright.testing.contract import fingerprints
@@ -24,7 +22,7 @@ sys.stdout.write(json.dumps(fingerprints(json.loads(sys.argv[1]))))
 @pytest.mark.parametrize("name", placer_names())
 def test_contract(name: str) -> None:
     """Legal, honest, repeatable, within budget, interruptible."""
-    check_placer(lambda: make_placer(name, NARROW.get(name)))
+    check_placer(lambda: make_placer(name))
     assert placer_class(name).name == name
 
 

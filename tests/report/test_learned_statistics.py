@@ -37,6 +37,13 @@ def test_holm_by_hand() -> None:
     assert holm([]) == []
 
 
+def test_uniform_draws_have_as_many_groups_as_the_learner() -> None:
+    assert controls_of("hierarchical:groups=256:noise=0:homogeneous_starts=false") == (
+        "hierarchical:groups=256:noise=0:homogeneous_starts=false:updates=false",
+        "random-grouped:learner=hierarchical:groups=256:homogeneous_starts=false",
+    )
+
+
 def test_a_learner_must_beat_both_controls() -> None:
     off, uniform = controls_of("post")
     runs = [

@@ -232,11 +232,20 @@ def _size(logits: Tensor) -> Tensor:
     return logits.detach().square().mean(dim=-1, keepdim=True).sqrt()
 
 
-def perceptron(*widths: int) -> nn.Sequential:
-    """Linear layers of the given widths with ReLU between them."""
+def perceptron(*widths: int, last_scale: float = 1.0) -> nn.Sequential:
+    """Linear layers of the given widths with ReLU between them.
+
+    Args:
+        widths: of the inputs, the hidden layers and the outputs.
+        last_scale: the last layer's first weights are multiplied by it.
+    """
     layers: list[nn.Module] = []
     for index, (inputs, outputs) in enumerate(pairwise(widths)):
         if index:
             layers.append(nn.ReLU())
-        layers.append(nn.Linear(inputs, outputs))
+        layer = nn.Linear(inputs, outputs)
+        layers.append(layer)
+    with torch.no_grad():
+        for parameter in layer.parameters():
+            parameter.mul_(last_scale)
     return nn.Sequential(*layers)

@@ -44,6 +44,7 @@ class RandomGrouped:
 
     Attributes:
         learner: whose action space, by registry name, with its default settings.
+        groups: in the place of the learner's own number of groups; 0 leaves that.
         homogeneous_starts: evaluate the homogeneous placements first.
         samples: draws where the budget has no limit of its own.
         batch: draws per call to the evaluator.
@@ -55,6 +56,7 @@ class RandomGrouped:
     needs_training: ClassVar[bool] = False
 
     learner: str = "post"
+    groups: int = 0
     homogeneous_starts: bool = True
     samples: int = 1000
     batch: int = 50
@@ -64,8 +66,9 @@ class RandomGrouped:
             raise InputError(
                 f"random-grouped: samples and batch must be >= 1, got {self.samples}, {self.batch}"
             )
-        if not isinstance(make_placer(self.learner), HasActions):
-            raise InputError(f"random-grouped: '{self.learner}' is no learner with groups")
+        if self.groups < 0:
+            raise InputError(f"random-grouped: groups must be >= 0, got {self.groups}")
+        self._learner()
 
     def why_not(self, problem: Problem) -> str | None:
         """Defined for every problem."""
@@ -75,9 +78,7 @@ class RandomGrouped:
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """Draw until the budget ends, or `samples` times without a budget."""
-        learner = make_placer(self.learner)
-        assert isinstance(learner, HasActions)  # checked by the constructor
-        actions = learner.actions(problem)
+        actions = self._learner().actions(problem)
         if self.homogeneous_starts:
             evaluate_homogeneous(problem, evaluator)
         has_limit = evaluator.budget.is_limited
@@ -87,3 +88,10 @@ class RandomGrouped:
             evaluator.sample_many(actions.uniform(size, rng))
             drawn += size
         return evaluator.solution()
+
+    def _learner(self) -> HasActions:
+        settings = {"groups": str(self.groups)} if self.groups else {}
+        learner = make_placer(self.learner, settings)
+        if not isinstance(learner, HasActions):
+            raise InputError(f"random-grouped: '{self.learner}' is no learner with groups")
+        return learner

@@ -51,6 +51,30 @@ class ReinforceSettings(SearchSettings):
     baseline_decay: float = 0.9
 
 
+@dataclass(frozen=True, kw_only=True)
+class JointSettings(ReinforceSettings):
+    """Hyperparameters of a grouper and a placer that are trained together.
+
+    Attributes:
+        entropy_weight: of the placer's mean entropy per group, in the loss.
+        grouper_entropy_weight: of the grouper's mean entropy per node, in the loss; below 0 it asks
+            each node to decide.
+        usage_entropy_weight: of the entropy of how evenly all nodes together use the groups, in the
+            loss.
+        grouper_scale: the grouper's last layer is multiplied by it at first; above 1 nodes begin
+            with different groups instead of all alike.
+        aligned: the decoder's logits see the encoder's state of the group that is placed.
+        normalised: divide advantages by their moving root mean square.
+    """
+
+    entropy_weight: float = 0.0
+    grouper_entropy_weight: float = 0.0
+    usage_entropy_weight: float = 0.0
+    grouper_scale: float = 1.0
+    aligned: bool = False
+    normalised: bool = False
+
+
 def require_one_of(placer: str, settings: object, known: Sequence[str], what: str) -> None:
     """Refuse a setting that is none of the known words.
 

@@ -16,6 +16,7 @@ from placewright.report.learned.runs import LearnedRun
 
 LEVEL = 0.05
 STARTS = "homogeneous_starts"
+GROUPS = "groups"
 Groups = Mapping[tuple[str, str], Sequence[LearnedRun]]  # (problem, placer) -> runs
 
 
@@ -55,10 +56,10 @@ class LearnedVerdict:
 
 
 def controls_of(placer: str) -> tuple[str, str]:
-    """The same learner with its updates off, and uniform draws over its groups."""
+    """The same learner with its updates off, and uniform draws over as many groups."""
     name, *settings = placer.split(":")
-    starts = [text for text in settings if text.startswith(STARTS)]
-    uniform = ":".join([f"random-grouped:learner={name}", *starts])
+    shared = [text for text in settings if text.partition("=")[0] in (STARTS, GROUPS)]
+    uniform = ":".join([f"random-grouped:learner={name}", *shared])
     return ":".join([name, *settings, "updates=false"]), uniform
 
 

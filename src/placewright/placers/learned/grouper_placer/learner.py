@@ -16,15 +16,11 @@ from placewright.placers.learned.encoders import (
     perceptron,
 )
 from placewright.placers.learned.group_inputs import JointSpace
+from placewright.placers.learned.grouper import joint_bonus
 from placewright.placers.learned.grouper_placer.settings import GrouperPlacerSettings
 from placewright.placers.learned.learning_scope import learning_scope
 from placewright.placers.learned.reinforce import Reinforce
-from placewright.placers.learned.sampling import (
-    as_array,
-    chosen,
-    entropy,
-    sample,
-)
+from placewright.placers.learned.sampling import as_array, chosen, sample
 from placewright.simulation.evaluator import Evaluator
 
 PLAIN = Logits(constant=0.0, temperature=1.0)
@@ -39,7 +35,10 @@ class GrouperPlacerPolicy(nn.Module):
         self.kinds = nn.Linear(rows.kinds.shape[1], settings.embedding, bias=False)
         fixed = rows.shapes.shape[1] + rows.neighbours.shape[1]
         self.grouper = perceptron(
-            settings.embedding + fixed, settings.grouper_hidden, joint.n_groups
+            settings.embedding + fixed,
+            settings.grouper_hidden,
+            joint.n_groups,
+            last_scale=settings.grouper_scale,
         )
         n_devices = joint.space.problem.n_devices
         self.placer = AttentionalDecoder(
@@ -91,8 +90,7 @@ def learn(
             times = run.time(batch.placements)
             advantage = run.advantage(times, normalised=settings.normalised)
             loss, spread = batch_loss(policy, batch, advantage)
-            bonus = settings.entropy_weight * spread
-            bonus = bonus + settings.grouper_entropy_weight * entropy(batch.log_groups).mean()
+            bonus = joint_bonus(settings, spread, batch.log_groups)
             run.descend(loss - bonus, spread, times)
     return policy
 

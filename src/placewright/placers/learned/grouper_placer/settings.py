@@ -6,45 +6,47 @@ from dataclasses import dataclass
 
 from placewright.errors import InputError
 from placewright.placers.learned.searching import (
-    ReinforceSettings,
+    JointSettings,
     require_counts,
     require_one_of,
 )
 
-VARIANTS = ("paper", "corrected")
+VARIANTS = ("corrected", "paper")
 PRESETS: dict[str, dict[str, object]] = {
-    "corrected": {"aligned": True, "entropy_weight": 3.0, "grouper_entropy_weight": 1.0}
+    "paper": {
+        "aligned": False,
+        "entropy_weight": 0.3,
+        "usage_entropy_weight": 0.0,
+        "grouper_scale": 1.0,
+    }
 }
 
 
-@dataclass(frozen=True)
-class GrouperPlacerSettings(ReinforceSettings):
-    """Hyperparameters of `GrouperPlacer`, beside those of `ReinforceSettings`.
+@dataclass(frozen=True, kw_only=True)
+class GrouperPlacerSettings(JointSettings):
+    """Hyperparameters of `GrouperPlacer`, beside those of `JointSettings`.
 
     Attributes:
-        variant: ``paper`` or ``corrected``, which presets what is not given.
+        variant: ``corrected`` or ``paper``, which presets what is not given.
         groups: number of groups.
         grouper_hidden: width of the grouper's hidden layer.
         embedding: width of the kind embedding.
         hidden: width of the placer.
         samples_per_update: samples of (grouping, placement) per update.
         learning_rate: of Adam.
-        entropy_weight: of the placer's mean entropy per group, in the loss.
-        grouper_entropy_weight: of the grouper's mean entropy per node, in the loss.
-        aligned: the decoder's logits see the encoder's state of the group that is placed.
-        normalised: divide advantages by their moving root mean square.
     """
 
-    variant: str = "paper"
+    variant: str = "corrected"
     groups: int = 32
     grouper_hidden: int = 64
     embedding: int = 32
     hidden: int = 64
     samples_per_update: int = 20
     learning_rate: float = 0.01
-    entropy_weight: float = 0.3
-    grouper_entropy_weight: float = 0.0
-    aligned: bool = False
+    entropy_weight: float = 1.0
+    usage_entropy_weight: float = 1.0
+    grouper_scale: float = 6.0
+    aligned: bool = True
     normalised: bool = True
 
     def __post_init__(self) -> None:

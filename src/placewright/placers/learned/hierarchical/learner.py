@@ -16,15 +16,11 @@ from placewright.placers.learned.encoders import (
     perceptron,
 )
 from placewright.placers.learned.group_inputs import JointSpace
+from placewright.placers.learned.grouper import joint_bonus
 from placewright.placers.learned.hierarchical.settings import HierarchicalSettings
 from placewright.placers.learned.learning_scope import learning_scope
 from placewright.placers.learned.reinforce import Reinforce
-from placewright.placers.learned.sampling import (
-    as_array,
-    chosen,
-    entropy,
-    sample,
-)
+from placewright.placers.learned.sampling import as_array, chosen, sample
 from placewright.simulation.evaluator import Evaluator
 
 
@@ -34,7 +30,12 @@ class HierarchicalPolicy(nn.Module):
     def __init__(self, joint: JointSpace, settings: HierarchicalSettings) -> None:
         super().__init__()
         rows = torch.tensor(joint.rows.for_grouper()).float()  # (nodes, inputs)
-        self.grouper = perceptron(rows.shape[1], settings.grouper_hidden, joint.n_groups)
+        self.grouper = perceptron(
+            rows.shape[1],
+            settings.grouper_hidden,
+            joint.n_groups,
+            last_scale=settings.grouper_scale,
+        )
         self.placer = AttentionalDecoder(
             joint.placer_inputs,
             joint.space.problem.n_devices,
@@ -89,8 +90,7 @@ def learn(
             if len(kept):
                 advantage = run.advantage(times[kept], normalised=settings.normalised)
                 loss, spread = batch_loss(policy, batch, kept, advantage, settings)
-                bonus = settings.entropy_weight * spread
-                bonus = bonus + settings.grouper_entropy_weight * entropy(batch.log_groups).mean()
+                bonus = joint_bonus(settings, spread, batch.log_groups)
                 run.descend(loss - bonus, spread, times)
     return policy
 
