@@ -45,14 +45,13 @@ class Hierarchical(HierarchicalSettings, GroupsAndPlaces):
         * ``graph_placer.py``: the graph is not rewritten first, the model's own placement is not
           timed; the homogeneous placements are evaluated, and nothing is learned from them.
 
-    The default ``corrected`` departs further. What is in group number e changes from grouping to
-    grouping, and the published attention by content can find it only by counting steps: the placer
-    learns one device for all before the grouper has learned. On seven independent ops and on two
-    ladders of ops with heavy tensors inside ``paper`` stays there; ``corrected`` finds the optimum
-    of both, is nowhere worse on fifteen real problems, and takes a tenth of the time
-    (docs/learned.md). It sets
-        * `aligned`: the decoder's logits see the encoder's state of the group that is placed;
-        * `usage_entropy_weight` 1 and `grouper_entropy_weight` -0.6: ops use all groups and each
+    The default ``corrected`` has the same networks, smaller, and a further bonus. The published
+    grouper begins with all ops alike, and either stays there or puts all into one group, which cuts
+    nothing; what is in group number e then changes from grouping to grouping or never, and the
+    placer learns one device for all. On seven independent ops and on two ladders of ops with heavy
+    tensors inside ``paper`` ends there; ``corrected`` finds the optimum of both, is nowhere worse
+    on fifteen real problems, and takes a tenth of the time (docs/learned.md). It sets
+        * `usage_entropy_weight` 2 and `grouper_entropy_weight` -1.2: ops use all groups and each
           is sure of one (mutual information of op and group, `grouper.joint_bonus`);
         * `grouper_scale` 6: ops begin with different groups;
         * `entropy_weight` 0.1 (``paper``: 0.03): the placer does not settle before the grouper;

@@ -20,7 +20,6 @@ PRESETS: dict[str, dict[str, object]] = {
         "grouper_entropy_weight": 0.0,
         "usage_entropy_weight": 0.0,
         "grouper_scale": 1.0,
-        "aligned": False,
     }
 }
 
@@ -53,10 +52,9 @@ class HierarchicalSettings(JointSettings):
     tanh_constant: float = 5.0
     temperature: float = 10.0
     entropy_weight: float = 0.1
-    grouper_entropy_weight: float = -0.6
-    usage_entropy_weight: float = 1.0
+    grouper_entropy_weight: float = -1.2
+    usage_entropy_weight: float = 2.0
     grouper_scale: float = 6.0
-    aligned: bool = True
     noise: float = 0.5
     noise_updates: int = 750
     feasible_only_after: int = 1_000
