@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,9 +28,11 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError
+from placewright.placers import maxload_ip
 from placewright.placers.ideal_dp import IdealDp
 from placewright.placers.ideals.load_model import load_model_of
 from placewright.placers.ideals.transfers import why_not_separable
+from placewright.placers.integer_program.highs import MipResult, solve
 from placewright.placers.max_load.annealing import anneal, annealing_state, fixed_arrays
 from placewright.placers.max_load.symmetry import first_devices, relabelled
 from placewright.placers.maxload_ip import MaxloadIp
@@ -81,6 +84,26 @@ def test_annealing_finds_room_in_memory() -> None:
     state = annealing_state(fixed, best)
     assert anneal(fixed, state, best, np.inf, np.random.default_rng(0), 2000, 1.0, 0.01) == 2
     assert np.bincount(best).tolist() == [2, 2]
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_without_presolve_the_optimum_is_the_same(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where presolve would outlast the seconds, which are few beside the program's entries."""
+    problem = random_pipeline(np.random.default_rng(seed), 6, 2, 1)
+    asked: list[bool] = []
+
+    def spied(*args: Any, presolve: bool, **options: Any) -> MipResult:
+        asked.append(presolve)
+        return solve(*args, presolve=presolve, **options)
+
+    monkeypatch.setattr(maxload_ip, "solve", spied)
+    monkeypatch.setattr(maxload_ip, "_PRESOLVED_PER_SECOND", 0)
+    evaluator = Evaluator(problem, Budget(seconds=20.0))
+    solution = QUICK.place(problem, evaluator, np.random.default_rng(0))
+    assert asked == [False]
+    assert solution.value == pytest.approx(best_by_brute_force(problem, contiguous=False))
 
 
 @pytest.mark.parametrize("seed", range(8))

@@ -76,7 +76,7 @@ _EXACT = {
         "ideal-dp": (0.3, 2000),
         _TURNS: (0.3, _ANY),
         "cp-sat": (0.4, 5000),
-        "maxload-ip": (0.9, 2000),
+        "maxload-ip": (0.9, 5000),
     },
 }
 # Name -> most units that it is tried on.

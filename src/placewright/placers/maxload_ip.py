@@ -38,6 +38,8 @@ from placewright.simulation.evaluator import Evaluator
 _STEPS_PER_SECOND = 300_000  # of annealing, on a slow core
 _STEPS_PER_ITEM = 5000  # of one round: small problems need no more
 _IDLE_ROUNDS = 9  # without an improvement, three at each heat
+# Presolve of GNMT on four devices (171,000 entries) took 14 s of 10, and removed 9 of 40,308 rows.
+_PRESOLVED_PER_SECOND = 10_000
 _TOLERANCE = 1e-6  # of the solver, relative to a value near 1000
 
 
@@ -170,11 +172,13 @@ class MaxloadIp:
             columns[program.placed[used]] = chosen[used]
         if evaluator.is_spent:
             return evaluator.solution()
+        seconds = evaluator.remaining_seconds * 0.98 - 0.2
         result = solve(
             program.program,
             start=columns,
-            seconds=evaluator.remaining_seconds * 0.98 - 0.2,
+            seconds=seconds,
             max_nodes=self.max_nodes,
+            presolve=len(program.program.rows.values) <= _PRESOLVED_PER_SECOND * seconds,
         )
         bound = result.lower_bound / scale * (1 - _TOLERANCE)
         if math.isfinite(bound) and not self.contiguous:

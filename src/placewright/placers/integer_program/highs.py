@@ -36,6 +36,7 @@ def solve(
     seconds: float = math.inf,
     max_nodes: int | None = None,
     cutoff: float = math.inf,
+    presolve: bool = True,
 ) -> MipResult:
     """Solve it as far as the limits let.
 
@@ -46,6 +47,7 @@ def solve(
         max_nodes: limit of branch-and-bound nodes where there is none of seconds: on one thread, so
             that runs repeat.
         cutoff: solutions above it are of no interest.
+        presolve: False leaves it out. HiGHS looks at the clock only between its rounds.
 
     Raises:
         MissingExtraError: highspy is not installed.
@@ -66,6 +68,8 @@ def solve(
         solver.setOptionValue("time_limit", max(0.1, seconds))
     if repeats:
         solver.setOptionValue("mip_max_nodes", max_nodes)
+    if not presolve:
+        solver.setOptionValue("presolve", "off")
     if math.isfinite(cutoff):
         solver.setOptionValue("objective_bound", cutoff)
     solver.passModel(_model(highspy, program))
