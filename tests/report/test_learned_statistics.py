@@ -13,11 +13,13 @@ from placewright.benchmarks.learned_runs import parts_of, read_runs, write_runs
 from placewright.core.solution import Solution
 from placewright.report.learned.runs import LearnedRun
 from placewright.report.learned.statistics import (
+    LearnedVerdict,
     controls_of,
     holm,
     runs_by_problem,
     verdicts,
 )
+from placewright.report.learned.text import report_text
 
 
 def run(problem: str, placer: str, seed: int, last: float, best: float) -> LearnedRun:
@@ -62,6 +64,26 @@ def test_a_learner_must_beat_both_controls() -> None:
     assert a.last == pytest.approx(1.045 / 2.0)
     raw = mannwhitneyu(np.arange(10), np.arange(10) + 100, alternative="less").pvalue
     assert a.p_off == pytest.approx(3 * raw)  # the smallest of three, by Holm
+
+
+def test_five_seeds_cannot_decide_fifteen_problems() -> None:
+    """1 / C(10, 5) x 15 = 0.0595, and 0.0476 for twelve problems."""
+    names = ("post", *controls_of("post"))
+
+    def first_of(problems: int) -> LearnedVerdict:
+        runs = [
+            one
+            for problem in range(problems)
+            for value, name in zip((1.0, 2.0, 3.0), names, strict=True)
+            for one in runs_of(str(problem), name, value, value)[:5]
+        ]
+        return verdicts(runs_by_problem(runs), "post")[0]
+
+    many, few = first_of(15), first_of(12)
+    assert (many.is_decidable, many.learns) == (False, False)
+    assert (few.is_decidable, few.learns) == (True, True)
+    runs = [r for p in range(15) for name in names for r in runs_of(str(p), name, 1.0, 1.0)[:5]]
+    assert "| `post` | 15 | too few runs |" in report_text(runs, 500)
 
 
 def test_a_policy_that_samples_what_never_fits_has_not_learned() -> None:

@@ -36,6 +36,7 @@ class LearnedVerdict:
         best_random: of the uniform draws.
         use: "better", "tie" or "worse" than the uniform draws by the best placements, each side
             tested and adjusted like the above.
+        is_decidable: so many runs can come below the level on so many problems at all.
     """
 
     problem: str
@@ -48,6 +49,7 @@ class LearnedVerdict:
     best: float
     best_random: float
     use: str
+    is_decidable: bool
 
     @property
     def learns(self) -> bool:
@@ -91,12 +93,13 @@ def verdicts(runs: Groups, placer: str) -> list[LearnedVerdict]:
     better, worse = adjusted(uniform, "best"), adjusted(uniform, "best", less=False)
     found = []
     for index, problem in enumerate(problems):
+        counts = [len(runs[problem, name]) for name in (placer, off, uniform)]
         use = "better" if better[index] <= LEVEL else "worse" if worse[index] <= LEVEL else "tie"
         mine, random = runs[problem, placer], runs[problem, uniform]
         found.append(
             LearnedVerdict(
                 problem=problem,
-                seeds=min(len(runs[problem, name]) for name in (placer, off, uniform)),
+                seeds=min(counts),
                 last=statistics.median(values_of(mine, "last")),
                 last_off=statistics.median(values_of(runs[problem, off], "last")),
                 last_random=statistics.median(values_of(random, "last")),
@@ -105,6 +108,7 @@ def verdicts(runs: Groups, placer: str) -> list[LearnedVerdict]:
                 best=statistics.median(values_of(mine, "best")),
                 best_random=statistics.median(values_of(random, "best")),
                 use=use,
+                is_decidable=smallest_p(counts[0], min(counts[1:])) * len(problems) <= LEVEL,
             )
         )
     return found
@@ -119,6 +123,11 @@ def holm(p_values: Sequence[float]) -> list[float]:
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
         adjusted[index] = largest
     return adjusted
+
+
+def smallest_p(first: int, second: int) -> float:
+    """Of a one-sided Mann-Whitney test of so many values against so many: all of them smaller."""
+    return 1.0 / math.comb(first + second, first)
 
 
 def values_of(runs: Sequence[LearnedRun], of: str) -> list[float]:

@@ -31,7 +31,8 @@ def report_text(runs: Sequence[LearnedRun], evaluations: int) -> str:
         "samples is smaller than that of the same learner with its updates off and than that of "
         "uniform draws over its groups (`random-grouped`), each by a one-sided Mann-Whitney test "
         "at 0.05 over seeds, adjusted over problems by Holm's method. *Of use* compares the best "
-        "placements of runs with those of the uniform draws, by the same test.",
+        "placements of runs with those of the uniform draws, by the same test. *Too few runs*: "
+        "with so many seeds no difference could reach 0.05 over so many problems.",
         "",
         *markdown_table(
             ["learner", "problems", "learns", "better", "tie", "worse"],
@@ -46,6 +47,7 @@ def report_text(runs: Sequence[LearnedRun], evaluations: int) -> str:
     return "\n".join(parts) + "\n"
 
 
+TOO_FEW = "too few runs"  # for any p, adjusted over the problems, to come below the level
 COLUMNS = (
     "problem", "seeds", "last tenth", "updates off", "uniform", "p off", "p uniform", "learns",
     "best", "uniform's best", "of use",
@@ -59,14 +61,16 @@ def _cells(verdict: LearnedVerdict) -> list[str]:
         *(_ratio(v) for v in (verdict.last, verdict.last_off, verdict.last_random)),
         f"{verdict.p_off:.2g}",
         f"{verdict.p_random:.2g}",
-        "yes" if verdict.learns else "no",
+        "yes" if verdict.learns else "no" if verdict.is_decidable else TOO_FEW,
         _ratio(verdict.best),
         _ratio(verdict.best_random),
-        verdict.use,
+        verdict.use if verdict.is_decidable else TOO_FEW,
     ]
 
 
 def _summary(name: str, found: Sequence[LearnedVerdict]) -> list[str]:
+    if not any(verdict.is_decidable for verdict in found):
+        return [f"`{name}`", str(len(found)), TOO_FEW, "", "", ""]
     uses = [verdict.use for verdict in found]
     counts = [str(uses.count(use)) for use in ("better", "tie", "worse")]
     return [f"`{name}`", str(len(found)), str(sum(v.learns for v in found)), *counts]
