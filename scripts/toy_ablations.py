@@ -11,80 +11,82 @@ was met. Rows go to --results one by one; what is in it is not run again.
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
 import sys
 import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "placers" / "learned"))
 
 import toys
 
-from placewright.core.placement import Placement
-from placewright.files.text import write_text
+from placewright.files.results import ResultsFile
+from placewright.report.markdown import markdown_table
 from placewright.session.comparison import named_placer
-from placewright.simulation.evaluator import Evaluator
 
-LAST = 100  # placements of the separable toy that count
+FORMAT = "placewright.toy-ablations/1"
 LEARNED = 0.95  # share of ops on their best device
+COLUMNS = (
+    "settings", "separable: learned", "median share", "ladders: found", "median evaluations",
+)  # fmt: skip
 
 
-class Found(Exception):
-    """Ends a run on the ladders."""
+@dataclass(frozen=True)
+class ToyRun:
+    """One seed on both toys.
+
+    Attributes:
+        placer: ``NAME`` or ``NAME:key=value:...``.
+        seed: of both runs.
+        ops: of the separable toy.
+        evaluations: on the separable toy.
+        ladders: evaluations on the ladders, at most.
+        share: of ops on their best device at the end.
+        found: evaluations until the optimum of the ladders was met; None where it was not.
+        seconds: of the processor, for both.
+    """
+
+    placer: str
+    seed: int
+    ops: int
+    evaluations: int
+    ladders: int
+    share: float
+    found: int | None
+    seconds: float
+
+    @property
+    def identity(self) -> tuple[str, int, int, int, int]:
+        """What it is a run of."""
+        return self.placer, self.seed, self.ops, self.evaluations, self.ladders
 
 
-def separable_share(placer: str, n_ops: int, evaluations: int, seed: int) -> float:
-    """Share of ops on their best device at the end of a run on the separable toy."""
-    problem = toys.separable_problem(n_ops)
-    recorder = toys.Recorder(problem)
-    toys.run(named_placer(placer, {}), problem, evaluations, seed, measure=recorder)
-    return float(toys.optimal_share(recorder, toys.best_devices(n_ops), LAST))
+def run_of(name: str, seed: int, ops: int, evaluations: int, ladders: int) -> ToyRun:
+    """Both toys with one seed."""
+    placer, start = named_placer(name, {}), time.process_time()
+    share = toys.separable_share(placer, ops, evaluations, seed)
+    found = toys.evaluations_to_optimum(placer, ladders, seed)
+    seconds = round(time.process_time() - start, 1)
+    return ToyRun(name, seed, ops, evaluations, ladders, share, found, seconds)
 
 
-def evaluations_to_optimum(placer: str, evaluations: int, seed: int) -> int | None:
-    """Evaluations until the optimum of the two ladders was met; None where it was not."""
-    problem = toys.two_cluster_problem()
-    evaluator = Evaluator(problem)
-    best = evaluator.evaluate(toys.two_cluster_optimum(problem))
-    asked = 0
-
-    def until_found(placement: Placement) -> float:
-        nonlocal asked
-        asked += 1
-        value = evaluator.simulator.value(placement)
-        if value <= best * (1.0 + 1e-9):
-            raise Found
-        return value
-
-    try:
-        toys.run(named_placer(placer, {}), problem, evaluations, seed, until_found)
-    except Found:
-        return asked
-    return None
-
-
-def table(rows: list[dict[str, object]], placers: list[str]) -> str:
-    """Per placer: learned runs, their median share; optima found, their median evaluations."""
-    lines = [
-        "| settings | separable: learned | median share | ladders: found | median evaluations |",
-        "| --- | ---: | ---: | ---: | ---: |",
+def cells(name: str, runs: Sequence[ToyRun]) -> list[str]:
+    """How many runs learned, their median share; how many found the optimum, and how soon."""
+    shares = [run.share for run in runs]
+    found = [run.found for run in runs if run.found is not None]
+    return [
+        f"`{name}`",
+        f"{sum(share > LEARNED for share in shares)} of {len(runs)}",
+        f"{statistics.median(shares):.2f}",
+        f"{len(found)} of {len(runs)}",
+        f"{statistics.median(found):,.0f}" if found else "",
     ]
-    for placer in placers:
-        own = [row for row in rows if row["placer"] == placer]
-        shares = [float(str(row["share"])) for row in own]
-        found = [int(str(row["found"])) for row in own if row["found"] is not None]
-        cells = [
-            f"{sum(share > LEARNED for share in shares)} of {len(own)}",
-            f"{statistics.median(shares):.2f}",
-            f"{len(found)} of {len(own)}",
-            f"{statistics.median(found):,.0f}" if found else "",
-        ]
-        lines.append(f"| `{placer}` | " + " | ".join(cells) + " |")
-    return "\n".join(lines)
 
 
 def main() -> None:
+    """Run what is missing and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("placers", nargs="+", help="NAME or NAME:key=value:...")
     parser.add_argument("--seeds", type=int, default=10)
@@ -93,22 +95,16 @@ def main() -> None:
     parser.add_argument("--ladders", type=int, default=5_000, help="evaluations on the ladders")
     parser.add_argument("--results", type=Path, default=Path("docs/results/toy-ablations.json"))
     given = parser.parse_args()
-    text = given.results.read_text() if given.results.is_file() else "[]"
-    rows: list[dict[str, object]] = json.loads(text)
-    budget = {"ops": given.ops, "evaluations": given.evaluations, "ladders": given.ladders}
-    for placer in given.placers:
-        for seed in range(given.seeds):
-            key = {"placer": placer, "seed": seed, **budget}
-            if any(key.items() <= row.items() for row in rows):
-                continue
-            start = time.process_time()
-            share = separable_share(placer, given.ops, given.evaluations, seed)
-            found = evaluations_to_optimum(placer, given.ladders, seed)
-            seconds = round(time.process_time() - start, 1)
-            rows.append({**key, "share": share, "found": found, "seconds": seconds})
-            write_text(given.results, json.dumps(rows, indent=1) + "\n")
-    asked = [row for row in rows if budget.items() <= row.items()]
-    sys.stdout.write(table(asked, given.placers) + "\n")
+    file = ResultsFile(given.results, FORMAT, ToyRun, lambda run: run.identity, missing=None)
+    budget = (given.ops, given.evaluations, given.ladders)
+    rows = []
+    for name in given.placers:
+        asked = [(name, seed, *budget) for seed in range(given.seeds)]
+        for one in asked:
+            if one not in file.rows:
+                file.add([run_of(*one)])
+        rows.append(cells(name, [file.rows[one] for one in asked]))
+    sys.stdout.write("\n".join(markdown_table(COLUMNS, rows)) + "\n")
 
 
 if __name__ == "__main__":

@@ -9,6 +9,22 @@ from pathlib import Path
 
 import pytest
 
+
+def placing_ends_by(signal: str, program: str, folder: Path, seconds: float) -> None:
+    """`place`, in a program that sends itself a signal, says so in one line and by its code."""
+    (folder / "m.onnx").write_bytes(b"never read")
+    result = subprocess.run(
+        [sys.executable, "-c", program, "place", "m.onnx"],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=seconds,
+    )
+    code, word = (130, "interrupted") if signal == "SIGINT" else (143, "terminated")
+    assert (result.returncode, result.stderr) == (code, f"placewright: {word}\n")
+
+
 # The signal comes inside a callback that makes another exception of every exception, as compilers
 # have them, or swallows it and fails later.
 LOST = """
@@ -32,17 +48,7 @@ main()
     "error", ["SystemError('a result with an exception set')", "ValueError('x')", "error"]
 )
 def test_a_signal_that_became_another_exception(name: str, error: str, tmp_path: Path) -> None:
-    (tmp_path / "m.onnx").write_bytes(b"never read")
-    result = subprocess.run(
-        [sys.executable, "-c", LOST.format(signal=name, error=error), "place", "m.onnx"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=600,
-    )
-    code, word = (130, "interrupted") if name == "SIGINT" else (143, "terminated")
-    assert (result.returncode, result.stderr) == (code, f"placewright: {word}\n")
+    placing_ends_by(name, LOST.format(signal=name, error=error), tmp_path, 600)
     assert [file.name for file in tmp_path.iterdir()] == ["m.onnx"]
 
 
@@ -67,17 +73,7 @@ main()
 
 @pytest.mark.parametrize("name", ["SIGINT", "SIGTERM"])
 def test_a_signal_in_a_finalizer_is_not_lost(name: str, tmp_path: Path) -> None:
-    (tmp_path / "m.onnx").write_bytes(b"never read")
-    result = subprocess.run(
-        [sys.executable, "-c", IN_FINALIZER.format(signal=name), "place", "m.onnx"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=50,
-    )
-    code, word = (130, "interrupted") if name == "SIGINT" else (143, "terminated")
-    assert (result.returncode, result.stderr) == (code, f"placewright: {word}\n")
+    placing_ends_by(name, IN_FINALIZER.format(signal=name), tmp_path, 50)
 
 
 # A device that died: the segment's thread never returns, and the process ends all the same.

@@ -15,6 +15,7 @@ dual multipliers (see `safe_dual_bound`).
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
@@ -51,7 +52,7 @@ class _Rows:
         return csr_array((self.values, (self.rows, self.columns)), shape=shape)
 
 
-class Relaxation:
+class Relaxation(ABC):
     """The rows that hold under every execution model; one of a model adds its `value`.
 
     Column 0 is w; x of class g on device d is column 1 + g * n_devices + d.
@@ -120,9 +121,9 @@ class Relaxation:
                 if value > 0:
                     self.load_terms[device].append((self.x(unit, device), value))
 
+    @abstractmethod
     def value(self) -> None:
         """Rows that bound w from below: what the value of the execution model is."""
-        raise NotImplementedError
 
     def solved(self, seconds: float) -> float:
         """Solve with HiGHS; the safe value of its dual solution."""

@@ -73,7 +73,6 @@ def test_random_grouped_needs_a_learner() -> None:
         make_placer("random-grouped", {"learner": "heft"})
     with pytest.raises(InputError, match="groups must be >= 0, got -1"):
         make_placer("random-grouped", {"groups": "-1"})
-    with pytest.raises(
-        InputError, match="no setting 'groups'"
-    ):  # hsdag's groups follow from the graph
+    # hsdag's groups follow from the graph
+    with pytest.raises(InputError, match="no setting 'groups'"):
         make_placer("random-grouped", {"learner": "hsdag", "groups": "5"})

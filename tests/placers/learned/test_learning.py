@@ -11,7 +11,6 @@ from scipy.stats import mannwhitneyu
 
 from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
-from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.placers.cem import Cem
@@ -50,10 +49,6 @@ TWO_CLUSTERS = [
 ]
 
 
-class OptimumFound(Exception):
-    """Ends a run."""
-
-
 def name_of(value: object) -> str:
     return getattr(value, "name", str(value))
 
@@ -63,10 +58,7 @@ def test_the_optimal_action_becomes_likely(
     placer: Placer, n_ops: int, evaluations: int, every: int
 ) -> None:
     """Timed by the sum of costs, every op's best device ends above probability 0.95."""
-    problem = toys.separable_problem(n_ops)
-    recorder = toys.Recorder(problem)
-    toys.run(placer, problem, evaluations, measure=recorder)
-    share = toys.optimal_share(recorder, toys.best_devices(n_ops), 100 // every, every)
+    share = toys.separable_share(placer, n_ops, evaluations, every=every)
     assert share > 0.95
 
 
@@ -75,18 +67,7 @@ def test_the_optimal_action_becomes_likely(
 def test_the_optimum_of_two_clusters_is_found_from_five_seeds(
     placer: Placer, evaluations: int, seed: int
 ) -> None:
-    problem = toys.two_cluster_problem()
-    evaluator = Evaluator(problem)
-    best = evaluator.evaluate(toys.two_cluster_optimum(problem))
-
-    def until_found(placement: Placement) -> float:
-        value = evaluator.simulator.value(placement)
-        if value <= best * (1.0 + 1e-9):
-            raise OptimumFound
-        return value
-
-    with pytest.raises(OptimumFound):
-        toys.run(placer, problem, evaluations, seed, measure=until_found)
+    assert toys.evaluations_to_optimum(placer, evaluations, seed) is not None
 
 
 @pytest.mark.parametrize(

@@ -111,3 +111,39 @@ def optimal_share(recorder: Recorder, best: IntArray, last: int, every: int = 1)
     """Share of units on their best device in the last placements, one in `every`."""
     rows = np.stack(recorder.placements[::-1][::every][:last])
     return float((rows == best).mean())
+
+
+def separable_share(
+    placer: Placer, n_ops: int, evaluations: int, seed: int = 0, every: int = 1
+) -> float:
+    """Share of ops on their best device in the last 100 placements of the separable toy."""
+    problem = separable_problem(n_ops)
+    recorder = Recorder(problem)
+    run(placer, problem, evaluations, seed, measure=recorder)
+    return optimal_share(recorder, best_devices(n_ops), 100 // every, every)
+
+
+class _OptimumFound(Exception):
+    """Ends a run."""
+
+
+def evaluations_to_optimum(placer: Placer, evaluations: int, seed: int) -> int | None:
+    """Evaluations until the optimum of the two ladders was met; None where it was not."""
+    problem = two_cluster_problem()
+    evaluator = Evaluator(problem)
+    best = evaluator.evaluate(two_cluster_optimum(problem))
+    asked = 0
+
+    def until_found(placement: Placement) -> float:
+        nonlocal asked
+        asked += 1
+        value = evaluator.simulator.value(placement)
+        if value <= best * (1.0 + 1e-9):
+            raise _OptimumFound
+        return value
+
+    try:
+        run(placer, problem, evaluations, seed, measure=until_found)
+    except _OptimumFound:
+        return asked
+    return None

@@ -266,15 +266,15 @@ class OnnxParts:
             if not (large or is_outside):
                 continue
             array = _array(onnx, held, folder)
-            stub = onnx.TensorProto(name=name, data_type=held.data_type, dims=held.dims)
+            entry = onnx.TensorProto(name=name, data_type=held.data_type, dims=held.dims)
             if large:
                 taken[name] = array
-                stub.data_location = onnx.TensorProto.EXTERNAL
+                entry.data_location = onnx.TensorProto.EXTERNAL
                 for key, value in (("location", "shared"), ("length", str(array.nbytes))):
-                    stub.external_data.add(key=key, value=value)
+                    entry.external_data.add(key=key, value=value)
             else:
-                stub = onnx.numpy_helper.from_array(array, name)
-            self.initializers[name] = stub
+                entry = onnx.numpy_helper.from_array(array, name)
+            self.initializers[name] = entry
         del self.model.graph.initializer[:]
         return taken
 
