@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import logging
 import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +15,12 @@ import numpy as np
 import openvino as ov
 import pytest
 from model_makers import BIAS, WEIGHT, graph_def, saved_model, write_onnx
+from onnx import TensorProto, helper
 
 from placewright.errors import FileFormatError, InputError, PlacewrightError, UnknownNameError
 from placewright.frameworks.openvino.reader import graph_of_openvino_model, read_openvino
 from placewright.frameworks.openvino.reader import read_openvino as read
+from placewright.frameworks.openvino.runtime import OpenVinoRuntime
 
 
 @pytest.fixture
@@ -175,6 +181,38 @@ class TestNames:
         for name, native in positions.items():
             assert kinds[int(native.removeprefix("#"))] == name.split("_")[0]
 
+    def test_a_file_s_own_name_that_the_library_makes_up_too(self, tmp_path: Path) -> None:
+        """OpenVINO tells two equal names apart by a further number, in some readings only."""
+        path = tmp_path / "own.onnx"
+        _write_names_like_made_up_ones(path)
+        graph, source = read_openvino(path)
+        with ThreadPoolExecutor(4) as pool:  # counters of all readings run on at the same time
+            readings = list(pool.map(read_openvino, [path] * 8))
+        script = (
+            "from placewright.frameworks.openvino.reader import read_openvino\n"
+            f"graph, source = read_openvino({str(path)!r})\n"
+            "print([graph.op_names, source.native_names])"
+        )
+        alone = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+        for other, from_other in readings:
+            assert other.op_names == graph.op_names
+            assert from_other.native_names == source.native_names
+        assert alone.stdout.strip() == str([graph.op_names, source.native_names])
+        for _ in range(3):
+            OpenVinoRuntime().load(source, graph)
+
+    def test_problems_of_earlier_versions_find_their_ops(self, tmp_path: Path) -> None:
+        path = tmp_path / "own.onnx"
+        _write_names_like_made_up_ones(path)
+        graph, source = read_openvino(path)
+        names = list(graph.op_names)
+        at = names.index(next(name for name in names if name.startswith("Add_")))
+        names[at] = "Add_82_1"
+        native = {k: v for k, v in source.native_names.items() if k in names}
+        OpenVinoRuntime().load(
+            replace(source, native_names=native), replace(graph, op_names=tuple(names))
+        )
+
     def test_a_name_used_twice_gets_a_number(self) -> None:
         op = ov.opset13
         x = op.parameter([2], np.float32, name="x")
@@ -183,6 +221,25 @@ class TestNames:
         graph, native = graph_of_openvino_model(ov.Model([second], [x], "twice"))
         assert graph.op_names == ("same", "same_1")
         assert list(native) == ["same_1"]
+
+
+def _write_names_like_made_up_ones(path: Path) -> None:
+    """Sums called ``Add_0`` to ``Add_399``, and operators that OpenVINO takes to pieces."""
+    nodes = []
+    value = "x"
+    for number in range(400):
+        kind = "Shrink" if number % 40 == 39 else "Add"
+        read = [value] if kind == "Shrink" else [value, value]
+        nodes.append(helper.make_node(kind, read, [f"{kind}_{number}"], name=f"{kind}_{number}"))
+        value = f"{kind}_{number}"
+    graph = helper.make_graph(
+        nodes,
+        "own",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [2])],
+        [helper.make_tensor_value_info(value, TensorProto.FLOAT, [2])],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    path.write_bytes(made.SerializeToString())
 
 
 class TestShapes:

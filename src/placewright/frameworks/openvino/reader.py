@@ -8,6 +8,7 @@ What asks for a fixed shape is such a constant, too, and what it alone reads is 
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -36,6 +37,7 @@ _READER = "openvino"
 _UNKNOWN_OPERATORS = ("Conversion is failed for", "No conversion rule found for")
 _NEVER_FOLDED = ("Parameter", "Result", "ReadValue", "Assign")
 _NO_SHAPES: Mapping[str, tuple[int, ...]] = {}
+_NUMBERED = re.compile(r"(.+?)(?:_[0-9]+)+")
 
 
 def read_openvino(
@@ -204,6 +206,17 @@ def folded_nodes(nodes: Sequence[Any]) -> frozenset[int]:
     return frozenset(folded)
 
 
+def op_positions(nodes: Sequence[Any]) -> list[int]:
+    """Positions of the nodes that are ops of the folded graph, of all in topological order."""
+    folded = folded_nodes(nodes)
+    return [
+        at
+        for at, node in enumerate(nodes)
+        if node.get_instance_id() not in folded
+        and node.get_type_name() not in ("Parameter", "Result")
+    ]
+
+
 def is_fixed_shape(node: Any) -> bool:
     """Does a node ask for a shape that no data changes?"""
     return node.get_type_name() == "ShapeOf" and bool(node.get_input_partial_shape(0).is_static)
@@ -264,7 +277,7 @@ class _Reading:
 
     def _add_op(self, position: int, node: Any, kind: str) -> int:
         friendly = node.get_friendly_name()
-        made_up = _looks_made_up(friendly, kind) and not self.names_are_stored
+        made_up = looks_made_up(friendly, kind) and not self.names_are_stored
         name = self._name(f"{kind}_{position}" if made_up else friendly, kind)
         if made_up or name != friendly:
             self.native_names[name] = f"#{position}"
@@ -321,13 +334,14 @@ class _Reading:
             self.builder.mark_output(self._tensors[key])
 
 
-def _looks_made_up(name: str, kind: str) -> bool:
+def looks_made_up(name: str, kind: str) -> bool:
     """Is it a type and a number? Of another type where a node took over a name when it replaced
-    one (what is left of a transposed ``Add`` is called ``Transpose_389``)."""
-    prefix, underscore, number = name.rpartition("_")
-    if not (underscore and number.isdecimal()):
+    one (what is left of a transposed ``Add`` is called ``Transpose_389``). Further numbers tell a
+    made-up name from a node of the file that bears the same (``Concat_166_1``)."""
+    parts = _NUMBERED.fullmatch(name)
+    if parts is None:
         return False
-    return prefix == kind or prefix.lower() in _operator_names()
+    return parts[1] == kind or parts[1].lower() in _operator_names()
 
 
 @cache

@@ -11,6 +11,7 @@ from placewright.core.graph import ComputationGraph
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, StalePlanError
 from placewright.execution.runtime import OpSegment
+from placewright.frameworks.openvino.reader import looks_made_up, op_positions
 
 
 class NodeMap:
@@ -36,10 +37,16 @@ class NodeMap:
             )
         nodes = model.get_ordered_ops()
         by_name = {node.get_friendly_name(): at for at, node in enumerate(nodes)}
+        in_order, is_stored = op_positions(nodes), source.path.lower().endswith(".xml")
         self.node_of_op: list[int] = []
-        for name, kind in zip(graph.op_names, graph.op_kinds, strict=True):
+        for op, (name, kind) in enumerate(zip(graph.op_names, graph.op_kinds, strict=True)):
             native = source.native_name(name)
-            at = int(native[1:]) if native.startswith("#") else by_name.get(native, -1)
+            if native.startswith("#"):
+                at = int(native[1:])
+            elif looks_made_up(native, kind) and not is_stored and len(in_order) == graph.n_ops:
+                at = in_order[op]  # earlier versions kept some names that differ by reading
+            else:
+                at = by_name.get(native, -1)
             found = nodes[at].get_type_name() if 0 <= at < len(nodes) else "nothing"
             if found != kind:
                 raise StalePlanError(
