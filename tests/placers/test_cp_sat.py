@@ -116,6 +116,40 @@ def test_proves_what_it_models_exactly(seed: int, n_ops: int) -> None:
     assert value == pytest.approx(brute_force(problem), rel=2e-6)
 
 
+def test_links_from_two_sources_to_one_target_may_share_a_channel() -> None:
+    """A (1 s on p or q), then B (1 s on r, 10 elsewhere) over a bus that p and q share: 1 + 1 + 1.
+
+    The program once kept B off r, since "the first reader of A's tensor is on r" said of the way
+    from p that it comes first, and of the way from q, too. Only one of the two is taken.
+    """
+    builder = GraphBuilder()
+    tensor = builder.add_tensor(builder.add_op("A", "Op"), 1.0)
+    builder.add_op("B", "Op", inputs=[tensor])
+    devices = tuple(Device(name) for name in ("p", "q", "r"))
+    links = tuple(
+        Link(one.name, other.name, 1.0, channel="bus" if other.name == "r" else None)
+        for one in devices
+        for other in devices
+        if one != other
+    )
+    problem = Problem(
+        builder.build(),
+        Cluster(devices, links),
+        CostTable(frozen_floats([[1.0, 1.0, 10.0], [10.0, 10.0, 1.0]])),
+        Grouping.identity(2),
+        objective="latency",
+        execution_model=EVENT,
+    )
+    value, bound, status = solve(problem)
+    assert (value, status) == (3.0, "optimal")
+    assert bound == pytest.approx(3.0, rel=1e-6)
+    for name in ("p", "q", "r"):
+        shared = tuple(replace(link, channel="bus") for link in links)
+        cluster = Cluster(devices, shared, host=name)
+        value, bound, status = solve(replace(problem, cluster=cluster))
+        assert (value, status) == (3.0, "optimal"), name
+
+
 def test_live_tensors_that_fit_nowhere_leave_the_answer_open() -> None:
     """Each op's tensors fit into 11 bytes, but 6 live on while 10 more come: no proof, no crash."""
     builder = GraphBuilder()

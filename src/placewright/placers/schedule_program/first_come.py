@@ -40,6 +40,8 @@ def serve_in_turn(
     above = _ancestors(program)
     for at, one in enumerate(transfers):
         for other in transfers[:at]:
+            if _is_instead(one, other):
+                continue
             if _is_above(above, one, other) or _is_made_before(program, one, other):
                 _follows(program, one, other, [])
             elif _is_above(above, other, one) or _is_made_before(program, other, one):
@@ -58,6 +60,16 @@ def _follows(program: Variables, first: ChannelUse, second: ChannelUse, case: li
     program.model.add(second.start >= first.start + first.size).only_enforce_if(given)
     if case and not (isinstance(first.queued, int) and isinstance(second.queued, int)):
         program.model.add(first.queued <= second.queued).only_enforce_if(given)
+
+
+def _is_instead(one: ChannelUse, other: ChannelUse) -> bool:
+    """The same hop of one tensor to one endpoint, from two devices of which one makes it.
+
+    At most one of the two is sent, so that there is no order between them. Their readers are the
+    same: who is first among these says nothing, and would keep all of them off that endpoint.
+    """
+    mine = (one.tensor, one.target, one.is_passed_on)
+    return mine == (other.tensor, other.target, other.is_passed_on)
 
 
 def _is_above(above: list[int], first: ChannelUse, second: ChannelUse) -> bool:
