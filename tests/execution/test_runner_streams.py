@@ -62,9 +62,34 @@ def test_answers_come_in_order_and_inputs_are_taken_as_answers_are_fetched() -> 
     with ConcurrentRunner(model, parts, DEVICES, in_flight=3) as runner:
         for x, answer in enumerate(runner.stream(source())):
             assert [float(v) for v in answer.outputs] == expected(graph, float(x))
-            # Three under way, and at most three more that nobody has fetched.
-            assert len(taken) <= x + 6
+            assert len(taken) <= x + 3
     assert taken == list(range(50))
+
+
+@pytest.mark.parametrize("in_flight", [1, 2, 3])
+def test_a_request_is_asked_for_after_the_answer_in_flight_before_it_was_fetched(
+    in_flight: int,
+) -> None:
+    """Request k + F may be made of the answers to requests 0 .. k."""
+    graph = two_stages()
+    model: Any = Adding(graph)
+    fetched: list[float] = []
+    known: list[int] = []  # answers at hand when request number at was made
+
+    def source() -> Iterator[list[Any]]:
+        for _ in range(12):
+            known.append(len(fetched))
+            yield [np.float64(fetched[-1] if fetched else 0.0)]
+
+    parts = segments_of_ops(graph, [(0, [0]), (1, [1])])
+    with ConcurrentRunner(model, parts, DEVICES, in_flight=in_flight) as runner:
+        for answer in runner.stream(source()):
+            fetched.append(float(answer.outputs[0]))
+    assert known == [max(0, at - in_flight + 1) for at in range(12)]
+    right: list[float] = []
+    for at in range(12):
+        right += expected(graph, right[at - in_flight] if at >= in_flight else 0.0)
+    assert fetched == right
 
 
 def test_no_more_requests_are_under_way_than_were_allowed() -> None:

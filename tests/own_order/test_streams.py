@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 from cli.runner import InProcess
-from own_order.models import CASES, INPUTS, SHAPE, WRITERS, by_hand
+from own_order.models import CASES, INPUTS, OUTPUTS, SHAPE, WRITERS, by_hand
 from own_order.test_formats import own_order, split_plan
 
 import placewright as pw
 from placewright.benchmarks.accuracy import run_accuracy_benchmark
 from placewright.core.execution_models import MaxLoad
 from placewright.core.placement import Placement
+from placewright.core.plan import Measurement
 from placewright.core.replicas import grouped
 from placewright.core.solution import Solution
 from placewright.errors import InputError
@@ -56,6 +57,31 @@ def test_two_hundred_different_samples_in_order(file: str, runtime: str, tmp_pat
             np.testing.assert_allclose(value, right[name], rtol=1e-4, atol=1e-4)
         count += 1
     assert count == 200
+
+
+@pytest.mark.parametrize("way", ["plan", "one copy per device", "throughput mode"])
+@pytest.mark.parametrize(("file", "runtime"), ONE_OF_EACH)
+def test_state_that_is_fed_back_is_that_of_the_output_before(
+    file: str, runtime: str, way: str, tmp_path: Path
+) -> None:
+    """With one sample in flight, whatever way was recommended, as a recurrent model needs it."""
+    path = tmp_path / file
+    WRITERS[file](path)
+    plan = split_plan(path, runtime)
+    plan = replace(plan, measured=Measurement(1.0, 0.0, 1, {way: 0.5}, way))
+    state, right = np.ones(SHAPE, np.float32), np.ones(SHAPE, np.float32)
+
+    def source() -> Iterator[Any]:
+        for one in samples(20):
+            yield {**one, "a": state}
+
+    found = pw.stream(plan, source(), in_flight=1)
+    for one, outputs in zip(samples(20), found, strict=True):
+        assert isinstance(outputs, dict)
+        hand = by_hand(**{**one, "a": right})
+        right = np.tanh(hand["shallow"])
+        state = np.tanh(outputs[own_order(path, runtime)[1][OUTPUTS.index("shallow")]])
+        np.testing.assert_allclose(state, right, rtol=1e-3, atol=1e-4)
 
 
 def test_wrong_inputs_name_the_sample(tmp_path: Path) -> None:

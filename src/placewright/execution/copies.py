@@ -27,12 +27,15 @@ class CopyPerDevice:
 
     Args:
         runners: each of the unsplit model on one device; they are closed with this.
-        in_flight: samples under way at most; None is one for each runner and one that waits.
+        in_flight: samples taken whose answers were not fetched, at most. None is two for each
+            runner and two that wait, of which half are under way: a fast copy goes on while the
+            answer of a slow one, which is to be fetched first, is not there yet.
     """
 
     def __init__(self, runners: Sequence[ConcurrentRunner], *, in_flight: int | None = None):
         self._runners = tuple(runners)
         self.in_flight = len(self._runners) + 1 if in_flight is None else in_flight
+        self._window = 2 * self.in_flight if in_flight is None else in_flight
         if self.in_flight < 1:
             raise ValueError(f"in_flight must be >= 1, got {in_flight}")
 
@@ -75,7 +78,8 @@ class CopyPerDevice:
     def outcomes(self, samples: Iterable[Sample]) -> Iterator[Execution | RuntimeFailure]:
         """Execute samples as they come; what each of them gave, or why it failed, in their order.
 
-        Back pressure is that of `ConcurrentRunner.outcomes`. Who leaves the loop early closes it.
+        Samples are taken as `ConcurrentRunner.outcomes` takes them. Who leaves the loop early
+        closes it.
         """
         waiting: SimpleQueue[tuple[int, Sample] | None] = SimpleQueue()
         done: SimpleQueue[_Answer] = SimpleQueue()
@@ -105,7 +109,7 @@ class CopyPerDevice:
         taken = given = ended = 0
         is_open = True
         while True:
-            while is_open and taken - ended < self.in_flight and taken - given < 2 * self.in_flight:
+            while is_open and taken - ended < self.in_flight and taken - given < self._window:
                 try:
                     sample = next(source)
                 except StopIteration:

@@ -160,9 +160,9 @@ class ConcurrentRunner:
     ) -> Iterator[Execution | RuntimeFailure]:
         """Execute requests as they come; what each of them gave, or why it failed, in their order.
 
-        A request is taken from `requests` only when fewer than the allowed number are under way,
-        and at most as many more have answers that nobody has fetched. Who leaves the loop early
-        closes the runner.
+        With F in flight, request k + F is taken from `requests` only after the answer to request k
+        was fetched and the next one is asked for: what the caller made of it may be part of the
+        request. Who leaves the loop early closes the runner.
 
         Raises:
             RuntimeFailure: the runner is closed.
@@ -176,7 +176,7 @@ class ConcurrentRunner:
         is_open = True
         try:
             while True:
-                while is_open and free and taken - given < 2 * len(self._slots):
+                while is_open and taken - given < len(self._slots):
                     try:
                         inputs = next(source)
                     except StopIteration:

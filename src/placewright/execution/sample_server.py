@@ -58,8 +58,13 @@ class HasThroughputMode(Protocol):
         """The processor as `device`, with options that ask for the mode on so many cores."""
         ...
 
-    def throughput_mode(self, device: Device) -> SampleServer:
-        """The unsplit model in that mode; `device` is from `throughput_device`.
+    def throughput_mode(self, device: Device, in_flight: int | None = None) -> SampleServer:
+        """The unsplit model in that mode.
+
+        Args:
+            device: from `throughput_device`.
+            in_flight: samples taken whose outputs were not fetched, at most; None is as many as
+                pay.
 
         Raises:
             RuntimeFailure: the library refuses the model.

@@ -179,16 +179,16 @@ def stream(
     Where a measurement recommended a way that no placement can express (a copy of the model per
     device, the runtime's own throughput mode), the samples run that way.
 
-    Samples are taken from `samples` as earlier ones are done, and their outputs come in the same
-    order. Whoever takes outputs slowly holds the stream back: at most as many samples as may be in
-    flight wait to be fetched.
+    Outputs come in the order of the samples. With F in flight, sample k + F is taken from `samples`
+    only after the caller took the outputs of sample k and asks for the next ones. Where outputs are
+    fed back, as a recurrent state is, F is 1.
 
     Args:
         plan: from `place` or `read_plan`.
         samples: inputs of each sample as `run` takes them: a sequence in the model's order, or a
             mapping by name.
-        in_flight: samples under way at most, >= 1; None takes as many as keep all devices busy and
-            fit into their memory, as the simulator plays it.
+        in_flight: samples taken whose outputs were not, at most, >= 1; None takes as many as keep
+            all devices busy and fit into their memory, as the simulator plays it.
         errors: ``"raise"`` ends with the first sample that fails; ``"yield"`` gives its error in
             place of its outputs and goes on.
 

@@ -167,9 +167,23 @@ def _even_split(plan: Plan) -> Placement | None:
 
 
 def stream_server(
-    plan: Plan, model: LoadedModel, ways: StreamWays, name: str, stack: ExitStack
+    plan: Plan,
+    model: LoadedModel,
+    ways: StreamWays,
+    name: str,
+    stack: ExitStack,
+    *,
+    in_flight: int | None = None,
 ) -> SampleServer:
-    """What runs samples one way; `stack` closes it."""
+    """What runs samples one way; `stack` closes it.
+
+    Args:
+        plan, model, ways: what is run.
+        name: the way.
+        stack: closes what is returned.
+        in_flight: samples under way at most in a copy per device or the library's own mode; None is
+            as many as pay. Placements are played with theirs in `ways`.
+    """
     problem = plan.problem
     if name == PLAN:
         in_flight = ways.played[PLAN].in_flight
@@ -180,11 +194,11 @@ def stream_server(
         in_flight = ways.played[EVEN_NAME].in_flight
         return stack.enter_context(stream_runner(problem, ways.even, model, in_flight=in_flight))
     if name == COPIES:
-        return stack.enter_context(copy_per_device(model, ways.copies))
+        return stack.enter_context(copy_per_device(model, ways.copies, in_flight=in_flight))
     if name == CORES:
-        return stack.enter_context(copy_per_device(model, ways.cores))
+        return stack.enter_context(copy_per_device(model, ways.cores, in_flight=in_flight))
     if name == MODE and ways.mode is not None and isinstance(model, HasThroughputMode):
-        server = model.throughput_mode(ways.mode)
+        server = model.throughput_mode(ways.mode, in_flight)
         stack.callback(server.close)
         return server
     assert ways.single is not None

@@ -124,7 +124,7 @@ def recommended_server(
     if name != PLAN:
         ways = stream_ways(plan, model, in_flight=allowed)
         if name in ways.names:
-            return stream_server(plan, model, ways, name, stack)
+            return stream_server(plan, model, ways, name, stack, in_flight=in_flight)
     if allowed is None:
         played = Simulator(plan.problem).stream(plan.placement, samples=LEAST_SAMPLES)
         allowed = played.in_flight

@@ -221,11 +221,12 @@ class OpenVinoModel:
         hints = {"PERFORMANCE_HINT": "THROUGHPUT", "INFERENCE_NUM_THREADS": str(n_threads)}
         return replace(device, options={**options, **hints})
 
-    def throughput_mode(self, device: Device) -> OpenVinoThroughput:
+    def throughput_mode(self, device: Device, in_flight: int | None = None) -> OpenVinoThroughput:
         """The unsplit model, as many requests at a time as OpenVINO finds best."""
         whole = whole_segment(self.graph)
         model = _model_of(self.source)
-        return OpenVinoThroughput(_openvino(), self._compile(model, whole, device).compiled)
+        compiled = self._compile(model, whole, device).compiled
+        return OpenVinoThroughput(_openvino(), compiled, in_flight)
 
     def from_host(self, array: HostArray) -> NativeTensor:
         """A tensor that shares the array's memory."""

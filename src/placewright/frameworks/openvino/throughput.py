@@ -32,11 +32,15 @@ class OpenVinoThroughput:
     Args:
         openvino: the module.
         compiled: with the hint.
+        in_flight: samples taken whose outputs were not fetched, at most; None is twice as many as
+            OpenVINO finds best, of which half are under way.
     """
 
-    def __init__(self, openvino: Any, compiled: Any) -> None:
+    def __init__(self, openvino: Any, compiled: Any, in_flight: int | None = None) -> None:
         self._openvino, self._compiled = openvino, compiled
-        self.in_flight = int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
+        best = int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
+        self.in_flight = best if in_flight is None else min(best, in_flight)
+        self._window = 2 * best if in_flight is None else in_flight
         self._free = [compiled.create_infer_request() for _ in range(self.in_flight)]
         self._n_outputs = len(compiled.outputs)
 
@@ -75,7 +79,7 @@ class OpenVinoThroughput:
         taken = given = 0
         is_open = True
         while True:
-            while is_open and free and taken - given < 2 * self.in_flight:
+            while is_open and free and taken - given < self._window:
                 try:
                     sample = next(source)
                 except StopIteration:
