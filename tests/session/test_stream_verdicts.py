@@ -12,6 +12,7 @@ import pytest
 from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.contender_names import COPIES, MODE, PLAN
 from placewright.core.costs import CostTable
 from placewright.core.deadline import NEVER
 from placewright.core.execution_models import MaxLoad
@@ -24,9 +25,8 @@ from placewright.errors import InfeasibleError, InputError
 from placewright.execution.requests import Execution
 from placewright.files.plan_file import read_plan, write_plan
 from placewright.profiling.streams import StreamRound
-from placewright.profiling.verdict import PLAN, judge
+from placewright.profiling.verdict import judge
 from placewright.session import stream_measuring
-from placewright.session.comparable import COPIES, MODE
 from placewright.session.recommended import recommendation_lines, searched_plan
 from placewright.session.request import Request
 from placewright.session.search import plan_of
@@ -40,7 +40,7 @@ from placewright.session.streaming import kept_way
 from placewright.simulation.model import Simulator
 
 
-def two_stages() -> Plan:
+def two_stages(names: tuple[str, str] = ("a", "b")) -> Plan:
     """3 s then 5 s on two devices."""
     builder = GraphBuilder()
     inputs: list[int] = []
@@ -48,10 +48,10 @@ def two_stages() -> Plan:
         op = builder.add_op(name, "Op", inputs=inputs)
         inputs = [builder.add_tensor(op, 0.0)]
     table = np.array([[3.0, 9.0], [9.0, 5.0]])
-    links = (Link("a", "b"), Link("b", "a"))
+    links = (Link(*names), Link(*reversed(names)))
     problem = Problem(
         builder.build(),
-        Cluster((Device("a"), Device("b")), links),
+        Cluster(tuple(map(Device, names)), links),
         CostTable(frozen_floats(table)),
         Grouping.identity(2),
         objective="throughput",

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from placewright.core.contender_names import PLAN, contender_of
 from placewright.core.quantities import format_bytes, format_duration
 
 WIDTH, LINES = 80, 24
@@ -43,7 +44,7 @@ def _verdict(plan: Any) -> str:
     used = np.unique(plan.placement.device_of).tolist()
     names = [plan.problem.cluster.device_names[device] for device in used]
     advised = None if plan.measured is None else plan.measured.recommendation
-    if advised is not None and advised not in ("plan", *names):
+    if advised is not None and advised not in (PLAN, *map(contender_of, names)):
         return f"run '{advised}' instead: it was measured to be as fast or faster"
     if len(names) == 1:
         return f"do not split: '{names[0]}' runs everything"

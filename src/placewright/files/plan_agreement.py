@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from placewright.core.contender_names import PLAN, SEARCHED, contender_of
 from placewright.errors import FileFormatError
 from placewright.files.plan_document import PlacerEntry, PlanDocument
 from placewright.io.opened import shown_name
@@ -98,8 +99,7 @@ def _measured(document: PlanDocument) -> Iterator[str]:
     measured = document.measured
     if measured is None:
         return
-    seconds = {"median": measured.median, **measured.baselines}
-    for name, value in seconds.items():
+    for name, value in (("median", measured.median), *measured.baselines.items()):
         if not 0.0 < value < math.inf:
             yield f"measured.{shown_name(name)} is {value!r}, no time that a run takes"
     if not 0.0 <= measured.iqr < math.inf:
@@ -108,8 +108,10 @@ def _measured(document: PlanDocument) -> Iterator[str]:
         yield f"measured.runs is {measured.runs}"
     named = measured.recommendation
     # What the plan holds stands in `median`, under no name of its own.
-    is_held = document.searched is not None or set(document.placement.values()) == {named}
-    if named not in ("plan", "searched") and named not in measured.baselines and not is_held:
+    is_held = document.searched is not None or {
+        contender_of(device) for device in document.placement.values()
+    } == {named}
+    if named not in (PLAN, SEARCHED) and named not in measured.baselines and not is_held:
         yield f"measured.recommendation is '{shown_name(named)}', which was not measured"
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-PLAN = "plan"
+from placewright.core.contender_names import PLAN
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from placewright.core.contender_names import PLAN, SEARCHED, contender_of
 from placewright.core.placement import Placement
 from placewright.core.plan import Plan
 from placewright.simulation.model import Simulator
@@ -17,7 +18,7 @@ class Alternative:
     """One way to run the model.
 
     Attributes:
-        name: ``"plan"``, ``"searched"``, a device that runs everything, or what was measured.
+        name: of `core.contender_names`.
         predicted: in the problem's time unit; None where nothing predicts it, inf where it is
             infeasible.
         measured: median seconds; None where it was not measured.
@@ -35,10 +36,10 @@ class Alternative:
 def alternatives_of(plan: Plan, simulator: Simulator) -> tuple[Alternative, ...]:
     """The plan first, then what the search found, then every device alone, then the measured."""
     measured = dict(plan.measured.baselines) if plan.measured else {}
-    rows = [Alternative("plan", plan.value, plan.measured.median if plan.measured else None)]
+    rows = [Alternative(PLAN, plan.value, plan.measured.median if plan.measured else None)]
     if plan.searched is not None:
-        rows.append(Alternative("searched", plan.searched.value, measured.pop("searched", None)))
-    for device, name in enumerate(plan.problem.cluster.device_names):
+        rows.append(Alternative(SEARCHED, plan.searched.value, measured.pop(SEARCHED, None)))
+    for device, name in enumerate(map(contender_of, plan.problem.cluster.device_names)):
         rows.append(_alone(simulator, device, name, measured.pop(name, None)))
     rows += [Alternative(name, None, seconds) for name, seconds in measured.items()]
     return tuple(rows)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from placewright.core.contender_names import PLAN, SEARCHED, contender_of
 from placewright.core.plan import Plan
 from placewright.core.quantities import format_duration
 from placewright.report.alternatives import (
@@ -43,7 +44,8 @@ def verdict_of(plan: Plan, alternatives: tuple[Alternative, ...]) -> PlanVerdict
     alone = best_alone(alternatives)
     unit = plan.problem.time_unit
     proof = _proof(plan)
-    if plan.measured is not None and plan.measured.recommendation not in ("plan", *used):
+    held = (PLAN, *map(contender_of, used))
+    if plan.measured is not None and plan.measured.recommendation not in held:
         return _other_is_better(plan, proof)
     if len(used) == 1:
         what = f"Do not split: '{used[0]}' runs everything in {value_text(plan.value, unit)}"
@@ -88,7 +90,7 @@ def _other_is_better(plan: Plan, proof: str) -> PlanVerdict:
     name, here = plan.measured.recommendation, format_duration(plan.measured.median)
     seconds = plan.measured.baselines.get(name)
     beside = "" if seconds is None else f" ({format_duration(seconds)} against {here})"
-    answer = "split" if name == "searched" else "do not split"
+    answer = "split" if name == SEARCHED else "do not split"
     word = "Run what the search found" if answer == "split" else f"Do not split: use '{name}'"
     text = f"{word}, which was faster on the hardware{beside}; {proof}."
     return PlanVerdict(answer, text, f"Run '{name}' instead of this plan.")

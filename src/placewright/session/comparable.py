@@ -11,23 +11,16 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from placewright.core.cluster import Device
+from placewright.core.contender_names import ALL_CORES, EVEN_SPLIT, PLAN, contender_of
 from placewright.core.placement import Placement
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.files.quantities import format_bytes
 from placewright.frameworks.registry import framework_named
 from placewright.placers.registry import make_placer
-from placewright.profiling.verdict import PLAN
 from placewright.session.runtimes import runtime_named
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
-
-DEFAULT_NAME = "all cores"
-EVEN_NAME = "even split"
-COPIES = "one copy per device"
-CORES = "one copy per core"
-MODE = "throughput mode"
-UNSPLIT_STREAMS = (COPIES, CORES, MODE)  # ways for streams that no placement can express
 
 
 @dataclass(frozen=True)
@@ -35,7 +28,8 @@ class Ways:
     """Ways to run a plan's model that are measured in turn.
 
     Attributes:
-        placements: name -> placement of the problem, simplest first, the searched one last.
+        placements: name, see `core.contender_names`, -> placement of the problem, simplest first,
+            the searched one last.
         predicted: name -> seconds by the simulator.
         searched: which of `placements` the search found: ``"plan"``, unless it is a simpler one.
         whole: the processor as one device, the runtime's own default; None where it is no
@@ -60,23 +54,23 @@ def ways_to_run(plan: Plan) -> Ways:
     problem, simulator = plan.problem, Simulator(plan.problem)
     placements: dict[str, Placement] = {}
     left_out: dict[str, str] = {}
-    for device, one in enumerate(problem.cluster.devices):
+    for device, one in enumerate(problem.cluster.device_names):
         everything = Placement.on_one_device(problem.n_units, device)
         violation = simulator.violation(everything)
         if violation is None:
-            placements[one.name] = everything
+            placements[contender_of(one)] = everything
         else:
-            left_out[one.name] = violation.message
+            left_out[contender_of(one)] = violation.message
     whole = whole_processor(plan)
     reason = None if whole is None else why_default_is_not_comparable(problem, simulator)
     if reason is not None:
-        whole, left_out[DEFAULT_NAME] = None, reason
+        whole, left_out[ALL_CORES] = None, reason
     searched = _name_of(plan.placement, placements)
     even = _even_split(problem)
     if even is None:
-        left_out[EVEN_NAME] = "no even split keeps the limits and pins"
+        left_out[EVEN_SPLIT] = "no even split keeps the limits and pins"
     elif not (_name_of(even, placements) or is_same(even, plan.placement)):
-        placements[EVEN_NAME] = even
+        placements[EVEN_SPLIT] = even
     if not searched:
         searched = PLAN
         placements[PLAN] = plan.placement
@@ -120,7 +114,7 @@ def why_default_is_not_comparable(problem: Problem, simulator: Simulator) -> str
     for op, at in sorted(problem.pins.items()):
         return (
             f"op '{problem.graph.op_names[op]}' is pinned to '{names[at]}', and "
-            f"'{DEFAULT_NAME}' runs every op on all cores"
+            f"'{ALL_CORES}' runs every op on all cores"
         )
     for index, device in enumerate(problem.cluster.devices):
         everything = Placement.on_one_device(problem.n_units, index)

@@ -9,6 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from placewright.core.contender_names import (
+    ALL_CORES,
+    EVEN_SPLIT,
+    LOWER_BOUND,
+    PLAN,
+    contender_of,
+    device_of,
+)
 from placewright.core.deadline import NEVER, Deadline
 from placewright.core.plan import Plan
 from placewright.errors import MismatchError
@@ -17,8 +25,8 @@ from placewright.execution.placements import placement_runner, taking_turns, who
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import LoadedModel
 from placewright.profiling.hardware import measure_interleaved
-from placewright.profiling.verdict import PLAN, Verdict, judge
-from placewright.session.comparable import DEFAULT_NAME, EVEN_NAME, Ways, ways_to_run
+from placewright.profiling.verdict import Verdict, judge
+from placewright.session.comparable import Ways, ways_to_run
 from placewright.session.machine_speed import drifted, speed_note
 from placewright.session.recommended import held_lines, recommended_plan
 from placewright.session.running import ROUNDS, limited
@@ -90,14 +98,14 @@ def _measured(
         with taking_turns(model):
             for name, placement in ways.placements.items():
                 deadline.require(f"'{name}' was compiled")
-                one = problem.cluster.device_index.get(name)
+                one = device_of(name, problem.cluster.device_names)
                 runners[name] = stack.enter_context(
                     placement_runner(problem, placement, model)
                     if one is None
                     else whole_model_runner(model, problem.cluster.devices[one])
                 )
             if ways.whole is not None:
-                runners[DEFAULT_NAME] = stack.enter_context(whole_model_runner(model, ways.whole))
+                runners[ALL_CORES] = stack.enter_context(whole_model_runner(model, ways.whole))
         return measure_interleaved(
             runners,
             model.random_inputs(np.random.default_rng(0)),
@@ -130,11 +138,11 @@ def _judged(
 
 
 def _verdict(plan: Plan, ways: Ways, samples: Mapping[str, Sequence[float]]) -> Verdict:
-    devices = plan.problem.cluster.device_index
-    singles = [name for name in ways.placements if name in devices]
+    devices = plan.problem.cluster.device_names
+    singles = [name for name in ways.placements if device_of(name, devices) is not None]
     singles.sort(key=lambda name: statistics.median(samples[name]))  # all equally simple
-    simplest = [*singles, *(name for name in (DEFAULT_NAME, EVEN_NAME) if name in samples)]
-    return judge(samples, simplest, searched=ways.searched, splits=(EVEN_NAME,))
+    simplest = [*singles, *(name for name in (ALL_CORES, EVEN_SPLIT) if name in samples)]
+    return judge(samples, simplest, searched=ways.searched, splits=(EVEN_SPLIT,))
 
 
 def _table(plan: Plan, found: Plan, ways: Ways, verdict: Verdict, comparison: Comparison) -> Table:
@@ -150,10 +158,10 @@ def _table(plan: Plan, found: Plan, ways: Ways, verdict: Verdict, comparison: Co
                 "-" if expected is None else f"{expected / contender.median - 1:+.1%}",
             ]
         )
-    rows.append(["lower bound", f"{plan.lower_bound * 1e3:.2f} ms", "-", "-", "-"])
-    devices = plan.problem.cluster.device_names
+    rows.append([LOWER_BOUND, f"{plan.lower_bound * 1e3:.2f} ms", "-", "-", "-"])
+    devices = {contender_of(device.name): device for device in plan.problem.cluster.devices}
     alone = {name: c.median for name, c in verdict.contenders.items() if name in devices}
-    scatter = {device.name: device.speed_scatter for device in plan.problem.cluster.devices}
+    scatter = {name: device.speed_scatter for name, device in devices.items()}
     singles, changed = list(alone.values()), drifted(ways.predicted, alone, scatter)
     reached = ""
     is_split = len(np.unique(plan.placement.device_of)) > 1
@@ -177,7 +185,7 @@ def _table(plan: Plan, found: Plan, ways: Ways, verdict: Verdict, comparison: Co
 
 def _position(name: str) -> int:
     """The runtime's default stands behind single devices, before splits."""
-    return {DEFAULT_NAME: 1, EVEN_NAME: 2, PLAN: 3}.get(name, 0)
+    return {ALL_CORES: 1, EVEN_SPLIT: 2, PLAN: 3}.get(name, 0)
 
 
 def _label(name: str, searched: str, placer: str) -> str:

@@ -8,24 +8,23 @@ from pathlib import Path
 
 import numpy as np
 
+from placewright.core.contender_names import (
+    ALL_CORES,
+    EVEN_SPLIT,
+    PLAN,
+    SEARCHED,
+    UNSPLIT_STREAMS,
+    device_of,
+)
 from placewright.core.plan import Measurement, Plan, Searched
 from placewright.core.solution import Solution
 from placewright.files.quantities import format_duration
-from placewright.profiling.verdict import PLAN, Verdict
-from placewright.session.comparable import (
-    DEFAULT_NAME,
-    EVEN_NAME,
-    UNSPLIT_STREAMS,
-    Ways,
-    whole_processor,
-    why_default_is_not_comparable,
-)
+from placewright.profiling.verdict import Verdict
+from placewright.session.comparable import Ways, whole_processor, why_default_is_not_comparable
 from placewright.session.runtimes import default_runtime_name, runtime_named
 from placewright.session.search import plan_of
 from placewright.simulation.evaluator import CLOSED
 from placewright.simulation.model import Simulator
-
-SEARCHED = "searched"  # of `Measurement.baselines`, where the plan holds another placement
 
 
 def recommended_plan(plan: Plan, ways: Ways, chosen: str, verdict: Verdict) -> Plan:
@@ -83,8 +82,8 @@ def held_lines(plan: Plan) -> list[str]:
     if measured is None:
         return []
     name = measured.recommendation
-    lines = how_to_run_default(plan) if name == DEFAULT_NAME else []
-    if name == DEFAULT_NAME and plan.searched is None:
+    lines = how_to_run_default(plan) if name == ALL_CORES else []
+    if name == ALL_CORES and plan.searched is None:
         lines.append("the plan holds what the search found, the fastest of the placements")
     if plan.searched is not None:
         what = _what(plan)
@@ -101,7 +100,7 @@ def recommendation_lines(plan: Plan) -> list[str]:
     if measured is None or measured.recommendation == PLAN:
         return []
     name = measured.recommendation
-    if name == DEFAULT_NAME:
+    if name == ALL_CORES:
         reason = why_default_is_not_comparable(plan.problem, Simulator(plan.problem))
         if reason is not None:  # an earlier version recommended it all the same
             return [f"'{name}' was measured beside this plan, but is not comparable: {reason}"]
@@ -122,19 +121,19 @@ def how_to_run_default(plan: Plan) -> list[str]:
     """How to run the model with the runtime's own default, which no placement can express."""
     problem = plan.problem
     if problem.source is None or problem.source.path.startswith("module:"):
-        return [f"to run '{DEFAULT_NAME}', call the unsplit model itself"]
+        return [f"to run '{ALL_CORES}', call the unsplit model itself"]
     path = problem.source.path
     words = [f"placewright place {shlex.quote(path)} --devices cpu"]
     if problem.objective == "training":
         words.append("--objective training")
     if plan.runtime != default_runtime_name(problem.objective):
         words.append(f"--runtime {plan.runtime}")
-    lines = [f"a plan for '{DEFAULT_NAME}': {' '.join(words)}"]
+    lines = [f"a plan for '{ALL_CORES}': {' '.join(words)}"]
     is_called = Path(path).exists() and problem.objective != "training"
     whole = whole_processor(plan) if is_called else None
     if whole is not None:
         call = runtime_named(plan.runtime).unsplit_call(path, whole)
-        lines.append(f"'{DEFAULT_NAME}' in Python: {call}")
+        lines.append(f"'{ALL_CORES}' in Python: {call}")
     return lines
 
 
@@ -153,10 +152,10 @@ def _what(plan: Plan) -> str:
     """The placement of a plan that is not the searched one, in words."""
     used = np.unique(plan.placement.device_of).tolist()
     if len(used) > 1:
-        return f"'{EVEN_NAME}'"
+        return f"'{EVEN_SPLIT}'"
     return f"the unsplit model on '{plan.problem.cluster.device_names[used[0]]}'"
 
 
 def _is_all_on(plan: Plan, name: str) -> bool:
-    index = plan.problem.cluster.device_index.get(name)
+    index = device_of(name, plan.problem.cluster.device_names)
     return index is not None and bool((plan.placement.device_of == index).all())

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from placewright.core.contender_names import PLAN, contender_of
 from placewright.core.execution_models import Event
 from placewright.core.plan import Measurement, Plan
 from placewright.core.problem import Problem
@@ -28,7 +29,6 @@ from placewright.execution.time_limit import allowed_seconds, time_limit
 from placewright.files.quantities import format_bytes, format_duration
 from placewright.profiling.hardware import measure_interleaved
 from placewright.profiling.several_hosts import SOURCE
-from placewright.profiling.verdict import PLAN
 from placewright.session.machine_speed import drifted, speed_note
 from placewright.session.models import runnable_source
 from placewright.session.recommended import recommendation_lines
@@ -311,16 +311,17 @@ def execute(
     is_legal = bool(np.isfinite(alone).any())
     index = int(np.argmin(alone if is_legal else problem.costs.seconds.sum(axis=0)))
     best = problem.cluster.devices[index]
+    alone_name = contender_of(best.name)
     inputs = model.random_inputs(np.random.default_rng(0))
     with ExitStack() as stack:
         with taking_turns(model):
             mine = stack.enter_context(placement_runner(problem, plan.placement, model))
             other = stack.enter_context(whole_model_runner(model, best))
-        samples = measure_interleaved({PLAN: mine, best.name: other}, inputs, rounds=runs)
+        samples = measure_interleaved({PLAN: mine, alone_name: other}, inputs, rounds=runs)
     return RunResult(
         comparison,
         statistics.median(samples[PLAN]),
-        statistics.median(samples[best.name]),
+        statistics.median(samples[alone_name]),
         plan.value,
         best.name,
         is_legal,
@@ -329,7 +330,7 @@ def execute(
         None if plan.measured is None else plan.measured.recommendation,
         tuple(recommendation_lines(plan)),
         best.speed_scatter,
-        _measurement(plan, best.name, samples),
+        _measurement(plan, alone_name, samples),
     )
 
 

@@ -7,14 +7,14 @@ from dataclasses import replace
 
 import numpy as np
 
+from placewright.core.contender_names import EVEN_SPLIT, PLAN, device_of
 from placewright.core.deadline import NEVER, Deadline
 from placewright.core.placement import Placement
 from placewright.core.plan import Measurement, Plan
 from placewright.errors import InfeasibleError, MismatchError
 from placewright.execution.runtime import LoadedModel
 from placewright.files.quantities import format_duration
-from placewright.profiling.verdict import PLAN
-from placewright.session.comparable import EVEN_NAME, Ways
+from placewright.session.comparable import Ways
 from placewright.session.contenders import Table
 from placewright.session.recommended import held_lines, recommendation_lines, recommended_plan
 from placewright.session.steps import Report, no_report
@@ -137,11 +137,11 @@ def _kept(plan: Plan, result: StreamResult, model: LoadedModel | None = None) ->
     """The plan with the recommended way: as its placement, or by name where none expresses it."""
     problem, verdict = plan.problem, result.verdict
     name = verdict.recommendation
-    device = problem.cluster.device_index.get(name)
+    device = device_of(name, problem.cluster.device_names)
     placement = None
     if device is not None:
         placement = Placement.on_one_device(problem.n_units, device)
-    elif name == EVEN_NAME:
+    elif name == EVEN_SPLIT:
         placement = stream_ways(plan, streamable(plan, model)).even
     if placement is None:
         mine = verdict.contenders[PLAN]

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
+from placewright.core.contender_names import COPIES, CORES, EVEN_SPLIT, MODE, PLAN
 from placewright.core.deadline import NEVER, Deadline
 from placewright.core.plan import Plan
 from placewright.errors import InputError, RuntimeFailure
@@ -22,8 +23,7 @@ from placewright.profiling.streams import (
     measure_streams,
     sample_error,
 )
-from placewright.profiling.verdict import PLAN, Verdict, judge
-from placewright.session.comparable import COPIES, CORES, EVEN_NAME, MODE
+from placewright.profiling.verdict import Verdict, judge
 from placewright.session.running import check_devices
 from placewright.session.steps import Report, no_report
 from placewright.session.stream_memory import stream_memory
@@ -269,7 +269,7 @@ def _verdict(result: StreamResult, ways: StreamWays, most_loss: float) -> Verdic
     periods = {name: [one.period for one in row] for name, row in result.rounds.items()}
     kept = {name: row for name, row in periods.items() if result.keeps_limit(name)}
     simpler = [name for name in ways.names if name in kept and name != PLAN]
-    splits = (COPIES, CORES, EVEN_NAME, MODE)
+    splits = (COPIES, CORES, EVEN_SPLIT, MODE)
     whole = judge(periods, [name for name in ways.names if name != PLAN], splits=splits)
     if not kept:
         text = "no contender keeps the latency limit; let fewer samples in, or raise the limit"

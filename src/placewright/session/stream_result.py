@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from placewright.core.contender_names import PLAN
 from placewright.files.quantities import format_bytes, format_duration
 from placewright.profiling.streams import StreamRound
-from placewright.profiling.verdict import PLAN, Verdict
+from placewright.profiling.verdict import Verdict
 from placewright.simulation.stream.play import Stream
 
 

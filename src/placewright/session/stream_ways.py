@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from placewright.core.cluster import Device
+from placewright.core.contender_names import COPIES, CORES, EVEN_SPLIT, MODE, PLAN, contender_of
 from placewright.core.placement import Placement
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
@@ -18,16 +19,7 @@ from placewright.execution.runtime import LoadedModel
 from placewright.execution.sample_server import HasThroughputMode, SampleServer
 from placewright.placers.registry import make_placer
 from placewright.profiling.streams import copy_per_device, stream_runner
-from placewright.profiling.verdict import PLAN
-from placewright.session.comparable import (
-    COPIES,
-    CORES,
-    EVEN_NAME,
-    MODE,
-    is_same,
-    whole_processor,
-    why_default_is_not_comparable,
-)
+from placewright.session.comparable import is_same, whole_processor, why_default_is_not_comparable
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
 from placewright.simulation.stream.play import Stream
@@ -63,11 +55,11 @@ class StreamWays:
     @property
     def names(self) -> tuple[str, ...]:
         """All that are measured, simplest first, the plan last."""
-        found = [] if self.single is None else [self.single.name]
+        found = [] if self.single is None else [contender_of(self.single.name)]
         found += [MODE] if self.mode is not None else []
         found += [COPIES] if self.copies else []
         found += [CORES] if self.cores else []
-        found += [EVEN_NAME] if self.even is not None else []
+        found += [EVEN_SPLIT] if self.even is not None else []
         return (*found, PLAN)
 
     def without(self, name: str, reason: str) -> StreamWays:
@@ -79,7 +71,7 @@ class StreamWays:
             return replace(self, copies=(), left_out=told)
         if name == CORES:
             return replace(self, cores=(), left_out=told)
-        if name == EVEN_NAME:
+        if name == EVEN_SPLIT:
             return replace(self, even=None, left_out=told)
         return replace(self, single=None, left_out=told)
 
@@ -97,7 +89,7 @@ def stream_ways(plan: Plan, model: LoadedModel, *, in_flight: int | None = None)
     for index, device in enumerate(problem.cluster.devices):
         violation = simulator.violation(Placement.on_one_device(problem.n_units, index))
         if violation is not None:
-            left_out[device.name] = violation.message
+            left_out[contender_of(device.name)] = violation.message
             continue
         seconds = float(problem.costs.seconds[:, index].sum()) + device.dispatch_seconds
         legal += [(seconds, member) for member in Members.of([device]).devices]
@@ -107,16 +99,16 @@ def stream_ways(plan: Plan, model: LoadedModel, *, in_flight: int | None = None)
     copies = members if len(members) > 1 and len(legal) == len(members) else ()
     if len(members) > 1 and not copies:
         left_out[COPIES] = f"{next(iter(left_out.values()))}"
-    predicted = {} if single is None else {single.name: used[single.name]}
+    predicted = {} if single is None else {contender_of(single.name): used[single.name]}
     if copies:
         predicted[COPIES] = _copies_period(problem, used)
     mode, cores = _processor_ways(plan, model, simulator, left_out)
     even = _even_split(plan)
     if even is not None:
         try:
-            played[EVEN_NAME] = simulator.stream(even, samples=_PLAYED)
+            played[EVEN_SPLIT] = simulator.stream(even, samples=_PLAYED)
         except InfeasibleError as error:
-            even, left_out[EVEN_NAME] = None, str(error)
+            even, left_out[EVEN_SPLIT] = None, str(error)
     predicted |= {name: one.steady.period for name, one in played.items()}
     return StreamWays(single, copies, mode, cores, even, played, predicted, left_out)
 
@@ -190,8 +182,8 @@ def stream_server(
         return stack.enter_context(
             stream_runner(problem, plan.placement, model, in_flight=in_flight)
         )
-    if name == EVEN_NAME and ways.even is not None:
-        in_flight = ways.played[EVEN_NAME].in_flight
+    if name == EVEN_SPLIT and ways.even is not None:
+        in_flight = ways.played[EVEN_SPLIT].in_flight
         return stack.enter_context(stream_runner(problem, ways.even, model, in_flight=in_flight))
     if name == COPIES:
         return stack.enter_context(copy_per_device(model, ways.copies, in_flight=in_flight))
@@ -202,5 +194,5 @@ def stream_server(
         stack.callback(server.close)
         return server
     assert ways.single is not None
-    assert ways.single.name == name
+    assert contender_of(ways.single.name) == name
     return stack.enter_context(whole_model_runner(model, ways.single))

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import Any, Literal
 
+from placewright.core.contender_names import PLAN, UNSPLIT_STREAMS
 from placewright.core.plan import Plan
 from placewright.errors import InputError, PlacewrightError, RuntimeFailure
 from placewright.execution.inputs import GivenInputs, checked_inputs, named_outputs
@@ -13,8 +14,6 @@ from placewright.execution.requests import Execution
 from placewright.execution.runtime import LoadedModel
 from placewright.execution.sample_server import SampleServer
 from placewright.profiling.streams import stream_runner
-from placewright.profiling.verdict import PLAN
-from placewright.session.comparable import UNSPLIT_STREAMS
 from placewright.session.running import loaded_model, require_model
 from placewright.session.stream_ways import stream_server, stream_ways
 from placewright.simulation.model import Simulator

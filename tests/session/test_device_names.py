@@ -1,0 +1,145 @@
+"""Devices whose names are those of our own contenders: each keeps its own seconds and placement."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from frameworks.common.test_runtime_contract import branching_model
+
+import placewright as pw
+from placewright.core.arrays import frozen_floats
+from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.contender_names import PLAN, contender_of, device_of
+from placewright.core.costs import CostTable
+from placewright.core.grouping import Grouping
+from placewright.core.problem import Objective, Problem
+from placewright.core.solution import Budget
+from placewright.frameworks.openvino.reader import read_openvino
+from placewright.frameworks.registry import make_runtime
+from placewright.report.alternatives import alternatives_of
+from placewright.report.verdict import verdict_of
+from placewright.session import contenders, running, search
+from placewright.session.contenders import check_on_hardware
+from placewright.session.running import execute, loaded_model
+from placewright.session.stream_check import _kept
+from placewright.session.stream_ways import stream_ways
+from placewright.simulation.model import Simulator
+from tests.session.test_stream_verdicts import result, two_stages, with_verdict
+
+OURS = ("plan", "searched", "even split", "all cores", "lower bound", "device:plan")
+CORES = [one for one in make_runtime("openvino").discover() if one.name.startswith("cpu:")]
+needs_two_cores = pytest.mark.skipif(len(CORES) < 2, reason="needs two cores")
+
+
+def named_problem(folder: Path, name: str, objective: Objective = "latency") -> Problem:
+    """The branching model on a core of that name, and on one called `other`; 10 ms an op."""
+    onnx.save(branching_model(), str(folder / "m.onnx"))
+    graph, source = read_openvino(folder / "m.onnx")
+    runtime, names = make_runtime("openvino"), (name, "other")
+    devices = tuple(
+        runtime.completed(Device(own, options={**core.options, "device": "CPU"}))
+        for own, core in zip(names, CORES, strict=False)
+    )
+    links = tuple(Link(a, b, 1e-4) for a in (*names, "host") for b in (*names, "host") if a != b)
+    return Problem(
+        graph,
+        Cluster(devices, links),
+        CostTable(frozen_floats(np.full((graph.n_ops, 2), 0.01)), "measured"),
+        Grouping.identity(graph.n_ops),
+        source=source,
+        objective=objective,
+    )
+
+
+def given_seconds(seconds: Mapping[str, float]) -> Any:
+    """What stands in for a measurement: nine rounds of these seconds, a second for all others."""
+
+    def measured(runners: Mapping[str, Any], *_: Any, **__: Any) -> dict[str, list[float]]:
+        return {name: [seconds.get(name, 1.0)] * 9 for name in runners}
+
+    return measured
+
+
+@needs_two_cores
+@pytest.mark.parametrize("name", OURS)
+@pytest.mark.parametrize("objective", ["latency", "training"])
+def test_a_device_with_a_name_of_ours_is_measured_beside_the_plan(
+    name: str, objective: Objective, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = named_problem(tmp_path, name, objective)
+    plan = search.place(
+        problem, placer="round-robin", budget=Budget(evaluations=50), runtime="openvino"
+    )
+    model = loaded_model(problem, "openvino")
+    mine = contender_of(name)
+    monkeypatch.setattr(contenders, "measure_interleaved", given_seconds({mine: 0.2, PLAN: 0.5}))
+    found, table = check_on_hardware(plan, model)
+    labels = [row[0] for row in table.rows]
+    assert {mine, "other", "searched (round-robin)", "lower bound"} <= set(labels)
+    assert len(labels) == len(set(labels))
+    assert set(found.placement.device_of.tolist()) == {0}
+    path = tmp_path / "plan.json"
+    pw.write_plan(path, found)
+    document = json.loads(path.read_text())
+    assert document["measured"]["recommendation"] == mine
+    assert document["measured"]["baselines"]["searched"] == 0.5
+    again = pw.read_plan(path)
+    simulator = Simulator(problem)
+    verdict = verdict_of(again, alternatives_of(again, simulator))
+    assert verdict.sentence.startswith(f"Do not split: '{name}' runs everything")
+    monkeypatch.setattr(contenders, "measure_interleaved", given_seconds({PLAN: 0.5}))
+    split, _ = check_on_hardware(plan, model)
+    assert split.measured is not None
+    assert (split.measured.recommendation, split.measured.median) == (PLAN, 0.5)
+    assert split.measured.baselines[mine] == 1.0
+    rows = {row.name: row.measured for row in alternatives_of(split, simulator)}
+    assert (rows[PLAN], rows[mine], rows["other"]) == (0.5, 1.0, 1.0)
+
+
+@needs_two_cores
+def test_a_run_measures_a_device_called_plan_beside_the_plan(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = named_problem(tmp_path, "plan")
+    plan = search.place(
+        problem, placer="round-robin", budget=Budget(evaluations=50), runtime="openvino"
+    )
+    mine = contender_of("plan")
+    monkeypatch.setattr(running, "measure_interleaved", given_seconds({mine: 0.2, PLAN: 0.5}))
+    found = execute(plan, runs=9)
+    assert (found.device, found.device_seconds, found.plan_seconds) == ("plan", 0.2, 0.5)
+    assert found.measurement is not None
+    assert found.measurement.recommendation == mine
+
+
+@pytest.mark.parametrize("name", [*OURS, "throughput mode", "one copy per device"])
+def test_a_stream_on_a_device_with_a_name_of_ours_is_no_way_of_ours(name: str) -> None:
+    plan = two_stages((name, "b"))
+    ways = stream_ways(plan, None)  # type: ignore[arg-type]
+    mine = contender_of(name)
+    assert ways.names[0] == mine == next(iter(ways.names))
+    assert len(set(ways.names)) == len(ways.names)
+    assert ways.predicted[mine] == 12.0
+    periods = {mine: 4.0, PLAN: 5.0}
+    only_device = replace(ways, copies=(), even=None)
+    found = with_verdict(result(plan, {}, periods), only_device)
+    assert (found.verdict.recommendation, found.period(PLAN)) == (mine, pytest.approx(5.0, rel=0.1))
+    kept = _kept(plan, found)
+    assert kept.placement.device_of.tolist() == [0, 0]
+    assert kept.searched is not None
+
+
+def test_names_of_devices_and_of_ours_never_meet() -> None:
+    devices = [*OURS, "cpu:0", "device:device:plan", "device:"]
+    names = [contender_of(one) for one in devices]
+    assert len(set(names)) == len(devices)
+    assert not set(names) & {"plan", "searched", "even split", "all cores", "lower bound"}
+    assert [device_of(one, devices) for one in names] == list(range(len(devices)))
+    assert device_of(PLAN, devices) is None
