@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from cli.runner import InProcess, placewright
 
-from placewright.files.plan_file import read_plan
+from placewright.session.checked_plan import read_plan
 from placewright.session.facade import run
 
 DATA = Path(__file__).parents[1] / "data" / "tensorflow"
@@ -28,7 +28,7 @@ def place_and_run(cli: InProcess, model: Path, folder: Path, *options: object) -
         "place", model, "--devices", two_cores(), "--evaluations", 20, *SPLIT, *options, cwd=folder
     )
     assert placed.returncode == 0, placed.stderr
-    done = placewright("run", "plan.json", "--runs", 1, cwd=folder)
+    done = placewright("run", "plan.json", "--searched", "--runs", 1, cwd=folder)
     assert done.returncode == 0, done.stderr
     assert "outputs equal to the unsplit model" in done.stdout
     return folder / "plan.json"
@@ -37,7 +37,7 @@ def place_and_run(cli: InProcess, model: Path, folder: Path, *options: object) -
 @pytest.mark.parametrize("name", ["network.tflite", "network.pb", "network"])
 def test_tensorflow(name: str, tmp_path: Path, cli: InProcess) -> None:
     """A flat buffer, a frozen graph and a SavedModel folder with variables, by TensorFlow 2.21."""
-    plan = read_plan(place_and_run(cli, DATA / name, tmp_path))
+    plan = read_plan(place_and_run(cli, DATA / name, tmp_path), searched=True)
     assert len(np.unique(plan.placement.device_of)) == 2
     held = np.load(DATA / "expected.npz")
     (found,) = run(plan, [held["image"]])
@@ -54,7 +54,7 @@ def test_a_network_of_the_onnx_package(runtime: str, tmp_path: Path, cli: InProc
     model = data / "light" / "light_shufflenet.onnx"
     if not model.exists():
         pytest.skip("this onnx package has no backend test data")
-    plan = read_plan(place_and_run(cli, model, tmp_path, "--runtime", runtime))
+    plan = read_plan(place_and_run(cli, model, tmp_path, "--runtime", runtime), searched=True)
     assert len(np.unique(plan.placement.device_of)) == 2
 
 

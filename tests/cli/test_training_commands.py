@@ -30,8 +30,9 @@ def test_a_step_is_read_placed_run_and_simulated(tmp_path: Path, cli: InProcess)
     assert placed.returncode == 0, placed.stderr
     plan = json.loads((tmp_path / "plan.json").read_text())
     assert plan["runtime"] == "torch"
-    assert sorted(dict.fromkeys(plan["placement"].values())) == ["cpu:0", "cpu:1"]
-    done = cli("run", "plan.json", "--runs", 2, "--json", cwd=tmp_path)
+    split = (plan["searched"] or plan)["placement"]
+    assert sorted(dict.fromkeys(split.values())) == ["cpu:0", "cpu:1"]
+    done = cli("run", "plan.json", "--searched", "--runs", 2, "--json", cwd=tmp_path)
     assert done.returncode == 0, (done.stdout, done.stderr)
     found = json.loads(done.stdout)
     # Embedding, two cells of weight and bias, head of weight and bias; each with its momentum.

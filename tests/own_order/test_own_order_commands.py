@@ -32,12 +32,12 @@ def test_place_run_and_the_plan(file: str, runtime: str, tmp_path: Path, cli: In
     words = ("--devices", "cpu:0,cpu:1", "--runtime", runtime, "--no-check")
     placed = cli("place", path, *words, "--placer", "round-robin", cwd=tmp_path)
     assert placed.returncode == 0, placed.stderr
-    done = cli("run", "plan.json", "--runs", 1, "--json", cwd=tmp_path)
+    done = cli("run", "plan.json", "--searched", "--runs", 1, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     assert told["equal"] is True
     assert told["relative_error"] < 1e-5
-    plan = pw.read_plan(tmp_path / "plan.json")
+    plan = pw.read_plan(tmp_path / "plan.json", searched=True)
     assert len(np.unique(plan.placement.device_of)) == 2, "the plan is split"
     given = values(shape=shape)
     right = by_hand(**given)

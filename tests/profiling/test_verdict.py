@@ -36,6 +36,15 @@ def test_the_default_wins() -> None:
     assert verdict.text.startswith("do not split: 'all cores' is faster")
 
 
+def test_rounds_that_scatter_are_not_called_noise() -> None:
+    """Seven rounds of nine take a fifth of the plan's time, two take longer than the plan."""
+    samples = {"plan": [1.0] * 9, "cpu:0": [0.2] * 7 + [1.2, 1.3]}
+    text = judge(samples, ["cpu:0"]).text
+    assert "within noise" not in text
+    assert "'cpu:0' is faster in most rounds (it takes 0.20 of" in text
+    assert "95 % interval 0.20 to 1.30)" in text
+
+
 def test_a_tie_goes_to_the_simplest() -> None:
     samples = {
         "plan": noisy(1.0, 0),

@@ -28,10 +28,13 @@ from placewright.core.solution import Budget
 from placewright.execution.comparing import Comparison
 from placewright.frameworks.openvino.reader import read_openvino
 from placewright.frameworks.registry import make_runtime
-from placewright.session import contenders, search
+from placewright.profiling.verdict import median_interval
+from placewright.report.plan_text import plan_lines
+from placewright.report.verdict import verdict_lines
+from placewright.session import contenders, running, search
 from placewright.session.contenders import check_on_hardware
-from placewright.session.recommended import recommendation_lines, searched_plan
-from placewright.session.running import loaded_model
+from placewright.session.recommended import predicted_plan, recommendation_lines, searched_plan
+from placewright.session.running import RunResult, execute, loaded_model
 from placewright.simulation.model import Simulator
 
 CORES = [one.name for one in make_runtime("openvino").discover() if one.name.startswith("cpu:")]
@@ -241,3 +244,76 @@ def test_an_even_split_that_cannot_be_is_said(
     assert found.measured is not None
     assert found.measured.recommendation == "plan"
     assert "nothing simpler keeps the constraints" in table.verdict
+
+
+def test_without_a_check_a_split_that_gains_nothing_is_not_held(
+    problem: Problem, tmp_path: Path
+) -> None:
+    """Two ways in turns over two devices: the best device alone is predicted to be faster."""
+    found = searched_for(problem)
+    held = predicted_plan(found)
+    assert devices(held) == [0]
+    assert held.searched is not None
+    assert held.searched.placement is found.placement
+    alone = pw.Placement.on_one_device(problem.n_units, 0)
+    assert held.value == Simulator(problem).value(alone) < found.value
+    pw.write_plan(tmp_path / "plan.json", held)
+    again = pw.read_plan(tmp_path / "plan.json")
+    told = [*verdict_lines(again), *plan_lines(again, "m")]
+    assert told[0].startswith("Do not split: 'cpu:0' runs everything")
+    assert any("no gain; argument `searched` takes it" in line for line in told)
+    assert devices(pw.read_plan(tmp_path / "plan.json", searched=True)) == [0, 1]
+
+
+@pytest.mark.parametrize(("gain", "source", "held"), [
+    (1.002, "measured", [0]), (1.002, "roofline", [0]), (1.002, "workload", [0, 1]),
+    (1.2, "measured", [0, 1]), (1.0, "workload", [0]),
+])  # fmt: skip
+def test_a_predicted_gain_within_what_predictions_are_off_by_is_not_held(
+    gain: float, source: str, held: list[int], problem: Problem
+) -> None:
+    """What a verdict recommends is what the plan holds, and costs of a workload are exact."""
+    priced = replace(problem, costs=CostTable(problem.costs.seconds, source))
+    alone = Simulator(priced).value(pw.Placement.on_one_device(priced.n_units, 0))
+    plan = predicted_plan(replace(searched_for(priced), value=alone / gain))
+    assert devices(plan) == held
+    assert verdict_lines(plan)[0].startswith("Do not split" if held == [0] else "Split")
+
+
+def test_place_holds_what_it_recommends_when_nothing_is_checked(tmp_path: Path) -> None:
+    """Ops in turns on two cores, `quick` and without a check: ten hand-overs gain nothing."""
+    onnx.save(branching_model(), str(tmp_path / "m.onnx"))
+    for how in ({"quick": True}, {"check": False, "calibrate": False}):
+        plan = pw.place(
+            str(tmp_path / "m.onnx"), devices="cpu:0,cpu:1", placer="round-robin",
+            evaluations=5, **how,
+        )  # fmt: skip
+        assert plan.measured is None
+        verdict = verdict_lines(plan)[0]
+        assert verdict.startswith("Do not split" if len(devices(plan)) == 1 else "Split"), verdict
+
+
+def test_a_run_says_slower_do_not_split(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = searched_for(problem)
+    rounds = np.linspace(0.9, 1.1, 15)
+
+    def result_of(mine: float, alone: float, runs: int = 15) -> RunResult:
+        found = {"plan": (mine * rounds).tolist(), "cpu:0": (alone * rounds[::-1]).tolist()}
+        monkeypatch.setattr(
+            running, "measure_interleaved",
+            lambda *_, **__: {name: row[:runs] for name, row in found.items()},
+        )  # fmt: skip
+        return execute(plan, runs=runs)
+
+    slower = result_of(0.5, 0.2)
+    ratio, low, high = median_interval(0.5 * rounds / (0.2 * rounds[::-1]))
+    assert slower.ratio == (ratio, low, high)
+    assert f"the plan takes 2.50 of its time (95 % interval {low:.2f} to {high:.2f})" in (
+        slower.verdict
+    )
+    assert slower.verdict.startswith("slower, do not split: use 'cpu:0' alone;")
+    assert slower.verdict in slower.lines()
+    assert slower.data()["verdict"] == slower.verdict
+    assert result_of(0.2, 0.5).verdict.startswith("faster than 'cpu:0' alone: the plan takes 0.40")
+    assert result_of(0.2, 0.2).verdict.startswith("as fast as 'cpu:0' alone within noise")
+    assert result_of(0.5, 0.2, runs=5).verdict == ""  # too few for an interval of 95 %

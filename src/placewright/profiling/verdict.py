@@ -10,6 +10,9 @@ import numpy as np
 
 from placewright.core.contender_names import PLAN
 
+_CLEAR = 0.05  # a median so far off is no noise to a reader, however far single rounds scatter
+LEAST_FOR_INTERVAL = 6  # the extremes of fewer values hold the median with less than 95 %
+
 
 @dataclass(frozen=True)
 class Contender:
@@ -101,10 +104,17 @@ def judge(
         for name in near or [fastest]
         if name == fastest or median_interval(np.asarray(samples[name]) / best)[1] <= 1 + least_gain
     )
-    share, _, most = median_interval(np.asarray(samples[chosen]) / plan)
-    how = "is faster" if most < 1 - least_gain else "is as fast within noise"
+    share, least, most = median_interval(np.asarray(samples[chosen]) / plan)
+    how = "is as fast within noise"
+    if most < 1 - least_gain:
+        how = "is faster"
+    elif share < 1 - _CLEAR:
+        how = "is faster in most rounds"
     advice = "use the simpler split" if chosen in splits else "do not split"
-    text = f"{advice}: '{chosen}' {how} (it takes {share:.2f} of the searched placement's time)"
+    text = (
+        f"{advice}: '{chosen}' {how} (it takes {share:.2f} of the searched placement's time, 95 % "
+        f"interval {least:.2f} to {most:.2f})"
+    )
     if chosen == searched:
         text = f"do not split: the search found '{chosen}' alone, and nothing measured is faster"
     return Verdict(chosen, False, speedup, (low, high), text, contenders)

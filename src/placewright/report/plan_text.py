@@ -56,7 +56,9 @@ def plan_lines(plan: Plan, model: str) -> list[str]:
     if plan.searched is not None:
         lines.append(
             f"the search ({plan.placer.name}) found another placement, predicted at "
-            f"{value_text(plan.searched.value, unit)}; it was not faster"
+            f"{value_text(plan.searched.value, unit)}; "
+            + ("no gain" if plan.measured is None else "it was not faster")
+            + "; argument `searched` takes it"
         )
     skipped = [f"left out: {what}" for what in plan.left_out]
     return lines + skipped + left_out_lines(plan)

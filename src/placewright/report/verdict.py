@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from placewright.core.contender_names import PLAN, SEARCHED, contender_of
 from placewright.core.plan import Plan
+from placewright.core.problem import Problem
 from placewright.core.quantities import format_duration
 from placewright.report.alternatives import (
     Alternative,
@@ -19,6 +20,7 @@ from placewright.simulation.model import Simulator
 
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 _WORTH = 0.01  # a smaller gain is within what predictions are off by
+_SAME = 1e-9  # a relative difference of exact costs that is rounding
 _CLOSED, _OPEN = 0.01, 0.10  # gaps: as good as proven, and worth a longer search
 _OFF = 0.15  # prediction errors that call for a new calibration
 
@@ -57,11 +59,21 @@ def verdict_of(plan: Plan, alternatives: tuple[Alternative, ...]) -> PlanVerdict
         return PlanVerdict("no choice", f"{text}.", _next(plan))
     gain = alone.predicted / plan.value - 1.0 if plan.value > 0 else 0.0
     against = f"'{alone.name}' alone ({value_text(alone.predicted, unit)})"
-    if gain < _WORTH:
+    if gain < least_gain(plan.problem):
         text = f"Do not split: {here} over {names} is no gain on {against}; {proof}"
         return PlanVerdict("do not split", f"{text}.", f"Use '{alone.name}' alone.")
     text = f"Split over {names}: {here}{_by(plan)}, {1 + gain:.2f} times as fast as {against}"
     return PlanVerdict("split", f"{text}; {proof}.", _next(plan))
+
+
+def least_gain(problem: Problem) -> float:
+    """The predicted gain from which a split is worth it, as a part of the best device's value.
+
+    Costs of a model that runs on hardware are predictions; those of a workload are exact.
+    """
+    source = problem.costs.source
+    is_prediction = source.startswith("measured") or source == "roofline"
+    return _WORTH if problem.source is not None and is_prediction else _SAME
 
 
 def verdict_lines(plan: Plan) -> list[str]:

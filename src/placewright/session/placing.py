@@ -22,6 +22,7 @@ from placewright.report.time_left import rough_duration
 from placewright.session import contenders, running, search, stream_check
 from placewright.session.measuring import Measured
 from placewright.session.reading import ModelOfRequest
+from placewright.session.recommended import predicted_plan
 from placewright.session.request import Request
 from placewright.session.spread_search import SpreadAuto
 from placewright.session.steps import CHECKING, SEARCHING, Report, Steps
@@ -112,6 +113,8 @@ def placed(
                 plan, table = _checked(plan, model, found, steps, deadline)
             except OutOfTime as error:
                 left_out.append(f"check on the hardware: {error.args[0]}")
+    if model.request.evaluator == "simulated":
+        plan = predicted_plan(plan)
     return Placed(replace(plan, left_out=tuple(left_out)), table)
 
 

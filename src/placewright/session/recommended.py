@@ -16,10 +16,12 @@ from placewright.core.contender_names import (
     UNSPLIT_STREAMS,
     device_of,
 )
+from placewright.core.placement import Placement
 from placewright.core.plan import Measurement, Plan, Searched
 from placewright.core.solution import Solution
 from placewright.files.quantities import format_duration
 from placewright.profiling.verdict import Verdict
+from placewright.report.verdict import least_gain
 from placewright.session.comparable import Ways, whole_processor, why_default_is_not_comparable
 from placewright.session.runtimes import default_runtime_name, runtime_named
 from placewright.session.search import plan_of
@@ -45,7 +47,34 @@ def recommended_plan(plan: Plan, ways: Ways, chosen: str, verdict: Verdict) -> P
     measured = Measurement(mine.median, mine.iqr, mine.runs, others, verdict.recommendation)
     if chosen == ways.searched:
         return replace(plan, measured=measured)
-    placement, value = ways.placements[chosen], ways.predicted[chosen]
+    found = _holding(plan, ways.placements[chosen], ways.predicted[chosen])
+    return replace(found, measured=measured)
+
+
+def predicted_plan(plan: Plan) -> Plan:
+    """The plan with what its verdict recommends where nothing was measured.
+
+    A split that is predicted to gain less than predictions are off by gives way to the best
+    device that may run everything; the plan keeps it in `searched`.
+
+    Args:
+        plan: as the search made it.
+    """
+    problem, simulator = plan.problem, Simulator(plan.problem)
+    if plan.measured is not None or len(np.unique(plan.placement.device_of)) == 1:
+        return plan
+    each = np.repeat(np.arange(problem.n_devices)[:, None], problem.n_units, axis=1)
+    values = simulator.values(each)
+    best = int(np.argmin(values))
+    if not values[best] < plan.value * (1.0 + least_gain(problem)):
+        return plan
+    alone = Placement.on_one_device(problem.n_units, best)
+    found = _holding(plan, alone, float(values[best]))
+    return replace(found, left_out=plan.left_out, in_flight=plan.in_flight)
+
+
+def _holding(plan: Plan, placement: Placement, value: float) -> Plan:
+    """The plan with another placement, and what the search found beside it."""
     is_best = plan.status == "optimal" and value <= plan.value * (1.0 + CLOSED)
     solution = Solution(
         placement,
@@ -55,7 +84,7 @@ def recommended_plan(plan: Plan, ways: Ways, chosen: str, verdict: Verdict) -> P
         bound_method=plan.bound_method,
     )
     found = plan_of(plan.problem, solution, plan.placer, plan.runtime)
-    return replace(found, measured=measured, searched=Searched(plan.placement, plan.value))
+    return replace(found, searched=Searched(plan.placement, plan.value))
 
 
 def searched_plan(plan: Plan) -> Plan:
@@ -110,7 +139,9 @@ def recommendation_lines(plan: Plan) -> list[str]:
             f"{_faster(measured)}; argument `samples` of a run, or `pw.stream`, runs that, "
             "argument `searched` what the search found"
         ]
-    if plan.searched is not None or _is_all_on(plan, name):
+    if plan.searched is not None or is_all_on(
+        plan, device_of(name, plan.problem.cluster.device_names)
+    ):
         line = f"this plan holds {_what(plan)}, as recommended when it was measured"
         other = "argument `searched` takes what the search found"
         return [line if plan.searched is None else f"{line}; {other}"]
@@ -156,6 +187,6 @@ def _what(plan: Plan) -> str:
     return f"the unsplit model on '{plan.problem.cluster.device_names[used[0]]}'"
 
 
-def _is_all_on(plan: Plan, name: str) -> bool:
-    index = device_of(name, plan.problem.cluster.device_names)
-    return index is not None and bool((plan.placement.device_of == index).all())
+def is_all_on(plan: Plan, device: int | None) -> bool:
+    """True where the plan's placement is one device with everything on it."""
+    return device is not None and bool((plan.placement.device_of == device).all())

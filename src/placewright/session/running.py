@@ -29,9 +29,10 @@ from placewright.execution.time_limit import allowed_seconds, time_limit
 from placewright.files.quantities import format_bytes, format_duration
 from placewright.profiling.hardware import measure_interleaved
 from placewright.profiling.several_hosts import SOURCE
+from placewright.profiling.verdict import LEAST_FOR_INTERVAL, median_interval
 from placewright.session.machine_speed import drifted, speed_note
 from placewright.session.models import runnable_source
-from placewright.session.recommended import recommendation_lines
+from placewright.session.recommended import is_all_on, recommendation_lines
 from placewright.session.runtimes import default_runtime, runtime_named
 from placewright.session.steps import Report, no_report
 from placewright.simulation.model import Simulator
@@ -69,6 +70,9 @@ class RunResult:
         memory: peaks per device; empty where the runtime cannot measure them.
         device_scatter: of that device's calibration, see `core.cluster.Device.speed_scatter`.
         measurement: the same figures as plans keep them.
+        ratio: the plan's seconds over that device's, median over rounds with its 95 % interval;
+            None where the plan is that device, or there were too few rounds for an interval.
+        is_split: the plan uses several devices.
         recommendation: what was recommended when the plan was measured; None where it never was.
         advice: lines that say how to run that, where it is not what the search found.
     """
@@ -85,6 +89,8 @@ class RunResult:
     advice: tuple[str, ...] = ()
     device_scatter: float | None = None
     measurement: Measurement | None = None
+    ratio: tuple[float, float, float] | None = None
+    is_split: bool = False
 
     @property
     def equal(self) -> bool:
@@ -109,6 +115,22 @@ class RunResult:
             return "other outputs"
         return f"loss and {updated} updated tensors" if updated else "outputs"
 
+    @property
+    def verdict(self) -> str:
+        """One sentence: the measured plan against the best single device; "" without a ratio."""
+        if self.ratio is None or not self.device_is_legal:
+            return ""
+        ratio, low, high = self.ratio
+        alone = f"'{self.device}' alone"
+        measured = f"of its time (95 % interval {low:.2f} to {high:.2f})"
+        if low > 1.0:
+            advice = "slower, do not split" if self.is_split else "slower"
+            again = "place again with the check on the hardware for a plan that holds it"
+            return f"{advice}: use {alone}; the plan takes {ratio:.2f} {measured}; {again}"
+        if high < 1.0:
+            return f"faster than {alone}: the plan takes {ratio:.2f} {measured}"
+        return f"as fast as {alone} within noise: the plan takes {ratio:.2f} {measured}"
+
     def data(self) -> dict[str, Any]:
         """As a JSON document."""
         return {
@@ -125,6 +147,8 @@ class RunResult:
             "best_single_device_is_legal": self.device_is_legal,
             "best_single_device_measured": self.device_seconds,
             "best_single_device_predicted": self.device_predicted,
+            "plan_over_best_single_device": self.ratio,
+            "verdict": self.verdict,
             "memory": {
                 one.device: {"predicted": one.predicted, "measured": one.measured}
                 for one in self.memory
@@ -155,7 +179,7 @@ class RunResult:
             f"measured {format_duration(self.plan_seconds)}, predicted "
             f"{format_duration(self.predicted)} ({error:+.1%})",
             f"best single device '{self.device}'{fault}: {alone}",
-            *filter(None, [note]),
+            *filter(None, [self.verdict, note]),
             *(
                 f"peak memory of '{one.device}': measured {format_bytes(one.measured)}, predicted "
                 f"{format_bytes(one.predicted)} ({one.predicted / one.measured - 1.0:+.1%})"
@@ -331,7 +355,17 @@ def execute(
         tuple(recommendation_lines(plan)),
         best.speed_scatter,
         _measurement(plan, alone_name, samples),
+        _ratio(samples[PLAN], samples[alone_name], is_same=is_all_on(plan, index)),
+        len(np.unique(plan.placement.device_of)) > 1,
     )
+
+
+def _ratio(
+    plan: Sequence[float], alone: Sequence[float], *, is_same: bool
+) -> tuple[float, float, float] | None:
+    if is_same or len(plan) < LEAST_FOR_INTERVAL:
+        return None
+    return median_interval(np.asarray(plan) / np.asarray(alone))
 
 
 def _measurement(plan: Plan, device: str, samples: Mapping[str, Sequence[float]]) -> Measurement:
