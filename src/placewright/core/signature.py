@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import TypeVar
 
 NO_TENSOR = -1
+Number = int | float
 Value = TypeVar("Value")
 
 
@@ -25,6 +26,8 @@ class Port:
         dtype: as in `ComputationGraph.tensor_dtypes`; "" where unknown.
         tensor: of the graph; `NO_TENSOR` for an output that depends on no input.
         other_names: by which the model's library knows it, too.
+        value: of an input that always has the same: its numbers in row-major order, or one number
+            for all of them. None for one that users give.
     """
 
     name: str
@@ -32,6 +35,7 @@ class Port:
     dtype: str
     tensor: int
     other_names: tuple[str, ...] = ()
+    value: tuple[Number, ...] | None = None
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -53,6 +57,11 @@ class Signature:
     def by_tensor(self) -> tuple[int, ...]:
         """Positions of the inputs in ascending order of their tensors."""
         return tuple(sorted(range(len(self.inputs)), key=lambda at: self.inputs[at].tensor))
+
+    @cached_property
+    def values(self) -> dict[str, tuple[Number, ...]]:
+        """Input name -> the numbers that it always has."""
+        return {port.name: port.value for port in self.inputs if port.value is not None}
 
     def ascending(self, values: Sequence[Value]) -> list[Value]:
         """Values of all inputs in the model's order -> in ascending order of their tensors."""

@@ -2,16 +2,93 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from placewright.core.signature import Port, Signature
-from placewright.errors import InputError, UnknownNameError
+from placewright.core.signature import Number, Port, Signature
+from placewright.errors import FieldError, InputError, RuntimeFailure, UnknownNameError
 from placewright.execution.runtime import HostArray, LoadedModel
+from placewright.io.content import one_line
 
 GivenInputs = Sequence[Any] | Mapping[str, Any]
+
+
+def with_values(signature: Signature, values: Mapping[str, tuple[Number, ...]]) -> Signature:
+    """A signature with inputs that always have a given value.
+
+    Args:
+        signature: of the model.
+        values: input name -> its numbers in row-major order, or one for all.
+
+    Raises:
+        UnknownNameError: the model has no input of that name.
+        FieldError: the numbers do not fit the input's shape or type.
+    """
+    port_of = _port_of(signature.inputs)
+    given: dict[str, tuple[Number, ...]] = {}
+    for name, numbers in values.items():
+        if name not in port_of:
+            raise UnknownNameError("model input", name, [port.name for port in signature.inputs])
+        port = port_of[name]
+        size = math.prod(port.shape)
+        if len(numbers) not in (1, size):
+            wanted = "1" if size == 1 else f"1 or {size}"
+            raise FieldError(
+                "values",
+                f"gives input '{port.name}' {list(port.shape)} {len(numbers)} numbers; "
+                f"expected {wanted}",
+            )
+        wrong = next((number for number in numbers if not _fits(number, port.dtype)), None)
+        if wrong is not None:
+            raise FieldError("values", f"input '{port.name}' is {port.dtype}, got {wrong}")
+        given[port.name] = numbers
+    return replace(
+        signature,
+        inputs=tuple(replace(port, value=given.get(port.name)) for port in signature.inputs),
+    )
+
+
+def _fits(number: Number, dtype: str) -> bool:
+    """Can an element of that type have this value?"""
+    if dtype == "boolean":
+        return number in (0, 1)
+    integer = re.fullmatch(r"([iu])(\d+)", dtype)
+    if integer is None:
+        return True
+    bits = int(integer[2]) - (integer[1] == "i")
+    low = -(2**bits) if integer[1] == "i" else 0
+    return number == int(number) and low <= number < 2**bits
+
+
+def with_fixed_values(signature: Signature, drawn: Sequence[HostArray]) -> list[HostArray]:
+    """Values of all inputs, those of the fixed ones in place of what was drawn for them."""
+    pairs = zip(signature.inputs, drawn, strict=True)
+    return [_fixed(port, array.dtype, array) for port, array in pairs]
+
+
+def _fixed(port: Port, dtype: np.dtype[Any], otherwise: Any) -> Any:
+    if port.value is None:
+        return otherwise
+    numbers = np.array(port.value, dtype)
+    return (
+        np.broadcast_to(numbers.reshape(-1)[0], port.shape).copy()
+        if numbers.size == 1
+        else (numbers.reshape(port.shape))
+    )
+
+
+def cannot_compute(library: str, error: Exception) -> RuntimeFailure:
+    """The error for a run that a library gave up: its values or shapes do not suit the model."""
+    reason = one_line(error, 300)
+    return RuntimeFailure(
+        f"{library} cannot compute the model with these inputs: {reason}; argument `shapes` gives "
+        "inputs other dimensions, argument `values` fixes what they hold"
+    )
 
 
 def checked_inputs(model: LoadedModel, given: GivenInputs) -> list[HostArray]:
@@ -20,7 +97,8 @@ def checked_inputs(model: LoadedModel, given: GivenInputs) -> list[HostArray]:
     Args:
         model: whose signature says what is expected.
         given: one array per input in that order, or name -> array. Where a value is no array but
-            numbers in lists, it becomes one of the input's own type.
+            numbers in lists, it becomes one of the input's own type. Inputs that always have the
+            same value may be left out.
 
     Raises:
         InputError: an input is missing or given twice, or its shape or type is another.
@@ -30,6 +108,10 @@ def checked_inputs(model: LoadedModel, given: GivenInputs) -> list[HostArray]:
     if isinstance(given, Mapping):
         values = _by_name(ports, given)
     elif isinstance(given, Sequence) and not isinstance(given, str | bytes):
+        open_ports = [port for port in ports if port.value is None]
+        if len(given) == len(open_ports):
+            left = iter(given)
+            given = [None if port.value is not None else next(left) for port in ports]
         if len(given) != len(ports):
             names = ", ".join(port.name for port in ports)
             raise InputError(
@@ -45,6 +127,12 @@ def checked_inputs(model: LoadedModel, given: GivenInputs) -> list[HostArray]:
     return [_checked(*one) for one in zip(ports, dtypes, values, strict=True)]
 
 
+def _port_of(ports: Sequence[Port]) -> dict[str, Port]:
+    """Any name of an input -> the input; its own goes before another's second name."""
+    owner = {name: port for port in ports for name in port.other_names}
+    return owner | {port.name: port for port in ports}
+
+
 def named_outputs(signature: Signature, outputs: Sequence[HostArray]) -> dict[str, HostArray]:
     """Output name -> value, in the model's own order; one that is given twice stands there once."""
     pairs = zip(signature.outputs, outputs, strict=True)
@@ -52,9 +140,7 @@ def named_outputs(signature: Signature, outputs: Sequence[HostArray]) -> dict[st
 
 
 def _by_name(ports: Sequence[Port], given: Mapping[str, Any]) -> list[Any]:
-    # A name of its own goes before another port's second name.
-    owner = {name: port for port in ports for name in port.other_names}
-    owner |= {port.name: port for port in ports}
+    owner = _port_of(ports)
     found: dict[str, tuple[str, Any]] = {}
     for name, value in given.items():
         if name not in owner:
@@ -64,16 +150,18 @@ def _by_name(ports: Sequence[Port], given: Mapping[str, Any]) -> list[Any]:
             first = found[port.name][0]
             raise InputError(f"input '{port.name}' is given twice, as '{first}' and '{name}'")
         found[port.name] = (name, value)
-    missing = [port for port in ports if port.name not in found]
+    missing = [port for port in ports if port.name not in found and port.value is None]
     if missing:
         known = ", ".join(found) or "no input"
         raise InputError(
             f"input '{missing[0].name}' {list(missing[0].shape)} has no value; got {known}"
         )
-    return [found[port.name][1] for port in ports]
+    return [found[port.name][1] if port.name in found else None for port in ports]
 
 
 def _checked(port: Port, dtype: np.dtype[Any], value: Any) -> HostArray:
+    fixed = _fixed(port, dtype, None)
+    value = fixed if value is None and fixed is not None else value
     try:
         array = np.asarray(value)
         if not hasattr(value, "dtype"):
@@ -89,6 +177,9 @@ def _checked(port: Port, dtype: np.dtype[Any], value: Any) -> HostArray:
             f"input '{port.name}' is {array.dtype} {list(array.shape)}, expected {dtype} "
             f"{list(port.shape)}"
         )
+    if fixed is not None and not np.array_equal(array, fixed):
+        shown = ",".join(map(str, port.value or ()))
+        raise InputError(f"input '{port.name}' always is {shown} here, as argument `values` said")
     return array
 
 

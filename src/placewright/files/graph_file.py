@@ -29,6 +29,7 @@ class PortDocument(Strict):
     dtype: str
     tensor: int
     other_names: list[str] = Field(default_factory=list)
+    value: list[int | float] | None = None
 
 
 class SignatureDocument(Strict):
@@ -195,13 +196,14 @@ def source_data(source: ModelSource | None) -> dict[str, Any] | None:
 
 
 def _port_data(port: Port) -> dict[str, Any]:
-    return {
+    data: dict[str, Any] = {
         "name": port.name,
         "shape": list(port.shape),
         "dtype": port.dtype,
         "tensor": port.tensor,
         "other_names": list(port.other_names),
     }
+    return data if port.value is None else {**data, "value": list(port.value)}
 
 
 def source_of(
@@ -251,6 +253,7 @@ def _port_of(document: PortDocument) -> Port:
         document.dtype,
         document.tensor,
         tuple(document.other_names),
+        None if document.value is None else tuple(document.value),
     )
 
 

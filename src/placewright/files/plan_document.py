@@ -22,6 +22,7 @@ class ModelEntry(Strict):
     source: str
     sha256: str
     shapes: dict[str, list[int]]
+    values: dict[str, list[int | float]] = Field(default_factory=dict)
     ops: int
     edges: int
 

@@ -15,7 +15,9 @@ from placewright.core.placement import Placement
 from placewright.core.plan import Measurement, PlacerRecord, Plan, Searched
 from placewright.core.problem import Problem
 from placewright.core.resident_inputs import input_names
+from placewright.core.signature import Number
 from placewright.core.solution import HistoryPoint
+from placewright.core.source import ModelSource
 from placewright.errors import FileFormatError, StalePlanError
 from placewright.files.cluster_file import cluster_data, cluster_of
 from placewright.files.plan_agreement import require_agreement
@@ -164,9 +166,17 @@ def _model_data(problem: Problem) -> dict[str, Any]:
         "source": source.path if source else "",
         "sha256": source.sha256 if source else "",
         "shapes": {k: list(v) for k, v in source.shapes.items()} if source else {},
+        "values": _values(source),
         "ops": problem.graph.n_ops,
         "edges": problem.graph.n_edges,
     }
+
+
+def _values(source: ModelSource | None) -> dict[str, list[Number]]:
+    """Of inputs that always have the same."""
+    if source is None or source.signature is None:
+        return {}
+    return {name: list(value) for name, value in source.signature.values.items()}
 
 
 def _entries_of(problem: Problem, document: PlanDocument) -> dict[str, Any]:

@@ -141,7 +141,9 @@ def _fused_groups(model: LoadedModel, device: Device, store: CostStore, context:
 
 
 def model_identity(graph: ComputationGraph, source: ModelSource) -> str:
-    """SHA-256 of a model as it was read: content, shapes and ops."""
+    """SHA-256 of a model as it was read: content, shapes, values of inputs and ops."""
     shapes = sorted((name, list(shape)) for name, shape in source.shapes.items())
     text = repr((source.sha256, shapes, source.reader_version, graph.op_names, graph.op_kinds))
+    if source.signature is not None and source.signature.values:
+        text += repr(sorted(source.signature.values.items()))
     return hashlib.sha256(text.encode()).hexdigest()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
+
 from placewright.core.problem import OBJECTIVES, Objective, Samples
+from placewright.core.signature import Number
 from placewright.errors import FieldError, InputError, UnknownNameError
 from placewright.files.quantities import parse_bytes, parse_seconds
 from placewright.io.written import written_place
@@ -63,6 +67,40 @@ def _shape(name: str, given: Any, form: str) -> tuple[int, ...]:
     if any(extent < 1 for extent in shape):
         raise FieldError("shapes", f"expects {form}, got '{name}={given}'")
     return shape
+
+
+def parse_values(given: Any) -> dict[str, tuple[Number, ...]]:
+    """A mapping to numbers, or ``NAME=16000`` texts, to the numbers of inputs.
+
+    Raises:
+        FieldError: a value is neither numbers nor true or false.
+    """
+    form = "NAME=16000 or NAME=1,2,3"
+    pairs = given if isinstance(given, Mapping) else parse_pairs(given, "values", form)
+    return {str(name): _numbers(str(name), value, form) for name, value in pairs.items()}
+
+
+def _numbers(name: str, given: Any, form: str) -> tuple[Number, ...]:
+    parts = given.split(",") if isinstance(given, str) else np.asarray(given).ravel().tolist()
+    try:
+        numbers = tuple(_number(part) for part in parts)
+    except ValueError:
+        numbers = ()
+    if not numbers:
+        raise FieldError("values", f"expects {form}, got '{name}={given}'")
+    return numbers
+
+
+def _number(given: Any) -> Number:
+    """Raises ValueError: it is none, or not finite."""
+    if isinstance(given, str):
+        text = given.strip().lower()
+        if text in ("true", "false"):
+            return int(text == "true")
+        given = int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
+    if not isinstance(given, int | float) or not math.isfinite(given):
+        raise ValueError
+    return int(given) if isinstance(given, bool) else given
 
 
 def parse_memory(given: Any) -> dict[str, float]:

@@ -7,7 +7,8 @@ from functools import cached_property
 
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
-from placewright.errors import InputError
+from placewright.errors import FieldError, InputError
+from placewright.execution.inputs import with_values
 from placewright.execution.runtime import LoadedModel, Runtime
 from placewright.session.found_models import remember_module
 from placewright.session.models import Model, load_model, runnable_source
@@ -46,7 +47,21 @@ class ModelOfRequest:
 
     @cached_property
     def read(self) -> Model:
-        """The graph, its source, and the problem where the model carries one."""
+        """The graph, its source, and the problem where the model carries one.
+
+        Raises:
+            InputError: it cannot be read, or a value does not fit its input.
+        """
+        found, values = self._read(), self.request.values
+        if not values:
+            return found
+        signature = None if found.source is None else found.source.signature
+        if found.problem is not None or found.source is None or signature is None:
+            raise FieldError("values", "fixes inputs of a model that is read, not of a problem")
+        source = replace(found.source, signature=with_values(signature, values))
+        return Model(found.graph, source)
+
+    def _read(self) -> Model:
         given = self.request.model
         if isinstance(given, Model):
             return given

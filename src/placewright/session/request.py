@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Checked = Callable[[Any], Any]
 # Fields that say how a model is read, and how its problem is made.
-READ = ("runtime", "objective", "optimizer", "colocate_backward", "shapes")
+READ = ("runtime", "objective", "optimizer", "colocate_backward", "shapes", "values")
 PROFILED = (
     *READ, "devices", "cluster", "execution_model", "compiled", "remeasure", "calibrate", "quick",
     "profiling",
@@ -138,6 +138,7 @@ class Request:
         memory: device name -> bytes.
         pins: op name -> device name.
         shapes: input name -> dimensions.
+        values: input name -> what it always has: a number, or as many as it holds.
         resident: names of inputs that lie where they are used before a run begins.
         check: run the plan beside simpler ways, where it can run; None does so but for a problem
             in memory, which is only searched.
@@ -235,6 +236,10 @@ class Request:
     shapes: Mapping[str, tuple[int, ...]] = said(
         "Input NAME=1,3,224,224; repeatable.", {}, kind=list, word="shape",
         checked=_parsing("parse_shapes"),
+    )  # fmt: skip
+    values: Mapping[str, tuple[int | float, ...]] = said(
+        "Input NAME=16000 that always has this value; repeatable.", {}, kind=list, word="value",
+        checked=_parsing("parse_values"),
     )  # fmt: skip
     resident: tuple[str, ...] = said(
         "Input NAME that stays where it is used; repeatable.", (), kind=list,

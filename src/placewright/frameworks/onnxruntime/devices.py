@@ -20,7 +20,7 @@ _LEVELS = {
     "layout": "ORT_ENABLE_LAYOUT",
     "all": "ORT_ENABLE_ALL",
 }
-_LOG_ERRORS = 3
+_LOG_FATAL = 4  # an error is raised, too
 
 
 def cpu_devices() -> tuple[Device, ...]:
@@ -93,7 +93,7 @@ def session_options(device: Device) -> Any:
     """``SessionOptions`` with a device's threads, level and configuration entries."""
     library = onnxruntime_library()
     options = library.SessionOptions()
-    options.log_severity_level = _LOG_ERRORS
+    options.log_severity_level = _LOG_FATAL
     options.intra_op_num_threads = int(device.options.get("intra_op_num_threads", 0))
     level = _LEVELS[device.options.get("graph_optimization_level", "all")]
     options.graph_optimization_level = getattr(library.GraphOptimizationLevel, level)

@@ -9,12 +9,14 @@ execution provider.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import statistics
 import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from placewright.core.grouping import Grouping
 from placewright.core.signature import Signature
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, RuntimeFailure, UnknownNameError
+from placewright.execution.inputs import with_fixed_values
 from placewright.execution.processor import stay_on
 from placewright.execution.runtime import (
     CompiledSegment,
@@ -232,7 +235,7 @@ class OnnxModel:
             shape = self.parts.static_shape(port.tensor)
             assert shape is not None, "readers fix the shapes of all inputs"
             values.append(random_values(rng, shape, dtype))
-        return values
+        return with_fixed_values(self.signature, values)
 
     def input_dtypes(self) -> list[np.dtype[Any]]:
         """NumPy types of the values of all inputs."""
@@ -304,11 +307,17 @@ class OnnxModel:
         return part.inputs, ports
 
     def _session(self, part: SubModel, options: Any, segment: OpSegment, device: Device) -> Any:
+        make = partial(
+            onnxruntime_library().InferenceSession,
+            sess_options=options,
+            providers=providers(device),
+        )
         try:
-            return onnxruntime_library().InferenceSession(
-                part.content, options, providers=providers(device)
-            )
+            return make(part.content)
         except Exception as error:  # ONNX Runtime has a class of its own for each status
+            # A branch that these shapes never take may not fit them.
+            with contextlib.suppress(Exception):
+                return make(self.parts.without_shapes(part.content))
             shown = ", ".join(self.graph.op_names[op] for op in segment.ops[:4])
             raise RuntimeFailure(
                 f"ONNX Runtime cannot make a session of {len(segment.ops)} ops ({shown}, ...) for "

@@ -147,6 +147,14 @@ class OnnxParts:
             node.name = names.get(node.name, node.name)
         return model
 
+    def without_shapes(self, content: bytes) -> bytes:
+        """A serialised sub-model that leaves the dimensions of all its values open."""
+        model = self.onnx.ModelProto.FromString(content)
+        for value in (*model.graph.input, *model.graph.value_info, *model.graph.output):
+            value.type.tensor_type.ClearField("shape")
+        made: bytes = model.SerializeToString()
+        return made
+
     def element_type(self, tensor: int) -> int:
         """The number that ONNX has for the tensor's element type; 0 where it is no tensor."""
         return int(self.types[self.value_of_tensor[tensor]].tensor_type.elem_type)

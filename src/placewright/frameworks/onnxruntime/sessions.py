@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from placewright.core.cluster import Device
+from placewright.execution.inputs import cannot_compute
 from placewright.execution.runtime import NativeTensor
 from placewright.frameworks.onnxruntime.devices import memory_of_sessions, onnxruntime_library
 
@@ -51,19 +52,24 @@ class OnnxInstance:
                 self._binding.bind_ortvalue_output(port.name, value)
 
     def run(self, inputs: Sequence[NativeTensor]) -> Sequence[NativeTensor]:
-        """Compute in the calling thread; a value from another memory is copied here."""
+        """Compute in the calling thread; a value from another memory is copied here.
+
+        Raises:
+            RuntimeFailure: the values do not suit the model.
+        """
         for index, (name, value) in enumerate(zip(self._segment.inputs, inputs, strict=True)):
             is_new = value is not self._bound[index]
             if is_new or value.device_name() != self._memory[0]:
                 self._binding.bind_ortvalue_input(name, value)
                 self._bound[index] = value
-        if self._is_static:
+        if not self._is_static:
+            for port in self._segment.outputs:
+                self._binding.bind_output(port.name, *self._memory)
+        try:
             self._run(self._binding)
-            return self._outputs
-        for port in self._segment.outputs:
-            self._binding.bind_output(port.name, *self._memory)
-        self._run(self._binding)
-        return list(self._binding.get_outputs())
+        except Exception as error:  # ONNX Runtime has a class of its own for each status
+            raise cannot_compute("ONNX Runtime", error) from error
+        return self._outputs if self._is_static else list(self._binding.get_outputs())
 
     def _buffer(self, port: SessionPort) -> NativeTensor:
         values = onnxruntime_library().OrtValue

@@ -23,6 +23,7 @@ from placewright.core.grouping import Grouping
 from placewright.core.signature import Signature
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, MissingExtraError, RuntimeFailure, UnknownNameError
+from placewright.execution.inputs import cannot_compute, with_fixed_values
 from placewright.execution.processor import processor_devices, processor_text, stay_on
 from placewright.execution.runtime import (
     CompiledSegment,
@@ -193,10 +194,11 @@ class OpenVinoModel:
 
     def random_inputs(self, rng: np.random.Generator) -> list[HostArray]:
         """See `random_values`."""
-        return [
+        drawn = [
             random_values(rng, tuple(port.get_shape()), port.get_element_type().to_dtype())
             for port in self.model.inputs
         ]
+        return with_fixed_values(self.signature, drawn)
 
     def input_dtypes(self) -> list[np.dtype[Any]]:
         """NumPy types of the values of all inputs."""
@@ -229,8 +231,13 @@ class OpenVinoModel:
         return OpenVinoThroughput(_openvino(), compiled, in_flight)
 
     def from_host(self, array: HostArray) -> NativeTensor:
-        """A tensor that shares the array's memory."""
-        return _openvino().Tensor(np.ascontiguousarray(array), shared_memory=array.ndim > 0)
+        """A tensor that shares the array's memory; a copy of a single number."""
+        if array.ndim == 0:
+            openvino = _openvino()
+            tensor = openvino.Tensor(openvino.Type(array.dtype), openvino.Shape([]))
+            tensor.data[...] = array
+            return tensor
+        return _openvino().Tensor(np.ascontiguousarray(array), shared_memory=True)
 
     def to_host(self, tensor: NativeTensor) -> HostArray:
         """A copy of a tensor."""
@@ -295,7 +302,10 @@ class OpenVinoInstance:
             if tensor is not self._bound[index]:
                 self.request.set_input_tensor(index, tensor)
                 self._bound[index] = tensor
-        self._infer({}, share_outputs=True, decode_strings=False)
+        try:
+            self._infer({}, share_outputs=True, decode_strings=False)
+        except RuntimeError as error:
+            raise cannot_compute("OpenVINO", error) from error
         return self._fetch() if self._outputs is None else self._outputs
 
     def _fetch(self) -> list[NativeTensor]:

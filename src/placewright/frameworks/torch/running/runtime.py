@@ -23,6 +23,7 @@ from placewright.core.signature import Signature
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, MissingExtraError
 from placewright.execution.freed_memory import give_back_freed_memory
+from placewright.execution.inputs import with_fixed_values
 from placewright.execution.processor import stay_on
 from placewright.execution.runtime import (
     CompiledSegment,
@@ -266,7 +267,7 @@ class TorchModel:
                 values.append(rng.standard_normal(example.shape).astype(example.dtype))
             else:
                 values.append(rng.choice(flat, example.shape).astype(example.dtype))
-        return values
+        return with_fixed_values(self.signature, values)
 
     def input_dtypes(self) -> list[np.dtype[Any]]:
         """NumPy types of the values of all inputs; float32 for bfloat16, which NumPy lacks."""
