@@ -137,7 +137,7 @@ class Request:
             what a stored problem or a workload says.
         memory: device name -> bytes.
         pins: op name -> device name.
-        shapes: input name -> dimensions.
+        shapes: input name, pattern of such names or symbol of open dimensions -> dimensions.
         values: input name -> what it always has: a number, or as many as it holds.
         resident: names of inputs that lie where they are used before a run begins.
         check: run the plan beside simpler ways, where it can run; None does so but for a problem
@@ -234,7 +234,8 @@ class Request:
         "Fix OP=DEVICE; repeatable.", {}, kind=list, word="pin", checked=_parsing("parse_pins")
     )
     shapes: Mapping[str, tuple[int, ...]] = said(
-        "Input NAME=1,3,224,224; repeatable.", {}, kind=list, word="shape",
+        "Input or pattern NAME=1,3,224,224, or open dimension NAME=128; repeatable.", {},
+        kind=list, word="shape",
         checked=_parsing("parse_shapes"),
     )  # fmt: skip
     values: Mapping[str, tuple[int | float, ...]] = said(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ from placewright.errors import (
     MissingExtraError,
     UnknownNameError,
 )
+from placewright.execution.input_shapes import StatedInput, fixed_shapes
 from placewright.frameworks.onnxruntime.bodies import (
     Values,
     captured,
@@ -30,7 +30,6 @@ from placewright.frameworks.onnxruntime.interface import kept_interface
 from placewright.io.content import UniqueNames, content_hash, existing_path, one_line
 from placewright.io.onnx_parts import onnx_files
 
-_LOG = logging.getLogger(__name__)
 _NO_SHAPES: Mapping[str, tuple[int, ...]] = {}
 _DTYPES = {
     "FLOAT": ("f32", 4), "DOUBLE": ("f64", 8), "FLOAT16": ("f16", 2), "BFLOAT16": ("bf16", 2),
@@ -55,11 +54,11 @@ def read_onnx(
 
     Args:
         path: the ``.onnx`` file.
-        shapes: input name -> dimensions to fix; a dimension that stays open becomes 1.
+        shapes: dimensions to fix; see `execution.input_shapes.fixed_shapes`.
         fold_constants: nodes that depend on initializers alone become weights.
 
     Raises:
-        InputError: there is no such file, or the shapes do not fit.
+        InputError: there is no such file, or the shapes do not fit, or one is open and not given.
         UnknownNameError: `shapes` names an input that the model lacks.
         FileFormatError: it is no ONNX model, is damaged, or refers outside its folder.
         MissingExtraError: onnx is not installed.
@@ -73,7 +72,10 @@ def read_onnx(
         fixed = _fix_shapes(model, shapes)
         inferred = _inferred(onnx, model)
     except onnx.shape_inference.InferenceError as error:
-        raise InputError(f"the shapes in '{path}' do not fit: {one_line(error)}") from None
+        raise InputError(
+            f"the shapes in '{path}' do not fit: {one_line(error)}; choose others with argument "
+            "`shapes`"
+        ) from None
     except (UnknownNameError, InputError):
         raise
     except Exception as error:  # the protocol-buffer library has its own types
@@ -131,25 +133,10 @@ def _fix_shapes(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, 
     """Give every input static dimensions, in place; input name -> dimensions."""
     held = {initializer.name for initializer in model.graph.initializer}  # membership only
     inputs = [value for value in model.graph.input if value.name not in held]
-    unknown = [name for name in shapes if name not in [value.name for value in inputs]]
-    if unknown:
-        raise UnknownNameError("model input", unknown[0], [value.name for value in inputs])
+    asked = fixed_shapes([_stated(value) for value in inputs], shapes)
     fixed: dict[str, tuple[int, ...]] = {}
-    for value in inputs:
+    for value, wanted in zip(inputs, asked, strict=True):
         tensor = value.type.tensor_type
-        if not tensor.HasField("shape") and value.name not in shapes:
-            raise InputError(
-                f"input {value.name!r} has no known rank; give argument `shapes` NAME=1,..."
-            )
-        stated = tuple(d.dim_value if d.HasField("dim_value") else 1 for d in tensor.shape.dim)
-        wanted = tuple(shapes.get(value.name, stated))
-        if any(extent < 0 for extent in wanted):
-            raise InputError(f"input {value.name!r}: dimensions must be >= 0, got {wanted}")
-        if value.name not in shapes and not all(d.HasField("dim_value") for d in tensor.shape.dim):
-            _LOG.warning(
-                "input '%s' has open dimensions; taking %s (argument `shapes` chooses others)",
-                value.name, list(wanted),
-            )  # fmt: skip
         tensor.shape.ClearField("dim")
         for extent in wanted:
             tensor.shape.dim.add().dim_value = extent
@@ -160,6 +147,19 @@ def _fix_shapes(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, 
         for dimension in value.type.tensor_type.shape.dim:
             dimension.Clear()
     return fixed
+
+
+def _stated(value: Any) -> StatedInput:
+    tensor = value.type.tensor_type
+    if not tensor.HasField("shape"):
+        return StatedInput((value.name,), None)
+    return StatedInput(
+        (value.name,),
+        tuple(
+            int(d.dim_value) if d.HasField("dim_value") and d.dim_value >= 0 else str(d.dim_param)
+            for d in tensor.shape.dim
+        ),
+    )
 
 
 class _Reading:

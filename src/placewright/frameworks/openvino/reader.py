@@ -7,7 +7,6 @@ What asks for a fixed shape is such a constant, too, and what it alone reads is 
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -23,20 +22,21 @@ from placewright.errors import (
     GraphError,
     InputError,
     MissingExtraError,
-    UnknownNameError,
 )
+from placewright.execution.input_shapes import StatedInput, fixed_shapes
 from placewright.frameworks.openvino.flops import bodies_of, flops_of, static_shape
 from placewright.frameworks.openvino.interface import kept_interface
 from placewright.frameworks.openvino.model_files import checked_files
 from placewright.frameworks.openvino.weights import kept_bytes, port_bytes
 from placewright.io.content import UniqueNames, content_hash, existing_path, one_line
+from placewright.io.onnx_symbols import onnx_symbols
 
-_LOG = logging.getLogger(__name__)
 _READER = "openvino"
 # How a front-end starts the line that names operators it does not know.
 _UNKNOWN_OPERATORS = ("Conversion is failed for", "No conversion rule found for")
 _NEVER_FOLDED = ("Parameter", "Result", "ReadValue", "Assign")
 _NO_SHAPES: Mapping[str, tuple[int, ...]] = {}
+_NO_SYMBOLS: Mapping[str, tuple[str, ...]] = {}
 _NUMBERED = re.compile(r"(.+?)(?:_[0-9]+)+")
 
 
@@ -50,15 +50,14 @@ def read_openvino(
 
     Args:
         path: ``.xml``, ``.onnx``, ``.pb``, ``.tflite`` or a SavedModel folder.
-        shapes: input name -> dimensions to fix. A dimension that stays unknown becomes 1, which is
-            logged and recorded in the source's shapes.
+        shapes: dimensions to fix; see `execution.input_shapes.fixed_shapes`.
         fold_constants: False gives the raw graph with one op per constant, parameter and result.
 
     Returns:
         The graph, and its source with the shapes of all inputs.
 
     Raises:
-        InputError: there is no such file, or the shapes do not fit.
+        InputError: there is no such file, or the shapes do not fit, or one is open and not given.
         UnknownNameError: `shapes` names an input that the model lacks.
         FileFormatError: it is not what its name says, is damaged, or refers outside its folder.
         MissingExtraError: openvino is not installed.
@@ -68,7 +67,8 @@ def read_openvino(
     openvino = _openvino()
     try:
         model = openvino.Core().read_model(str(file))
-        fix_shapes(model, shapes)
+        symbols = onnx_symbols(file) if file.suffix.lower() == ".onnx" else _NO_SYMBOLS
+        fix_shapes(model, shapes, symbols)
         is_stored = file.suffix.lower() == ".xml"
         reading = _read(model, fold_constants=fold_constants, names_are_stored=is_stored)
         graph = reading.builder.build()
@@ -133,40 +133,32 @@ def _read(model: Any, *, fold_constants: bool, names_are_stored: bool) -> _Readi
     return reading
 
 
-def fix_shapes(model: Any, shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES) -> None:
+def fix_shapes(
+    model: Any,
+    shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES,
+    symbols: Mapping[str, tuple[str, ...]] = _NO_SYMBOLS,
+) -> None:
     """Give every input of an ``openvino.Model`` a static shape, in place.
+
+    Args:
+        model: an ``openvino.Model``.
+        shapes: see `execution.input_shapes.fixed_shapes`.
+        symbols: input name -> those of its dimensions, which OpenVINO does not keep.
 
     Raises:
         UnknownNameError: `shapes` names an input that the model lacks.
-        InputError: a shape does not fit the model, or an input has no rank and no shape is given.
+        InputError: a shape does not fit the model, or one is open and not given.
     """
-    wanted = dict(shapes)
+    stated = [_stated(port, symbols) for port in model.inputs]
+    wanted = fixed_shapes(stated, shapes)
     fixed: dict[Any, Any] = {}
     asked: list[str] = []
     changed = False
-    for port in model.inputs:
-        names = _names_of(port)
-        given = next((wanted.pop(name) for name in names if name in wanted), None)
+    for port, one, dimensions in zip(model.inputs, stated, wanted, strict=True):
         partial = port.get_partial_shape()
-        if given is None and partial.rank.is_dynamic:
-            raise InputError(
-                f"input {names[0]!r} has no known rank; give argument `shapes` NAME=1,..."
-            )
-        dimensions = tuple(given) if given is not None else static_shape(partial)
-        if any(extent < 0 for extent in dimensions):
-            raise InputError(f"input {names[0]!r}: dimensions must be >= 0, got {dimensions}")
-        if given is None and partial.is_dynamic:
-            _LOG.warning(
-                "input '%s' has the dynamic shape %s; taking %s "
-                "(argument `shapes` chooses another)",
-                names[0], partial, list(dimensions),
-            )  # fmt: skip
         changed |= partial.is_dynamic or tuple(partial.to_shape()) != dimensions
         fixed[port] = _openvino().PartialShape(list(dimensions))
-        asked.append(f"{names[0]}={list(dimensions)}")
-    if wanted:
-        known = [_names_of(port)[0] for port in model.inputs]
-        raise UnknownNameError("model input", next(iter(wanted)), known)
+        asked.append(f"{one.name}={list(dimensions)}")
     if changed:
         try:
             model.reshape(fixed)
@@ -175,6 +167,21 @@ def fix_shapes(model: Any, shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES) -
                 f"the model cannot take the input shapes {', '.join(asked)}: {_reason(error)}; "
                 "choose others with argument `shapes`"
             ) from None
+
+
+def _stated(port: Any, symbols: Mapping[str, tuple[str, ...]]) -> StatedInput:
+    names, partial = tuple(_names_of(port)), port.get_partial_shape()
+    if partial.rank.is_dynamic:
+        return StatedInput(names, None)
+    known = next((symbols[name] for name in names if name in symbols), ())
+    extents = static_shape(partial)  # the upper bound of one that has some
+    dimensions = [
+        extents[at]
+        if dimension.is_static or extents[at] != 1
+        else (known[at] if at < len(known) else "")
+        for at, dimension in enumerate(partial)
+    ]
+    return StatedInput(names, tuple(dimensions))
 
 
 def input_shapes(model: Any) -> dict[str, tuple[int, ...]]:

@@ -1,0 +1,154 @@
+"""Open dimensions of inputs: what counts as 1, what is refused, symbols and patterns."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import openvino
+import pytest
+from onnx import TensorProto, helper
+
+import placewright as pw
+from placewright.errors import InputError, UnknownNameError
+from placewright.execution.input_shapes import StatedInput, fixed_shapes
+
+IMAGE = StatedInput(("image",), ("batch", 3, "height", "width"))
+TOKENS = StatedInput(("tokens",), ("batch", "length"))
+MASK = StatedInput(("mask",), ("batch", "past + length"))
+KEYS = [StatedInput((f"past.{at}.key", f"key{at}"), ("batch", 8, "past", 64)) for at in range(3)]
+
+
+def refusal(*inputs: StatedInput, **asked: tuple[int, ...]) -> str:
+    with pytest.raises(InputError) as caught:
+        fixed_shapes(inputs, asked)
+    return str(caught.value)
+
+
+class TestRefusals:
+    def test_an_image_is_not_one_pixel(self) -> None:
+        assert refusal(IMAGE) == (
+            "costs need fixed dimensions, and those of 'image' [batch, 3, height, width] are open; "
+            "give argument `shapes` image=1,3,height,width, or argument `shapes` height=NUMBER for "
+            "all that have it"
+        )
+
+    def test_a_dimension_without_a_symbol_is_a_question_mark(self) -> None:
+        told = refusal(StatedInput(("x",), ("", 3, "", 7)))
+        assert "'x' [?, 3, ?, 7] are open; give argument `shapes` x=1,3,?,7" in told
+        assert "NUMBER" not in told
+
+    def test_inputs_that_are_given_are_not_named(self) -> None:
+        told = refusal(IMAGE, TOKENS, image=(1, 3, 8, 8))
+        assert "'tokens'" in told
+        assert "image" not in told
+
+    @pytest.mark.parametrize(
+        ("asked", "told"),
+        [
+            ({"image": (1, 3, 8)}, "'image' has 4 dimensions .*gives it \\[1, 3, 8\\]"),
+            ({"image": (1, 3, -8, 8)}, "must be >= 0"),
+            ({"height": (8, 8)}, "'height' \\[8, 8\\]; expected one number"),
+        ],
+    )
+    def test_what_does_not_fit(self, asked: dict[str, tuple[int, ...]], told: str) -> None:
+        with pytest.raises(InputError, match=told):
+            fixed_shapes([IMAGE], asked)
+
+    @pytest.mark.parametrize("name", ["depth", "img*"])
+    def test_what_names_nothing(self, name: str) -> None:
+        known = f"unknown model input '{name}'; available: image, batch, height, width"
+        with pytest.raises(UnknownNameError) as caught:
+            fixed_shapes([IMAGE], {name: (8,)})
+        assert str(caught.value) == known.replace(f"'{name}'", repr(name))
+
+
+class TestWhatIsAsked:
+    def test_an_open_batch_counts_as_one_and_is_said(
+        self, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        state = StatedInput(("state",), (2, "batch", 128))
+        with caplog.at_level(logging.WARNING):
+            assert fixed_shapes([TOKENS, state], {"length": (7,)}) == [(1, 7), (2, 1, 128)]
+        assert len(caplog.records) == 1
+        assert "'tokens' [batch, length], 'state' [2, batch, 128] counts as 1" in caplog.text
+
+    def test_a_symbol_holds_everywhere_and_in_sums(self) -> None:
+        asked = {"past": (100,), "length": (4,), "batch": (2,)}
+        found = fixed_shapes([TOKENS, MASK, *KEYS], asked)
+        assert found == [(2, 4), (2, 104)] + [(2, 8, 100, 64)] * 3
+
+    def test_a_pattern_gives_many_inputs_their_dimensions(self) -> None:
+        asked = {"past.*": (1, 8, 5, 64), "key1": (1, 8, 6, 64), "past": (9,)}
+        assert fixed_shapes(KEYS, asked) == [(1, 8, 5, 64), (1, 8, 6, 64), (1, 8, 5, 64)]
+        later = {"past.*": (1, 8, 5, 64), "past.2*": (1, 8, 7, 64)}
+        assert fixed_shapes(KEYS, later)[2] == (1, 8, 7, 64)
+
+
+def test_state_that_grows_is_said(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        fixed_shapes(KEYS, {"past": (5,), "batch": (1,)})
+        assert caplog.messages == [
+            "'past.0.key' (and 2 more) holds state that grows: this is placed for the length that "
+            "is given, and another length needs a plan of its own"
+        ]
+        caplog.clear()
+        closed = StatedInput(("past.key",), ("batch", 8, 5, 64))
+        asked = {"image": (1, 3, 8, 8), "length": (4,), "batch": (1,)}
+        fixed_shapes([closed, IMAGE, TOKENS], asked)
+        assert caplog.messages == []
+
+
+def resized(path: Path) -> str:
+    """A convolution of an image of any size, and a mask of the same."""
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [2, 3, 1, 1], np.ones(6, np.float32))
+    inputs = [
+        helper.make_tensor_value_info("image", TensorProto.FLOAT, ["batch", 3, "height", "width"]),
+        helper.make_tensor_value_info("mask", TensorProto.FLOAT, ["batch", 1, "height", "width"]),
+    ]
+    nodes = [
+        helper.make_node("Conv", ["image", "w"], ["c"], name="conv"),
+        helper.make_node("Mul", ["c", "mask"], ["y"], name="mul"),
+    ]
+    outputs = [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)]
+    graph = helper.make_graph(nodes, "resized", inputs, outputs, [weight])
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    path.write_bytes(made.SerializeToString())
+    return str(path)
+
+
+@pytest.mark.parametrize("runtime", ["openvino", "onnxruntime"])
+def test_every_reader_of_onnx_files_asks_for_what_is_open(tmp_path: Path, runtime: str) -> None:
+    name = resized(tmp_path / "resized.onnx")
+    told = r"'image' \[batch, 3, height, width\], 'mask' .* open; give .* image=1,3,height,width"
+    with pytest.raises(InputError, match=told):
+        pw.read(name, runtime=runtime)
+    found = pw.read(name, runtime=runtime, shapes=["height=6", "width=5"])
+    assert found.source is not None
+    assert found.source.shapes == {"image": (1, 3, 6, 5), "mask": (1, 1, 6, 5)}
+    by_pattern = pw.read(name, runtime=runtime, shapes={"*": (2, 3, 4, 4), "mask": (2, 1, 4, 4)})
+    assert by_pattern.source is not None
+    assert by_pattern.source.shapes["image"] == (2, 3, 4, 4)
+
+
+def test_an_ir_file_asks_for_what_is_open(tmp_path: Path) -> None:
+    ops: ModuleType = openvino.opset13
+    x = ops.parameter([-1, 3, -1, 8], np.float32, name="image")
+    openvino.save_model(openvino.Model([ops.relu(x)], [x], "open"), str(tmp_path / "open.xml"))
+    with pytest.raises(InputError, match=r"'image' \[\?, 3, \?, 8\] are open"):
+        pw.read(str(tmp_path / "open.xml"))
+    found = pw.read(str(tmp_path / "open.xml"), shapes={"image": (1, 3, 9, 8)})
+    assert found.source is not None
+    assert found.source.shapes == {"image": (1, 3, 9, 8)}
+
+
+def test_an_upper_bound_is_taken(tmp_path: Path) -> None:
+    ops: ModuleType = openvino.opset13
+    bounded = openvino.PartialShape([1, openvino.Dimension(1, 20)])
+    x = ops.parameter(bounded, np.float32, name="x")
+    openvino.save_model(openvino.Model([ops.relu(x)], [x], "open"), str(tmp_path / "open.xml"))
+    found = pw.read(str(tmp_path / "open.xml"))
+    assert found.source is not None
+    assert found.source.shapes == {"x": (1, 20)}
