@@ -26,7 +26,8 @@ from placewright.testing.problems import random_problem
 
 
 def small(**more: Any) -> Problem:
-    return random_problem(np.random.default_rng(1), n_ops=8, n_devices=2, **more)
+    """Of more placements than are enumerated."""
+    return random_problem(np.random.default_rng(1), n_ops=13, n_devices=2, **more)
 
 
 def compiled_versions() -> dict[str, list[str]]:
@@ -118,23 +119,23 @@ def test_evaluators_beside_each_other_share_what_is_found() -> None:
     problem = small(constrained=False)
     first = Evaluator(problem, Budget(evaluations=10))
     second = first.beside()
-    value = second.evaluate(np.zeros(8, dtype=np.int64))
+    value = second.evaluate(np.zeros(13, dtype=np.int64))
     second.offer_bound(0.5 * value, "a proof")
     assert (first.best_value, first.lower_bound, first.evaluations) == (value, 0.5 * value, 1)
     assert (first.asked, second.asked) == (0, 1)
     with second.at_most(1, math.inf):
-        second.evaluate(np.ones(8, dtype=np.int64))
+        second.evaluate(np.ones(13, dtype=np.int64))
         assert second.is_spent
         assert not first.is_spent
     first.stop()
     with pytest.raises(BudgetSpent):
-        second.evaluate(np.zeros(8, dtype=np.int64))
+        second.evaluate(np.zeros(13, dtype=np.int64))
 
 
 def test_counts_of_many_threads_add_up() -> None:
     problem = small(constrained=False)
     evaluator = Evaluator(problem)
-    rows = np.random.default_rng(0).integers(0, 2, (50, 8))
+    rows = np.random.default_rng(0).integers(0, 2, (50, 13))
 
     def ask(one: Evaluator) -> None:
         for row in rows:

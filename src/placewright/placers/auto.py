@@ -1,5 +1,6 @@
 """The default: quick methods first, then methods that take turns; one incumbent, one bound.
 
+A problem of few placements is enumerated before all else, which mostly ends it with a proof.
 Quick methods run once each, those that pay at any size first, and none may use up the seconds that
 others need. Methods with a proof get shares of the rest. What is left goes to searches in turns: a
 turn is a share of the budget, each search begins it from the incumbent of all, and the search that
@@ -27,6 +28,7 @@ from placewright.placers.anytime import anytime, pass_interrupt_on
 from placewright.placers.parts.programs import part_programs
 from placewright.placers.parts.search import search_parts
 from placewright.placers.portfolio.beside import beside
+from placewright.placers.portfolio.enumeration import enumerate_small
 from placewright.placers.portfolio.first import evaluate_first
 from placewright.placers.portfolio.kernels import make_ready
 from placewright.placers.portfolio.turn import BOUND, PARTS
@@ -172,6 +174,8 @@ class Auto:
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """Bounds, quick heuristics, exact methods and search in shares, then search to the end."""
+        if proven := enumerate_small(problem, evaluator):
+            return proven
         run = _Run(self, problem, evaluator, rng)
         if evaluator.budget.seconds is not None:
             with evaluator.untimed():

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from placewright.core.arrays import IntArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution, Stop
+from placewright.errors import BudgetSpent
 from placewright.placers.auto import Auto
+from placewright.placers.portfolio.enumeration import enumerate_small
 from placewright.placers.portfolio.first import evaluate_first
 from placewright.placers.portfolio.kernels import make_ready
 from placewright.placers.portfolio.turn import Turn, take_turn
@@ -68,10 +70,16 @@ class SpreadAuto:
         """
         if proof := prove_infeasible(problem):
             return Evaluator(problem, budget).solution("infeasible", proof)
-        known = [] if start is None else [_evaluated(problem, start)]
+        first = _enumerated(problem, budget)
+        if first.status in ("optimal", "infeasible") or first.stop is not Stop.DONE:
+            return first
+        known = [first]
+        if start is not None:
+            known.append(_evaluated(problem, start))
         if budget.seconds is not None:
             known.append(_ready(problem, self.workers))
-        joint = JointIncumbent(problem, budget, self.auto.gap)
+        left = None if budget.seconds is None else max(1e-3, budget.seconds - first.seconds)
+        joint = JointIncumbent(problem, replace(budget, seconds=left), self.auto.gap)
         spread = _Spread(problem, self.auto, joint, seed, self.workers)
         try:
             for one in known:
@@ -83,6 +91,17 @@ class SpreadAuto:
         except KeyboardInterrupt:
             return joint.solution("interrupted", Stop.INTERRUPTED)
         return joint.solution()
+
+
+def _enumerated(problem: Problem, budget: Budget) -> Solution:
+    """What no worker is asked for, because it is done before a task would reach one."""
+    evaluator = Evaluator(problem, budget)
+    try:
+        return enumerate_small(problem, evaluator) or evaluator.solution()
+    except BudgetSpent:
+        return evaluator.solution(stop=Stop.BUDGET)
+    except KeyboardInterrupt:
+        return evaluator.solution(message="interrupted", stop=Stop.INTERRUPTED)
 
 
 def _evaluated(problem: Problem, start: IntArray) -> Solution:

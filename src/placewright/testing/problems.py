@@ -74,25 +74,25 @@ def impossible_problem(*, objective: Objective = "latency") -> Problem:
     )
 
 
-def packing_problem(*, objective: Objective = "latency") -> Problem:
-    """Three ops that keep 3 bytes each on two devices of 5 bytes: no two fit on one of them.
+def packing_problem(*, objective: Objective = "latency", n_ops: int = 3) -> Problem:
+    """An odd number of ops that keep 3 bytes each, on two devices with room for half of them.
 
-    There is no placement, but none of the short proofs says so: each op fits alone, and 9 bytes are
-    less than 10.
+    There is no placement, but none of the short proofs says so: each op fits alone, and two bytes
+    of each device stay free, so that three ops need 9 bytes of 10.
     """
     builder = GraphBuilder()
     inputs: list[int] = []
-    for name in ("first", "second", "third"):
-        op = builder.add_op(
-            name, "Op", inputs=inputs, module=name, weights=[builder.add_weight(3.0)]
-        )
+    for op in range(n_ops):
+        name = f"op{op}"
+        builder.add_op(name, "Op", inputs=inputs, module=name, weights=[builder.add_weight(3.0)])
         inputs = [builder.add_tensor(op, 0.0)]
-    devices = (Device("a", memory_bytes=5.0), Device("b", memory_bytes=5.0))
+    room = 3.0 * (n_ops // 2) + 2.0
+    devices = (Device("a", memory_bytes=room), Device("b", memory_bytes=room))
     return Problem(
         builder.build(),
         Cluster(devices, (Link("a", "b"), Link("b", "a")), host="a"),
-        CostTable(frozen_floats(np.ones((3, 2)))),
-        Grouping.identity(3),
+        CostTable(frozen_floats(np.ones((n_ops, 2)))),
+        Grouping.identity(n_ops),
         objective=objective,
         execution_model=MaxLoad(samples_in_flight=0) if objective == "throughput" else EVENT,
     )

@@ -1,0 +1,179 @@
+"""Every placement of a small problem, and under `event` every order that matters.
+
+Under `event` an order matters only by the sequence that it gives to each device. Of all orders with
+equal sequences one is tried: that in which no unit could come before a larger one ahead of it, the
+lexicographic normal form of a trace (Anisimov, Knuth, "Inhomogeneous sorting", 1979). A placement
+whose longest path or largest load is no shorter than the incumbent gets no orders.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.execution_models import Event
+from placewright.core.placement import Placement
+from placewright.core.problem import Problem
+from placewright.core.solution import Solution
+from placewright.errors import BudgetSpent
+from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.model import Simulator
+
+ENUMERATION = "enumeration"
+MOST_PLACEMENTS = 4096
+_MOST_ORDERS = 20_000  # of all placements together
+_SHARE = 0.5  # of what is left, for orders: searches go on where they are too many
+_AT_ONCE = 256  # placements between two looks at the budget
+
+
+def enumerate_small(problem: Problem, evaluator: Evaluator) -> Solution | None:
+    """Value every placement and order of a problem that has few.
+
+    Values of hardware are never enumerated, and neither is what the budget cannot value to its end.
+
+    Returns:
+        The proven answer, `optimal` or `infeasible`; None where some were left out.
+
+    Raises:
+        BudgetSpent: the budget's seconds ended while placements were tried.
+    """
+    n_placements = _number_of_placements(problem)
+    if n_placements > min(MOST_PLACEMENTS, evaluator.remaining_evaluations):
+        return None
+    if evaluator.is_measured or n_placements == 0:
+        return None
+    rows = _all_placements(problem)
+    for first in range(0, len(rows), _AT_ONCE):
+        evaluator.evaluate_many(rows[first : first + _AT_ONCE])
+    in_any_order = ""
+    if isinstance(problem.execution_model, Event):
+        in_any_order = ", in any order,"
+        try:
+            with evaluator.share(_SHARE):
+                is_whole = _enumerates_orders(problem, evaluator, rows)
+        except BudgetSpent:  # of this share
+            is_whole = False
+        if not is_whole:
+            return None
+    if evaluator.best is not None:
+        evaluator.offer_bound(evaluator.best_value, ENUMERATION)
+        return evaluator.solution("optimal", f"all {n_placements} placements were tried")
+    broken = evaluator.simulator.violation(Placement.of(rows[0]))
+    reason = "" if broken is None else f"; the first of them: {broken.message}"
+    return evaluator.solution(
+        "infeasible",
+        f"none of all {n_placements} placements{in_any_order} keeps every constraint{reason}",
+    )
+
+
+def _number_of_placements(problem: Problem) -> float:
+    """Products of allowed devices over classes; inf beyond all that is enumerated."""
+    product = 1
+    for count in problem.allowed_by_class.sum(axis=1).tolist():
+        product *= int(count)
+        if product > MOST_PLACEMENTS:
+            return math.inf
+    return product
+
+
+def _all_placements(problem: Problem) -> IntArray:
+    """Shape (n_placements, n_units)."""
+    choices = [np.flatnonzero(row).tolist() for row in problem.allowed_by_class]
+    by_class = np.array(list(itertools.product(*choices)), dtype=np.int64)
+    return np.ascontiguousarray(by_class[:, problem.colocation.group_of])
+
+
+def _enumerates_orders(problem: Problem, evaluator: Evaluator, rows: IntArray) -> bool:
+    """Try orders of placements that may be better than the incumbent; True when all were."""
+    bounds = _bounds_without_waiting(problem, rows)
+    left = _MOST_ORDERS
+    for at in np.argsort(bounds, kind="stable").tolist():
+        if bounds[at] >= evaluator.best_value:
+            return True
+        evaluator.offer_bound(float(bounds[at]), ENUMERATION)
+        for order in _orders(problem, rows[at].tolist()):
+            if left == 0:
+                return False
+            left -= 1
+            if evaluator.evaluate(rows[at], order) <= bounds[at]:
+                break
+    return True
+
+
+def _bounds_without_waiting(problem: Problem, rows: IntArray) -> FloatArray:
+    """The longest path or largest load of each placement, which no order can undercut.
+
+    Args:
+        problem: of execution model `event`.
+        rows: placements, shape (n_placements, n_units).
+
+    Returns:
+        Shape (n_placements,); inf where a tensor has no route.
+    """
+    cluster = problem.cluster
+    unlimited = [
+        replace(
+            device,
+            streams=problem.n_units,
+            memory_bytes=math.inf,
+            dispatch_seconds=0.0,
+            cut_seconds=0.0,
+            cut_seconds_per_byte=0.0,
+            layout_seconds=0.0,
+            layout_seconds_per_byte=0.0,
+        )
+        for device in cluster.devices
+    ]
+    links = [replace(link, channel=None, queues=False) for link in cluster.links]
+    at_once = replace(
+        problem, cluster=replace(cluster, devices=tuple(unlimited), links=tuple(links))
+    )
+    bounds = Simulator(at_once).values(rows)
+    seconds = problem.costs.seconds[np.arange(problem.n_units), rows]
+    for index, device in enumerate(cluster.devices):
+        load = np.where(rows == index, seconds, 0.0).sum(axis=1) / device.streams
+        bounds = np.maximum(bounds, load * (1.0 - 1e-12))
+    return bounds
+
+
+def _orders(problem: Problem, device_of: list[int]) -> Iterator[list[int]]:
+    """One topological order for each combination of sequences that devices may follow."""
+    graph = problem.unit_graph
+    n_units = problem.n_units
+    readers = [graph.successors.row(unit).tolist() for unit in range(n_units)]
+    missing = np.diff(graph.predecessors.indptr).tolist()
+    order: list[int] = []
+    taken = [False] * n_units
+
+    def comes_too_late(unit: int) -> bool:
+        """True when the unit could come before one of a larger number."""
+        for before in reversed(order):
+            if device_of[before] == device_of[unit] or unit in readers[before]:
+                return False
+            if before > unit:
+                return True
+        return False
+
+    def extend() -> Iterator[list[int]]:
+        if len(order) == n_units:
+            yield order
+            return
+        for unit in range(n_units):
+            if taken[unit] or missing[unit] or comes_too_late(unit):
+                continue
+            order.append(unit)
+            taken[unit] = True
+            for reader in readers[unit]:
+                missing[reader] -= 1
+            yield from extend()
+            for reader in readers[unit]:
+                missing[reader] += 1
+            taken[unit] = False
+            order.pop()
+
+    return extend()

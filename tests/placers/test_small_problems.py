@@ -1,0 +1,140 @@
+"""Small problems end at the optimum over placements and orders, and with its proof."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from placewright.core.execution_models import ExecutionModel, Placeto, Subgraph, SubgraphIP
+from placewright.core.placement import Placement
+from placewright.core.problem import Problem
+from placewright.core.solution import Budget, Solution
+from placewright.placers.auto import Auto
+from placewright.placers.portfolio.enumeration import enumerate_small
+from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.model import Simulator
+from placewright.testing.brute_force import brute_force, legal_placements
+from placewright.testing.problems import packing_problem, random_problem, under_subgraphs
+
+MODELS = ("event", "max-load", "subgraph", "subgraph-ip", "placeto")
+
+
+def small_problem(model: str, seed: int) -> Problem:
+    """Three to six ops on two or three devices, with unlike links and all kinds of limits."""
+    rng = np.random.default_rng([seed, 33])
+    problem = random_problem(
+        rng,
+        n_ops=int(rng.integers(3, 7)),
+        n_devices=int(rng.integers(2, 4)),
+        objective="throughput" if model == "max-load" else "latency",
+    )
+    links = tuple(
+        replace(
+            link,
+            latency_seconds=float(rng.integers(0, 4)),
+            bandwidth=float(rng.integers(1, 9)),
+        )
+        for link in problem.cluster.links
+    )
+    problem = replace(problem, cluster=replace(problem.cluster, links=links))
+    others: dict[str, ExecutionModel] = {
+        "subgraph": Subgraph(),
+        "subgraph-ip": SubgraphIP(per_accelerator=1 + seed % 2),
+    }
+    if model in others:
+        return under_subgraphs(problem, others[model])
+    return replace(problem, execution_model=Placeto()) if model == "placeto" else problem
+
+
+def placed(problem: Problem, evaluations: int = 50_000, seed: int = 0) -> Solution:
+    evaluator = Evaluator(problem, Budget(evaluations=evaluations))
+    return Auto().place(problem, evaluator, np.random.default_rng(seed))
+
+
+def check_optimum(model: str, seed: int) -> None:
+    problem = small_problem(model, seed)
+    best, found = brute_force(problem), placed(problem)
+    assert found.value == best, (model, seed)
+    assert found.status == ("infeasible" if math.isinf(best) else "optimal"), (model, seed)
+    assert found.lower_bound <= best
+    if found.placement is not None:
+        assert Simulator(problem).value(found.placement) == best
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_small_problems_end_at_the_proven_optimum(model: str) -> None:
+    for seed in range(12):
+        check_optimum(model, seed)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", MODELS)
+def test_three_hundred_small_problems_end_at_the_proven_optimum(model: str) -> None:
+    for seed in range(300):
+        check_optimum(model, seed)
+
+
+def test_an_order_that_makes_a_placement_fit_is_found() -> None:
+    """No placement fits as devices dispatch by themselves, and some does in an order."""
+    for seed in range(2000):
+        problem = small_problem("event", seed)
+        rows = np.array(list(legal_placements(problem)))
+        if np.isfinite(problem.cluster.memory_bytes).any() and len(rows) > 0:
+            values = Simulator(problem).values(rows)
+            if np.isinf(values).all() and math.isfinite(brute_force(problem)):
+                break
+    found = placed(problem)
+    assert found.placement is not None
+    assert found.placement.order is not None
+    assert (found.status, found.value) == ("optimal", brute_force(problem))
+
+
+def test_an_order_that_is_faster_than_dispatch_is_found() -> None:
+    """Ranks alone miss the optimum of some problems without limits of memory."""
+    n_better = 0
+    for seed in range(40):
+        problem = random_problem(
+            np.random.default_rng([seed, 5]), n_ops=6, n_devices=2, constrained=False
+        )
+        by_rank = Simulator(problem).values(np.array(list(legal_placements(problem)))).min()
+        found = placed(problem)
+        assert (found.value, found.status) == (brute_force(problem), "optimal"), seed
+        n_better += found.value < by_rank
+    assert n_better > 0
+
+
+def test_a_proof_that_nothing_fits_says_what_was_tried() -> None:
+    for objective, orders in (("latency", ", in any order,"), ("throughput", "")):
+        found = placed(packing_problem(objective=objective))  # type: ignore[arg-type]
+        assert found.status == "infeasible"
+        assert found.message.startswith(f"none of all 8 placements{orders} keeps every constraint")
+        assert "device 'a'" in found.message
+
+
+@pytest.mark.parametrize("evaluations", [3, 40, 64, 70, 200])
+def test_the_budget_is_kept(evaluations: int) -> None:
+    """64 placements: with less they are left alone, with more all count."""
+    problem = random_problem(np.random.default_rng(4), n_ops=6, n_devices=2, constrained=False)
+    found = placed(problem, evaluations)
+    assert found.evaluations <= evaluations
+    best = brute_force(problem)
+    assert found.lower_bound <= best
+    assert found.status == "feasible" or found.value <= best * (1 + 3e-6)
+    if evaluations >= 64:
+        simulator = Simulator(problem)
+        assert found.value <= simulator.values(np.array(list(legal_placements(problem)))).min()
+
+
+def test_measured_and_large_problems_are_left_alone() -> None:
+    small = random_problem(np.random.default_rng(4), n_ops=6, n_devices=2, constrained=False)
+    large = random_problem(np.random.default_rng(4), n_ops=13, n_devices=2, constrained=False)
+
+    def measure(placement: Placement) -> float:
+        raise AssertionError(placement)
+
+    for evaluator in (Evaluator(small, measure=measure), Evaluator(large)):
+        assert enumerate_small(evaluator.problem, evaluator) is None
+        assert evaluator.evaluations == 0
