@@ -6,6 +6,8 @@ each as one line without a traceback.
 
 from __future__ import annotations
 
+from typing import Any
+
 Requires = tuple[tuple[str, str], ...]  # optional packages, each with the extra that brings it
 
 
@@ -101,6 +103,20 @@ class OutOfTime(AnswerError):
 
 class InexpressibleError(AnswerError):
     """A plan cannot be said in another tool's format; the message names what cannot."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C ended a search; what it had found is here.
+
+    Attributes:
+        solution: the `Solution` by then, whose `stop` says ``interrupted``; its placement is None
+            if there was no incumbent.
+        plan: the same as a `Plan`; None without an incumbent, or where a search makes no plan.
+    """
+
+    def __init__(self, solution: Any, plan: Any = None) -> None:
+        super().__init__("the search was interrupted")
+        self.solution, self.plan = solution, plan
 
 
 class BudgetSpent(Exception):

@@ -213,13 +213,11 @@ IN_AN_IMPORT = """
 import os, sys
 import placewright.session.session as session
 from placewright.cli import main
-from placewright.session.signals import termination_interrupts
 sys.path.insert(0, ".")
 def built(*arguments, **named):
-    with termination_interrupts():
-        import slow_module
-        while True:
-            pass
+    import slow_module
+    while True:
+        pass
 session.build = built
 main()
 """

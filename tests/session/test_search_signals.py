@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM at any moment of a search: the incumbent is the answer. Nothing is timed."""
+"""Ctrl-C and SIGTERM at any moment of a search: it raises, with the incumbent. Nothing is timed."""
 
 from __future__ import annotations
 
@@ -8,20 +8,22 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 
 from placewright.benchmarks.random_graphs import random_series_parallel_problem
-from placewright.core.solution import Budget, Stop
+from placewright.core.problem import Problem
+from placewright.core.solution import Budget, Solution, Stop
+from placewright.errors import Interrupted
 from placewright.files.problem_file import write_problem
 from placewright.placers import auto
 from placewright.placers.auto import Auto
 from placewright.placers.parts import programs
-from placewright.placers.registry import make_placer
+from placewright.placers.registry import Placer, make_placer
 from placewright.session import search as searching
 from placewright.session.search import search
 from placewright.simulation.evaluator import Evaluator
@@ -30,6 +32,29 @@ from placewright.testing.problems import random_problem
 
 HOUR = Budget(seconds=3600.0)  # nothing but the signal ends these searches
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
+
+
+@pytest.fixture(autouse=True)
+def termination_as_in_a_command() -> Iterator[None]:
+    """SIGTERM raises `KeyboardInterrupt`, as in a command; a library leaves the signal alone."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGTERM, interrupt)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+def interrupted_search(problem: Problem, placer: Placer) -> Solution:
+    """What a search had found when it was interrupted."""
+    with pytest.raises(Interrupted) as caught:
+        search(problem, placer, HOUR)
+    found = caught.value.solution
+    assert isinstance(found, Solution)
+    assert found.stop is Stop.INTERRUPTED
+    return found
+
 
 PLACER = '''
 import os, signal, time
@@ -87,15 +112,17 @@ def send_at(patch: pytest.MonkeyPatch, owner: Any, names: str, number: int, at: 
 
 @pytest.mark.parametrize("number", SIGNALS)
 @pytest.mark.parametrize("at", [1, 2, 20, 300])
-def test_auto_answers_with_its_incumbent(
+def test_auto_hands_its_incumbent_over(
     number: int, at: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = open_problem()
+    Evaluator(problem)  # has its kernels compiled, once per process
     send_at(monkeypatch, Simulator, "value values", number, at)
-    found = search(problem, Auto(), HOUR)
-    assert found.stop is Stop.INTERRUPTED
-    assert found.placement is not None
+    found = interrupted_search(problem, Auto())
+    assert (found.placement is None) == (found.evaluations == 0) == (at == 1)
     monkeypatch.undo()
+    if found.placement is None:
+        return
     assert Simulator(problem).value(found.placement) == found.value
 
 
@@ -112,20 +139,38 @@ def test_auto_answers_with_its_incumbent(
 def test_before_a_bound_and_within_a_proof(
     owner: Any, name: str, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also before anything was valued: then the answer is a simple placement."""
+    """Also before anything was valued: then there is nothing to hand back."""
     problem = random_problem(np.random.default_rng(5), n_ops=30, n_devices=2, constrained=False)
     if name == "_solver":
         problem = random_series_parallel_problem(np.random.default_rng(3), 120, 2)  # has parts
     send_at(monkeypatch, owner, name, number, 1)
-    found = search(problem, Auto(), HOUR)
-    assert found.placement is not None
-    assert found.stop is Stop.INTERRUPTED
+    found = interrupted_search(problem, Auto())
+    assert (found.placement is None) == (found.evaluations == 0)
 
 
-def test_sigterm_does_again_what_it_did(monkeypatch: pytest.MonkeyPatch) -> None:
+class Asks:
+    """A placer that notes what SIGTERM does while it searches."""
+
+    name: ClassVar[str] = "asks"
+    objectives: ClassVar[tuple[str, ...]] = ("latency",)
+
+    def __init__(self) -> None:
+        self.found: list[Any] = []
+
+    def why_not(self, problem: Problem) -> None:
+        del problem
+
+    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
+        del problem, rng
+        self.found.append(signal.getsignal(signal.SIGTERM))
+        return evaluator.solution()
+
+
+def test_a_search_leaves_the_handlers_of_signals_alone() -> None:
+    asking = Asks()
     before = signal.getsignal(signal.SIGTERM)
-    search(open_problem(), make_placer("single"), Budget(evaluations=3))
-    assert signal.getsignal(signal.SIGTERM) is before
+    search(open_problem(), asking, Budget(evaluations=3))  # type: ignore[arg-type]
+    assert asking.found == [before]
 
 
 def test_a_solver_is_interrupted_while_it_solves(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,8 +187,7 @@ def test_a_solver_is_interrupted_while_it_solves(monkeypatch: pytest.MonkeyPatch
         return value(self, *arguments, **named)
 
     monkeypatch.setattr(Evaluator, "evaluate", evaluate)
-    found = search(problem, make_placer("cp-sat"), HOUR)
-    assert found.stop is Stop.INTERRUPTED
+    found = interrupted_search(problem, make_placer("cp-sat"))
     assert found.placement is not None
 
 
@@ -167,3 +211,57 @@ def test_the_command_writes_its_plan(number: int, tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
     plan = json.loads((tmp_path / "plan.json").read_text())
     assert len(plan["placement"]) == 60
+    assert plan["placer"]["stop"] == "interrupted"
+    assert any("interrupted" in what for what in plan["left_out"])
+
+
+SCRIPT = """
+import os, sys
+import placewright as pw
+from placewright.session.session import Session
+problem = pw.read_problem("p.json")
+number = int(sys.argv[1])
+said = dict(placer="signalled:Signalled", settings={"number": str(number)}, budget="3600s")
+try:
+    if sys.argv[2] == "place":
+        pw.place(problem, **said)
+    else:
+        pw.compare(problem, [f"signalled:Signalled:number={number}"], budget="3600s")
+except KeyboardInterrupt as interrupt:
+    plan = getattr(interrupt, "plan", None)
+    print("raised", None if plan is None else (plan.placer.stop.value, plan.placer.evaluations))
+else:
+    print("went on")
+"""
+
+
+def run_script(folder: Path, number: int, what: str) -> subprocess.CompletedProcess[str]:
+    """A user's script, whose call gets a signal in the middle."""
+    (folder / "signalled.py").write_text(PLACER)
+    write_problem(folder / "p.json", open_problem())
+    path = os.pathsep.join([str(folder), os.environ.get("PYTHONPATH", "")])
+    return subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(number), what],
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=600,  # a net against hanging
+    )
+
+
+@pytest.mark.parametrize(
+    ("what", "told"), [("place", "raised ('interrupted', 1)"), ("compare", "raised None")]
+)
+def test_ctrl_c_in_a_script_raises(what: str, told: str, tmp_path: Path) -> None:
+    """The script's own `except KeyboardInterrupt` runs, and `place` hands the incumbent over."""
+    done = run_script(tmp_path, signal.SIGINT, what)
+    assert (done.stdout.strip(), done.returncode) == (told, 0), done.stderr
+
+
+@pytest.mark.parametrize("what", ["place", "compare"])
+def test_sigterm_ends_a_script(what: str, tmp_path: Path) -> None:
+    """A scheduler that ends a job ends it: nothing of the script runs after the call."""
+    done = run_script(tmp_path, signal.SIGTERM, what)
+    assert (done.stdout, done.returncode) == ("", -signal.SIGTERM), done.stderr

@@ -100,10 +100,29 @@ class Ends:
 
 @pytest.mark.parametrize(
     ("how", "stop"),
-    [(None, Stop.DONE), (BudgetSpent, Stop.BUDGET), (KeyboardInterrupt, Stop.INTERRUPTED)],
+    [(None, Stop.DONE), (BudgetSpent, Stop.DONE), (KeyboardInterrupt, Stop.INTERRUPTED)],
 )
 def test_a_solution_tells_why_the_search_ended(how: type[BaseException] | None, stop: Stop) -> None:
     evaluator = evaluator_with(None)
     found = Ends(how).place(evaluator.problem, evaluator, np.random.default_rng(0))
     assert found.stop is stop
     assert found.evaluations == 1
+
+
+def test_a_solution_names_the_limit_that_was_met() -> None:
+    """Of 2 evaluations and 10 seconds first the ones and then the others are used up."""
+    counted = evaluator_with(Budget(seconds=10.0, evaluations=2))
+    asked_until_spent(counted)
+    assert counted.solution().stop is Stop.EVALUATIONS
+    clock = Clock()
+    timed = evaluator_with(Budget(seconds=10.0, evaluations=2), clock)
+    timed.evaluate(ALL_ON_ONE)
+    clock.now += 11.0
+    assert timed.solution().stop is Stop.SECONDS
+
+
+def test_a_proof_is_the_reason_even_if_the_budget_ended_too() -> None:
+    evaluator = evaluator_with(Budget(evaluations=1))
+    evaluator.offer_bound(evaluator.evaluate(ALL_ON_ONE))
+    assert evaluator.solution("optimal").stop is Stop.PROVEN
+    assert evaluator_with(None).solution("infeasible", "a proof").stop is Stop.PROVEN

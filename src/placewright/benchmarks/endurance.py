@@ -15,7 +15,6 @@ import numpy as np
 from placewright.benchmarks.resident import Resident, resident
 from placewright.errors import AnswerError, InputError, PlacewrightError
 from placewright.session.session import Session
-from placewright.session.signals import interrupts_end_all
 
 TOLERANCE = 0.02
 _LEAST_LOOKS = 8
@@ -97,7 +96,6 @@ class Endurance:
         return self.looks[number * size : (number + 1) * size]
 
 
-@interrupts_end_all()
 def run_endurance(
     model: str,
     minutes: float,

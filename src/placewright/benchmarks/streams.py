@@ -18,7 +18,6 @@ from placewright.files.results import ResultsFile, read_rows
 from placewright.session.runtimes import default_runtime_name, runtime_named
 from placewright.session.search import place
 from placewright.session.session import Session
-from placewright.session.signals import interrupts_end_all
 from placewright.session.stream_candidates import best_measured
 from placewright.session.stream_measuring import ROUNDS, StreamLength, execute_stream
 
@@ -137,7 +136,6 @@ def _today() -> str:
     return datetime.now(UTC).date().isoformat()
 
 
-@interrupts_end_all()
 def _measured(row: StreamsRow, samples: int, rounds: int) -> dict[str, Any]:
     runtime = default_runtime_name()
     session = Session(

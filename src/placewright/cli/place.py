@@ -51,6 +51,7 @@ def place(
     quiet: opt.Quiet = False,
 ) -> None:
     """Find the best placement of MODEL, prove how good it is, run it, write plan.json."""
+    from placewright.errors import Interrupted
     from placewright.files.plan_file import write_plan
     from placewright.report.plan_text import limit_warning
     from placewright.session.parsing import require_folder
@@ -59,7 +60,12 @@ def place(
     require_folder(target := output or Path("plan.json"))
     with progress("place", hidden=quiet or as_json) as report:
         session = Session(request, report)
-        plan = session.place()
+        try:
+            plan = session.place()
+        except Interrupted as error:
+            if error.plan is None:
+                raise
+            plan = error.plan
     write_plan(target, plan)
     write_plan_report(report_file, request.name, plan)
     tell_warning(limit_warning(plan.problem))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from placewright.core.placement import Placement
 from placewright.core.plan_summary import summary
 from placewright.core.problem import Problem
-from placewright.core.solution import HistoryPoint, Solution, Status
+from placewright.core.solution import HistoryPoint, Solution, Status, Stop
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,17 @@ class Measurement:
 
 @dataclass(frozen=True)
 class PlacerRecord:
-    """How a placement was found: enough to find it again."""
+    """How a placement was found: enough to find it again.
+
+    Attributes:
+        name: of the placer.
+        version: of Placewright.
+        seed: of every random choice.
+        evaluations: queries that were used.
+        seconds: wall-clock seconds that were used.
+        history: improvements of the incumbent, in time order.
+        stop: why the search ended; None in files of versions that did not say it.
+    """
 
     name: str
     version: str
@@ -42,6 +52,12 @@ class PlacerRecord:
     evaluations: int
     seconds: float
     history: tuple[HistoryPoint, ...] = ()
+    stop: Stop | None = None
+
+    @property
+    def is_interrupted(self) -> bool:
+        """True if the search was cut short, so that its budget says nothing about the result."""
+        return self.stop is Stop.INTERRUPTED
 
 
 @dataclass(frozen=True, eq=False)

@@ -30,13 +30,23 @@ def summary(plan: Any) -> str:
         f"value      {_value(plan, plan.value)} predicted",
         f"bound      {_bound(plan)}",
         f"measured   {_measured(plan)}",
-        f"found by   {plan.placer.name}, {plan.placer.evaluations} evaluations, seed "
-        f"{plan.placer.seed}, runs on {plan.runtime}",
+        f"found by   {search_text(plan.placer)}",
+        *([] if problem.source is None else [f"runs on    {plan.runtime}"]),
         *_devices(plan),
         *(f"left out: {what}" for what in plan.left_out),
     ]
     shown = lines if len(lines) <= LINES else [*lines[: LINES - 1], "..."]
     return "\n".join(_cut(line, WIDTH) for line in shown)
+
+
+def search_text(record: Any) -> str:
+    """How much a search did and why it ended.
+
+    Args:
+        record: a `core.plan.PlacerRecord`, whose file imports this one.
+    """
+    ended = "" if record.stop is None else f", ended: {record.stop.value}"
+    return f"{record.name}, seed {record.seed}, {record.evaluations:,} evaluations{ended}"
 
 
 def _verdict(plan: Any) -> str:

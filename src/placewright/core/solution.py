@@ -17,9 +17,11 @@ Status = Literal["optimal", "feasible", "infeasible", "unknown"]
 class Stop(Enum):
     """Why a search ended."""
 
-    DONE = "done"  # the method had nothing left to do, or nothing was to be found
-    BUDGET = "budget"  # a limit of the budget was met
-    INTERRUPTED = "interrupted"  # the user pressed Ctrl-C
+    DONE = "done"  # the method had nothing left to do
+    PROVEN = "proven"  # the incumbent is proven to be best, or no placement to be possible
+    EVALUATIONS = "evaluations"  # the budget's were used up
+    SECONDS = "seconds"  # the budget's were used up
+    INTERRUPTED = "interrupted"  # the user pressed Ctrl-C, or the system ended the process
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from placewright.core.execution_models import ModelName
 from placewright.core.problem import Objective
-from placewright.core.solution import Status
+from placewright.core.solution import Status, Stop
 from placewright.files.cluster_file import ClusterDocument
 from placewright.files.schema import Strict, validated
 
@@ -68,7 +68,10 @@ class MeasuredEntry(Strict):
 
 
 class PlacerEntry(Strict):
-    """How `searched` was found; history rows are [evaluations, seconds, value, lower bound]."""
+    """How `searched` was found; history rows are [evaluations, seconds, value, lower bound].
+
+    `stop` tells why the search ended. Files of earlier versions leave it out.
+    """
 
     name: str
     version: str
@@ -76,6 +79,7 @@ class PlacerEntry(Strict):
     evaluations: int
     seconds: float
     history: list[tuple[int, float, float, float | None]]
+    stop: Stop | None = None
 
 
 class SearchedEntry(Strict):

@@ -105,6 +105,7 @@ def read_plan(path: Path | str) -> Plan:
             placer.evaluations,
             placer.seconds,
             tuple(HistoryPoint(*row) for row in placer.history),
+            placer.stop,
         ),
         measured=None
         if document.measured is None
@@ -202,6 +203,7 @@ def _placer_data(placer: PlacerRecord) -> dict[str, Any]:
         "evaluations": placer.evaluations,
         "seconds": placer.seconds,
         "history": [[p.evaluations, p.seconds, p.value, p.lower_bound] for p in placer.history],
+        **({} if placer.stop is None else {"stop": placer.stop.value}),
     }
 
 

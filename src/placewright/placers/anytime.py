@@ -34,7 +34,7 @@ def anytime(place: Place[P]) -> Place[P]:
         try:
             return place(self, problem, evaluator, rng)
         except BudgetSpent:
-            return evaluator.solution(stop=Stop.BUDGET)
+            return evaluator.solution()
         except KeyboardInterrupt:
             return evaluator.solution(message="interrupted", stop=Stop.INTERRUPTED)
 

@@ -147,6 +147,8 @@ class CpSat:
             if math.isfinite(evaluator.best_value):
                 program.stay_below(evaluator.best_value)
             status, _ = _run(program, evaluator, self._solver(evaluator, rng))
+        if status not in (cp_model.OPTIMAL, cp_model.INFEASIBLE):
+            return evaluator.cut_short()
         return evaluator.solution("optimal" if evaluator.is_closed else None)
 
     def _solver(

@@ -202,6 +202,8 @@ class LatencyIp:
                 return evaluator.solution(message=f"the program's best is infeasible: {reason}")
         if is_exact and result.is_infeasible and best is None:
             return evaluator.solution(message=found_none("placement that keeps memory and support"))
+        if result.is_out_of_time:
+            return evaluator.cut_short()
         return evaluator.solution("optimal" if is_exact and evaluator.is_closed else None)
 
 

@@ -200,6 +200,8 @@ class MaxloadIp:
             return evaluator.solution(
                 message=found_none("contiguous placement that keeps memory and support")
             )
+        if result.is_out_of_time:
+            return evaluator.cut_short()
         proven = evaluator.best_value <= bound * (1 + 3 * _TOLERANCE)
         if self.contiguous:
             return evaluator.solution(

@@ -9,6 +9,7 @@ import numpy as np
 
 from placewright.core.execution_models import MaxLoad
 from placewright.core.plan import Plan
+from placewright.core.plan_summary import search_text
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
 from placewright.core.source import ModelSource
@@ -39,7 +40,7 @@ def plan_lines(plan: Plan, model: str) -> list[str]:
         f"predicted {value_text(plan.value, unit)}, no placement{groups} is faster than "
         f"{value_text(plan.lower_bound, unit)}{_by(plan)} (gap {gap}, {plan.status})",
     ]
-    lines += loss_lines(problem.source)
+    lines += [f"found by {search_text(plan.placer)}", *loss_lines(problem.source)]
     counts = np.bincount(plan.placement.device_of, minlength=problem.n_devices).tolist()
     segments = [0] * problem.n_devices
     for device, _ in plan.segments or ():

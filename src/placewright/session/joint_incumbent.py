@@ -12,6 +12,8 @@ from placewright.placers.portfolio.turn import BOUND, Turn
 from placewright.simulation.bounds import quick_bounds
 from placewright.simulation.evaluator import CLOSED
 
+FEWEST_QUERIES = 2  # of a turn, which values the incumbent first
+
 
 class JointIncumbent:
     """Incumbent, bound, counts and clock of a search whose turns are taken by workers.
@@ -87,8 +89,8 @@ class JointIncumbent:
         if found.stop is Stop.INTERRUPTED:
             raise KeyboardInterrupt
 
-    def solution(self, message: str = "", stop: Stop = Stop.DONE) -> Solution:
-        """What is known, as a solution."""
+    def solution(self, message: str = "", stop: Stop | None = None) -> Solution:
+        """What is known, as a solution; `stop` as of `Evaluator.solution`."""
         found = self._best is not None
         closed = found and self.value <= self._bound * (1.0 + CLOSED)
         return Solution(
@@ -101,8 +103,15 @@ class JointIncumbent:
             seconds=self.seconds,
             history=tuple(self._history),
             message=message or ("" if found else self._message),
-            stop=stop,
+            stop=stop or self._stop(closed),
         )
+
+    def _stop(self, is_closed: bool) -> Stop:
+        if is_closed:
+            return Stop.PROVEN
+        if self.queries_left < FEWEST_QUERIES:
+            return Stop.EVALUATIONS
+        return Stop.SECONDS if self.seconds_left <= 0 else Stop.DONE
 
     def _offer(self, bound: float, method: str) -> None:
         if bound > self._bound:

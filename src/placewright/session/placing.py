@@ -13,7 +13,7 @@ from placewright.core.placement import Placement
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
-from placewright.errors import FieldError, OutOfTime
+from placewright.errors import FieldError, Interrupted, OutOfTime
 from placewright.placers.auto import Auto
 from placewright.placers.learned.training import check_takes_policy
 from placewright.placers.registry import Placer, make_placer
@@ -31,6 +31,7 @@ from placewright.workers.opened import open_workers
 
 _LEAST_SEARCH_SHARE = 0.3  # of what is left of the total, however long the check may take
 _BOUND_SHARE = 0.2  # of the search's seconds, which the last bound takes after it
+CUT_SHORT = "the rest of the search, and the check on the hardware: it was interrupted"
 QUICK_CHECK = "check on the hardware: outputs were not compared, nor simpler ways measured"
 
 
@@ -143,15 +144,20 @@ def _searched(
         by = placer if workers is None else SpreadAuto(cast(Auto, placer), workers)
         told = "" if workers is None else f", {workers.name}"
         steps.tell(SEARCHING, f"searching with {placer.name}{told}", limit.seconds)
-        plan = search.place(
-            problem,
-            placer=by,
-            budget=limit,
-            seed=request.seed,
-            runtime=request.runtime,
-            measure=measure_of(model, problem),
-            replicate=request.replicate,
-        )
+        try:
+            plan = search.place(
+                problem,
+                placer=by,
+                budget=limit,
+                seed=request.seed,
+                runtime=request.runtime,
+                measure=measure_of(model, problem),
+                replicate=request.replicate,
+            )
+        except Interrupted as error:
+            if error.plan is not None:
+                error.plan = replace(error.plan, left_out=(*left_out, CUT_SHORT))
+            raise
     return plan, left_out
 
 

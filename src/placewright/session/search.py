@@ -16,12 +16,10 @@ from placewright.core.placement import Placement
 from placewright.core.plan import PlacerRecord, Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution, Stop
-from placewright.errors import InfeasibleError, InputError
+from placewright.errors import InfeasibleError, InputError, Interrupted
 from placewright.placers.ideals.replication import replicated
-from placewright.placers.portfolio.first import evaluate_first
 from placewright.placers.registry import Placer, make_placer, reason_against
 from placewright.session.runtimes import default_runtime
-from placewright.session.signals import must_end_all, termination_interrupts
 from placewright.session.smallest_change import advice
 from placewright.session.spread_search import SpreadAuto
 from placewright.simulation.bounds import RELAXATION, lower_bound, quick_bounds
@@ -54,64 +52,38 @@ def search(
 
     Returns:
         The incumbent with the best proven lower bound; `infeasible` or `unknown` without one.
-        Ctrl-C and SIGTERM end the search; a search without an incumbent then gets a simple one.
 
     Raises:
         InputError: the placer does not support the problem.
+        Interrupted: Ctrl-C; it carries the incumbent.
     """
     if isinstance(placer, SpreadAuto):
-        return _spread(problem, placer, budget, seed, start)
+        return _whole(placer.search(problem, budget, seed, start))
     reason = reason_against(placer, problem)
     if reason is not None:
         raise InputError(f"placer '{placer.name}' cannot place this problem: {reason}")
-    evaluator: Evaluator | None = None
-    with termination_interrupts():
-        try:
-            evaluator = Evaluator(problem, budget, measure=measure)
-            for bound in quick_bounds(problem):
-                evaluator.offer_bound(bound.value, bound.method)
-            if start is not None and not evaluator.is_spent:
-                evaluator.evaluate(start)
-            found = placer.place(problem, evaluator, np.random.default_rng(seed))
-        except KeyboardInterrupt:
-            if evaluator is None:
-                _end_all_or_go_on()
-                return _first(problem)
-            found = evaluator.solution(message="interrupted", stop=Stop.INTERRUPTED)
-        if found.stop is Stop.INTERRUPTED:
-            _end_all_or_go_on()
-            return found if found.placement is not None else _first(problem)
+    evaluator = Evaluator(problem, budget, measure=measure)
+    try:
+        for bound in quick_bounds(problem):
+            evaluator.offer_bound(bound.value, bound.method)
+        if start is not None and not evaluator.is_spent:
+            evaluator.evaluate(start)
+        found = _whole(placer.place(problem, evaluator, np.random.default_rng(seed)))
         if measure is not None or RELAXATION in evaluator.bounded_by:
             return found
-        try:
-            return _with_best_bound(problem, found, budget)
-        except KeyboardInterrupt:
-            _end_all_or_go_on()
-            return found
+        return _with_best_bound(problem, found, budget)
+    except Interrupted:
+        raise
+    except KeyboardInterrupt:
+        found = evaluator.solution(message="interrupted", stop=Stop.INTERRUPTED)
+        raise Interrupted(found) from None
 
 
-def _end_all_or_go_on() -> None:
-    """After an interrupt; raises `KeyboardInterrupt` where the search is a step of something."""
-    if must_end_all():
-        raise KeyboardInterrupt
-
-
-def _spread(
-    problem: Problem, placer: SpreadAuto, budget: Budget, seed: int, start: IntArray | None
-) -> Solution:
-    with termination_interrupts():
-        found = placer.search(problem, budget, seed, start)
-        interrupted = found.stop is Stop.INTERRUPTED
-        if interrupted:
-            _end_all_or_go_on()
-        return _first(problem) if interrupted and found.placement is None else found
-
-
-def _first(problem: Problem) -> Solution:
-    """A placement for who interrupts before there is one; none where even this finds none."""
-    evaluator = Evaluator(problem)
-    evaluate_first(problem, evaluator)
-    return evaluator.solution(message="interrupted", stop=Stop.INTERRUPTED)
+def _whole(found: Solution) -> Solution:
+    """A solution that was not cut short; raises `Interrupted` with one that was."""
+    if found.stop is Stop.INTERRUPTED:
+        raise Interrupted(found)
+    return found
 
 
 def _with_best_bound(problem: Problem, found: Solution, budget: Budget) -> Solution:
@@ -127,8 +99,9 @@ def _with_best_bound(problem: Problem, found: Solution, budget: Budget) -> Solut
     if best.value <= found.lower_bound:
         return found
     bound = min(best.value, found.value)
-    status = "optimal" if found.value <= bound * (1.0 + CLOSED) else found.status
-    return replace(found, lower_bound=bound, bound_method=best.method, status=status)
+    found = replace(found, lower_bound=bound, bound_method=best.method)
+    is_closed = found.value <= bound * (1.0 + CLOSED)
+    return replace(found, status="optimal", stop=Stop.PROVEN) if is_closed else found
 
 
 def place(
@@ -153,6 +126,7 @@ def place(
         InputError: the placer has no such setting or does not support the problem, or no groups can
             be formed.
         InfeasibleError: no placement satisfies the constraints, or none was found.
+        Interrupted: Ctrl-C; it carries the incumbent and its plan, which says so.
     """
     algorithm = make_placer(placer, settings) if isinstance(placer, str) else placer
     limit, start = budget or Budget(seconds=30.0), None
@@ -163,21 +137,32 @@ def place(
                 "with many: leave out argument `replicate`, or simulate"
             )
         problem, start, limit = _with_groups(problem, limit)
-    found = search(problem, algorithm, limit, seed=seed, measure=measure, start=start)
+    how = algorithm.name, seed, runtime or default_runtime(problem)
+    try:
+        found = search(problem, algorithm, limit, seed=seed, measure=measure, start=start)
+    except Interrupted as error:
+        if error.solution.placement is not None:
+            error.plan = _plan_found(problem, error.solution, *how)
+        raise
     if found.placement is None:
         proven = "no placement is possible" if found.status == "infeasible" else "none was found"
         change = advice(problem)
         hint = f"; {change}" if change else ""
         raise InfeasibleError(f"{proven}: {found.message or 'the budget ended first'}{hint}")
+    return _plan_found(problem, found, *how)
+
+
+def _plan_found(problem: Problem, found: Solution, placer: str, seed: int, runtime: str) -> Plan:
     record = PlacerRecord(
-        algorithm.name,
+        placer,
         version("placewright"),
         seed,
         found.evaluations,
         found.seconds,
         found.history,
+        found.stop,
     )
-    return plan_of(problem, found, record, runtime or default_runtime(problem))
+    return plan_of(problem, found, record, runtime)
 
 
 def _with_groups(problem: Problem, budget: Budget) -> tuple[Problem, IntArray, Budget]:

@@ -21,7 +21,7 @@ from placewright.placers.portfolio.enumeration import enumerate_small
 from placewright.placers.portfolio.first import evaluate_first
 from placewright.placers.portfolio.kernels import make_ready
 from placewright.placers.portfolio.turn import Turn, take_turn
-from placewright.session.joint_incumbent import JointIncumbent
+from placewright.session.joint_incumbent import FEWEST_QUERIES, JointIncumbent
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.feasibility import prove_infeasible
 from placewright.workers.interface import Workers
@@ -139,7 +139,7 @@ class _Spread:
         if not joint.is_closed:
             self._round(self._members.proofs, max(2.0, _PROOF_QUERIES * joint.queries_left))
         rounds = 0
-        while self._gains and joint.queries_left >= 2 and not joint.is_closed:
+        while self._gains and joint.queries_left >= FEWEST_QUERIES and not joint.is_closed:
             if math.isinf(joint.queries_left) and rounds == self._auto.descents:
                 return
             rounds += 1

@@ -287,10 +287,26 @@ class Evaluator:
         finally:
             self.budget = whole
 
+    @property
+    def met_limit(self) -> Stop | None:
+        """The limit of the budget that is used up; None if there is none."""
+        if self.remaining_evaluations < 1:
+            return Stop.EVALUATIONS
+        return Stop.SECONDS if self.remaining_seconds <= 0 else None
+
     def solution(
-        self, status: Status | None = None, message: str = "", stop: Stop = Stop.DONE
+        self, status: Status | None = None, message: str = "", stop: Stop | None = None
     ) -> Solution:
-        """The incumbent as a solution; the status defaults to `feasible`, or `unknown` without."""
+        """The incumbent as a solution.
+
+        Args:
+            status: None is `feasible`, or `unknown` without an incumbent.
+            message: see `Solution`.
+            stop: None is what the evaluator knows: a proof, a limit that was met, or neither.
+        """
+        if stop is None:
+            is_proven = self.is_closed or status in ("optimal", "infeasible")
+            stop = Stop.PROVEN if is_proven else self.met_limit or Stop.DONE
         with self._known.lock:
             best, value = self.best, self.best_value
         found = best is not None
@@ -308,6 +324,14 @@ class Evaluator:
             message=message,
             stop=stop,
         )
+
+    def cut_short(self) -> Solution:
+        """The incumbent of a method whose solver ended by its share of the seconds, if it had any.
+
+        A solver gets a little less than what is left, so that its answer can still be valued.
+        """
+        has_clock = math.isfinite(self.remaining_seconds) and not self.is_closed
+        return self.solution(stop=Stop.SECONDS if has_clock else None)
 
     def _count(
         self, device_of: IntArray, order: IntArray | None, value: float, *, keep: bool

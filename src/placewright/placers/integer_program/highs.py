@@ -22,11 +22,13 @@ class MipResult:
         columns: best solution, None without one.
         lower_bound: proven; -inf without one.
         is_infeasible: proven to have no solution.
+        is_out_of_time: the seconds ended it.
     """
 
     columns: FloatArray | None
     lower_bound: float
     is_infeasible: bool
+    is_out_of_time: bool = False
 
 
 def solve(
@@ -98,7 +100,9 @@ def _model(highspy: Any, program: IntegerProgram) -> Any:
 
 def _result(highspy: Any, solver: Any) -> MipResult:
     info = solver.getInfo()
-    infeasible = solver.getModelStatus() == highspy.HighsModelStatus.kInfeasible
+    status = solver.getModelStatus()
+    infeasible = status == highspy.HighsModelStatus.kInfeasible
     found = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
     columns = np.array(solver.getSolution().col_value) if found else None
-    return MipResult(columns, float(info.mip_dual_bound), infeasible)
+    out_of_time = status == highspy.HighsModelStatus.kTimeLimit
+    return MipResult(columns, float(info.mip_dual_bound), infeasible, out_of_time)

@@ -12,7 +12,7 @@ import numpy as np
 
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
-from placewright.core.solution import Budget, Solution, Stop
+from placewright.core.solution import Budget, Solution
 from placewright.errors import BudgetSpent, MissingExtraError
 from placewright.placers.parts.programs import part_programs
 from placewright.placers.parts.search import search_parts
@@ -71,4 +71,4 @@ def take_turn(problem: Problem, turn: Turn) -> Solution:
     except MissingExtraError as error:
         return evaluator.solution(message=str(error))
     except BudgetSpent:
-        return evaluator.solution(stop=Stop.BUDGET)
+        return evaluator.solution()

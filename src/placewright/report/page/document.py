@@ -9,6 +9,7 @@ import numpy as np
 
 from placewright.core.execution_models import Event, MaxLoad
 from placewright.core.plan import Plan
+from placewright.core.plan_summary import search_text
 from placewright.core.problem import Problem
 from placewright.report.alternatives import alternatives_of
 from placewright.report.page.groups import group_tree
@@ -76,6 +77,7 @@ def plan_part(plan: Plan, simulator: Simulator) -> dict[str, Any]:
         "seed": plan.placer.seed,
         "evaluations": plan.placer.evaluations,
         "seconds": plan.placer.seconds,
+        "search": search_text(plan.placer),
         "device": plan.placement.device_of.tolist(),
         "alternatives": [
             {

@@ -33,7 +33,7 @@ def summary_parts(document: dict[str, Any]) -> dict[str, str]:
         "facts": escape(
             f"{counts['ops']:,} ops in {counts['units']:,} units, {counts['edges']:,} edges; "
             f"{document['objective']} under '{document['execution_model']}'; placed by "
-            f"{plan['placer']} with seed {plan['seed']} in {plan['evaluations']:,} evaluations"
+            f"{plan['search']}"
         ),
         "measured": _measured(plan, unit),
         "devices": _devices(document),
