@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 import placewright as pw
+from placewright.core.execution_models import Event, MaxLoad
 from placewright.core.plan import Measurement, Plan
-from placewright.errors import CostError, FieldError, GraphError
+from placewright.errors import CostError, FieldError, GraphError, InputError
 from placewright.testing.problems import random_problem
 
 
@@ -148,3 +150,120 @@ def test_a_plan_of_many_devices_is_printed_on_one_screen() -> None:
     )  # fmt: skip
     lines = screen(pw.place(problem, placer="round-robin", evaluations=5))
     assert lines[-1] == "... and 188 more devices"
+
+
+TWO_OPS = Drawn({"a": {}, "b": {}}, [("a", "b", {"bytes": 0.0})])
+
+
+def test_throughput_is_valued_by_the_largest_load() -> None:
+    """Two ops of 2 s and 1 s on their own devices: 2 s per sample, where one sample takes 3 s."""
+    seconds = np.array([[2.0, 9.0], [9.0, 1.0]])
+    problem = pw.Problem.from_costs(TWO_OPS, seconds, (0.0, np.inf), objective="throughput")
+    plan = pw.place(problem, evaluations=50)
+    assert (plan.value, plan.status) == (2.0, "optimal")
+    latency = pw.Problem.from_costs(TWO_OPS, seconds, (0.0, np.inf))
+    assert pw.place(latency, evaluations=50).value == 3.0
+    again = pw.place(latency, objective="throughput", evaluations=50)
+    assert (again.value, again.problem.objective) == (2.0, "throughput")
+    named = pw.place(latency, execution_model="max-load", evaluations=50)
+    assert (named.value, named.problem.objective) == (2.0, "throughput")
+
+
+def test_an_objective_and_a_model_that_do_not_go_together() -> None:
+    given: Any = (TWO_OPS, np.ones((2, 2)), (0.0, np.inf))
+    with pytest.raises(InputError, match="throughput is valued by execution model max-load"):
+        pw.Problem.from_costs(*given, objective="throughput", execution_model=Event())
+    with pytest.raises(FieldError, match="latency is not what max-load values"):
+        pw.Problem.from_costs(*given, objective="latency", execution_model=MaxLoad())
+    with pytest.raises(FieldError, match="'event' does not value objective throughput"):
+        pw.Request("model.onnx", objective="throughput", execution_model="event")
+    assert pw.Problem.from_costs(*given, execution_model=MaxLoad()).objective == "throughput"
+
+
+def test_host_streams_and_channels_of_plain_costs() -> None:
+    """Both ways to the second device share a bus; the host is a memory of its own."""
+    square = np.full((3, 3), 1.0)
+    problem = pw.Problem.from_costs(
+        TWO_OPS,
+        np.ones((2, 2)),
+        (square, 4.0 * square),
+        devices=["fast", "slow"],
+        host="ram",
+        streams=[1, 2],
+        channels=[[None, "bus", ""], ["bus", None, ""], ["", "", None]],
+    )
+    cluster = problem.cluster
+    assert (cluster.host, cluster.host_endpoint, len(cluster.links)) == ("ram", 2, 6)
+    assert [device.streams for device in cluster.devices] == [1, 2]
+    named = {(link.source, link.destination): link.channel for link in cluster.links}
+    assert named["fast", "slow"] == named["slow", "fast"] == "bus"
+    assert named["ram", "fast"] is None
+    second = pw.Problem.from_costs(
+        TWO_OPS, np.ones((2, 2)), (0.0, 1.0), devices=["fast", "slow"], host="slow"
+    )
+    assert second.cluster.host_endpoint == 1
+
+
+def test_pins_by_name() -> None:
+    given: Any = (TWO_OPS, np.ones((2, 2)), (0.0, np.inf))
+    problem = pw.Problem.from_costs(*given, devices=["x", "y"], pins={"a": "y", "b": "x"})
+    assert problem.pins == {0: 1, 1: 0}
+    assert pw.Problem.from_costs(*given, pins={0: 1}).pins == {0: 1}
+    with pytest.raises(GraphError, match="no op 'c'"):
+        pw.Problem.from_costs(*given, pins={"c": "x"})
+    with pytest.raises(InputError, match="unknown device 'z'"):
+        pw.Problem.from_costs(*given, pins={"a": "z"})
+    with pytest.raises(FieldError, match="objectiv: is no field of plain costs"):
+        pw.Problem.from_costs(*given, objectiv="latency")
+
+
+def test_graph_inputs_and_outputs_of_inner_nodes() -> None:
+    """x (8 bytes) goes once to device 1 for both readers; the inner output comes back.
+
+    By hand, 1 s of latency and 1 byte per second: x arrives after 9 s, a runs until 10, its output
+    of 4 bytes is back at 15, b runs until 11 and its own output of no bytes waits for the channel:
+    it is back at 16.
+    """
+    graph = Drawn(
+        {"a": {"inputs": {"x": 8.0}, "output_bytes": 4.0}, "b": {"inputs": {"x": 8.0}}},
+        [("a", "b", {"bytes": 2.0})],
+    )
+    problem = pw.Problem.from_costs(graph, np.ones((2, 2)), (1.0, 1.0))
+    assert (problem.graph.tensor_producers < 0).sum() == 1
+    assert int(problem.graph.tensor_is_output.sum()) == 2
+    assert pw.Simulator(problem).value(pw.Placement.of([1, 1])) == 16.0
+    shared = Drawn({"a": {}, "b": {}}, [("a", "b", {"bytes": 2.0, "is_output": True})])
+    found = pw.Problem.from_costs(shared, np.ones((2, 2)), (1.0, 1.0)).graph
+    assert found.tensor_is_output.tolist() == [True, True]
+    wrong = Drawn({"a": {"inputs": {"x": 8.0}}, "b": {"inputs": {"x": 9.0}}}, [])
+    with pytest.raises(GraphError, match="input 'x' has 8 bytes on one node and 9 on another"):
+        pw.Problem.from_costs(wrong, np.ones((2, 2)), (1.0, 1.0))
+
+
+def test_a_printed_problem_shows_no_array() -> None:
+    problem = pw.Problem.from_costs(
+        TWO_OPS, np.ones((2, 2)), (0.0, 1.0), devices=["x", "y"], pins={"a": "y"}, memory=[64, 32]
+    )
+    text = str(problem)
+    assert text == repr(problem)
+    for what in ("2 ops in 2 units", "x (64 B), y (32 B)", "latency under 'event'", "a=y"):
+        assert what in text
+    assert "array" not in text
+    assert len(text.splitlines()) < 8
+
+
+def test_arguments_in_the_other_order(tmp_path: Path) -> None:
+    problem = pw.Problem.from_costs(TWO_OPS, np.ones((2, 2)), (0.0, 1.0))
+    file: Any = tmp_path / "problem.json"
+    wrong: Any = problem
+    with pytest.raises(InputError, match="write_problem takes a path and a Problem"):
+        pw.write_problem(wrong, file)
+    plan: Any = pw.place(problem, evaluations=5)
+    with pytest.raises(InputError, match="write_plan takes a path and a Plan"):
+        pw.write_plan(plan, file)
+    assert not file.exists()
+
+
+def test_a_plan_without_a_framework_names_no_runtime() -> None:
+    problem = pw.Problem.from_costs(TWO_OPS, np.ones((2, 2)), (0.0, 1.0))
+    assert "openvino" not in str(pw.place(problem, evaluations=5))

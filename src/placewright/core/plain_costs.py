@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,17 +12,22 @@ from numpy.typing import ArrayLike
 from placewright.core.arrays import FloatArray, frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.execution_models import MaxLoad
 from placewright.core.graph import ComputationGraph
 from placewright.errors import FieldError, GraphError
+
+_OF_CLUSTER = ("host", "streams", "channels")
 
 
 def plain_graph(graph: Any) -> ComputationGraph:
     """One of ours as it is, or a directed graph with the attributes of a NetworkX ``DiGraph``.
 
     Nodes are ops in the graph's own order, named by their text, with the attributes `kind`, `flops`
-    and `weight_bytes`. An edge is a tensor of `bytes`; edges of one node that give the same
-    `tensor` are one tensor, which crosses once to each device. A node without successors makes a
-    graph output of `output_bytes`.
+    and `weight_bytes`. `inputs` of a node, name -> bytes, are graph inputs that it reads; nodes
+    that give the same name read the same one. An edge is a tensor of `bytes`; edges of one node
+    that give the same `tensor` are one tensor, which crosses once to each device, and is a graph
+    output, too, where an edge says `is_output`. A node with `output_bytes`, or without successors,
+    makes a graph output of so many bytes.
 
     Raises:
         GraphError: it is no directed graph, has a cycle, or a size is negative.
@@ -34,12 +39,7 @@ def plain_graph(graph: Any) -> ComputationGraph:
             f"a graph is a ComputationGraph or a NetworkX DiGraph, got {type(graph).__name__}"
         )
     builder = GraphBuilder()
-    index: dict[Any, int] = {}
-    for node, given in graph.nodes(data=True):
-        weight = float(given.get("weight_bytes", 0.0))
-        weights = [builder.add_weight(weight)] if weight else []
-        kind, flops = str(given.get("kind", "op")), float(given.get("flops", 0.0))
-        index[node] = builder.add_op(str(node), kind, flops=flops, weights=weights)
+    index = _add_ops(builder, graph)
     tensors: dict[tuple[int, Any], tuple[int, float]] = {}
     for number, (source, target, given) in enumerate(graph.edges(data=True)):
         size, name = float(given.get("bytes", 0.0)), given.get("tensor", ("edge", number))
@@ -47,18 +47,42 @@ def plain_graph(graph: Any) -> ComputationGraph:
         if key not in tensors:
             tensors[key] = builder.add_tensor(index[source], size), size
         tensor, known = tensors[key]
-        if size != known:
-            raise GraphError(
-                f"tensor '{name}' of '{source}' has {known:g} bytes on one edge and {size:g} on "
-                "another"
-            )
+        _require_one_size(f"tensor '{name}' of '{source}'", "edge", known, size)
         builder.connect(tensor, index[target])
+        if given.get("is_output", False):
+            builder.mark_output(tensor)
     read = {op for op, _ in tensors}
     for node, given in graph.nodes(data=True):
-        if index[node] not in read:
+        if index[node] not in read or "output_bytes" in given:
             size = float(given.get("output_bytes", 0.0))
             builder.add_tensor(index[node], size, is_output=True)
     return builder.build()
+
+
+def _add_ops(builder: GraphBuilder, graph: Any) -> dict[Any, int]:
+    """Ops with their weights and graph inputs: node -> op."""
+    index: dict[Any, int] = {}
+    entering: dict[str, tuple[int, float]] = {}
+    for node, given in graph.nodes(data=True):
+        weight = float(given.get("weight_bytes", 0.0))
+        weights = [builder.add_weight(weight)] if weight else []
+        kind, flops = str(given.get("kind", "op")), float(given.get("flops", 0.0))
+        index[node] = builder.add_op(str(node), kind, flops=flops, weights=weights)
+        inputs = given.get("inputs", {})
+        if not isinstance(inputs, Mapping):
+            raise GraphError(f"inputs of '{node}' are a mapping, name -> bytes, got {inputs!r}")
+        for name, size in inputs.items():
+            if name not in entering:
+                entering[name] = builder.add_input(float(size)), float(size)
+            tensor, known = entering[name]
+            _require_one_size(f"input '{name}'", "node", known, float(size))
+            builder.connect(tensor, index[node])
+    return index
+
+
+def _require_one_size(what: str, where: str, known: float, size: float) -> None:
+    if size != known:
+        raise GraphError(f"{what} has {known:g} bytes on one {where} and {size:g} on another")
 
 
 def _is_directed(graph: Any) -> bool:
@@ -70,8 +94,15 @@ def plain_cluster(
     links: tuple[ArrayLike, ArrayLike],
     memory: ArrayLike | None,
     names: Sequence[str] | None,
+    *,
+    host: str | None = None,
+    streams: ArrayLike = 1,
+    channels: Any = None,
 ) -> Cluster:
-    """Devices with a link between every two that have bandwidth; the first one is the host.
+    """Devices with a link between every two that have bandwidth.
+
+    A host that is no device is a memory of its own: it has the last row and column of each array of
+    links, whose shape is then (n_devices + 1, n_devices + 1).
 
     Args:
         n_devices: number of devices.
@@ -79,6 +110,10 @@ def plain_cluster(
             shape (n_devices, n_devices), from row to column; bandwidth 0 is no link.
         memory: bytes of each device, shape (n_devices,), or one number for all; None is no limit.
         names: of the devices; None are ``device:0`` ...
+        host: name of the memory where graph inputs start and outputs end; None is the first device.
+        streams: ops that each device runs at once, shape (n_devices,), or one number for all.
+        channels: name of the channel of each link, in the shape of `links`, or one name for all;
+            links of one name wait for each other, and None (or an empty text) is its own channel.
 
     Raises:
         FieldError: a shape does not fit.
@@ -87,22 +122,66 @@ def plain_cluster(
     called = [f"device:{at}" for at in range(n_devices)] if names is None else list(names)
     if len(called) != n_devices:
         raise FieldError("devices", f"names {len(called)} devices, but seconds has {n_devices}")
+    home = called[0] if host is None and called else str(host)
+    ends = called if home in called else [*called, home]
+    square = (len(ends), len(ends))
     latency, bandwidth = (
-        _filled(name, given, (n_devices, n_devices))
+        _filled(name, given, square)
         for name, given in zip(("latency", "bandwidth"), links, strict=True)
     )
+    shared = _shared_channels(channels, square)
     sizes = _filled("memory", math.inf if memory is None else memory, (n_devices,))
+    at_once = _filled("streams", streams, (n_devices,))
+    if (at_once % 1 != 0).any():
+        raise FieldError("streams", f"are whole numbers, got {at_once.tolist()}")
     devices = [
-        Device(name, kind="accelerator", memory_bytes=size)
-        for name, size in zip(called, sizes.tolist(), strict=True)
+        Device(name, kind="accelerator", memory_bytes=size, streams=int(count))
+        for name, size, count in zip(called, sizes.tolist(), at_once.tolist(), strict=True)
     ]
-    pairs = [(a, b) for a in range(n_devices) for b in range(n_devices) if a != b]
+    pairs = [(a, b) for a in range(len(ends)) for b in range(len(ends)) if a != b]
     between = tuple(
-        Link(called[a], called[b], float(latency[a, b]), float(bandwidth[a, b]))
+        Link(ends[a], ends[b], float(latency[a, b]), float(bandwidth[a, b]), shared[a][b])
         for a, b in pairs
         if bandwidth[a, b] != 0
     )
-    return Cluster(tuple(devices), between, host=called[0])
+    return Cluster(tuple(devices), between, host=home)
+
+
+def plain_options(
+    given: Mapping[str, Any], fields: Sequence[str]
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What `Problem.from_costs` takes beside its arrays: for the cluster, and for the problem.
+
+    Args:
+        given: by name.
+        fields: of a problem.
+
+    Raises:
+        FieldError: a name is of neither, or follows from the arrays.
+    """
+    of_arrays = ("graph", "cluster", "costs", "units")
+    of_problem = [name for name in fields if name not in of_arrays]
+    for name in given:
+        if name not in (*_OF_CLUSTER, *of_problem):
+            known = ", ".join((*_OF_CLUSTER, *of_problem))
+            raise FieldError(name, f"is no field of plain costs; known: {known}")
+    cluster = {name: value for name, value in given.items() if name in _OF_CLUSTER}
+    problem = {name: value for name, value in given.items() if name in of_problem}
+    if problem.get("objective") == "throughput":
+        problem.setdefault("execution_model", MaxLoad())
+    is_load = isinstance(problem.get("execution_model"), MaxLoad)
+    if is_load and problem.setdefault("objective", "throughput") == "latency":
+        raise FieldError("objective", "latency is not what max-load values; give throughput")
+    return cluster, problem
+
+
+def _shared_channels(given: Any, shape: tuple[int, ...]) -> list[list[str | None]]:
+    """Names of channels, from row to column."""
+    names = np.asarray(given, dtype=object)
+    if names.shape not in ((), shape):
+        raise FieldError("channels", f"has shape {names.shape}, expected {shape} or one name")
+    rows = np.broadcast_to(names, shape).tolist()
+    return [[str(name) if name else None for name in row] for row in rows]
 
 
 def _filled(name: str, given: ArrayLike, shape: tuple[int, ...]) -> FloatArray:

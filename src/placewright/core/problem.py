@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, Literal, get_args
@@ -24,7 +24,8 @@ from placewright.core.costs import LONGEST, CostTable
 from placewright.core.execution_models import EVENT, ExecutionModel, MaxLoad
 from placewright.core.graph import FORWARD, UPDATE, ComputationGraph
 from placewright.core.grouping import Grouping, Quotient, colocation_of_groups, quotient
-from placewright.core.plain_costs import plain_cluster, plain_graph
+from placewright.core.plain_costs import plain_cluster, plain_graph, plain_options
+from placewright.core.problem_summary import summary
 from placewright.core.residency import Kept, kept_of, working_bytes
 from placewright.core.resident_inputs import check_resident, with_resident_inputs
 from placewright.core.source import ModelSource
@@ -35,7 +36,7 @@ Samples = int | Literal["pipeline"]
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Problem:
     """A graph, its units, a cluster, costs, an objective and constraints.
 
@@ -62,7 +63,8 @@ class Problem:
 
     Raises:
         CostError: shapes do not match, or a unit has no device (the message names an op).
-        InputError: an unknown objective or device, or what is no execution model.
+        InputError: an unknown objective or device, what is no execution model, or throughput under
+            another one than max-load.
     """
 
     graph: ComputationGraph
@@ -86,6 +88,11 @@ class Problem:
             raise InputError(
                 f"execution model {self.execution_model!r} is none: give an object of "
                 "core.execution_models, such as MaxLoad(samples_in_flight=1)"
+            )
+        if self.objective == "throughput" and not isinstance(self.execution_model, MaxLoad):
+            raise InputError(
+                "objective throughput is valued by execution model max-load, not by "
+                f"'{self.execution_model.name}'; give MaxLoad(), or objective latency"
             )
         shape = (self.units.n_groups, self.cluster.n_devices)
         if self.costs.seconds.shape != shape:
@@ -125,23 +132,39 @@ class Problem:
             links: seconds of latency and bytes per second of bandwidth, each one number or an array
                 of shape (n_devices, n_devices), from row to column; bandwidth 0 is no link.
             memory: bytes of each device, shape (n_devices,), or one number; None is no limit.
-            devices: their names; None are ``device:0`` ...; the first one is the host.
-            others: further fields of the problem, such as `objective`.
+            devices: their names; None are ``device:0`` ...
+            others: `host`, `streams` and `channels` of the cluster (see
+                `core.plain_costs.plain_cluster`), `pins` by name, and further fields of the
+                problem, such as `objective`. The execution model is max-load for throughput and
+                event otherwise, unless `execution_model` is given.
 
         Raises:
-            GraphError: the graph has a cycle, or is none.
+            GraphError: the graph has a cycle, or is none, or has no op of a pin's name.
             CostError: `seconds` does not fit, or an op has no device.
-            FieldError: another shape does not fit.
+            FieldError: another shape does not fit, or there is no such field.
+            InputError: the objective and the execution model do not go together.
         """
+        of_cluster, of_problem = plain_options(others, [one.name for one in fields(cls)])
         found = plain_graph(graph)
         table = np.asarray(seconds, dtype=np.float64)
         if table.ndim != 2 or len(table) != found.n_ops:
             raise CostError(
                 f"seconds has shape {table.shape}, expected ({found.n_ops}, number of devices)"
             )
-        cluster = plain_cluster(table.shape[1], links, memory, devices)
+        cluster = plain_cluster(table.shape[1], links, memory, devices, **of_cluster)
         costs = CostTable(frozen_floats(table), source="given")
-        return cls(found, cluster, costs, Grouping.identity(found.n_ops), **others)
+        pins = of_problem.pop("pins", {})
+        of_problem["pins"] = {
+            (op_named(found, op) if isinstance(op, str) else op): (
+                cluster.device(device) if isinstance(device, str) else device
+            )
+            for op, device in pins.items()
+        }
+        return cls(found, cluster, costs, Grouping.identity(found.n_ops), **of_problem)
+
+    def __repr__(self) -> str:
+        """Sizes, devices, objective, execution model and constraints, without any array."""
+        return summary(self)
 
     @property
     def n_units(self) -> int:

@@ -23,6 +23,7 @@ from placewright.files.cluster_file import cluster_data, cluster_of
 from placewright.files.plan_agreement import require_agreement
 from placewright.files.plan_document import PLAN_FORMAT, PlanDocument, plan_document
 from placewright.files.problem_file import problem_text, read_problem, text_sha256
+from placewright.files.schema import require_order
 from placewright.files.text import read_json_object, read_text, write_texts
 from placewright.io.opened import read_bytes
 from placewright.io.written import is_written_through
@@ -45,6 +46,7 @@ def write_plan(path: Path | str, plan: Plan, *, problem_path: Path | str | None 
     Raises:
         InputError: a file cannot be written; an earlier one stays intact.
     """
+    require_order("write_plan", path, plan, Plan)
     text = problem_text(plan.problem)
     beside = Path(problem_path) if problem_path is not None else problem_path_of(path)
     entry = {"path": _relative(beside, Path(path)), "sha256": text_sha256(text)}

@@ -29,7 +29,7 @@ from placewright.files.graph_file import (
     source_of,
 )
 from placewright.files.model_names import model_entries, model_of
-from placewright.files.schema import Strict, validated
+from placewright.files.schema import Strict, require_order, validated
 from placewright.files.text import read_json_object, write_text
 
 PROBLEM_FORMAT = "placewright.problem/1"
@@ -118,6 +118,7 @@ def write_problem(path: Path | str, problem: Problem) -> str:
     Raises:
         InputError: the file cannot be written; an earlier one stays intact.
     """
+    require_order("write_problem", path, problem, Problem)
     text = problem_text(problem)
     write_text(path, text)
     return text_sha256(text)

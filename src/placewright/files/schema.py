@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from placewright.errors import FileFormatError
+from placewright.errors import FileFormatError, InputError
 from placewright.io.opened import shown_name
 
 _SHOWN = 60
@@ -52,3 +53,18 @@ def validated(model: type[M], data: Any, path: object, expected_format: str, *ot
         cut = value if len(value) <= _SHOWN else value[: _SHOWN - 3] + "..."
         told = what if value in what else f"{what} (got {cut})"
         raise FileFormatError(f"file '{shown_name(path)}': {where}: {told}") from None
+
+
+def require_order(function: str, path: object, thing: object, kind: type) -> None:
+    """Refuse what is no path and thing, such as the two in the other order.
+
+    Raises:
+        InputError: naming what the function takes and what it got.
+    """
+    if isinstance(thing, kind) and isinstance(path, str | os.PathLike):
+        return
+    what = kind.__name__
+    raise InputError(
+        f"{function} takes a path and a {what}, in this order; got {type(path).__name__} and "
+        f"{type(thing).__name__}"
+    )

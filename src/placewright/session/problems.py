@@ -13,7 +13,7 @@ from placewright.core.cluster import Cluster
 from placewright.core.deadline import NEVER, Deadline
 from placewright.core.execution_models import EVENT, ExecutionModel, MaxLoad
 from placewright.core.graph import ComputationGraph
-from placewright.core.problem import Problem, op_named
+from placewright.core.problem import Objective, Problem, op_named
 from placewright.core.resident_inputs import inputs_named
 from placewright.core.source import ModelSource
 from placewright.errors import AnswerError, FieldError, InputError
@@ -247,11 +247,21 @@ def _with_model(problem: Problem, request: Request, samples: int | None = 1) -> 
     """Under the execution model that was asked for; `samples` in flight where nothing is said."""
     stored, chosen = problem.execution_model, _model_asked(request, problem.execution_model)
     is_stored = chosen.name == stored.name and isinstance(request.execution_model, str | None)
-    found = problem if is_stored else replace(problem, execution_model=chosen)
+    found = problem
+    if not is_stored:
+        objective = _objective_of(chosen, problem.objective)
+        found = replace(problem, execution_model=chosen, objective=objective)
     asked = samples if request.samples_in_flight is None else request.samples_in_flight
     if asked is None or not isinstance(chosen, MaxLoad):
         return found
     return found.with_samples_in_flight(asked)
+
+
+def _objective_of(model: ExecutionModel, stored: Objective) -> Objective:
+    """What a problem's objective becomes under another execution model."""
+    if isinstance(model, MaxLoad):
+        return "throughput" if stored == "latency" else stored
+    return "latency" if stored == "throughput" else stored
 
 
 def _model_asked(request: Request, otherwise: ExecutionModel = EVENT) -> ExecutionModel:

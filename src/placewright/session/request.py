@@ -254,6 +254,7 @@ class Request:
             if how.checked is not None:
                 given = getattr(self, name)
                 self._set(name, how.checked({} if given is None and how.kind is list else given))
+        self._agree()
         if self.ray is None:
             require_processes(self.workers)
         if isinstance(self.model, os.PathLike):
@@ -278,6 +279,22 @@ class Request:
             self._set("evaluations", self.evaluations or limit.evaluations)
         if isinstance(self.execution_model, MaxLoad) and self.samples_in_flight is None:
             self._set("samples_in_flight", self.execution_model.samples_in_flight)
+
+    def _agree(self) -> None:
+        """Max-load named alone means throughput, and throughput is valued by nothing else."""
+        from placewright.core.execution_models import MaxLoad
+
+        model = getattr(self.execution_model, "name", self.execution_model)
+        if model is None:
+            return
+        if model == MaxLoad.name and self.objective == "latency":
+            self._set("objective", "throughput")
+        if model != MaxLoad.name and self.objective == "throughput":
+            raise FieldError(
+                "execution_model",
+                f"'{model}' does not value objective throughput, which is that of max-load; leave "
+                "one of them out",
+            )
 
     def _set(self, name: str, value: Any) -> None:
         object.__setattr__(self, name, value)
