@@ -171,13 +171,16 @@ def test_throughput_is_valued_by_the_largest_load() -> None:
 
 def test_an_objective_and_a_model_that_do_not_go_together() -> None:
     given: Any = (TWO_OPS, np.ones((2, 2)), (0.0, np.inf))
-    with pytest.raises(InputError, match="throughput is valued by execution model max-load"):
+    with pytest.raises(FieldError, match="does not value objective throughput"):
         pw.Problem.from_costs(*given, objective="throughput", execution_model=Event())
     with pytest.raises(FieldError, match="latency is not what max-load values"):
         pw.Problem.from_costs(*given, objective="latency", execution_model=MaxLoad())
     with pytest.raises(FieldError, match="'event' does not value objective throughput"):
         pw.Request("model.onnx", objective="throughput", execution_model="event")
     assert pw.Problem.from_costs(*given, execution_model=MaxLoad()).objective == "throughput"
+    mixed = replace(pw.Problem.from_costs(*given), objective="throughput")
+    with pytest.raises(FieldError, match="throughput is valued by execution model max-load"):
+        pw.place(mixed, evaluations=5)
 
 
 def test_host_streams_and_channels_of_plain_costs() -> None:

@@ -63,8 +63,7 @@ class Problem:
 
     Raises:
         CostError: shapes do not match, or a unit has no device (the message names an op).
-        InputError: an unknown objective or device, what is no execution model, or throughput under
-            another one than max-load.
+        InputError: an unknown objective or device, or what is no execution model.
     """
 
     graph: ComputationGraph
@@ -88,11 +87,6 @@ class Problem:
             raise InputError(
                 f"execution model {self.execution_model!r} is none: give an object of "
                 "core.execution_models, such as MaxLoad(samples_in_flight=1)"
-            )
-        if self.objective == "throughput" and not isinstance(self.execution_model, MaxLoad):
-            raise InputError(
-                "objective throughput is valued by execution model max-load, not by "
-                f"'{self.execution_model.name}'; give MaxLoad(), or objective latency"
             )
         shape = (self.units.n_groups, self.cluster.n_devices)
         if self.costs.seconds.shape != shape:

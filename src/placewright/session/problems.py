@@ -251,6 +251,12 @@ def _with_model(problem: Problem, request: Request, samples: int | None = 1) -> 
     if not is_stored:
         objective = _objective_of(chosen, problem.objective)
         found = replace(problem, execution_model=chosen, objective=objective)
+    if found.objective == "throughput" and not isinstance(chosen, MaxLoad):
+        raise FieldError(
+            "objective",
+            f"throughput is valued by execution model max-load, not by '{chosen.name}' of the "
+            "problem; give execution model max-load, or a problem of another objective",
+        )
     asked = samples if request.samples_in_flight is None else request.samples_in_flight
     if asked is None or not isinstance(chosen, MaxLoad):
         return found

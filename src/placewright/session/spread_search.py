@@ -99,7 +99,7 @@ def _enumerated(problem: Problem, budget: Budget) -> Solution:
     try:
         return enumerate_small(problem, evaluator) or evaluator.solution()
     except BudgetSpent:
-        return evaluator.solution(stop=Stop.BUDGET)
+        return evaluator.solution()
     except KeyboardInterrupt:
         return evaluator.solution(message="interrupted", stop=Stop.INTERRUPTED)
 
