@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test test-all fuzz check lint docs format clean
+.PHONY: help setup demo test test-all fuzz fuzz-proofs check lint docs format clean
 
 help:  ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
@@ -30,6 +30,9 @@ test-all: setup  ## all tests, the slow ones too
 
 fuzz: setup  ## mutate files of every format; FUZZ="--count 20000 --formats pt2"
 	.venv/bin/python scripts/fuzz.py $(FUZZ)
+
+fuzz-proofs: setup  ## bounds and proofs against brute force; PROOFS="--problems 10000 --results FILE"
+	.venv/bin/python scripts/fuzz_proofs.py $(or $(PROOFS),--problems 40)
 
 check: lint docs  ## ruff, mypy strict, documentation
 

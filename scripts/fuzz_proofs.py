@@ -1,0 +1,130 @@
+"""Hold bounds, `optimal` and `infeasible` against brute force on random problems.
+
+    python scripts/fuzz_proofs.py [--models event,max-load] [--problems 10000] [--changes 200]
+                                  [--mutations 100] [--results docs/results/proofs.json]
+
+Each problem is solved once by brute force over all placements and, under `event`, all orders, and
+asked of every method that claims something. The results file is written as the campaign goes on;
+the same command goes on where it ended. `--changes N` counts, over N problems, whose best value is
+another without a feature. `--mutations N` breaks each implication of a program in turn, and counts
+the problems until a false claim is seen, N at most.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "tests" / "testing"), str(ROOT / "tests" / "simulation")]
+BATCH = 20  # problems between two writes
+
+
+def main() -> None:
+    """Run what is asked for; exit 1 where a claim is false."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--models", default="event,max-load,subgraph,subgraph-ip,placeto")
+    parser.add_argument("--problems", type=int, default=0, help="of each execution model, in all")
+    parser.add_argument("--changes", type=int, default=0, help="problems without each feature")
+    parser.add_argument("--mutations", type=int, default=0, help="problems at most for each")
+    parser.add_argument("--results", type=Path, help="JSON file, added to")
+    wanted = parser.parse_args()
+    models = wanted.models.split(",")
+    known: dict[str, Any] = {}
+    if wanted.results is not None and wanted.results.exists():
+        known = json.loads(wanted.results.read_text())
+    for model in models if wanted.changes else ():
+        count_changes(model, wanted, known)
+    if wanted.mutations:
+        break_each(models, wanted, known)
+    done = False
+    while not done:  # by turns, so that all models have as many problems at any time
+        done = True
+        for model in models:
+            done &= not one_batch(model, wanted, known)
+    rows = [known.get("problems", {}).get(model, {}) for model in models]
+    sys.exit(1 if any(row.get("faults") for row in rows) else 0)
+
+
+def one_batch(model: str, wanted: Any, known: dict[str, Any]) -> bool:
+    """Some more problems of one model; False where all are done."""
+    from proof_campaign import Tally, look_at
+
+    row = known.setdefault("problems", {}).setdefault(
+        model, {"problems": 0, "without a placement": 0, "seconds": 0, "methods": {}, "faults": []}
+    )
+    first = row["problems"]
+    stop = min(first + BATCH, wanted.problems)
+    if first >= stop:
+        return False
+    tally, began = Tally(), time.monotonic()
+    for seed in range(first, stop):
+        look_at(model, seed, tally)
+    row["problems"] = stop
+    row["without a placement"] += tally.infeasible
+    row["seconds"] += round(time.monotonic() - began)
+    row["faults"] += tally.faults
+    for fault in tally.faults:
+        sys.stdout.write(f"{fault}\n")
+    for name, counts in tally.counts.items():
+        if counts:
+            row["methods"][name] = dict(Counter(row["methods"].get(name, {})) + counts)
+    for counts in row["methods"].values():
+        share = counts.get("optimal", 0) / max(1, counts.get("with a placement", 0))
+        counts["share optimal"] = round(share, 3)
+    write(wanted, known)
+    return True
+
+
+def count_changes(model: str, wanted: Any, known: dict[str, Any]) -> None:
+    """Share of problems that each feature changes."""
+    from proof_campaign import changes
+
+    found = changes(model, range(wanted.changes))
+    shares = {name: round(share, 3) for name, share in sorted(found.items())}
+    known.setdefault("changes", {})[model] = {"problems": wanted.changes, "shares": shares}
+    write(wanted, known)
+
+
+def break_each(models: list[str], wanted: Any, known: dict[str, Any]) -> None:
+    """Problems until a broken implication is seen."""
+    from proof_campaign import Tally, look_at
+    from proof_mutations import MUTATIONS
+
+    rows = known.setdefault("mutations", {})
+    for name, mutation in MUTATIONS.items():
+        if mutation.model not in models or rows.get(name, {}).get("seen by"):
+            continue
+        tally, seed = Tally(), -1
+        with mutation.patch():
+            while not any(": false " in fault for fault in tally.faults):
+                seed += 1
+                if seed >= wanted.mutations:
+                    break
+                look_at(mutation.model, seed, tally, mutation.methods)
+        seen = [fault for fault in tally.faults if ": false " in fault]
+        rows[name] = {
+            "execution model": mutation.model,
+            "problems": min(seed + 1, wanted.mutations),
+            "seen by": seen[0] if seen else None,
+        }
+        sys.stdout.write(f"{name}: {rows[name]}\n")
+        sys.stdout.flush()
+        write(wanted, known)
+
+
+def write(wanted: Any, known: dict[str, Any]) -> None:
+    """Keep what is known."""
+    from placewright.files.text import write_text
+
+    if wanted.results is not None:
+        write_text(wanted.results, json.dumps(known, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

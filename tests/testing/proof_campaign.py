@@ -1,0 +1,97 @@
+"""Random problems, brute force, and every method that claims something: counts, what was false."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+from event_truth import legal_placements, makespan
+from plain_truth import least_value, plain_value
+from proof_methods import METHODS, Claim, faults
+from proof_problems import EVENT, drawn_features, features_of, proof_problem
+
+from placewright.core.problem import Problem
+from placewright.simulation.model import Simulator
+
+ORDERS = "orders"  # a feature of its own: rank dispatch alone is left without it
+
+
+@dataclass
+class Tally:
+    """What is known of one execution model.
+
+    Attributes:
+        counts: method -> how often it answered, and what.
+        faults: method and seed of each false claim, with what is false.
+    """
+
+    problems: int = 0
+    infeasible: int = 0
+    counts: dict[str, Counter[str]] = field(default_factory=dict)
+    faults: list[str] = field(default_factory=list)
+
+
+def look_at(model: str, seed: int, tally: Tally, methods: Collection[str] = METHODS) -> None:
+    """One brute force, and all methods on its problem."""
+    problem = proof_problem(seed, model)
+    best = least_value(problem)
+    tally.problems += 1
+    tally.infeasible += math.isinf(best)
+    for name in methods:
+        counts = tally.counts.setdefault(name, Counter())
+        try:
+            claim = METHODS[name](problem)
+        except Exception as error:
+            counts["errors"] += 1
+            tally.faults.append(f"{model} {seed}: {name}: {type(error).__name__}: {error}")
+            continue
+        if claim is None:
+            continue
+        counts["problems"] += 1
+        counts[claim.status] += 1
+        found = faults(claim, best)
+        found += [] if is_worth_it(problem, claim) else ["worth"]
+        counts["with a placement"] += math.isfinite(best)
+        claimed = f"bound {claim.bound:.9g}, value {claim.value:.9g}, best {best:.9g}"
+        for what in found:
+            counts[f"false {what}"] += 1
+            tally.faults.append(f"{model} {seed}: {name}: false {what} ({claimed})")
+
+
+def is_worth_it(problem: Problem, claim: Claim) -> bool:
+    """What a method found is worth what it says, by the plain references."""
+    if claim.device_of is None:
+        return True
+    if problem.execution_model.name != EVENT:
+        value = plain_value(problem, claim.device_of)
+    elif claim.order is None:
+        return True  # by rank dispatch: an order, which the brute force has tried
+    else:
+        value = makespan(problem, claim.device_of, claim.order)
+    return math.isclose(value, claim.value, rel_tol=1e-9)
+
+
+def changes(model: str, seeds: Sequence[int]) -> dict[str, float]:
+    """Share of problems whose best value is another without a feature, by feature."""
+    found: Counter[str] = Counter({name: 0 for name in features_of(model)})
+    for seed in seeds:
+        problem = proof_problem(seed, model)
+        best = least_value(problem)
+        for name in drawn_features(seed, model):
+            found[name] += differs(best, least_value(proof_problem(seed, model, {name})))
+        if model == EVENT:
+            found[ORDERS] += math.isfinite(best) and differs(best, by_rank_dispatch(problem))
+    return {name: count / len(seeds) for name, count in found.items()}
+
+
+def differs(one: float, other: float) -> bool:
+    """By more than rounding."""
+    return one != other and not math.isclose(one, other, rel_tol=1e-9)
+
+
+def by_rank_dispatch(problem: Problem) -> float:
+    """The best value without an order, as the simulator has it."""
+    return float(np.min(Simulator(problem).values(legal_placements(problem))))

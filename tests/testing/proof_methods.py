@@ -1,0 +1,126 @@
+"""Every method that claims a bound, `optimal` or `infeasible`, asked about one problem.
+
+Solvers end by their own deterministic measure of work or by evaluations, never by the clock, so
+that a seed means the same everywhere.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from placewright.core.problem import Problem
+from placewright.core.solution import Budget
+from placewright.placers.auto import Auto
+from placewright.placers.cp_sat import CpSat
+from placewright.placers.dpl import Dpl
+from placewright.placers.ideal_dp import IdealDp
+from placewright.placers.latency_ip import LatencyIp
+from placewright.placers.maxload_ip import MaxloadIp
+from placewright.placers.parts.programs import part_programs
+from placewright.placers.parts.search import search_parts
+from placewright.placers.pipedream import Pipedream
+from placewright.placers.registry import Placer
+from placewright.simulation.bounds import lower_bounds
+from placewright.simulation.evaluator import CLOSED, Evaluator
+from placewright.simulation.feasibility import prove_infeasible
+
+_EVALUATIONS = 1000  # of `auto`, whose searches would go on for long
+_WORK = 0.5  # deterministic seconds of a solver
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What a method says.
+
+    Attributes:
+        bound: no placement in any order is said to be faster.
+        status: as of a solution.
+        value: of what it found; inf without.
+        device_of, order: of what it found.
+    """
+
+    bound: float
+    status: str
+    value: float = math.inf
+    device_of: np.ndarray | None = None
+    order: np.ndarray | None = None
+
+
+Method = Callable[[Problem], Claim | None]  # None where the method does not apply
+
+
+def _of_placer(make: Callable[[], Placer], evaluations: int | None = None) -> Method:
+    def claim(problem: Problem) -> Claim | None:
+        placer = make()
+        if placer.why_not(problem) is not None:
+            return None
+        budget = Budget() if evaluations is None else Budget(evaluations=evaluations)
+        evaluator = Evaluator(problem, budget)
+        found = placer.place(problem, evaluator, np.random.default_rng(0))
+        best = found.placement
+        return Claim(
+            evaluator.lower_bound,  # as offered: a solution's is cut off at its value
+            found.status,
+            found.value,
+            None if best is None else best.device_of,
+            None if best is None else best.order,
+        )
+
+    return claim
+
+
+def _general_bounds(problem: Problem) -> Claim:
+    return Claim(max(bound.value for bound in lower_bounds(problem)), "unknown")
+
+
+def _no_placement(problem: Problem) -> Claim:
+    return Claim(0.0, "unknown" if prove_infeasible(problem) is None else "infeasible")
+
+
+def _parts(problem: Problem) -> Claim | None:
+    if problem.execution_model.name != "event":
+        return None
+    if prove_infeasible(problem) is not None:  # as every placer asks first
+        return Claim(0.0, "infeasible")
+    evaluator = Evaluator(problem)
+    search_parts(problem, evaluator, 1.0, part_programs(problem))
+    best, is_closed = evaluator.best, evaluator.is_closed
+    return Claim(
+        evaluator.lower_bound,
+        "optimal" if is_closed else "unknown" if best is None else "feasible",
+        evaluator.best_value,
+        None if best is None else best.device_of,
+        None if best is None else best.order,
+    )
+
+
+METHODS: dict[str, Method] = {
+    "general bounds": _general_bounds,
+    "proofs that nothing fits": _no_placement,
+    "parts": _parts,
+    "cp-sat": _of_placer(lambda: CpSat(deterministic_seconds=_WORK)),
+    "latency-ip": _of_placer(lambda: LatencyIp(annealing_rounds=2)),
+    "maxload-ip": _of_placer(lambda: MaxloadIp(annealing_rounds=2)),
+    "ideal-dp": _of_placer(IdealDp),
+    "dpl": _of_placer(Dpl),
+    "pipedream": _of_placer(Pipedream),
+    "auto": _of_placer(Auto, _EVALUATIONS),
+}
+
+
+def faults(claim: Claim, best: float) -> list[str]:
+    """What is false about a claim, where `best` is the least value over placements and orders."""
+    found, slack = [], 1e-9 * best if math.isfinite(best) else 0.0
+    if claim.bound > best + slack:
+        found.append("bound")
+    if claim.status == "optimal" and claim.value > best * (1.0 + CLOSED) + slack:
+        found.append("optimal")
+    if claim.status == "infeasible" and math.isfinite(best):
+        found.append("infeasible")
+    if claim.value < best - slack:
+        found.append("value")
+    return found

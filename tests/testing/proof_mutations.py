@@ -1,0 +1,464 @@
+"""Each implication or row that a bound rests on, broken on purpose: the fuzzer must see it.
+
+A mutation makes a program say more than is true. It is a patch of what the program is built from,
+so that it is known to be in force; methods beside it are the ones that rest on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+from proof_problems import EVENT, LOAD, PIECES, SERIAL
+
+from placewright.core.grouping import Grouping
+from placewright.placers import latency_ip, maxload_ip
+from placewright.placers.ideals.load_model import LoadModel
+from placewright.placers.max_load import limits as load_limits
+from placewright.placers.parts import bound as parts_bound
+from placewright.placers.parts import programs as part_programs
+from placewright.placers.parts import twins
+from placewright.placers.schedule_program import extra, first_come, implied, model, ticks, transfers
+from placewright.placers.subgraphs import bound as pieces_bound
+from placewright.placers.subgraphs import program as pieces_program
+from placewright.simulation import bounds, feasibility, max_load_relaxation, relaxed_program
+from placewright.simulation.event import relaxation
+
+Patch = Callable[[], AbstractContextManager[object]]
+Change = Callable[[Callable[..., Any]], Callable[..., Any]]
+
+
+@dataclass(frozen=True)
+class Mutation:
+    """One implication or row, broken.
+
+    Attributes:
+        model: execution model whose problems show it.
+        methods: that rest on it.
+        patch: breaks it while the context is open.
+    """
+
+    model: str
+    methods: tuple[str, ...]
+    patch: Patch
+
+
+def _patched(owner: object, name: str, change: Change) -> Patch:
+    return lambda: mock.patch.object(owner, name, change(getattr(owner, name)))
+
+
+def _scaled(factor: float) -> Change:
+    """What a function returns, times a factor."""
+    return lambda of: lambda *args, **named: of(*args, **named) * factor
+
+
+def _always(value: object) -> Change:
+    return lambda of: lambda *args, **named: value
+
+
+def _with_arrays(**changed: Callable[[Any], Any]) -> Change:
+    """Rows of a program, written as if arrays of the problem were others."""
+
+    def change(of: Callable[..., Any]) -> Callable[..., Any]:
+        def written(program: Any, *rest: Any) -> Any:
+            true = program.arrays
+            other = {name: make(getattr(true, name)) for name, make in changed.items()}
+            program.arrays = true._replace(**other)
+            try:
+                return of(program, *rest)
+            finally:
+                program.arrays = true
+
+        return written
+
+    return change
+
+
+def _model(**changed: Callable[[LoadModel], Any]) -> Change:
+    """A program built from another load model."""
+
+    def change(of: Callable[..., Any]) -> Callable[..., Any]:
+        def built(of_model: LoadModel, **named: Any) -> Any:
+            others = {name: make(of_model) for name, make in changed.items()}
+            return of(replace(of_model, **others), **named)
+
+        return built
+
+    return change
+
+
+def _of_load(**changed: Callable[[LoadModel], Any]) -> list[Patch]:
+    change = _model(**changed)
+    return [
+        _patched(load_limits, "max_load_program", change),
+        _patched(maxload_ip, "max_load_program", change),
+    ]
+
+
+def _far_scaled(factor: int) -> Change:
+    """Ticks times a factor; far stays far."""
+
+    def change(of: Callable[..., Any]) -> Callable[..., Any]:
+        def longer(*args: Any) -> Any:
+            found = of(*args)
+            return np.where(found < 2**50, found * factor, found)
+
+        return longer
+
+    return change
+
+
+def _negated_first(of: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda program, one, other, first: of(program, one, other, first.negated())
+
+
+def _swapped(of: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda program, one, other: of(program, other, one)
+
+
+def _by_number(of: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda above, one, other: 0 <= one.producer < other.producer
+
+
+def _also_alone(of: Callable[..., Any]) -> Callable[..., Any]:
+    """As many crowds, each of one device less."""
+
+    def crowded(self: Any) -> Any:
+        return [(domain, factor * 1.5, literal) for domain, factor, literal in of(self)]
+
+    return crowded
+
+
+def _always_remote(of: Callable[..., Any]) -> Callable[..., Any]:
+    def remote(self: Any, unit: int) -> Any:
+        return self._program.model.new_constant(1)
+
+    return remote
+
+
+def _all_in_order(of: Callable[..., Any]) -> Callable[..., Any]:
+    def part(*args: Any) -> Any:
+        found = of(*args)
+        return replace(found, in_order=np.ones_like(found.in_order))
+
+    return part
+
+
+def _one_less(of: Callable[..., Any]) -> Callable[..., Any]:
+    """Symmetry breaking that leaves the costliest items one device fewer."""
+
+    def first(load_model: LoadModel) -> Any:
+        may_be = of(load_model)
+        if may_be.shape[1] > 2 and len(may_be) > 1:
+            may_be[-1, -1] = False
+        return may_be
+
+    return first
+
+
+def _less_memory(share: float) -> Change:
+    return _with_arrays(memory=lambda memory: np.floor(memory * share))
+
+
+def _every_unit(of: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda problem: np.array(problem.unit_graph.topological_order)
+
+
+def _all_alike(of: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda problem: Grouping.from_labels(np.zeros(problem.n_devices, dtype=np.int64))
+
+
+def _dual_scaled(of: Callable[..., Any]) -> Callable[..., Any]:
+    def value(*args: Any) -> Any:
+        total, loads = of(*args)
+        return total * 1.2, loads
+
+    return value
+
+
+def _own_bound(factor: float) -> Change:
+    return lambda of: property(lambda self: of.func(self) * factor)
+
+
+def _pieces_arrays(name: str, factor: float) -> Change:
+    def change(of: Callable[..., Any]) -> Callable[..., Any]:
+        def built(problem: Any, arrays: Any, *rest: Any) -> Any:
+            longer = {name: getattr(arrays, name) * factor}
+            return of(problem, arrays._replace(**longer), *rest)
+
+        return built
+
+    return change
+
+
+def _smaller_window(of: Callable[..., Any]) -> Callable[..., Any]:
+    return lambda problem, transfer, limit: of(problem, transfer, limit * 0.6)
+
+
+def _twice_arrived(of: Callable[..., Any]) -> Callable[..., Any]:
+    def add(self: Any, terms: Any, tensor: int, unit: int) -> None:
+        of(self, terms, tensor, unit)
+        of(self, terms, tensor, unit)
+
+    return add
+
+
+def _without_routes(of: Callable[..., Any]) -> Callable[..., Any]:
+    def routes(problem: Any) -> Any:
+        found = np.array(of(problem))
+        found[found == _VIA_HOST] = feasibility.NO_ROUTE
+        return found
+
+    return routes
+
+
+_VIA_HOST = 2
+_PROGRAM = ("cp-sat", "parts")
+
+
+def _mutations() -> dict[str, Mutation]:
+    found: dict[str, Mutation] = {}
+
+    def add(name: str, of: str, methods: tuple[str, ...], patch: Patch) -> None:
+        found[name] = Mutation(of, methods, patch)
+
+    def event(name: str, owner: object, attribute: str, change: Change) -> None:
+        add(name, EVENT, _PROGRAM, _patched(owner, attribute, change))
+
+    event(
+        "one of two transfers that exclude each other is first",
+        first_come,
+        "_is_instead",
+        _always(False),
+    )
+    event("the later reader is served first", first_come, "_read_in_turn", _negated_first)
+    event("a unit's last tensor leaves first", first_come, "_is_made_before", _swapped)
+    event("tensors leave by the number of their units", first_come, "_is_above", _by_number)
+    event("heads are twice as long", implied, "_heads", _far_scaled(2))
+    event("what follows takes twice as long", implied, "_rests", _far_scaled(2))
+    event("ways are twice as long", implied, "_ways", _far_scaled(2))
+    event("every unit begins a segment", extra.Extra, "_reads_remote", _always_remote)
+    event("segments cost three times as much", extra.Extra, "_overhead_seconds", _scaled(3.0))
+    event("contention is 1.5 times as strong", extra.Extra, "_crowded", _also_alone)
+    event("transfers take 1.5 times as long", transfers._Delivery, "_seconds", _scaled(1.5))
+    event(
+        "every link queues",
+        model,
+        "add_transfers",
+        _with_arrays(queues=lambda queues: np.ones_like(queues)),
+    )
+    event(
+        "channels are one",
+        model,
+        "add_transfers",
+        _with_arrays(channel=lambda channel: np.where(channel >= 0, 0, channel)),
+    )
+    event(
+        "devices have one stream",
+        model.ScheduleProgram,
+        "_run_units",
+        _with_arrays(streams=lambda streams: np.ones_like(streams)),
+    )
+    event("three quarters of the memory", model.ScheduleProgram, "_keep_memory", _less_memory(0.75))
+    event(
+        "every tensor goes home",
+        model,
+        "add_transfers",
+        _with_arrays(is_output=lambda is_output: np.ones_like(is_output)),
+    )
+    event("ticks are rounded up", ticks.Ticks, "down", lambda of: lambda self, x: self.up(x))
+    add(
+        "every unit is an articulation unit",
+        EVENT,
+        ("parts",),
+        _patched(parts_bound, "articulation_units", _every_unit),
+    )
+    add(
+        "parts take a tenth longer",
+        EVENT,
+        ("parts",),
+        _patched(part_programs, "least_of_parts", _scaled(1.1)),
+    )
+    add(
+        "readers of a part are in the order of the whole",
+        EVENT,
+        ("parts",),
+        _patched(part_programs, "part_problem", _all_in_order),
+    )
+    add("all devices are twins", EVENT, ("parts",), _patched(twins, "alike_devices", _all_alike))
+    general = ("general bounds",)
+    add(
+        "the critical path is a tenth longer",
+        EVENT,
+        general,
+        _patched(bounds, "best_seconds", _scaled(1.1)),
+    )
+    add(
+        "the balanced load is a fifth larger",
+        EVENT,
+        general,
+        _patched(bounds, "_dual_value", _dual_scaled),
+    )
+    add(
+        "the cheapest transfer takes twice as long",
+        EVENT,
+        general,
+        _patched(relaxation.LatencyRelaxation, "cheapest", _scaled(2.0)),
+    )
+    add(
+        "the way home takes twice as long",
+        EVENT,
+        general,
+        _patched(relaxation.LatencyRelaxation, "way", _scaled(2.0)),
+    )
+    add(
+        "two thirds of the memory in the relaxation",
+        EVENT,
+        general,
+        _patched(relaxed_program.Relaxation, "memory", _less_memory(0.67)),
+    )
+    nothing = ("proofs that nothing fits",)
+    add(
+        "units work in 1.5 times the bytes",
+        EVENT,
+        nothing,
+        _patched(feasibility, "_working_sets", _scaled(1.5)),
+    )
+    add(
+        "classes keep 1.5 times the bytes",
+        EVENT,
+        nothing,
+        _patched(feasibility, "_needed", _scaled(1.5)),
+    )
+    add(
+        "nothing goes through the host",
+        EVENT,
+        nothing,
+        _patched(feasibility, "routes", _without_routes),
+    )
+    _add_loads(add)
+    _add_pieces(add)
+    return found
+
+
+def _add_loads(add: Callable[..., None]) -> None:
+    programs = {
+        "senders pay half as much again": {"send": lambda of: of.send * 1.5},
+        "receivers pay half as much again": {"receive": lambda of: of.receive * 1.5},
+        "nothing overlaps": {"overlaps": lambda of: np.zeros_like(of.overlaps)},
+        "outputs cost the host half as much again": {
+            "standing": lambda of: of.standing * 1.5 + 0.1
+        },
+        "four fifths of the memory": {"memory": lambda of: of.memory * 0.8},
+        "all tensors are of the forward phase": {
+            "is_forward": lambda of: np.ones_like(of.is_forward)
+        },
+        "all seconds are of the forward phase": {"forward_seconds": lambda of: of.seconds},
+    }
+    for name, changed in programs.items():
+        by_limits, by_program = _of_load(**changed)
+        add(f"{name} (limits)", LOAD, ("cp-sat",), by_limits)
+        add(f"{name} (program)", LOAD, ("maxload-ip",), by_program)
+    add(
+        "twins are told apart too much (limits)",
+        LOAD,
+        ("cp-sat",),
+        _patched(load_limits, "first_devices", _one_less),
+    )
+    add(
+        "twins are told apart too much (program)",
+        LOAD,
+        ("maxload-ip",),
+        _patched(maxload_ip, "first_devices", _one_less),
+    )
+    add(
+        "the area is a tenth larger",
+        LOAD,
+        ("dpl",),
+        lambda: mock.patch.object(
+            LoadModel,
+            "area_bound",
+            property(lambda self, of=LoadModel.__dict__["area_bound"]: of.func(self) * 1.1),
+        ),
+    )
+    general = ("general bounds",)
+    add(
+        "the cheapest transfer costs twice as much",
+        LOAD,
+        general,
+        _patched(max_load_relaxation.LoadRelaxation, "cheapest", _scaled(2.0)),
+    )
+    add(
+        "members exchange twice as much",
+        LOAD,
+        general,
+        _patched(
+            max_load_relaxation.LoadRelaxation,
+            "_exchanges",
+            lambda of: lambda self: [[(c, 2.0 * v) for c, v in row] for row in of(self)],
+        ),
+    )
+    add(
+        "classes keep 1.5 times the bytes under max-load",
+        LOAD,
+        ("proofs that nothing fits",),
+        _patched(feasibility, "_needed", _scaled(1.5)),
+    )
+
+
+def _add_pieces(add: Callable[..., None]) -> None:
+    bounded, solved = ("cp-sat", "latency-ip"), ("latency-ip",)
+    for of in (PIECES, SERIAL):
+        add(
+            f"every reader waits for its tensor twice ({of})",
+            of,
+            bounded,
+            _patched(pieces_bound._Builder, "_add_arrival", _twice_arrived),
+        )
+        add(
+            f"windows of three fifths of the memory ({of})",
+            of,
+            bounded,
+            _patched(pieces_bound, "Windows", _smaller_window),
+        )
+        add(
+            f"the longest path is a tenth longer ({of})",
+            of,
+            solved,
+            _patched(latency_ip, "_longest_path", _scaled(1.1)),
+        )
+    add(
+        "tensors take half as much again",
+        SERIAL,
+        solved,
+        _patched(latency_ip, "latency_program", _pieces_arrays("transfer", 1.5)),
+    )
+    add(
+        "units take a tenth longer",
+        SERIAL,
+        solved,
+        _patched(latency_ip, "latency_program", _pieces_arrays("seconds", 1.1)),
+    )
+    add(
+        "one subgraph fewer",
+        SERIAL,
+        solved,
+        _patched(
+            latency_ip,
+            "latency_program",
+            lambda of: lambda problem, arrays, q, horizon: of(problem, arrays, 1, horizon),
+        ),
+    )
+    add(
+        "colocated units are one",
+        SERIAL,
+        solved,
+        _patched(pieces_program._Builder, "_turns", _always(None)),
+    )
+
+
+MUTATIONS = _mutations()

@@ -1,0 +1,393 @@
+"""Random problems of up to six ops and three devices in which every documented feature meets.
+
+All numbers are drawn first, whatever is left out later, so that a problem without one of its
+features is the same problem in all else. Every number is dyadic: sums are exact, and what happens
+at one instant in one simulator does so in another.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from placewright.core.arrays import frozen_floats
+from placewright.core.builder import GraphBuilder
+from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.costs import CostTable
+from placewright.core.execution_models import (
+    Event,
+    ExecutionModel,
+    MaxLoad,
+    Placeto,
+    Subgraph,
+    SubgraphIP,
+)
+from placewright.core.graph import BACKWARD, FORWARD, UPDATE, ComputationGraph
+from placewright.core.grouping import Grouping
+from placewright.core.problem import Problem
+from placewright.errors import CostError, GroupingError
+
+MOST_OPS, MOST_DEVICES = 6, 3
+EVENT, LOAD, PIECES, SERIAL, PLACETO = "event", "max-load", "subgraph", "subgraph-ip", "placeto"
+MODELS = (EVENT, LOAD, PIECES, SERIAL, PLACETO)
+_PLAYED = (EVENT, LOAD)  # models that know links
+_ALL = MODELS
+
+
+@dataclass(frozen=True)
+class Feature:
+    """Part of what a problem may have.
+
+    Attributes:
+        chance: that a problem has it.
+        models: execution models under which it may change a value.
+    """
+
+    chance: float
+    models: tuple[str, ...]
+
+
+# What docs/simulation.md knows, by name. `without` takes these names.
+FEATURES: dict[str, Feature] = {
+    "alike devices": Feature(0.35, _ALL),
+    "unlike links": Feature(0.5, _PLAYED),
+    "shared channels": Feature(0.7, _PLAYED),
+    "routes through the host": Feature(0.55, _PLAYED),
+    "host that is no device": Feature(0.4, _PLAYED),
+    "links that do not queue": Feature(0.5, (EVENT,)),
+    "streams": Feature(0.35, _PLAYED),
+    "dispatch": Feature(0.12, (EVENT,)),
+    "cuts": Feature(0.18, (EVENT,)),
+    "layouts": Feature(0.25, (EVENT,)),
+    "contention": Feature(0.3, (EVENT,)),
+    "pins": Feature(0.25, _ALL),
+    "colocation": Feature(0.3, _ALL),
+    "unsupported ops": Feature(0.35, _ALL),
+    "memory limits": Feature(0.45, (EVENT, LOAD, PIECES, SERIAL)),
+    "working bytes": Feature(0.9, (EVENT,)),
+    "shared weights": Feature(0.8, (EVENT, LOAD, PIECES, SERIAL)),
+    "resident inputs": Feature(0.35, _PLAYED),
+    "graph inputs": Feature(0.6, _PLAYED),
+    "graph outputs": Feature(0.6, _PLAYED),
+    "outputs of inner ops": Feature(0.5, _PLAYED),
+    "ops of several outputs": Feature(0.7, _ALL),
+    "own transfer seconds": Feature(0.2, (EVENT, LOAD)),
+    "zero-second ops": Feature(0.4, _ALL),
+    "zero-byte tensors": Feature(0.4, (EVENT, LOAD, PLACETO)),
+    "units of several ops": Feature(0.25, _ALL),
+    "training phases": Feature(0.5, (LOAD,)),
+    "split phases": Feature(0.6, (LOAD,)),
+    "replicas": Feature(0.25, (LOAD,)),
+    "samples in flight": Feature(0.6, (LOAD,)),
+    "overlap": Feature(0.3, (LOAD,)),
+    "devices that pay no transfers": Feature(0.3, (LOAD, PIECES, SERIAL)),
+    "several subgraphs": Feature(0.9, (SERIAL,)),
+}
+
+
+def features_of(model: str) -> list[str]:
+    """Names of the features that may change a value under an execution model."""
+    return [name for name, feature in FEATURES.items() if model in feature.models]
+
+
+def drawn_features(seed: int, model: str) -> list[str]:
+    """Features that the problem of a seed has."""
+    return [name for name, has in _Draw(seed, model, ()).has.items() if has]
+
+
+def proof_problem(seed: int, model: str, without: Collection[str] = ()) -> Problem:
+    """The random problem of a seed.
+
+    Args:
+        seed: of everything.
+        model: name of an execution model.
+        without: features that it does not have, whatever was drawn.
+    """
+    return _Draw(seed, model, without).problem()
+
+
+class _Draw:
+    """All numbers of one problem, drawn in one order whatever is left out."""
+
+    def __init__(self, seed: int, model: str, without: Collection[str]) -> None:
+        rng = self.rng = np.random.default_rng([seed, MODELS.index(model)])
+        self.model = model
+        drawn = {name: bool(rng.random() < one.chance) for name, one in FEATURES.items()}
+        self.has = {
+            name: is_drawn and name not in without and model in FEATURES[name].models
+            for name, is_drawn in drawn.items()
+        }
+        self.n_ops = int(rng.choice([2, 3, 4, 5, 5, 6, 6]))
+        self.n_devices = int(rng.choice([2, 3, 3]))
+        shape = (MOST_OPS, MOST_DEVICES)
+        self.seconds = rng.integers(1, 13, shape) / 2.0
+        self.unsupported = rng.random(shape) < 0.3
+        self.is_zero = rng.random(shape) < rng.choice([0.2, 0.6], (MOST_OPS, 1))
+        self.edge = rng.random((MOST_OPS, MOST_OPS)) < rng.choice([0.25, 0.45, 0.7])
+        self.reads_second = rng.random((MOST_OPS, MOST_OPS)) < 0.5
+        self.has_second = rng.random(MOST_OPS) < 0.5
+        self.reads_input = rng.random((2, MOST_OPS)) < [[0.5], [0.3]]
+        self.sizes = rng.choice([1.0, 2.0, 4.0, 6.0], 2 + 2 * MOST_OPS)
+        self.is_empty = rng.random(2 + 2 * MOST_OPS) < 0.5
+        self.leaves = rng.random(2 * MOST_OPS) < 0.5
+        self.input_leaves = rng.random(2) < 0.1
+        self.flops = rng.choice([0.0, 10.0, 80.0, 400.0], MOST_OPS)
+        self.weights = rng.integers(0, 6, MOST_OPS) * 1.0
+        self.keeps_shared = rng.random(MOST_OPS) < 0.6
+        self.working = rng.integers(0, 13, MOST_OPS) * 1.0
+        self.class_of = rng.choice([-1, -1, 0, 0, 1], MOST_OPS)
+        self.phase_ends = np.sort(rng.random(2) * 1.3)
+        self.own = rng.integers(0, 7, 2 + 2 * MOST_OPS) / 2.0
+        self.group_ends = rng.random(MOST_OPS) < 0.65
+        self.pin = (int(rng.integers(self.n_ops)), rng.random(MOST_DEVICES))
+        self.draw_cluster(rng)
+        if not self.has["unlike links"]:
+            self.latency[:], self.bandwidth[:] = self.latency[0, 1], self.bandwidth[0, 1]
+        if self.has["alike devices"]:
+            self.make_alike(*((0, 1) if self.n_devices == 2 else (1, 2)))
+        if model == PLACETO:  # overheads of some microseconds, 7600 bytes in each
+            self.seconds, self.sizes = self.seconds * 2.0**-14, self.sizes * 2.0**18
+
+    def make_alike(self, one: int, other: int) -> None:
+        """The second device is as the first one, with links as that one has."""
+        of_device = (
+            *(self.streams, self.dispatch, self.cut, self.cut_per_byte, self.layout),
+            *(self.layout_per_byte, self.domain, self.is_limited, self.room, self.replicas),
+            *(self.replica_bandwidth, self.overlaps, self.pays),
+        )
+        for array in of_device:
+            array[other] = array[one]
+        for array in (self.seconds, self.unsupported, self.is_zero):
+            array[:, other] = array[:, one]
+        links = (self.latency, self.bandwidth, self.is_missing, self.host_is_missing)
+        for array in (*links, self.queues, self.shares):
+            array[other, :], array[:, other] = array[one, :], array[:, one]
+            array[other, one] = array[one, other]
+
+    def draw_cluster(self, rng: np.random.Generator) -> None:
+        """Of three devices and a host."""
+        n, ends = MOST_DEVICES, MOST_DEVICES + 1
+        self.streams = rng.choice([1, 2, 2], n)
+        self.dispatch = rng.integers(1, 4, n) / 4.0
+        self.cut = rng.integers(0, 3, n) / 4.0
+        self.cut_per_byte = rng.integers(0, 3, n) / 16.0
+        self.layout = rng.integers(1, 5, n) / 4.0
+        self.layout_per_byte = rng.integers(0, 3, n) / 16.0
+        self.domain = rng.choice(["ram", "ram", "other"], n)
+        self.factors = tuple(rng.choice([1.0, 1.25, 1.5, 2.0], 3).tolist())
+        self.is_limited, self.room = rng.random(n) < 0.7, rng.uniform(0.25, 0.8, n)
+        self.replicas = rng.choice([1, 2, 2, 4], n)
+        self.replica_bandwidth = rng.choice([1.0, 4.0], n)
+        self.overlaps = rng.random(n) < 0.6
+        self.pays = rng.random(n) < 0.5
+        self.latency = rng.choice([0.0, 0.25, 0.5, 1.0], (ends, ends))
+        self.bandwidth = rng.choice([1.0, 2.0, 4.0, math.inf], (ends, ends))
+        self.is_missing = rng.random((ends, ends)) < 0.5
+        self.host_is_missing = rng.random((ends, ends)) < rng.choice([0.0, 0.0, 0.0, 0.3])
+        self.way_of_sharing = int(rng.choice([0, 0, 1, 2, 3, 4]))
+        self.shares = rng.random((ends, ends)) < 0.6
+        self.queues = rng.random((ends, ends)) < 0.4
+        self.samples = int(rng.integers(1, 4))
+        self.per_accelerator = int(rng.integers(2, 4))
+
+    def problem(self) -> Problem:
+        """With all features that were drawn."""
+        graph, has = self.graph(), self.has
+        seconds = self.seconds[: self.n_ops, : self.n_devices].copy()
+        if has["zero-second ops"]:
+            seconds[self.is_zero[: self.n_ops, : self.n_devices]] = 0.0
+        if has["unsupported ops"]:
+            gone = self.unsupported[: self.n_ops, : self.n_devices].copy()
+            gone[gone.all(axis=1), 0] = False
+            seconds[gone] = math.inf
+        op, wish = self.pin
+        pinned = int(np.where(np.isfinite(seconds[op]), wish[: self.n_devices], -1.0).argmax())
+        own = self.own_seconds(graph)
+        resident = (0,) if has["resident inputs"] and graph.tensor_producers[0] < 0 else ()
+        whole = Problem(
+            graph,
+            self.cluster(graph),
+            CostTable(frozen_floats(seconds)),
+            Grouping.identity(self.n_ops),
+            objective="throughput" if self.model == LOAD else "latency",
+            execution_model=self.execution_model(),
+            pins={op: pinned} if has["pins"] else {},
+            transfer_seconds=own,
+            inner_tensors=has["working bytes"],
+            op_working_bytes=frozen_floats(self.working[: self.n_ops])
+            if has["working bytes"]
+            else None,
+            resident_inputs=resident,
+        )
+        return self.in_units(whole)
+
+    def own_seconds(self, graph: ComputationGraph) -> np.ndarray | None:
+        """The problem's own seconds of transfers; models of subgraphs know no others."""
+        if self.has["own transfer seconds"] or self.model in (PIECES, SERIAL):
+            return frozen_floats(self.own[: graph.n_tensors])
+        return None
+
+    def in_units(self, whole: Problem) -> Problem:
+        """Neighbours in topological order together, where one device can run them."""
+        if not self.has["units of several ops"]:
+            return whole
+        labels = np.concatenate([[0], np.cumsum(self.group_ends[: self.n_ops - 1])])
+        try:
+            return whole.coarsened(Grouping.from_labels(labels))
+        except (CostError, GroupingError):
+            return whole
+
+    def execution_model(self) -> ExecutionModel:
+        """With its parameters."""
+        has = self.has
+        return {
+            EVENT: Event(),
+            LOAD: MaxLoad(
+                samples_in_flight=self.samples if has["samples in flight"] else 0,
+                split_phases=has["split phases"],
+            ),
+            PIECES: Subgraph(),
+            SERIAL: SubgraphIP(self.per_accelerator if has["several subgraphs"] else 1),
+            PLACETO: Placeto(),
+        }[self.model]
+
+    def graph(self) -> ComputationGraph:
+        """Ops in topological order; each reads one of the outputs of some before it."""
+        builder, has = GraphBuilder(), self.has
+        sizes = np.where(self.is_empty & has["zero-byte tensors"], 0.0, self.sizes)
+        inputs = []
+        if has["graph inputs"]:
+            stays = has["resident inputs"]
+            for number in range(2):
+                leaves = bool(self.input_leaves[number]) and not (stays and number == 0)
+                inputs.append(builder.add_input(sizes[number], is_output=leaves))
+        shared = builder.add_weight(12.0)
+        is_read = np.zeros((self.n_ops, 2), dtype=bool)
+        made: list[list[int]] = []
+        for op in range(self.n_ops):
+            self.add_op(builder, op, inputs, made, is_read, shared)
+            count = 2 if has["ops of several outputs"] and self.has_second[op] else 1
+            first = 2 + 2 * op
+            made.append([builder.add_tensor(op, sizes[first + k]) for k in range(count)])
+        for op, tensors in enumerate(made):
+            for k, tensor in enumerate(tensors):
+                kind = "outputs of inner ops" if is_read[op, k] else "graph outputs"
+                if has[kind] and self.leaves[2 * op + k]:
+                    builder.mark_output(tensor)
+        return builder.build()
+
+    def add_op(
+        self,
+        builder: GraphBuilder,
+        op: int,
+        inputs: list[int],
+        made: list[list[int]],
+        is_read: np.ndarray,
+        shared: int,
+    ) -> None:
+        """One op, connected to what it reads."""
+        has = self.has
+        reads = [tensor for number, tensor in enumerate(inputs) if self.reads_input[number, op]]
+        for before in range(op):
+            if self.edge[before, op]:
+                second = len(made[before]) > 1 and self.reads_second[before, op]
+                reads.append(made[before][int(second)])
+                is_read[before, int(second)] = True
+        keeps = [builder.add_weight(self.weights[op])]
+        if self.keeps_shared[op]:
+            keeps.append(shared if has["shared weights"] else builder.add_weight(12.0))
+        place = op / self.n_ops
+        phases = has["training phases"]
+        is_late, is_last = place >= self.phase_ends[0], place >= self.phase_ends[1]
+        builder.add_op(
+            f"op{op}",
+            "Op",
+            inputs=reads,
+            flops=self.flops[op],
+            phase=(UPDATE if is_last else BACKWARD if is_late else FORWARD) if phases else FORWARD,
+            colocation=int(self.class_of[op]) if has["colocation"] else -1,
+            weights=keeps,
+        )
+
+    def cluster(self, graph: ComputationGraph) -> Cluster:
+        """Devices, links and the host."""
+        has, n = self.has, self.n_devices
+        total = float(graph.weight_bytes.sum() + graph.tensor_bytes.sum())
+        exchanges = not has["training phases"] or self.makes_gradients(graph)
+        devices = []
+        for d in range(n):
+            is_host = d == 0 and not has["host that is no device"]
+            limited = has["memory limits"] and self.is_limited[d]
+            group = has["replicas"] and exchanges and not is_host
+            free = has["devices that pay no transfers"] and not self.pays[d]
+            devices.append(
+                Device(
+                    f"d{d}",
+                    memory_bytes=math.floor(total * self.room[d]) if limited else math.inf,
+                    streams=int(self.streams[d]) if has["streams"] else 1,
+                    dispatch_seconds=self.dispatch[d] if has["dispatch"] else 0.0,
+                    cut_seconds=self.cut[d] if has["cuts"] else 0.0,
+                    cut_seconds_per_byte=self.cut_per_byte[d] if has["cuts"] else 0.0,
+                    layout_seconds=self.layout[d] if has["layouts"] else 0.0,
+                    layout_seconds_per_byte=self.layout_per_byte[d] if has["layouts"] else 0.0,
+                    memory_domain=str(self.domain[d]) if has["contention"] else None,
+                    overlaps_transfers=bool(has["overlap"] and self.overlaps[d]),
+                    pays_transfers=not free,
+                    replicas=int(self.replicas[d]) if group else 1,
+                    replica_bandwidth=float(self.replica_bandwidth[d]) if group else None,
+                )
+            )
+        contention = {"ram": self.factors} if has["contention"] else {}
+        host = "host" if has["host that is no device"] else "d0"
+        return Cluster(tuple(devices), self.links(host), host, contention)
+
+    @staticmethod
+    def makes_gradients(graph: ComputationGraph) -> bool:
+        """An update op reads what another op makes, or there is no training."""
+        phases, readers = graph.op_phases, graph.tensor_consumers
+        if (phases == FORWARD).all():
+            return True
+        return any(
+            producer >= 0
+            and phases[producer] != UPDATE
+            and (phases[readers.row(t)] == UPDATE).any()
+            for t, producer in enumerate(graph.tensor_producers.tolist())
+        )
+
+    def links(self, host: str) -> tuple[Link, ...]:
+        """Links by pair of ends; the host that is no device is the last end."""
+        has, names = self.has, [f"d{d}" for d in range(self.n_devices)]
+        ends = [*enumerate(names), (MOST_DEVICES, host)] if host == "host" else [*enumerate(names)]
+        links = []
+        for a, source in ends:
+            for b, target in ends:
+                missing = self.host_is_missing if host in (source, target) else self.is_missing
+                if a == b or (has["routes through the host"] and missing[a, b]):
+                    continue
+                channel = self.channel(a, b) if has["shared channels"] else None
+                queues = not has["links that do not queue"] or bool(self.queues[a, b])
+                links.append(
+                    Link(
+                        source,
+                        target,
+                        self.latency[a, b],
+                        self.bandwidth[a, b],
+                        channel,
+                        queues or channel is not None,
+                    )
+                )
+        return tuple(links)
+
+    def channel(self, source: int, target: int) -> str | None:
+        """One bus; cards of senders, or of receivers; two names, some links apart."""
+        names = (
+            "bus",
+            f"from {source}",
+            f"to {target}",
+            "one" if self.shares[source, target] else "two",
+            "bus" if self.shares[source, target] else None,
+        )
+        return names[self.way_of_sharing]

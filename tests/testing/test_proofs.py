@@ -1,0 +1,71 @@
+"""Bounds, `optimal` and `infeasible` against brute force: a slice of the campaign in scripts/."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1] / "simulation"))
+from event_truth import least_makespan, legal_placements, makespan, told, topological_orders
+from oracle import Reference
+from proof_campaign import Tally, look_at
+from proof_mutations import MUTATIONS
+from proof_problems import FEATURES, MODELS, drawn_features, features_of, proof_problem
+
+from placewright.core.placement import Placement
+from placewright.testing.brute_force import brute_force
+
+
+def test_two_references_of_event_agree_to_the_last_bit() -> None:
+    """Both are written from the page, apart from each other."""
+    finite = 0
+    for seed in range(40):
+        problem, rng = proof_problem(seed, "event"), np.random.default_rng(seed)
+        placements, orders = legal_placements(problem), topological_orders(told(problem).edge)
+        for _ in range(4 if len(placements) else 0):
+            device_of, order = rng.choice(placements), rng.choice(orders)
+            value = makespan(problem, device_of, order)
+            assert value == Reference(problem, Placement.of(device_of, order)).value(), seed
+            finite += value < np.inf
+    assert finite > 60
+
+
+def test_the_compiled_brute_force_finds_what_the_simulators_finds() -> None:
+    for seed in (3, 4, 7, 9, 11, 12):
+        problem = proof_problem(seed, "event")
+        if problem.n_units <= 5:
+            assert least_makespan(problem) == pytest.approx(brute_force(problem), rel=1e-12)
+
+
+def test_a_problem_without_a_feature_is_the_same_in_all_else() -> None:
+    assert {name for model in MODELS for name in features_of(model)} == set(FEATURES)
+    for model in MODELS:
+        for seed in range(3):
+            for name in set(features_of(model)) - set(drawn_features(seed, model)):
+                one, other = proof_problem(seed, model), proof_problem(seed, model, {name})
+                assert one.cluster.devices == other.cluster.devices
+                assert one.cluster.links == other.cluster.links
+                assert np.array_equal(one.costs.seconds, other.costs.seconds)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_nothing_that_is_claimed_is_false(model: str) -> None:
+    tally = Tally()
+    for seed in range(8):
+        look_at(model, seed, tally)
+    assert tally.faults == []
+    assert model == "placeto" or tally.counts["auto"]["optimal"] > 0
+
+
+def test_the_false_bound_of_a_shared_channel_is_seen() -> None:
+    """The program of commit a3b472d, which took each of two transfers for the first one."""
+    mutation = MUTATIONS["one of two transfers that exclude each other is first"]
+    tally = Tally()
+    with mutation.patch():
+        for seed in (6, 7):
+            look_at(mutation.model, seed, tally, mutation.methods)
+    assert any("false bound" in fault for fault in tally.faults)
