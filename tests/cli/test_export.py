@@ -27,7 +27,6 @@ def folder(tmp_path: Path, cli: InProcess) -> Path:
 
 def test_every_format(folder: Path, cli: InProcess) -> None:
     for form, plan, path in (
-        ("device-map", "openvino", "map.json"),
         ("openvino-affinity", "openvino", "affinity.json"),
         ("onnx-layers", "onnxruntime", "layers.onnx"),
         ("onnx-segments", "onnxruntime", "parts"),
@@ -36,10 +35,11 @@ def test_every_format(folder: Path, cli: InProcess) -> None:
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["path"] == path
         assert (folder / path).exists()
-    assert json.loads((folder / "map.json").read_text()) == {"": "cpu"}
     again = cli("export", "onnxruntime.json", "--to", "onnx-segments", "-o", "parts", cwd=folder)
     assert again.returncode == 0, again.stderr
-    assert "run the 1 files in the order of parts/segments.json" in again.stdout
+    told = " ".join(again.stdout.split())
+    assert "run the 1 files in the order of parts/segments.json (loaded once)" in told
+    assert "inputs are fixed to x=1,4,16,16: --shape of a new plan changes them" in told
 
 
 def test_what_is_refused(folder: Path, cli: InProcess) -> None:
@@ -47,11 +47,12 @@ def test_what_is_refused(folder: Path, cli: InProcess) -> None:
         return the_line(cli("export", plan, "--to", form, "-o", path, cwd=folder), code)
 
     assert "not OpenVINO's" in line("onnxruntime.json", "openvino-affinity", "a.json", 1)
+    assert "has no PyTorch modules" in line("openvino.json", "device-map", "a.json", 1)
     assert "not the nodes" in line("openvino.json", "onnx-layers", "a.onnx", 1)
     assert "no segments" in line("openvino.json", "onnx-segments", "a", 1)
     assert "unknown export format 'banana'" in line("openvino.json", "banana", "a.json", 2)
     assert "does not exist" in line("none.json", "device-map", "a.json", 2)
-    assert "folder 'none'" in line("openvino.json", "device-map", "none/a.json", 2)
+    assert "folder 'none'" in line("openvino.json", "openvino-affinity", "none/a.json", 2)
     (folder / "m.onnx").unlink()
     assert "does not exist" in line("onnxruntime.json", "onnx-layers", "a.onnx", 2)
     assert not list(folder.glob("a*"))

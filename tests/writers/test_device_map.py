@@ -15,11 +15,12 @@ from writers.plans import plan_with
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Device
 from placewright.core.graph import ComputationGraph
+from placewright.core.signature import Signature
 from placewright.core.source import ModelSource
 from placewright.errors import InexpressibleError
 from placewright.session.export import export
 from placewright.session.models import load_model
-from placewright.writers.device_map import device_map
+from placewright.writers.device_map import device_map, why_refused
 
 CUDA = [Device("cuda:0", "gpu"), Device("cuda:1", "gpu"), Device("cpu")]
 
@@ -224,3 +225,19 @@ def test_accelerate_takes_the_map_of_a_model_with_unread_modules(
 
 def _listed(outputs: object) -> list[object]:
     return list(outputs) if isinstance(outputs, tuple) else [outputs]
+
+
+def test_a_model_without_modules_is_refused() -> None:
+    """A plain ONNX file: names of nodes that look like paths are no modules."""
+    source = ModelSource("m.onnx", "0", "onnx", signature=Signature((), ()))
+    for devices in ([0, 0, 0, 0, 0], [0, 1, 1, 1, 2]):
+        plan = plan_with(residual_network(), CUDA, devices.__getitem__, source)
+        with pytest.raises(InexpressibleError, match=r"'m.onnx' has no PyTorch modules"):
+            device_map(plan)
+
+
+def test_accelerate_checks_the_map() -> None:
+    state = ("first.weight", "block.left.weight")
+    assert why_refused({"": "cpu"}, state) == ""
+    assert why_refused({"first": "cpu", "block.left": "cpu"}, state) == ""
+    assert "block.left.weight" in (why_refused({"first": "cpu"}, state) or "")

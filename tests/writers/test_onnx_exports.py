@@ -121,3 +121,59 @@ def test_what_cannot_be_said(path: Path, tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError, match="unknown export format 'banana'"):
         export(other, "banana", tmp_path / "x")
     assert not (tmp_path / "x").exists()
+
+
+def quantized_model(domain: str = "com.microsoft") -> onnx.ModelProto:
+    """A product, an operator that ONNX has no shape inference for, and two that follow it."""
+    helper = onnx.helper
+    weight = np.random.default_rng(1).standard_normal((8, 8)).astype(np.float32)
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["a"], "product"),
+        helper.make_node("Gelu", ["a"], ["b"], "gelu", domain=domain),
+        helper.make_node("Relu", ["b"], ["c"], "relu"),
+        helper.make_node("Add", ["c", "a"], ["y"], "sum"),
+    ]
+    graph = helper.make_graph(
+        nodes, "g",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["batch", 8])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["batch", 8])],
+        [onnx.numpy_helper.from_array(weight, "w")],
+    )  # fmt: skip
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid(domain, 1)]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+
+def test_segments_know_types_that_onnx_itself_does_not(tmp_path: Path) -> None:
+    path = tmp_path / "q.onnx"
+    onnx.save(quantized_model(), str(path))
+    graph, source = read_onnx(path)
+    assert [tuple(one) for one in graph.tensor_shapes[1:4]] == [(1, 8)] * 3
+    plan = plan_with(graph, CORES, lambda op: op % 2, source, "onnxruntime")
+    told = export(plan, "onnx-segments", tmp_path / "parts")
+    assert "(loaded once); inputs are fixed to x=1,8" in told
+    values: dict[str, Any] = {"x": np.random.default_rng(2).random((1, 8), dtype=np.float32)}
+    for one in json.loads((tmp_path / "parts" / "segments.json").read_text())["segments"]:
+        session = ort.InferenceSession(
+            str(tmp_path / "parts" / one["file"]), providers=["CPUExecutionProvider"]
+        )
+        found = session.run(one["outputs"], {name: values[name] for name in one["inputs"]})
+        values.update(zip(one["outputs"], found, strict=True))
+    whole = ort.InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(values["y"], whole.run(["y"], {"x": values["x"]})[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("form", ["onnx-layers", "onnx-segments"])
+def test_what_onnx_runtime_refuses_is_not_written(form: str, tmp_path: Path) -> None:
+    """An operator that nobody has: no file is made, and an earlier one stays as it is."""
+    path, out = tmp_path / "q.onnx", tmp_path / "out"
+    onnx.save(quantized_model("nobody"), str(path))
+    graph, source = read_onnx(path)
+    plan = plan_with(graph, CORES[:1], lambda op: 0, source, "onnxruntime")
+    with pytest.raises(InexpressibleError, match=r"'.*out' was not written: its runtime, .* Gelu"):
+        export(plan, form, out)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["q.onnx"]
+    if form == "onnx-layers":
+        out.write_text("earlier")
+        with pytest.raises(InexpressibleError):
+            export(plan, form, out)
+        assert out.read_text() == "earlier"

@@ -17,6 +17,7 @@ from placewright.core.plan import Plan
 from placewright.errors import InexpressibleError, InputError, StalePlanError
 from placewright.frameworks.onnxruntime.reader import read_onnx
 from placewright.frameworks.openvino.reader import read_openvino
+from placewright.session.export import export
 from placewright.writers.openvino_affinity import affinity_data, apply_affinity
 
 CORE = openvino.Core()  # one, which stays: see `frameworks.openvino.runtime`
@@ -148,3 +149,21 @@ def test_another_model_and_another_format_are_refused(path: Path) -> None:
         apply_affinity(other, data)
     with pytest.raises(InputError, match=r"openvino-affinity/1"):
         apply_affinity(other, {"a": "CPU"})
+
+
+def test_each_device_computes_in_the_precision_of_the_plan(path: Path, tmp_path: Path) -> None:
+    """The CPU reads the property through HETERO: it refuses a precision that it does not have."""
+    hint = {"INFERENCE_PRECISION_HINT": "f32"}
+    device = Device("cpu", options={"device": "CPU", **hint})
+    data = affinity_data(plan_of_file(path, [device]))
+    assert data["config"] == {"DEVICE_PROPERTIES": {"CPU": hint}}
+    model = CORE.read_model(path)
+    CORE.compile_model(model, apply_affinity(model, data), data["config"])
+    told = export(plan_of_file(path, [device]), "openvino-affinity", tmp_path / "a.json")
+    assert "data['config']) (loaded once); inputs are fixed to x=1,4,16,16" in told
+    wrong = Device("cpu", options={"device": "CPU", "INFERENCE_PRECISION_HINT": "banana"})
+    with pytest.raises(InexpressibleError, match=r"not written: OpenVINO refuses it: .*banana"):
+        export(plan_of_file(path, [wrong]), "openvino-affinity", tmp_path / "b.json")
+    assert not (tmp_path / "b.json").exists()
+    far = export(plan_of_file(path, PAIR), "openvino-affinity", tmp_path / "c.json")
+    assert "(not loaded: its tool is not here)" in far

@@ -191,6 +191,15 @@ class StandaloneParts(Protocol):
 class CutsFiles(Protocol):
     """A framework whose segments can be written as files of the model's own format."""
 
+    def why_refused(self, file: Path, entries: Mapping[str, str]) -> str:
+        """Load a file as its users will; what the library says against it, "" where it takes it.
+
+        Args:
+            file: that was written.
+            entries: of the session's configuration.
+        """
+        ...
+
     def standalone_parts(self, source: ModelSource, graph: ComputationGraph) -> StandaloneParts:
         """The parts of a runnable source.
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -49,30 +50,40 @@ def formats() -> tuple[str, ...]:
 
 
 def _device_map(plan: Plan, path: Path) -> str:
-    from placewright.writers.device_map import device_map
+    from placewright.writers.device_map import device_map, why_refused
 
     data, source = device_map(plan), plan.problem.source
-    if "" not in data and source is not None and source.signature is None:
+    if source is not None and source.signature is None:
         # An earlier version's file does not tell the parameters that no op reads.
-        data = device_map(replace(plan, problem=replace(plan.problem, source=_source(plan))))
+        source = _source(plan)
+        data = device_map(replace(plan, problem=replace(plan.problem, source=source)))
+    loaded = _taken(path, "accelerate", why_refused(data, () if source is None else source.state))
     write_text(path, json.dumps(data, indent=1) + "\n")
-    return f"accelerate.dispatch_model(model, device_map=json.load(open('{path}')))"
+    return f"accelerate.dispatch_model(model, device_map=json.load(open('{path}'))){loaded}"
 
 
 def _openvino_affinity(plan: Plan, path: Path) -> str:
-    from placewright.writers.openvino_affinity import affinity_data
+    from placewright.writers.openvino_affinity import affinity_data, why_refused
 
     data = affinity_data(plan)
+    loaded = _taken(path, "OpenVINO", why_refused(lambda: str(_model_file(plan)), data))
     write_text(path, json.dumps(data, indent=1) + "\n")
-    return f"apply_affinity(model, json.load(open('{path}'))), then compile for {data['device']}"
+    return (
+        f"data = json.load(open('{path}')); apply_affinity(model, data); "
+        f"core.compile_model(model, data['device'], data['config']){loaded}{_fixed(plan)}"
+    )
 
 
 def _onnx_layers(plan: Plan, path: Path) -> str:
     from placewright.writers.onnx_layers import OPTION, annotated_model, assignment_settings
 
-    settings = assignment_settings(plan)
-    _save_onnx(annotated_model(plan, _model_file(plan)), path, _model_file(plan).parent)
-    return f"set the session option {OPTION} to '{settings}'"
+    settings, file = assignment_settings(plan), _model_file(plan)
+    with _written_beside(path) as scratch:
+        made = scratch / path.name
+        _save_onnx(annotated_model(plan, file), made, file.parent)
+        loaded = _loaded(plan, [made], {OPTION: settings}, path)
+        _move(scratch, path.parent)
+    return f"set the session option {OPTION} to '{settings}'{loaded}"
 
 
 def _onnx_segments(plan: Plan, path: Path) -> str:
@@ -97,22 +108,65 @@ def _onnx_segments(plan: Plan, path: Path) -> str:
             f"output '{constant[0]}' depends on no input, so that no segment makes it; take it "
             "from the model itself, or export the plan as onnx-layers"
         )
-    segments = segments_of_units(problem, plan.segments)
-    ports = []
-    try:
-        path.mkdir(exist_ok=True)
-    except OSError as error:
-        raise InputError(f"folder '{path}' cannot be made: {error.strerror}") from None
-    for index, segment in enumerate(segments):
-        made = parts.standalone(segment)
-        ports.append(([v.name for v in made.graph.input], [v.name for v in made.graph.output]))
-        _save_onnx(made, path / file_name(index), path)
-    values = parts.value_of_tensor
-    entering = [(port.name, values[port.tensor]) for port in signature.inputs]
-    leaving = [(port.name, values[port.tensor]) for port in signature.outputs]
-    data = manifest_data(plan, ports, entering, leaving)
-    write_text(path / MANIFEST, json.dumps(data, indent=1) + "\n")
-    return f"run the {len(segments)} files in the order of {path / MANIFEST}"
+    segments, ports, files = segments_of_units(problem, plan.segments), [], []
+    with _written_beside(path) as scratch:
+        for index, segment in enumerate(segments):
+            made = parts.standalone(segment)
+            ports.append(([v.name for v in made.graph.input], [v.name for v in made.graph.output]))
+            files.append(scratch / file_name(index))
+            _save_onnx(made, files[-1], scratch)
+        loaded = _loaded(plan, files, {}, path)
+        values = parts.value_of_tensor
+        entering = [(port.name, values[port.tensor]) for port in signature.inputs]
+        leaving = [(port.name, values[port.tensor]) for port in signature.outputs]
+        data = manifest_data(plan, ports, entering, leaving)
+        (scratch / MANIFEST).write_text(json.dumps(data, indent=1) + "\n")
+        try:
+            path.mkdir(exist_ok=True)
+        except OSError as error:
+            raise InputError(f"folder '{path}' cannot be made: {error.strerror}") from None
+        _move(scratch, path)
+    use = f"run the {len(segments)} files in the order of {path / MANIFEST}"
+    return f"{use}{loaded}{_fixed(plan)}"
+
+
+def _fixed(plan: Plan) -> str:
+    """That other shapes need another plan, where the export holds those of this one."""
+    source = plan.problem.source
+    shapes = {} if source is None else source.shapes
+    if not shapes:
+        return ""
+    listed = ", ".join(f"{name}={','.join(map(str, shape))}" for name, shape in shapes.items())
+    return f"; inputs are fixed to {listed}: argument `shapes` of a new plan changes them"
+
+
+def _loaded(plan: Plan, files: Sequence[Path], entries: Mapping[str, str], path: Path) -> str:
+    """Have the library that runs ONNX models load written files; see `_taken`."""
+    from placewright.execution.framework import CutsFiles
+    from placewright.frameworks.registry import framework_of
+
+    source = plan.problem.source
+    framework = None if source is None else framework_of(source)
+    assert isinstance(framework, CutsFiles), "the writers have checked it"
+    for file in files:
+        taken = _taken(path, f"its runtime, {file.name},", framework.why_refused(file, entries))
+    return taken
+
+
+def _taken(path: Path, tool: str, reason: str | None) -> str:
+    """What is said of an export that its tool was given before it was written.
+
+    Args:
+        path: of the export.
+        tool: that loads it.
+        reason: what the tool says against it, "" where it takes it, None where it cannot be asked.
+
+    Raises:
+        InexpressibleError: the tool refuses it.
+    """
+    if reason:
+        raise InexpressibleError(f"'{path}' was not written: {tool} refuses it: {reason}")
+    return " (loaded once)" if reason is not None else " (not loaded: its tool is not here)"
 
 
 def _source(plan: Plan) -> ModelSource:
@@ -124,26 +178,40 @@ def _model_file(plan: Plan) -> Path:
     return Path(_source(plan).path)
 
 
+@contextmanager
+def _written_beside(path: Path) -> Iterator[Path]:
+    """A folder for what goes to `path` once its tool has taken it.
+
+    Raises:
+        InputError: it cannot be written.
+    """
+    try:
+        with scratch_folder(path.parent, f".{path.name}.") as scratch:
+            yield scratch
+    except OSError as error:
+        raise InputError(f"file '{path}' cannot be written: {error.strerror}") from None
+
+
+def _move(scratch: Path, folder: Path) -> None:
+    """All files to their folder; data first: whoever finds a model finds its data."""
+    files = sorted(scratch.iterdir(), key=lambda file: (file.suffix != ".data", file.name))
+    move_files({file: folder / file.name for file in files})
+
+
 def _save_onnx(model: Any, path: Path, data_folder: Path) -> None:
-    """Write a model whole or not at all; what lies outside of it is brought along."""
+    """Write a model; what lies outside of it is brought along."""
     import onnx
     from onnx.external_data_helper import load_external_data_for_model
 
     load_external_data_for_model(model, str(data_folder))
     size = sum(len(held.raw_data) for held in model.graph.initializer)
-    data = f"{path.name}.data"
     try:
-        with scratch_folder(path.parent, f".{path.name}.") as scratch:
-            made = scratch / path.name
-            onnx.save(
-                model, str(made), save_as_external_data=size > _LARGEST_MESSAGE, location=data
-            )
-            # The data comes first: whoever finds the model finds it.
-            both = [file for file in (made.with_name(data), made) if file.exists()]
-            move_files({file: path.with_name(file.name) for file in both})
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise InputError(f"file '{path}' cannot be written: {reason}") from None
+        onnx.save(
+            model, str(path), save_as_external_data=size > _LARGEST_MESSAGE,
+            location=f"{path.name}.data",
+        )  # fmt: skip
+    except ValueError as error:
+        raise InputError(f"file '{path.name}' cannot be written: {error}") from None
 
 
 _WRITERS: Mapping[str, Callable[[Plan, Path], str]] = {

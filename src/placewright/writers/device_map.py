@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -38,7 +38,13 @@ def device_map(plan: Plan) -> dict[str, str]:
         InexpressibleError: the plan splits a module that must stay whole, uses two devices that
             PyTorch has one name for, or its ops know no modules.
     """
-    problem = plan.problem
+    problem, source = plan.problem, plan.problem.source
+    # A file of an earlier version without a signature does not tell the state either.
+    if source is not None and source.signature is not None and not source.state:
+        raise InexpressibleError(
+            f"'{source.path}' has no PyTorch modules with parameters, and a device_map speaks of "
+            "them; place a module, a .pt2 file or a zoo model"
+        )
     used = np.unique(plan.placement.device_of).tolist()
     names = _torch_names([problem.cluster.devices[device] for device in used])
     by_device = dict(zip(used, names, strict=True))
@@ -51,8 +57,38 @@ def device_map(plan: Plan) -> dict[str, str]:
             "this plan's ops do not know the modules that they came from, and a device_map speaks "
             "of modules; place a .pt2 file or a zoo model"
         )
-    source = problem.source
     return _Writing(plan, devices).written(() if source is None else source.state)
+
+
+def why_refused(mapped: Mapping[str, str], state: Sequence[str]) -> str | None:
+    """Give a map to Accelerate's own check; what it says against it.
+
+    Args:
+        mapped: module path -> device.
+        state: paths of the model's parameters and buffers.
+
+    Returns:
+        "" where it takes the map, None where Accelerate is not installed.
+    """
+    try:
+        import torch
+        from accelerate.utils.modeling import check_device_map
+    except ImportError:
+        return None
+    root = torch.nn.Module()
+    for path in state:
+        *above, name = path.split(".")
+        module = root
+        for part in above:
+            if part not in module._modules:
+                module.add_module(part, torch.nn.Module())
+            module = module.get_submodule(part)
+        module.register_buffer(name, torch.empty(0))
+    try:
+        check_device_map(root, dict(mapped))
+    except ValueError as error:
+        return str(error)
+    return ""
 
 
 @dataclass

@@ -7,7 +7,8 @@ speaks of, follow the ops that read or make them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,8 @@ from placewright.core.plan import Plan
 from placewright.errors import InexpressibleError, InputError, MissingExtraError, StalePlanError
 
 FORMAT = "placewright.openvino-affinity/1"
+_SHOWN = 200  # characters of what OpenVINO says: the reason stands at the end
+_KEPT = ("INFERENCE_PRECISION_HINT",)
 
 
 def affinity_data(plan: Plan) -> dict[str, Any]:
@@ -26,7 +29,8 @@ def affinity_data(plan: Plan) -> dict[str, Any]:
         ``device`` is what ``compile_model`` takes (``"HETERO:GPU.0,CPU"``, the device with the most
         ops first); ``affinity`` maps each op to its OpenVINO device, by friendly name, or by
         ``"#<position in get_ordered_ops()>"`` where the name is not stored in the model;
-        ``shapes`` are those that the inputs were fixed to.
+        ``shapes`` are those that the inputs were fixed to; ``config`` is the third argument of
+        ``compile_model``, with the precision that each device has in the plan.
 
     Raises:
         InexpressibleError: the model was not read by OpenVINO, or two devices of the plan are one
@@ -55,11 +59,59 @@ def affinity_data(plan: Plan) -> dict[str, Any]:
         "model": {"source": source.path, "sha256": source.sha256},
         "shapes": {name: list(shape) for name, shape in source.shapes.items()},
         "device": "HETERO:" + ",".join(names.values()),
+        "config": _config(problem.cluster.devices, names),
         "affinity": {
             source.native_name(op): names[device]
             for op, device in zip(problem.graph.op_names, device_of, strict=True)
         },
     }
+
+
+def _config(devices: Sequence[Device], names: Mapping[int, str]) -> dict[str, Any]:
+    """Properties of the devices; without them OpenVINO chooses a precision by the processor."""
+    found = {
+        name: {key: devices[at].options[key] for key in _KEPT if key in devices[at].options}
+        for at, name in names.items()
+    }
+    return {"DEVICE_PROPERTIES": found} if any(found.values()) else {}
+
+
+def why_refused(path: Callable[[], str], data: Mapping[str, Any]) -> str | None:
+    """Compile a model file by its affinities; what OpenVINO says against them.
+
+    Args:
+        path: finds the file, where all devices are here.
+        data: from `affinity_data`.
+
+    Returns:
+        "" where it takes them, None where OpenVINO or one of the devices is not on this machine.
+
+    Raises:
+        PlacewrightError: as `apply_affinity`.
+    """
+    try:
+        core = _core()
+    except MissingExtraError:
+        return None
+    kinds = _kinds(core.available_devices)
+    if any(one not in kinds for one in _kinds(data["device"].partition(":")[2].split(","))):
+        return None
+    try:
+        model = core.read_model(path())
+        core.compile_model(model, apply_affinity(model, data), dict(data["config"]))
+    except RuntimeError as error:
+        return " ".join(str(error).split())[-_SHOWN:]
+    return ""
+
+
+@cache
+def _core() -> Any:
+    """One for all exports: a second one unloads what the first has loaded."""
+    return _openvino().Core()
+
+
+def _kinds(devices: Sequence[str]) -> list[str]:
+    return [one.partition(".")[0] for one in devices]
 
 
 def apply_affinity(model: Any, data: Mapping[str, Any]) -> str:
@@ -70,7 +122,7 @@ def apply_affinity(model: Any, data: Mapping[str, Any]) -> str:
         data: what `affinity_data` made, for example from a JSON file.
 
     Returns:
-        The device to compile for: ``core.compile_model(model, device)``.
+        The device to compile for: ``core.compile_model(model, device, data["config"])``.
 
     Raises:
         InputError: `data` has another format, or the inputs cannot take its shapes.

@@ -17,6 +17,7 @@ from placewright.execution.framework import (
     ReadOptions,
     StandaloneParts,
 )
+from placewright.io.content import one_line
 from placewright.io.onnx_parts import onnx_files
 
 if TYPE_CHECKING:
@@ -78,6 +79,21 @@ class OnnxFramework:
             return onnx_files(path)[1:]
         except (PlacewrightError, OSError):
             return ()
+
+    def why_refused(self, file: Path, entries: Mapping[str, str]) -> str:
+        """By an inference session on the CPU."""
+        from placewright.frameworks.onnxruntime.devices import onnxruntime_library
+
+        onnxruntime = onnxruntime_library()
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = 4
+        for key, value in entries.items():
+            options.add_session_config_entry(key, value)
+        try:
+            onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+        except Exception as error:  # ONNX Runtime has a class of its own for each status
+            return one_line(error)
+        return ""
 
     def standalone_parts(self, source: ModelSource, graph: ComputationGraph) -> StandaloneParts:
         """Sub-models of the file."""

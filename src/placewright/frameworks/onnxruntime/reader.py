@@ -27,6 +27,7 @@ from placewright.frameworks.onnxruntime.bodies import (
     node_flops,
 )
 from placewright.frameworks.onnxruntime.interface import kept_interface
+from placewright.frameworks.onnxruntime.value_types import with_all_types
 from placewright.io.content import UniqueNames, content_hash, existing_path, one_line
 from placewright.io.onnx_parts import onnx_files
 
@@ -71,6 +72,7 @@ def read_onnx(
         _require_tensors(model.graph)
         fixed = _fix_shapes(model, shapes)
         inferred = _inferred(onnx, model)
+        with_all_types(onnx, inferred, file.parent)
     except onnx.shape_inference.InferenceError as error:
         raise InputError(
             f"the shapes in '{path}' do not fit: {one_line(error)}; choose others with argument "

@@ -21,6 +21,7 @@ from placewright.core.grouping import Grouping
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, StalePlanError
 from placewright.execution.runtime import OpSegment
+from placewright.frameworks.onnxruntime.value_types import with_all_types
 
 # Smaller ones stay in the sub-model: shape inference and fusions look at their values.
 SHARED_BYTES = 4096
@@ -75,6 +76,7 @@ class OnnxParts:
             self.model = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
         except onnx.shape_inference.InferenceError as error:
             raise InputError(f"the shapes in '{source.path}' do not fit: {error}") from None
+        with_all_types(onnx, self.model, path.parent)
         inner = self.model.graph
         self.nodes: list[Any] = list(inner.node)
         self.types = {v.name: v.type for v in (*inner.output, *inner.value_info, *inner.input)}
@@ -156,18 +158,20 @@ class OnnxParts:
         return made
 
     def element_type(self, tensor: int) -> int:
-        """The number that ONNX has for the tensor's element type; 0 where it is no tensor."""
-        return int(self.types[self.value_of_tensor[tensor]].tensor_type.elem_type)
+        """The number that ONNX has for the tensor's element type; 0 where it is no tensor, or of a
+        type that nothing knows."""
+        held = self.types.get(self.value_of_tensor[tensor])
+        return 0 if held is None else int(held.tensor_type.elem_type)
 
     def with_values_inside(self, grouping: Grouping) -> Grouping:
         """Groups joined where a sequence, a map or an optional value goes from one to another.
 
-        Only tensors are handed from device to device.
+        Only tensors are handed from device to device, and only those whose type is known.
         """
         labels = grouping.group_of.copy()
         for tensor, value in enumerate(self.value_of_tensor):
             kind = self.types[value].WhichOneof("value") if value in self.types else None
-            if kind in (None, "tensor_type"):
+            if kind == "tensor_type" or value not in self.op_of_value:
                 continue
             ops = [self.op_of_value[value], *self.graph.tensor_consumers.row(tensor).tolist()]
             joined = np.unique(labels[ops])
