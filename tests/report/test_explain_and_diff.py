@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
+from placewright.core.execution_models import MaxLoad
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.errors import GraphError
@@ -18,6 +20,7 @@ from placewright.report.difference import difference_of
 from placewright.report.explain import explain
 from placewright.report.page.html import page_text
 from placewright.report.page.plans import plans_document
+from placewright.report.parts_of_value import parts_of_value
 from placewright.simulation.model import Simulator
 from tests.report.report_problems import allowed_rows, layered_plan, odd_problem, plan_for
 from tests.simulation.oracle import Reference
@@ -138,3 +141,85 @@ def test_a_page_of_two_plans_says_what_moved() -> None:
     moved = [unit for unit, (a, b) in enumerate(zip(first, second, strict=True)) if a != b]
     assert other["moved_units"] == moved
     assert other["lines"][0] in page_text(document)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_parts_add_up_to_the_difference(seed: int) -> None:
+    """Each part alone has a sign that it must have, and all of them add up to the value."""
+    problem = odd_problem(seed)
+    simulator = Simulator(problem)
+    rows = allowed_rows(problem, np.random.default_rng(seed), 20)
+    feasible = [row for row in rows if math.isfinite(simulator.value(Placement.of(row)))]
+    if not feasible:
+        pytest.skip("no placement of these fits")
+    for row in feasible[:5]:
+        parts = parts_of_value(problem, simulator, Placement.of(row))
+        assert parts is not None
+        assert min(parts.values()) > -1e-9
+        assert sum(parts.values()) == pytest.approx(simulator.value(Placement.of(row)), rel=1e-9)
+    found = explain(plan_for(problem, feasible[0]), problem.graph.op_names[seed % problem.n_units])
+    for other in found.elsewhere:
+        if math.isfinite(other.value):
+            assert sum(other.parts.values()) == pytest.approx(
+                other.value - found.value, rel=1e-9, abs=1e-9
+            )
+
+
+def test_contention_decides_worked_by_hand() -> None:
+    """`b` is a second faster on d1, where a second device in use makes every op half as slow again.
+
+    All on d0: one segment, 100 + 2 + 100 s and a dispatch of 3 s. With `b` on d1 the units take
+    100, 1 and 100 s, contention adds 50, 0.5 and 50, three segments are dispatched, two copies
+    cost a cut of 0.25 s each, and two transfers take 4 s each.
+    """
+    problem = _chain()
+    seconds = CostTable(frozen_floats([[100.0, 100.0], [2.0, 1.0], [100.0, 100.0]]))
+    devices = tuple(
+        replace(one, memory_domain="ram", dispatch_seconds=3.0, cut_seconds=0.25)
+        for one in problem.cluster.devices
+    )
+    cluster = Cluster(devices, problem.cluster.links, contention={"ram": (1.0, 1.5)})
+    busy = replace(problem, costs=seconds, cluster=cluster)
+    found = explain(plan_for(busy, np.array([0, 0, 0])), "b")
+    assert found.value == 205.0
+    other = found.elsewhere[0]
+    assert other.parts == pytest.approx(
+        {"compute": -1.0, "contention": 100.5, "dispatch": 6.0, "cuts": 0.5, "transfers": 8.0,
+         "waiting": 0.0}
+    )  # fmt: skip
+    assert other.value - found.value == pytest.approx(114.0)
+    assert other.decides == "contention: 100 s more there"
+    told = "on 'd1' the plan takes +114 s: contention +100 s, transfers +8 s, dispatch +6 s"
+    assert any(line.startswith(told) for line in found.lines())
+
+
+def test_parts_of_a_load() -> None:
+    """The busiest device changes: 3 s of units become 2 s and a transfer in and one out."""
+    base = _chain()
+    problem = replace(base, objective="throughput", execution_model=MaxLoad())
+    found = explain(plan_for(problem, np.array([0, 0, 0])), "b")
+    other = found.elsewhere[0]
+    assert (found.value, other.value) == (4.0, 10.0)
+    assert {name: s for name, s in other.parts.items() if s} == {"compute": -2.0, "transfers": 8.0}
+
+
+def test_links_measured_twice_are_the_same_problem() -> None:
+    """Latencies differ by noise: a warning; another channel or device is another problem."""
+    one = layered_plan(100)
+    problem = one.problem
+    links = tuple(
+        replace(link, latency_seconds=link.latency_seconds * 1.01 + 1e-9)
+        for link in problem.cluster.links
+    )
+    again = replace(problem, cluster=replace(problem.cluster, links=links))
+    moved = one.placement.device_of.copy()
+    moved[10:20] = (moved[10:20] + 1) % problem.n_devices
+    two = plan_for(again, moved)
+    found = difference_of(one, two)
+    assert found.same_problem
+    assert found.other_value == Simulator(problem).value(Placement.of(moved)) != two.value
+    assert found.lines()[1].startswith("warning: speeds of links differ (latencies by up to ")
+    assert all(group.alone is not None for group in found.groups)
+    shared = tuple(replace(link, channel="bus") for link in links)
+    bus = replace(problem, cluster=replace(problem.cluster, links=shared))
+    assert not difference_of(one, plan_for(bus, moved)).same_problem

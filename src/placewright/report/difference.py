@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from placewright.core.arrays import IntArray
+from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.placement import Placement
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
-from placewright.core.quantities import format_bytes
+from placewright.core.quantities import format_bytes, format_duration
 from placewright.report.values import value_text
 from placewright.simulation.model import Simulator
 
@@ -50,6 +52,9 @@ class Difference:
         only_first, only_other: ops that one has alone.
         groups: of moved units, those with most work first; empty where units differ.
         same_problem: units, costs and devices are equal, so that values compare.
+        other_value: of the other plan's placement in the first plan's problem, where it is the
+            same problem; links that were measured twice differ in their last digits.
+        noise: what differs in numbers of links and devices alone, one clause, or "".
     """
 
     first: Plan
@@ -61,14 +66,18 @@ class Difference:
     moves: tuple[tuple[str, str, int], ...]
     groups: tuple[Moved, ...]
     same_problem: bool
+    other_value: float
+    noise: str = ""
 
     def lines(self) -> list[str]:
         """In words; the verdict first."""
         unit = self.first.problem.time_unit
-        values = f"{value_text(self.first.value, unit)} and {value_text(self.other.value, unit)}"
+        values = f"{value_text(self.first.value, unit)} and {value_text(self.other_value, unit)}"
         lines = [f"{self._verdict()}: {values}"]
         if not self.same_problem:
             lines.append("the problems differ (model, costs or devices): values do not compare")
+        elif self.noise:
+            lines.append(f"warning: {self.noise}; both values are by the first plan's numbers")
         lines.append(f"{self.n_moved} of {self.n_common} ops are on another device")
         if self.only_first or self.only_other:
             lines.append(f"{self.only_first} ops only in the first, {self.only_other} in the other")
@@ -84,7 +93,7 @@ class Difference:
             return "the placements are the same"
         if not self.same_problem or self.first.value <= 0:
             return "two plans"
-        change = self.other.value / self.first.value - 1.0
+        change = self.other_value / self.first.value - 1.0
         if change == 0:
             return "the placements differ and are equally fast"
         return f"the other is {abs(change):.2%} {'slower' if change > 0 else 'faster'}"
@@ -118,8 +127,9 @@ class Difference:
         """As a JSON document."""
         return {
             "unit": self.first.problem.time_unit,
-            "values": [self.first.value, self.other.value],
+            "values": [self.first.value, self.other_value],
             "same_problem": self.same_problem,
+            "noise": self.noise,
             "common_ops": self.n_common,
             "moved_ops": self.n_moved,
             "only_first": self.only_first,
@@ -151,6 +161,8 @@ def difference_of(first: Plan, other: Plan) -> Difference:
     moves = Counter((one[name], two[name]) for name in common if one[name] != two[name])
     same_units = has_same_units(first.problem, other.problem)
     same = same_units and _has_same_costs(first.problem, other.problem)
+    noise = _noise(first.problem.cluster, other.problem.cluster) if same else ""
+    other_value = Simulator(first.problem).value(other.placement) if noise else other.value
     return Difference(
         first,
         other,
@@ -161,6 +173,8 @@ def difference_of(first: Plan, other: Plan) -> Difference:
         moves=tuple((a, b, count) for (a, b), count in moves.most_common()),
         groups=_groups(first, other, tries=same) if same_units else (),
         same_problem=same,
+        other_value=other_value,
+        noise=noise,
     )
 
 
@@ -177,9 +191,40 @@ def _has_same_costs(one: Problem, other: Problem) -> bool:
     return (
         np.array_equal(one.costs.seconds, other.costs.seconds)
         and one.execution_model == other.execution_model
-        and one.cluster.devices == other.cluster.devices
-        and one.cluster.links == other.cluster.links
+        and list(map(_shape, one.cluster.devices)) == list(map(_shape, other.cluster.devices))
+        and list(map(_ways, one.cluster.links)) == list(map(_ways, other.cluster.links))
     )
+
+
+def _shape(device: Device) -> Device:
+    """A device without what calibration measures anew each time."""
+    return replace(
+        device,
+        dispatch_seconds=0.0,
+        cut_seconds=0.0,
+        cut_seconds_per_byte=0.0,
+        layout_seconds=0.0,
+        layout_seconds_per_byte=0.0,
+        speed_scatter=None,
+    )
+
+
+def _ways(link: Link) -> tuple[object, ...]:
+    """A link without its speed; where bytes are free is no matter of noise."""
+    free = link.bandwidth == math.inf
+    return link.source, link.destination, link.channel, link.queues, free
+
+
+def _noise(one: Cluster, other: Cluster) -> str:
+    """Numbers that differ although devices and links are the same."""
+    what = []
+    if one.links != other.links:
+        pairs = zip(one.links, other.links, strict=True)
+        latency = max(abs(a.latency_seconds - b.latency_seconds) for a, b in pairs)
+        what.append(f"speeds of links differ (latencies by up to {format_duration(latency)})")
+    if one.devices != other.devices or one.contention != other.contention:
+        what.append("calibrations of devices differ")
+    return " and ".join(what)
 
 
 def crossing(plan: Plan) -> tuple[int, float]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -14,9 +15,11 @@ from placewright.core.placement import Placement
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem, op_named
 from placewright.core.quantities import format_bytes
+from placewright.report.parts_of_value import parts_of_value
 from placewright.report.values import value_text
 from placewright.simulation.model import Simulator
 
+_MOST_TOLD = 3  # devices whose difference is told part by part
 _SAME = 1e-9  # relative difference of values that is rounding
 
 
@@ -31,6 +34,8 @@ class Elsewhere:
             is infeasible.
         crossing: seconds of the transfers to and from them, each tensor once per device.
         decides: the constraint that forbids it, or what makes most of the difference.
+        parts: of that value minus the plan's, see `report.parts_of_value`; they add up to it. Empty
+            for the plan itself, where it is infeasible, and where the execution model has none.
     """
 
     device: str
@@ -38,6 +43,7 @@ class Elsewhere:
     value: float
     crossing: float
     decides: str
+    parts: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,15 @@ class OpExplanation:
         if self.waits_for:
             where = "on" if self.is_critical else "not on"
             lines.append(f"it is {where} the critical path; before it began it {self.waits_for}")
+        lines += [self._difference(row) for row in self.elsewhere[:_MOST_TOLD] if row.parts]
         return lines
+
+    def _difference(self, row: Elsewhere) -> str:
+        """What the op costs elsewhere, part by part, the largest first."""
+        parts = sorted(row.parts.items(), key=lambda part: -abs(part[1]))
+        told = [f"{name} {_signed(seconds, self.unit)}" for name, seconds in parts if seconds]
+        whole = _signed(row.value - self.value, self.unit)
+        return f"on '{row.device}' the plan takes {whole}: {', '.join(told) or 'no part changes'}"
 
     def rows(self) -> list[list[str]]:
         """A row per device: own time, transfers, value, what decides."""
@@ -141,8 +155,9 @@ def explain(plan: Plan, op: str, simulator: Simulator | None = None) -> OpExplan
     unit = int(problem.units.group_of[op_named(problem.graph, op)])
     members = problem.colocation.members.row(int(problem.colocation.group_of[unit]))
     here = int(plan.placement.device_of[unit])
+    now = parts_of_value(problem, simulator, plan.placement)
     rows = [
-        _on_device(problem, simulator, plan, (unit, members), device)
+        _on_device(problem, simulator, plan, (unit, members), device, now)
         for device in range(problem.n_devices)
     ]
     others = sorted(
@@ -167,7 +182,12 @@ def explain(plan: Plan, op: str, simulator: Simulator | None = None) -> OpExplan
 
 
 def _on_device(
-    problem: Problem, simulator: Simulator, plan: Plan, what: tuple[int, IntArray], device: int
+    problem: Problem,
+    simulator: Simulator,
+    plan: Plan,
+    what: tuple[int, IntArray],
+    device: int,
+    now: Mapping[str, float] | None,
 ) -> Elsewhere:
     unit, members = what
     before = plan.placement.device_of
@@ -185,8 +205,10 @@ def _on_device(
         return Elsewhere(
             name, own, value, seconds, violation.message if violation else "infeasible"
         )
-    decides = _what_decides(problem, (before, device_of), members, crossing)
-    return Elsewhere(name, own, value, seconds, decides)
+    then = None if now is None else parts_of_value(problem, simulator, placement)
+    parts = {part: then[part] - now[part] for part in now} if now and then else {}
+    decides = _what_decides(problem, (before, device_of), members, crossing, parts)
+    return Elsewhere(name, own, value, seconds, decides, parts)
 
 
 def _what_decides(
@@ -194,8 +216,16 @@ def _what_decides(
     devices: tuple[IntArray, IntArray],
     members: IntArray,
     crossing: dict[tuple[int, int, int], float],
+    parts: Mapping[str, float],
 ) -> str:
-    """The largest of: own time more or less, and transfers that begin or end with the move."""
+    """The part that makes most of the difference; of compute and of transfers, what is behind it.
+
+    Without parts it is the largest of: own time more or less, and transfers that begin or end with
+    the move.
+    """
+    largest = max(parts, key=lambda part: abs(parts[part]), default="")
+    if largest not in ("", "compute", "transfers") and parts[largest]:
+        return f"{largest}: {_more(parts[largest], problem.time_unit)}"
     before, after = devices
     costs, time = problem.costs.seconds, problem.time_unit
     rows = np.asarray(members)
@@ -209,6 +239,10 @@ def _what_decides(
             way = max(ways, key=lambda at: ways[at])
             found.append((ways[way], _transfer_text(problem, way, ways[way], word)))
     return max(found)[1]
+
+
+def _signed(seconds: float, unit: str) -> str:
+    return f"{'-' if seconds < 0 else '+'}{value_text(abs(seconds), unit)}"
 
 
 def _more(seconds: float, unit: str) -> str:
