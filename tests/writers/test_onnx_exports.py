@@ -169,7 +169,9 @@ def test_what_onnx_runtime_refuses_is_not_written(form: str, tmp_path: Path) -> 
     onnx.save(quantized_model("nobody"), str(path))
     graph, source = read_onnx(path)
     plan = plan_with(graph, CORES[:1], lambda op: 0, source, "onnxruntime")
-    with pytest.raises(InexpressibleError, match=r"'.*out' was not written: its runtime, .* Gelu"):
+    with pytest.raises(
+        InexpressibleError, match=r"was not written: ONNX Runtime refuses .*: .*Gelu"
+    ):
         export(plan, form, out)
     assert sorted(one.name for one in tmp_path.iterdir()) == ["q.onnx"]
     if form == "onnx-layers":

@@ -149,23 +149,25 @@ def _loaded(plan: Plan, files: Sequence[Path], entries: Mapping[str, str], path:
     framework = None if source is None else framework_of(source)
     assert isinstance(framework, CutsFiles), "the writers have checked it"
     for file in files:
-        taken = _taken(path, f"its runtime, {file.name},", framework.why_refused(file, entries))
+        reason = framework.why_refused(file, entries)
+        taken = _taken(path, framework.library, reason, file.name)
     return taken
 
 
-def _taken(path: Path, tool: str, reason: str | None) -> str:
+def _taken(path: Path, tool: str, reason: str | None, what: str = "it") -> str:
     """What is said of an export that its tool was given before it was written.
 
     Args:
         path: of the export.
         tool: that loads it.
         reason: what the tool says against it, "" where it takes it, None where it cannot be asked.
+        what: the file that it was given.
 
     Raises:
         InexpressibleError: the tool refuses it.
     """
     if reason:
-        raise InexpressibleError(f"'{path}' was not written: {tool} refuses it: {reason}")
+        raise InexpressibleError(f"'{path}' was not written: {tool} refuses {what}: {reason}")
     return " (loaded once)" if reason is not None else " (not loaded: its tool is not here)"
 
 

@@ -92,7 +92,8 @@ class OnnxFramework:
         try:
             onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # ONNX Runtime has a class of its own for each status
-            return one_line(error)
+            text = str(error)
+            return one_line(text.partition(f"Load model from {file} failed:")[2] or text)
         return ""
 
     def standalone_parts(self, source: ModelSource, graph: ComputationGraph) -> StandaloneParts:
