@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from cli.runner import InProcess
 from platformdirs import user_cache_path
 
+from placewright.profiling.machine_costs import VERSION
+from placewright.profiling.store import CostStore
+
 KERNELS = user_cache_path("placewright") / "kernels"
+_machine: dict[str, str] = {}  # costs of this machine, measured once for all tests
 
 
 @pytest.fixture
 def cli(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path_factory: object
-) -> InProcess:
+) -> Iterator[InProcess]:
     """Call it as ``cli("place", "model.onnx", cwd=folder)``.
 
     Processes that a test starts beside it have the same cache; each would compile for a minute.
@@ -25,4 +31,10 @@ def cli(
     (cache / "placewright").mkdir()
     (cache / "placewright" / "kernels").symlink_to(KERNELS)
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
-    return InProcess(capfd, monkeypatch)
+    store = CostStore(cache / "placewright" / "costs.sqlite")
+    for key, value in _machine.items():
+        store.put_fact(key, value)
+    yield InProcess(capfd, monkeypatch)
+    with sqlite3.connect(store.path) as connection:
+        rows = connection.execute("SELECT key, value FROM facts").fetchall()
+    _machine.update({key: value for key, value in rows if VERSION in key})

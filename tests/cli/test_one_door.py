@@ -224,7 +224,7 @@ def test_texts_and_values_make_the_same_request() -> None:
     assert texts == values
     assert texts.limit == pw.Budget(seconds=60.0)
     assert Request("m", evaluations=5).limit == pw.Budget(evaluations=5)
-    assert Request("m", quick=True).limit == pw.Budget(seconds=10.0)
+    assert Request("m", quick=True).limit == pw.Budget(seconds=5.0)
 
 
 def test_an_argument_that_is_no_field_is_refused_with_near_ones() -> None:

@@ -56,7 +56,7 @@ def test_a_fit_of_an_earlier_version_has_no_scatter(tmp_path: Path) -> None:
         for key, value in connection.execute("SELECT key, value FROM facts").fetchall():
             kept = {k: v for k, v in json.loads(value).items() if k != "scatter"}
             connection.execute("UPDATE facts SET value = ? WHERE key = ?", (json.dumps(kept), key))
-    assert set(kept) == {"devices", "latencies", "contention"}
+    assert set(kept) == {"devices", "latencies", "contention", "prediction_error", "probe"}
     found = known_calibration(problem_on(Cluster(DEVICES, LINKS)), store, "1")
     assert found is not None
     assert [device.speed_scatter for device in found.cluster.devices] == [None, None]
@@ -84,3 +84,11 @@ def test_another_model_shape_or_version_has_none(tmp_path: Path) -> None:
     assert known_calibration(problem_on(Cluster(DEVICES, LINKS), n_ops=4), store, "1") is None
     batch = replace(SOURCE, shapes={"x": (8, 4)})  # the same file, and as many units
     assert known_calibration(replace(calibrated_problem(), source=batch), store, "1") is None
+
+
+def test_a_fit_of_a_machine_that_has_drifted_is_measured_again(tmp_path: Path) -> None:
+    store, before = CostStore(tmp_path / "store"), (1.0, 1.2, 1e-5)
+    problem = problem_on(Cluster(DEVICES, LINKS))
+    keep_calibration(calibrated_problem(), store, "1", before)
+    assert known_calibration(problem, store, "1", lambda: (1.1, 1.2, 1e-5)) is not None
+    assert known_calibration(problem, store, "1", lambda: (1.8, 1.2, 1e-5)) is None

@@ -261,7 +261,7 @@ def test_without_a_check_a_split_that_gains_nothing_is_not_held(
     again = pw.read_plan(tmp_path / "plan.json")
     told = [*verdict_lines(again), *plan_lines(again, "m")]
     assert told[0].startswith("Do not split: 'cpu:0' runs everything")
-    assert any("no gain; argument `searched` takes it" in line for line in told)
+    assert any("no sure gain; argument `searched` takes it" in line for line in told)
     assert devices(pw.read_plan(tmp_path / "plan.json", searched=True)) == [0, 1]
 
 

@@ -3,11 +3,30 @@
 from __future__ import annotations
 
 import logging
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
+from placewright.core.deadline import NEVER
+from placewright.core.execution_models import EVENT
+from placewright.placers.portfolio import kernels
+from placewright.profiling.calibration import calibration_seconds
+from placewright.profiling.rounds import Rounds
 from placewright.report.time_left import rough_duration
-from placewright.session.steps import CALIBRATING, MEASURING, SEARCHING, Steps
+from placewright.session import placing
+from placewright.session.measuring import Measured
+from placewright.session.steps import (
+    CALIBRATING,
+    CHECKING,
+    KERNELS,
+    MACHINE,
+    MEASURING,
+    SEARCHING,
+    Report,
+    Steps,
+)
 
 
 @pytest.mark.parametrize(
@@ -27,8 +46,7 @@ def test_time_left_is_that_of_this_step_and_of_those_after_it(
     with caplog.at_level(logging.INFO, logger="placewright"):
         steps.expect({MEASURING: 10.0, CALIBRATING: 20.0, SEARCHING: 30.0}, "5 units on cpu:0")
     assert caplog.messages == [
-        "5 units on cpu:0: at most about 60 s in all "
-        "(measuring 10 s, calibration 20 s, search 30 s)"
+        "5 units on cpu:0: about 60 s in all (measuring 10 s, calibration 20 s, search 30 s)"
     ]
     now[0] = 6.0
     steps.tell(MEASURING, "measuring", 4.0)
@@ -36,6 +54,80 @@ def test_time_left_is_that_of_this_step_and_of_those_after_it(
     now[0] = 10.0
     steps.tell(CALIBRATING, "calibrating")
     assert told[-1] == (pytest.approx(10 / 60), "calibrating, about 50 s left")
+
+
+def test_what_is_ahead_has_what_is_behind_in_its_sum(caplog: pytest.LogCaptureFixture) -> None:
+    now = [0.0]
+    steps = Steps(clock=lambda: now[0])
+    now[0] = 7.0
+    with caplog.at_level(logging.INFO, logger="placewright"):
+        steps.expect({KERNELS: 45.0, MACHINE: 0.0, SEARCHING: 8.0}, "5 units")
+    expected = "5 units: about 60 s in all (until here 7 s, compiling kernels 45 s, search 8 s)"
+    assert caplog.messages == [expected]
+
+
+def test_a_step_that_tells_its_part_tells_its_time() -> None:
+    """Announced as 10 s, a third is done after 20: 40 are left. Too little of it tells nothing."""
+    now, told = [0.0], list[str]()
+    steps = Steps(lambda fraction, what: told.append(what), clock=lambda: now[0])
+    steps.expect({CHECKING: 10.0}, "5 units")
+    steps.tell(CHECKING, "comparing", part=0.0)
+    now[0] = 4.0
+    steps.tell(CHECKING, "comparing", part=0.01)
+    now[0] = 20.0
+    steps.tell(CHECKING, "measuring", part=1 / 3)
+    assert told == [
+        "comparing, about 10 s left",
+        "comparing, about 6 s left",
+        "measuring, about 40 s left",
+    ]
+
+
+@pytest.mark.parametrize("objective", ["latency", "throughput"])
+def test_the_check_of_either_objective_tells_its_own_seconds(
+    objective: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its first report is of nothing done: what was announced is left, not five times as much."""
+    told, is_stream = list[str](), objective == "throughput"
+
+    def check(plan: object, model: object, report: Report, **_: object) -> tuple[str, str]:
+        report(0.0, "checking")
+        report(1.0, "checked")
+        return "plan", "table"
+
+    monkeypatch.setattr(placing.stream_check, "can_stream", lambda plan: is_stream)
+    monkeypatch.setattr(placing.stream_check, "check_stream_on_hardware", check)
+    monkeypatch.setattr(placing.contenders, "check_on_hardware", check)
+    steps = Steps(lambda fraction, what: told.append(what), clock=lambda: 0.0)
+    steps.expect({CHECKING: 50.0}, "5 units")
+    anything: Any = MagicMock()
+    placing._checked(anything, anything, Measured(anything, check_seconds=50.0), steps, NEVER)
+    assert told[0] == "checking, about 50 s left"
+    assert told[1] in ("checked, about 1 s left", "checked, about 0 s left")
+
+
+def test_kernels_are_ahead_until_they_were_compiled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where another version's took 33 s, so will these."""
+    mark = tmp_path / "new" / "ready-latency-event"
+    mark.parent.mkdir()
+    monkeypatch.setattr(kernels, "_mark", lambda objective, model: mark)
+    assert kernels.seconds_to_compile("latency", EVENT) > 10.0
+    (tmp_path / "old").mkdir()
+    (tmp_path / "old" / mark.name).write_text("33.0")
+    assert kernels.seconds_to_compile("latency", EVENT) == 33.0
+    mark.write_text("45.0")
+    assert kernels.seconds_to_compile("latency", EVENT) == 0.0
+
+
+def test_a_calibration_is_announced_by_its_usual_rounds() -> None:
+    """8 placements: 1.5 compilations of 2 s and 7 * 1.3 rounds of two requests of 0.1 s each; a
+    short request is made twice in its turn. Three placements of 5 rounds are quick."""
+    assert calibration_seconds(0.1, 2.0) == pytest.approx(8 * (3.0 + 9.1 * 0.2))
+    assert calibration_seconds(0.01, 2.0) == pytest.approx(8 * (3.0 + 14.3 * 0.04))
+    quick = calibration_seconds(0.1, 2.0, 3, Rounds(5, 5))
+    assert quick == pytest.approx(3 * (3.0 + 6.5 * 0.2))
 
 
 def test_before_anything_is_known_no_time_is_made_up() -> None:

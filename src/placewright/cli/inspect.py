@@ -32,23 +32,15 @@ def devices(
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Devices and links of this machine, measured, and what each runtime sees.
+    """Devices and links of this machine, what splitting costs, and what each runtime sees.
 
     -o writes the cluster file. With --ray it is those of all hosts of a Ray cluster.
     """
     from placewright.files.cluster_file import cluster_data, write_cluster
-    from placewright.session.devices import devices_by_runtime, discover
-    from placewright.session.hosts import discover_on_hosts
+    from placewright.session.devices import devices_by_runtime
     from placewright.session.runtimes import default_runtime_name
 
-    with progress("devices", hidden=quiet or as_json) as report:
-        report(0.0, "measuring links")
-        if request.ray is not None:
-            cluster = discover_on_hosts(
-                request.devices, request.ray, runtime=request.runtime, report=report
-            )
-        else:
-            cluster = discover(request.devices, runtime=request.runtime)
+    cluster, costs = _measured_devices(request, hidden=quiet or as_json)
     if output is not None:
         write_cluster(output, cluster)
         print_note(f"wrote {output}")
@@ -66,6 +58,7 @@ def devices(
             {
                 "runtime": chosen,
                 "cluster": cluster_data(cluster),
+                "with_split_costs": None if costs is None else cluster_data(costs),
                 "also_available": others,
                 "runtimes": {name: list(names) for name, names in found.items()},
                 "not_installed": missing,
@@ -73,6 +66,8 @@ def devices(
         )
         return
     _print_cluster(cluster, f"Devices of {chosen}")
+    if costs is not None:
+        _print_split_costs(costs)
     if others:
         print_line(f"Also available with --devices: {', '.join(others)}")
     for name, names in found.items():
@@ -80,6 +75,47 @@ def devices(
             print_line(f"With --runtime {name}: {', '.join(names)}")
     for name, reason in missing.items():
         print_line(f"Not available: --runtime {name}; {reason}")
+
+
+def _measured_devices(request: Request, *, hidden: bool) -> tuple[Cluster, Cluster | None]:
+    """The cluster, and with what splitting over it costs where that was measured."""
+    from placewright.session.devices import discover
+    from placewright.session.hosts import discover_on_hosts
+    from placewright.session.machine import split_costs
+    from placewright.session.runtimes import default_runtime_name, runtime_named
+
+    with progress("devices", hidden=hidden) as report:
+        report(0.0, "measuring links")
+        if request.ray is not None:
+            cluster = discover_on_hosts(
+                request.devices, request.ray, runtime=request.runtime, report=report
+            )
+            return cluster, None
+        cluster = discover(request.devices, runtime=request.runtime)
+        runtime = runtime_named(request.runtime or default_runtime_name())
+        costs = split_costs(
+            cluster, runtime, lambda at: report(at.fraction, f"what a cut costs, {at.what}")
+        )
+    return cluster, costs
+
+
+def _print_split_costs(cluster: Cluster) -> None:
+    from placewright.files.quantities import format_duration
+
+    rows = [
+        [
+            device.name,
+            format_duration(device.dispatch_seconds),
+            format_duration(device.cut_seconds + device.layout_seconds),
+            format_duration(1e6 * (device.cut_seconds_per_byte + device.layout_seconds_per_byte)),
+        ]
+        for device in cluster.devices
+    ]
+    columns = ["device", "segment", "tensor that is cut", "each MB of it"]
+    print_table("What splitting costs", columns, rows)
+    for domain, factors in cluster.contention.items():
+        if len(factors) > 1:
+            print_line(f"All devices of memory '{domain}' at once: {factors[-1]:.2f} times as slow")
 
 
 def _print_cluster(cluster: Cluster, title: str) -> None:

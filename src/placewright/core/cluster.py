@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -28,6 +28,7 @@ _NOT_NEGATIVE = (
     "layout_seconds_per_byte",
 )
 _LARGEST_FACTOR = 1e6
+UNIT_SHARE = 0.05  # of units' seconds, as far as they are off beside what cuts and contention add
 
 
 @dataclass(frozen=True)
@@ -161,12 +162,16 @@ class Cluster:
             name or one of its own.
         contention: memory domain -> factors >= 1; entry k multiplies the seconds of every op on
             the domain's devices when a placement uses k + 1 of them (the last entry holds on).
+        prediction_error: how far calibration's own placements were from their predictions, as a
+            share of what dispatch, cuts and contention add to these (see
+            `report.predicted_gain`); None without a calibration.
     """
 
     devices: tuple[Device, ...]
     links: tuple[Link, ...] = ()
     host: str = "host"
     contention: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    prediction_error: float | None = None
 
     def __post_init__(self) -> None:
         if not self.devices:
@@ -200,6 +205,9 @@ class Cluster:
                     f"contention of '{domain}' must be factors >= 1 and <= {_LARGEST_FACTOR:g}, "
                     f"got {factors}"
                 )
+        error = self.prediction_error
+        if error is not None and not 0 <= error < math.inf:
+            raise ClusterError(f"prediction_error must be >= 0, got {error}")
 
     @property
     def n_devices(self) -> int:
@@ -302,6 +310,23 @@ class Cluster:
         """
         pays = np.array([device.pays_transfers for device in self.devices])
         return frozen_floats(np.where(pays, 1.0 / self.replicas, 0.0))
+
+    @cached_property
+    def without_overheads(self) -> Cluster:
+        """The same devices and links; dispatch, cuts, layouts and contention cost nothing."""
+        devices = tuple(
+            replace(
+                device,
+                dispatch_seconds=0.0,
+                cut_seconds=0.0,
+                cut_seconds_per_byte=0.0,
+                layout_seconds=0.0,
+                layout_seconds_per_byte=0.0,
+                speed_scatter=None,
+            )
+            for device in self.devices
+        )
+        return replace(self, devices=devices, contention={}, prediction_error=None)
 
     def require_single_devices(self, what: str) -> None:
         """Refuse groups of alike devices where only single ones are known.

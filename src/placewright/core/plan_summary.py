@@ -58,6 +58,8 @@ def _verdict(plan: Any) -> str:
         return f"run '{advised}' instead: it was measured to be as fast or faster"
     if len(names) == 1:
         return f"do not split: '{names[0]}' runs everything"
+    if plan.measured is None:
+        return f"split over {len(names)} devices by prediction: not measured"
     return f"split over {len(names)} devices"
 
 

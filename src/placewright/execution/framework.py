@@ -174,6 +174,15 @@ class PreparesProcess(Protocol):
         ...
 
 
+@runtime_checkable
+class MakesSmallModel(Protocol):
+    """A framework that makes a model on which it is measured what splitting costs."""
+
+    def small_model(self, folder: Path) -> FoundModel:
+        """The model of `execution.small_model`; a file is written into `folder`."""
+        ...
+
+
 class StandaloneParts(Protocol):
     """A model in parts that its library runs without this package."""
 

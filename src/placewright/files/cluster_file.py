@@ -69,6 +69,7 @@ class ClusterDocument(Strict):
     devices: list[DeviceEntry]
     links: list[LinkEntry] | None = None
     contention: dict[str, list[float]] = Field(default_factory=dict)
+    prediction_error: float | None = None
 
 
 def read_cluster(path: Path | str) -> tuple[Cluster, bool]:
@@ -106,7 +107,7 @@ def cluster_of(document: ClusterDocument) -> Cluster:
         ]
     devices = tuple(_device(entry) for entry in document.devices)
     contention = {domain: tuple(factors) for domain, factors in document.contention.items()}
-    return Cluster(devices, tuple(links), document.host, contention)
+    return Cluster(devices, tuple(links), document.host, contention, document.prediction_error)
 
 
 def _device(entry: DeviceEntry) -> Device:
@@ -153,6 +154,7 @@ def cluster_data(cluster: Cluster) -> dict[str, Any]:
         "devices": devices,
         "links": links,
         "contention": contention,
+        **_known({"prediction_error": cluster.prediction_error}),
     }
 
 
@@ -173,7 +175,7 @@ def _device_data(device: Device) -> dict[str, Any]:
         **_replica_data(device),
         "options": dict(device.options),
         "fingerprint": device.fingerprint,
-        **_scatter_data(device),
+        **_known({"speed_scatter": device.speed_scatter}),
     }
 
 
@@ -189,9 +191,9 @@ def _replica_data(device: Device) -> dict[str, Any]:
     }
 
 
-def _scatter_data(device: Device) -> dict[str, Any]:
-    """Nothing where it is not known, so that files of earlier versions keep their hashes."""
-    return {} if device.speed_scatter is None else {"speed_scatter": device.speed_scatter}
+def _known(fields: dict[str, float | None]) -> dict[str, float]:
+    """Without what is not known, so that files of earlier versions keep their hashes."""
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def _number(value: float) -> float | str:

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from placewright.core.arrays import FloatArray
+from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.cluster import Cluster
 from placewright.core.deadline import NEVER, Deadline
 from placewright.core.execution_models import Event
@@ -29,21 +29,25 @@ from placewright.core.problem import Problem
 from placewright.execution.placements import placement_segments, whole_model_runner
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import LoadedModel, OpSegment
+from placewright.profiling.default_costs import with_default_costs
 from placewright.profiling.drawn_placements import drawn_placement
+from placewright.profiling.evidence import (
+    LEAST_TRIALS,
+    NOTHING,
+    PLACEMENTS,
+    Evidence,
+    Trial,
+    fitted,
+)
 from placewright.profiling.hardware import LONG_SECONDS, warm_time
 from placewright.profiling.measure import Progress, ProgressCallback
 from placewright.profiling.rounds import Rounds
-from placewright.profiling.segment_fit import (
-    SegmentRow,
-    Wait,
-    fitted_cluster,
-    segment_rows,
-    without_overheads,
-)
+from placewright.profiling.segment_fit import SegmentRow, Wait, segment_rows
 from placewright.simulation.model import Simulator
 
-PLACEMENTS, ROUNDS = 8, 11
-_LEAST_PLACEMENTS = 4  # a fit to fewer would promise more than it knows
+ROUNDS, _LONG_ROUNDS = 11, 7  # more where medians are not known yet
+_RESTLESS = 1.3  # times as many rounds as the least, as was seen
+_CUT_COMPILATION = 1.5  # times as long as the whole model's: segments, and a first run of each
 
 
 @dataclass(frozen=True)
@@ -51,29 +55,16 @@ class Calibration:
     """What a calibration came to.
 
     Attributes:
-        problem: with the fit; the one that was given, where nothing was fitted.
+        problem: with the fit; with the stated default where too little was measured.
         placements: measured in full.
         is_complete: False where the deadline left placements out.
+        evidence: what was measured, with how far the fit is off.
     """
 
     problem: Problem
     placements: int
     is_complete: bool
-
-
-def calibrated(
-    problem: Problem,
-    model: LoadedModel,
-    rng: np.random.Generator,
-    *,
-    placements: int = PLACEMENTS,
-    rounds: int = ROUNDS,
-    progress: ProgressCallback | None = None,
-) -> Problem:
-    """The problem of `calibration`, without a deadline."""
-    return calibration(
-        problem, model, rng, placements=placements, rounds=rounds, progress=progress
-    ).problem
+    evidence: Evidence = NOTHING
 
 
 def calibration(
@@ -82,9 +73,10 @@ def calibration(
     rng: np.random.Generator,
     *,
     placements: int = PLACEMENTS,
-    rounds: int = ROUNDS,
+    rounds: Rounds | None = None,
     progress: ProgressCallback | None = None,
     deadline: Deadline = NEVER,
+    machine: Evidence | None = None,
 ) -> Calibration:
     """Measure some placements and fit overheads, factors and latencies to them.
 
@@ -93,10 +85,12 @@ def calibration(
         model: as the runtime has read it.
         rng: draws the placements.
         placements: measured, at most 20.
-        rounds: runs of each placement, each beside one of the unsplit model, see `Rounds.of`.
+        rounds: runs of each placement, each beside one of the unsplit model; None is `Rounds.of`
+            the usual number.
         progress: called before each placement.
-        deadline: no round starts after it. A placement whose rounds it cuts short is dropped;
-            with fewer than four left nothing is fitted.
+        deadline: no round starts after it. A placement whose rounds it cuts short is dropped.
+        machine: what was measured of another model on the same devices; it stands in for
+            placements that are missing.
 
     Raises:
         ValueError: placements is not within 1 to 20.
@@ -106,17 +100,10 @@ def calibration(
         raise ValueError(f"placements must be 1 to 20, got {placements}")
     if not has_overheads(problem):
         return Calibration(problem, 0, is_complete=True)
-    bare = without_overheads(problem.cluster)
-    plain = replace(problem, cluster=without_limits(bare))
-    simulator = Simulator(plain)
-    rows: list[SegmentRow] = []
-    waits: list[Wait] = []
-    inputs = model.random_inputs(np.random.default_rng(0))
-    first = int(np.argmin(np.where(np.isfinite(plain.costs.seconds).all(axis=0), 0, 1)))
-    began, done, is_complete = deadline.clock(), 0, False
-    with whole_model_runner(model, plain.cluster.devices[first]) as reference:
-        reference.run(inputs)
-        expected = float(plain.costs.seconds[:, first].sum())
+    plain = replace(problem, cluster=without_limits(problem.cluster.without_overheads))
+    measuring = _Placements(plain, model, rounds, deadline)
+    began, is_complete = deadline.clock(), False
+    with measuring:
         for number in range(placements):
             if deadline.is_over:
                 break
@@ -125,25 +112,74 @@ def calibration(
                 left = None if each is None else each * (placements - number)
                 what = f"placement {number + 1} of {placements}"
                 progress(Progress(what, number / placements, left))
-            placement = Placement.of(drawn_placement(plain, rng, number))
-            if simulator.violation(placement) is not None:
-                continue  # an accelerator's own memory is too small for it
-            segments = placement_segments(plain, placement)
-            with ConcurrentRunner(model, segments, plain.cluster.devices) as runner:
-                runner.run(inputs)
-                enough = Rounds.of(expected, rounds)
-                spans = _spans(runner, reference, expected, enough, deadline)
-            if len(spans) < enough.least:
+            if not measuring.add(drawn_placement(plain, rng, number)):
                 break
-            rows += segment_rows(plain, segments, placement.device_of, np.array(spans))
-            waits += _waits(plain, segments, np.median(spans, axis=0))
-            done += 1
         else:
             is_complete = True
-    if not rows or (not is_complete and done < _LEAST_PLACEMENTS):
+    own, trials = measuring.evidence, measuring.trials
+    if not own.rows and is_complete:
         return Calibration(problem, 0, is_complete)
-    found = replace(problem, cluster=fitted_cluster(bare, rows, waits))
-    return Calibration(found, done, is_complete)
+    if machine is None and not is_complete and len(trials) < LEAST_TRIALS:
+        return Calibration(with_default_costs(problem), 0, is_complete)
+    found, outcomes = fitted(problem, own, trials, machine)
+    return Calibration(found, len(trials), is_complete, replace(own, outcomes=outcomes))
+
+
+class _Placements:
+    """Measures placements of a model beside the unsplit model, and keeps what it saw.
+
+    Args:
+        problem: without overheads or limits.
+        model: as the runtime has read it.
+        rounds: of each placement; None is the usual number.
+        deadline: no round starts after it.
+    """
+
+    def __init__(
+        self, problem: Problem, model: LoadedModel, rounds: Rounds | None, deadline: Deadline
+    ) -> None:
+        self._problem, self._model, self._deadline = problem, model, deadline
+        whole = np.isfinite(problem.costs.seconds).all(axis=0)
+        first = int(np.argmin(np.where(whole, 0, 1)))
+        self._expected = float(problem.costs.seconds[:, first].sum())
+        self._rounds = rounds or _usual_rounds(self._expected)
+        self._inputs = model.random_inputs(np.random.default_rng(0))
+        self._simulator = Simulator(problem)
+        self._reference = whole_model_runner(model, problem.cluster.devices[first])
+        self._rows: list[SegmentRow] = []
+        self._waits: list[Wait] = []
+        self.trials: list[Trial] = []
+
+    def __enter__(self) -> None:
+        self._reference.__enter__()
+        self._reference.run(self._inputs)
+
+    def __exit__(self, *error: Any) -> None:
+        self._reference.__exit__(*error)
+
+    @property
+    def evidence(self) -> Evidence:
+        """Of all placements that were measured in full."""
+        return Evidence(tuple(self._rows), tuple(self._waits), (), self._expected)
+
+    def add(self, device_of: IntArray) -> bool:
+        """Measure a placement; False where the deadline cut it short."""
+        problem, placement = self._problem, Placement.of(device_of)
+        if self._simulator.violation(placement) is not None:
+            return True  # an accelerator's own memory is too small for it
+        segments = placement_segments(problem, placement)
+        with ConcurrentRunner(self._model, segments, problem.cluster.devices) as runner:
+            runner.run(self._inputs)
+            spans, seconds = _spans(
+                runner, self._reference, self._expected, self._rounds, self._deadline
+            )
+        if len(spans) < self._rounds.least:
+            return False
+        self._rows += segment_rows(problem, segments, placement.device_of, np.array(spans))
+        self._waits += _waits(problem, segments, np.median(spans, axis=0))
+        at = tuple(placement.device_of.tolist())
+        self.trials.append(Trial(at, float(np.median(seconds))))
+        return True
 
 
 def _spans(
@@ -152,27 +188,44 @@ def _spans(
     expected: float,
     enough: Rounds,
     deadline: Deadline,
-) -> list[FloatArray]:
-    """Start and end of each segment in each round, scaled by the unsplit model beside it."""
+) -> tuple[list[FloatArray], list[float]]:
+    """Start and end of each segment in each round, and the seconds of the whole, all scaled by the
+    unsplit model beside it."""
     spans: list[FloatArray] = []
     seconds: list[float] = []
     while enough.want_more(seconds) and not deadline.is_over:
         scale = expected / warm_time(reference, expected)
         seconds.append(warm_time(runner, expected) * scale)
         spans.append(np.array(runner.last_spans) * scale)
-    return spans
+    return spans, seconds
 
 
-def calibration_seconds(request_seconds: float, compile_seconds: float) -> float:
-    """What `calibration` takes at most, roughly.
+def calibration_seconds(
+    request_seconds: float,
+    compile_seconds: float,
+    placements: int = PLACEMENTS,
+    rounds: Rounds | None = None,
+) -> float:
+    """What `calibration` takes, roughly, on a machine that is not restless.
 
     Args:
         request_seconds: of one request.
         compile_seconds: of one compilation of the model.
+        placements, rounds: as there.
     """
-    rounds = Rounds.of(request_seconds, ROUNDS).most
-    requests = 4 if request_seconds < LONG_SECONDS else 2  # see `warm_time`
-    return PLACEMENTS * (compile_seconds + rounds * requests * request_seconds)
+    wanted = rounds or _usual_rounds(request_seconds)
+    each = wanted.least * _RESTLESS * _round_seconds(request_seconds)
+    return placements * (_CUT_COMPILATION * compile_seconds + each)
+
+
+def _usual_rounds(request_seconds: float) -> Rounds:
+    usual = ROUNDS if request_seconds < LONG_SECONDS else _LONG_ROUNDS
+    return Rounds.of(_round_seconds(request_seconds) / 2, usual)
+
+
+def _round_seconds(request_seconds: float) -> float:
+    """Of a placement and of the unsplit model beside it, see `warm_time`."""
+    return (4 if request_seconds < LONG_SECONDS else 2) * request_seconds
 
 
 def has_overheads(problem: Problem) -> bool:

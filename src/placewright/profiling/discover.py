@@ -163,14 +163,14 @@ def wake_seconds(source: Device | None, destination: Device, *, rounds: int = 20
     back: SimpleQueue[float] = SimpleQueue()
 
     def answer() -> None:
-        _pin(destination)
+        on_core(destination)
         while there.get():
             back.put(0.0)
 
     seconds: list[float] = []
 
     def ask() -> None:
-        _pin(source)
+        on_core(source)
         for _ in range(rounds):
             start = time.perf_counter()
             there.put(True)
@@ -190,7 +190,8 @@ def _run_together(*functions: Callable[[], None]) -> None:
         thread.join()
 
 
-def _pin(device: Device | None) -> None:
+def on_core(device: Device | None) -> None:
+    """Bind this thread to the core of a device, where it has one."""
     core = None if device is None else device.options.get("core")
     if core is not None and hasattr(os, "sched_setaffinity"):
         with contextlib.suppress(OSError):  # a core that we may not use: measure where we are

@@ -7,6 +7,7 @@ wrote into a file; a fit belongs to the devices and the model, and goes with any
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,10 +15,12 @@ from placewright.core.cluster import Cluster
 from placewright.core.graph import ComputationGraph
 from placewright.core.problem import Problem
 from placewright.core.source import ModelSource
+from placewright.profiling.machine_costs import has_drifted
 from placewright.profiling.profile import model_identity
 from placewright.profiling.store import CostStore
 
-_VERSION = "calibration/6"  # what a stored fit means
+Probe = Callable[[], Sequence[float]]
+_VERSION = "calibration/7"  # what a stored fit means
 _OF_STREAMS = "stream calibration/2"
 _FITTED = (
     "dispatch_seconds",
@@ -28,18 +31,20 @@ _FITTED = (
 )
 
 
-def known_calibration(problem: Problem, store: CostStore, version: str) -> Problem | None:
-    """The problem with what an earlier call of `keep_calibration` fitted; None without.
+def known_calibration(
+    problem: Problem, store: CostStore, version: str, probe: Probe | None = None
+) -> Problem | None:
+    """The problem with what an earlier call of `keep_calibration` fitted; None without, or where
+    the probe tells of another machine now.
 
     Args:
         problem: as it was profiled.
         store: in the user's cache folder.
         version: of the runtime.
+        probe: looks at the machine; None trusts what is stored.
     """
-    text = store.fact(_key_of(problem, version))
-    if text is None:
-        return None
-    return replace(problem, cluster=_with_fit(problem.cluster, json.loads(text)))
+    fit = _kept(store, _key_of(problem, version), probe)
+    return None if fit is None else replace(problem, cluster=_with_fit(problem.cluster, fit))
 
 
 def is_calibration_known(
@@ -48,6 +53,9 @@ def is_calibration_known(
     cluster: Cluster,
     store: CostStore,
     version: str,
+    *,
+    of_streams: bool = False,
+    probe: Probe | None = None,
 ) -> bool:
     """Whether `known_calibration` will find a fit, before there is a problem.
 
@@ -55,18 +63,35 @@ def is_calibration_known(
         model: as it was read.
         n_units: of it on these devices.
         cluster, store, version: as there.
+        of_streams: of a problem for throughput.
+        probe: as there.
     """
-    return store.fact(_key(model, n_units, cluster, version)) is not None
+    key = _key(model, n_units, cluster, version)
+    return _kept(store, f"{_OF_STREAMS}|{key}" if of_streams else key, probe) is not None
 
 
-def keep_calibration(problem: Problem, store: CostStore, version: str) -> None:
-    """Store what a calibration fitted to a problem's cluster."""
+def _kept(store: CostStore, key: str, probe: Probe | None) -> dict[str, Any] | None:
+    text = store.fact(key)
+    if text is None:
+        return None
+    fit: dict[str, Any] = json.loads(text)
+    if probe is not None and has_drifted(fit.get("probe", ()), probe):
+        return None
+    return fit
+
+
+def keep_calibration(
+    problem: Problem, store: CostStore, version: str, probed: Sequence[float] = ()
+) -> None:
+    """Store what a calibration fitted to a problem's cluster, and what a probe says beside it."""
     cluster = problem.cluster
     fit = {
         "devices": {d.name: [getattr(d, name) for name in _FITTED] for d in cluster.devices},
         "latencies": [[x.source, x.destination, x.latency_seconds] for x in cluster.links],
         "scatter": {d.name: d.speed_scatter for d in cluster.devices},
         "contention": {domain: list(row) for domain, row in cluster.contention.items()},
+        "prediction_error": cluster.prediction_error,
+        "probe": list(probed),
     }
     store.put_fact(_key_of(problem, version), json.dumps(fit))
 
@@ -106,4 +131,5 @@ def _with_fit(cluster: Cluster, fit: dict[str, Any]) -> Cluster:
             for link in cluster.links
         ),
         contention={domain: tuple(row) for domain, row in fit["contention"].items()},
+        prediction_error=fit["prediction_error"],
     )

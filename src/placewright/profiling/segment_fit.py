@@ -194,22 +194,6 @@ def _with_wait(link: Link, cluster: Cluster, waits: list[Wait]) -> Link:
     return link if len(seen) < 5 else replace(link, latency_seconds=float(np.median(seen)))
 
 
-def without_overheads(cluster: Cluster) -> Cluster:
-    devices = tuple(
-        replace(
-            device,
-            dispatch_seconds=0.0,
-            cut_seconds=0.0,
-            cut_seconds_per_byte=0.0,
-            layout_seconds=0.0,
-            layout_seconds_per_byte=0.0,
-            speed_scatter=None,
-        )
-        for device in cluster.devices
-    )
-    return replace(cluster, devices=devices, contention={})
-
-
 def _level(cluster: Cluster, row: SegmentRow) -> tuple[str, int]:
     return (_domain(cluster.devices[row.device]), row.devices_in_use)
 

@@ -33,18 +33,18 @@ from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import LoadedModel, OpSegment
 from placewright.profiling.calibration import without_limits
 from placewright.profiling.drawn_placements import drawn_placement
+from placewright.profiling.measure import Ahead
 from placewright.profiling.segment_fit import (
     SegmentRow,
     fitted_cluster,
     in_use_of_domain,
     segment_rows,
-    without_overheads,
 )
 from placewright.profiling.streams import different_samples, stream_parts, stream_runner
 from placewright.simulation.model import Simulator
 
 PLACEMENTS = 8
-_LEAST_PLACEMENTS = 4  # a fit to fewer would promise more than it knows
+LEAST_PLACEMENTS = 4  # a fit to fewer would promise more than it knows
 _SECONDS = 5.0  # that the rounds of one placement should take
 _LEAST_ROUNDS, _MOST_ROUNDS = 2, 6
 _MOST_IN_FLIGHT = 6  # more of them tell nothing new about segments
@@ -93,7 +93,7 @@ def stream_calibration(
         progress: called with the finished part, 0 to 1.
         deadline: no stream starts after it. With fewer than four nothing is fitted.
     """
-    bare = without_overheads(problem.cluster)
+    bare = problem.cluster.without_overheads
     plain = replace(problem, cluster=without_limits(bare))
     whole: BoolArray = np.asarray(np.isfinite(plain.costs.seconds).all(axis=0))
     drawn = [Placement.of(drawn_placement(plain, rng, at)) for at in range(PLACEMENTS)]
@@ -113,15 +113,26 @@ def stream_calibration(
             gaps += gap
             done += 1
             progress(done / len(wanted))
-    if done < min(_LEAST_PLACEMENTS, len(wanted)) or not rows:
+    if done < min(LEAST_PLACEMENTS, len(wanted)) or not rows:
         return StreamFit(problem, done, is_complete=done == len(wanted))
     return StreamFit(fitted_problem(problem, rows, gaps), done, is_complete=done == len(wanted))
+
+
+def stream_calibration_seconds(ahead: Ahead) -> float:
+    """What `stream_calibration` takes, roughly, with as many samples in flight as it measures.
+
+    Args:
+        ahead: of the model's measurement.
+    """
+    samples = (3 * _MOST_IN_FLIGHT + 3) * ahead.request_seconds
+    each = _rounds(samples) * samples + ahead.compile_seconds
+    return (PLACEMENTS + 1) * each
 
 
 def fitted_problem(problem: Problem, rows: Sequence[SegmentRow], gaps: Sequence[float]) -> Problem:
     """The problem with what explains segments, and gaps between them as part of each segment."""
     gap = statistics.median(gaps) if gaps else 0.0
-    found = fitted_cluster(without_overheads(problem.cluster), list(rows), [])
+    found = fitted_cluster(problem.cluster.without_overheads, list(rows), [])
     devices = tuple(
         replace(one, dispatch_seconds=one.dispatch_seconds + gap) for one in found.devices
     )

@@ -37,8 +37,8 @@ def plan_lines(plan: Plan, model: str) -> list[str]:
     lines = [
         f"{model}: {problem.graph.n_ops} ops in {problem.n_units} units, "
         f"{problem.objective} under '{problem.execution_model.name}'",
-        f"predicted {value_text(plan.value, unit)}, no placement{groups} is faster than "
-        f"{value_text(plan.lower_bound, unit)}{_by(plan)} (gap {gap}, {plan.status})",
+        f"predicted {value_text(plan.value, unit)}; by these costs no placement{groups} takes less "
+        f"than {value_text(plan.lower_bound, unit)}{_by(plan)} (gap {gap}, {plan.status})",
     ]
     lines += [f"found by {search_text(plan.placer)}", *loss_lines(problem.source)]
     counts = np.bincount(plan.placement.device_of, minlength=problem.n_devices).tolist()
@@ -55,11 +55,10 @@ def plan_lines(plan: Plan, model: str) -> list[str]:
                 f"{_memory_text(plan, name)}{each}"
             )
     if plan.searched is not None:
+        why = "no sure gain" if plan.measured is None else "it was not faster"
         lines.append(
             f"the search ({plan.placer.name}) found another placement, predicted at "
-            f"{value_text(plan.searched.value, unit)}; "
-            + ("no gain" if plan.measured is None else "it was not faster")
-            + "; argument `searched` takes it"
+            f"{value_text(plan.searched.value, unit)}; {why}; argument `searched` takes it"
         )
     skipped = [f"left out: {what}" for what in plan.left_out]
     return lines + skipped + left_out_lines(plan)

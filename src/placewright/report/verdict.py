@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from placewright.core.contender_names import PLAN, SEARCHED, contender_of
 from placewright.core.plan import Plan
-from placewright.core.problem import Problem
 from placewright.core.quantities import format_duration
 from placewright.report.alternatives import (
     Alternative,
@@ -15,12 +14,11 @@ from placewright.report.alternatives import (
     best_alone,
     devices_in_use,
 )
+from placewright.report.predicted_gain import PredictedGain, least_gain, predicted_gain
 from placewright.report.values import value_text
 from placewright.simulation.model import Simulator
 
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
-_WORTH = 0.01  # a smaller gain is within what predictions are off by
-_SAME = 1e-9  # a relative difference of exact costs that is rounding
 _CLOSED, _OPEN = 0.01, 0.10  # gaps: as good as proven, and worth a longer search
 _OFF = 0.15  # prediction errors that call for a new calibration
 
@@ -49,31 +47,55 @@ def verdict_of(plan: Plan, alternatives: tuple[Alternative, ...]) -> PlanVerdict
     held = (PLAN, *map(contender_of, used))
     if plan.measured is not None and plan.measured.recommendation not in held:
         return _other_is_better(plan, proof)
+    told = "" if plan.measured is not None else "not measured; "
     if len(used) == 1:
         what = f"Do not split: '{used[0]}' runs everything in {value_text(plan.value, unit)}"
-        return PlanVerdict("do not split", f"{what}{_by(plan)}; {proof}.", _next(plan))
+        beside = _split_beside(plan)
+        return PlanVerdict("do not split", f"{what}{_by(plan)}; {beside}{proof}.", _next(plan))
     names = f"{len(used)} devices"
     here = value_text(plan.value, unit)
     if alone is None or alone.predicted is None:
-        text = f"Split over {names}, since no single device can take it: {here}{_by(plan)}; {proof}"
-        return PlanVerdict("no choice", f"{text}.", _next(plan))
-    gain = alone.predicted / plan.value - 1.0 if plan.value > 0 else 0.0
+        text = f"Split over {names}, since no single device can take it: {here}{_by(plan)}"
+        return PlanVerdict("no choice", f"{text}; {told}{proof}.", _next(plan))
+    gain = predicted_gain(plan.problem, plan.placement, plan.value)
     against = f"'{alone.name}' alone ({value_text(alone.predicted, unit)})"
-    if gain < least_gain(plan.problem):
-        text = f"Do not split: {here} over {names} is no gain on {against}; {proof}"
+    factor = alone.predicted / plan.value if plan.value > 0 else 1.0
+    if plan.measured is None and gain is not None:
+        factor = min(factor, gain.factor)
+    if factor < 1.0 + least_gain(plan.problem):
+        text = f"Do not split: {here} over {names} is no gain on {against}; {told}{proof}"
         return PlanVerdict("do not split", f"{text}.", f"Use '{alone.name}' alone.")
-    text = f"Split over {names}: {here}{_by(plan)}, {1 + gain:.2f} times as fast as {against}"
-    return PlanVerdict("split", f"{text}; {proof}.", _next(plan))
+    if plan.measured is None and gain is not None and not gain.is_sure:
+        what = f"{here} over {names} is {_unsure(gain, against, unit)}"
+        return PlanVerdict(
+            "do not split", f"Do not split: {what}; {told}{proof}.", f"Use '{alone.name}' alone."
+        )
+    text = f"Split over {names}: {here}{_by(plan)}, {factor:.2f} times as fast as {against}"
+    if told and gain is not None and gain.error is not None:
+        text += f", {gain.least_factor:.2f} times at least if calibration's errors hold"
+    return PlanVerdict("split", f"{text}; {told}{proof}.", _next(plan))
 
 
-def least_gain(problem: Problem) -> float:
-    """The predicted gain from which a split is worth it, as a part of the best device's value.
+def _unsure(gain: PredictedGain, against: str, unit: str) -> str:
+    """How a split is predicted to differ, where that is less than predictions are off."""
+    error = value_text(gain.error or 0.0, unit)
+    return (
+        f"predicted to be {gain.factor:.2f} times as fast as {against}, and the prediction may be "
+        f"off by {error}"
+    )
 
-    Costs of a model that runs on hardware are predictions; those of a workload are exact.
-    """
-    source = problem.costs.source
-    is_prediction = source.startswith("measured") or source == "roofline"
-    return _WORTH if problem.source is not None and is_prediction else _SAME
+
+def _split_beside(plan: Plan) -> str:
+    """The split that a plan of one device does not hold because nothing was measured."""
+    if plan.measured is not None or plan.searched is None:
+        return ""
+    gain = predicted_gain(plan.problem, plan.searched.placement, plan.searched.value)
+    if gain is None:
+        return ""
+    unit, name = plan.problem.time_unit, plan.problem.cluster.device_names[gain.device]
+    here = value_text(gain.value, unit)
+    unsure = _unsure(gain, f"'{name}' alone", unit)
+    return f"the split that the search found ({here}) is {unsure}; not measured; "
 
 
 def verdict_lines(plan: Plan) -> list[str]:
@@ -93,8 +115,8 @@ def _proof(plan: Plan) -> str:
         return "how far it is from the best is not proven"
     bound = value_text(plan.lower_bound, plan.problem.time_unit)
     if plan.status == "optimal":
-        return "no placement is faster (proven)"
-    return f"no placement is faster than {bound} (gap {plan.gap:.1%})"
+        return "by these costs no placement takes less (proven)"
+    return f"by these costs no placement takes less than {bound} (gap {plan.gap:.1%})"
 
 
 def _other_is_better(plan: Plan, proof: str) -> PlanVerdict:
@@ -131,7 +153,7 @@ def _next(plan: Plan) -> str:
         return "`placewright run PLAN` runs it and compares outputs and time."
     if plan.status == "optimal" or plan.gap <= _CLOSED:
         return (
-            "No placement can gain more; only other devices, links or kernels can. See the "
-            "critical path."
+            "By these costs no placement gains more; only other devices, links or kernels can. See "
+            "the critical path."
         )
     return "Use it: `placewright export PLAN` writes it for the runtime that you have."

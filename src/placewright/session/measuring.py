@@ -6,15 +6,26 @@ The one way to it: the command line and `placewright.profile` measure the same.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
 from placewright.core.cluster import Cluster
 from placewright.core.deadline import NEVER, Deadline
+from placewright.core.execution_models import EVENT, ExecutionModel, MaxLoad
 from placewright.core.problem import Objective, Problem
 from placewright.errors import InputError
 from placewright.execution.runtime import LoadedModel, Runtime
+from placewright.placers.portfolio.kernels import seconds_to_compile
 from placewright.profiling.calibration import calibration, calibration_seconds, has_overheads
+from placewright.profiling.default_costs import with_default_costs
+from placewright.profiling.evidence import (
+    LEAST_TRIALS,
+    NOTHING,
+    PLACEMENTS,
+    Evidence,
+    fitted,
+)
 from placewright.profiling.hardware import LONG_SECONDS
 from placewright.profiling.kept_calibration import (
     is_calibration_known,
@@ -23,15 +34,40 @@ from placewright.profiling.kept_calibration import (
 )
 from placewright.profiling.measure import QUICK, Ahead, Effort, Ends, Progress
 from placewright.profiling.profile import Measuring, profile
+from placewright.profiling.rounds import Rounds
 from placewright.profiling.store import CostStore
-from placewright.profiling.stream_calibration import has_stream_overheads, stream_calibration
+from placewright.profiling.stream_calibration import (
+    LEAST_PLACEMENTS as STREAMS_ENOUGH,
+)
+from placewright.profiling.stream_calibration import (
+    PLACEMENTS as STREAMS,
+)
+from placewright.profiling.stream_calibration import (
+    has_stream_overheads,
+    stream_calibration,
+    stream_calibration_seconds,
+)
+from placewright.report.values import counted
+from placewright.session.machine import SECONDS as MACHINE_SECONDS
+from placewright.session.machine import MachineCosts
 from placewright.session.models import Model
-from placewright.session.steps import CALIBRATING, CHECKING, MEASURING, SEARCHING, Steps
+from placewright.session.steps import (
+    CALIBRATING,
+    CHECKING,
+    KERNELS,
+    MACHINE,
+    MEASURING,
+    SEARCHING,
+    Steps,
+)
 
 _SHARE = 0.5  # of what is left of the total, for measuring and then for calibrating
 _MEASURING = 0.6  # of the limit on both
-_CHECKED_ROUNDS, _CHECKED_WAYS = 15, 4
+_CHECKED_ROUNDS, _CHECKED_WAYS = 15, 5
+# Of samples in turn: those whose outputs are compared, rounds of candidates and of simpler ways.
+_STREAMED = 100 + 7 * 3 * 20 + 9 * 5 * 30
 _MOST_CHECK_SECONDS = 60.0
+_QUICK_PLACEMENTS, _QUICK_ROUNDS = 3, Rounds(5, 5)
 
 
 @dataclass(frozen=True)
@@ -40,7 +76,7 @@ class Extent:
 
     Attributes:
         deadline: of everything; no piece of work starts after it.
-        is_quick: a few rounds, and a stored calibration or none.
+        is_quick: a few rounds, and a stored calibration or one of few placements.
         calibrate: False fits no overheads, and takes no stored fit.
         remeasure: what is stored is measured again.
         limit: of measuring and calibrating; after it starts only what a plan cannot do without.
@@ -103,7 +139,7 @@ def measured(
     elif run.extent.calibrate and has_stream_overheads(problem):
         problem = run.stream_calibrated(problem, loaded)
     assert run.ahead is not None
-    return Measured(problem, tuple(run.left_out), _check_seconds(run.ahead))
+    return Measured(problem, tuple(run.left_out), _check_seconds(run.ahead, objective))
 
 
 class _Measurement:
@@ -167,37 +203,54 @@ class _Measurement:
     def calibrated(self, problem: Problem, loaded: LoadedModel) -> Problem:
         """The problem with what cuts, dispatch and contention cost; later calls find it stored."""
         version = self.runtime.version
-        known = known_calibration(problem, self.store, version)
+        known = known_calibration(problem, self.store, version, self._costs.probe)
         if known is not None:
             return known
-        if self.extent.is_quick:
-            self.left_out.append(f"calibration: none is stored, {_WITHOUT}")
-            return problem
+        end, is_quick = self._calibration_end(), self.extent.is_quick
+        assert self.ahead is not None
+        machine = self._machine(end, is_needed=self._wants_machine(end, self.ahead))
         found = calibration(
             problem,
             loaded,
             np.random.default_rng(0),
+            placements=_QUICK_PLACEMENTS if is_quick else PLACEMENTS,
+            rounds=_QUICK_ROUNDS if is_quick else None,
             progress=lambda at: self.steps.tell(
                 CALIBRATING, f"calibrating {at.what}", at.seconds_left
             ),
-            deadline=self._calibration_end(),
+            deadline=end,
+            machine=machine,
         )
-        if not found.is_complete:
-            what = f"{found.placements} placements were measured" if found.placements else _WITHOUT
-            self.left_out.append(f"calibration: {what}")
+        if is_quick or not found.is_complete:
+            others = _DEFAULT if machine is None else _MACHINE
+            if machine is None and found.placements >= LEAST_TRIALS:
+                others = "of this model alone"
+            what = counted(found.placements, "placement")
+            self.left_out.append(f"calibration: {what} measured, not {PLACEMENTS}; {others}")
         elif found.problem is not problem:  # something was fitted
-            keep_calibration(found.problem, self.store, version)
+            keep_calibration(found.problem, self.store, version, self._costs.probe())
         return found.problem
+
+    def _machine(self, end: Deadline, *, is_needed: bool) -> Evidence | None:
+        """What splitting costs on this machine; it is measured only where it is needed."""
+        costs = self._costs
+        if not is_needed or costs.known is not None:
+            return costs.known
+        return costs.measured(
+            lambda at: self.steps.tell(
+                MACHINE, f"what a cut costs on this machine, {at.what}", at.seconds_left
+            ),
+            end.part(_SHARE),
+        )
 
     def stream_calibrated(self, problem: Problem, loaded: LoadedModel) -> Problem:
         """The problem with what streams cost beside their units; later calls find it stored."""
         version = self.runtime.version
-        known = known_calibration(problem, self.store, version)
+        known = known_calibration(problem, self.store, version, self._costs.probe)
         if known is not None:
             return known
         if self.extent.is_quick:
-            self.left_out.append("calibration: none of streams is stored")
-            return problem
+            return self._streams_of_machine(problem, 0)
         found = stream_calibration(
             problem,
             loaded,
@@ -206,10 +259,22 @@ class _Measurement:
             deadline=self._calibration_end(),
         )
         if not found.is_complete:
-            self.left_out.append(f"calibration: {found.streams} streams were measured")
-        elif found.problem is not problem:
-            keep_calibration(found.problem, self.store, version)
+            return self._streams_of_machine(found.problem, found.streams)
+        if found.problem is not problem:
+            keep_calibration(found.problem, self.store, version, self._costs.probe())
         return found.problem
+
+    def _streams_of_machine(self, problem: Problem, streams: int) -> Problem:
+        """The problem where streams of its own were not all measured."""
+        what = f"calibration: {counted(streams, 'stream')} of this model measured"
+        if streams >= STREAMS_ENOUGH:
+            self.left_out.append(f"{what}, not {STREAMS}")
+            return problem
+        machine = self._machine(self._calibration_end(), is_needed=True)
+        self.left_out.append(f"{what}, not {STREAMS}; {_DEFAULT if machine is None else _MACHINE}")
+        if machine is None:
+            return with_default_costs(problem)
+        return fitted(problem, NOTHING, (), machine)[0]
 
     def _tell(self, at: Progress) -> None:
         if at.ahead is not None:
@@ -220,23 +285,51 @@ class _Measurement:
         self.ahead = ahead
         seconds = {MEASURING: ahead.seconds}
         if self._will_calibrate(ahead.n_units):
-            seconds[CALIBRATING] = calibration_seconds(ahead.request_seconds, ahead.compile_seconds)
+            costs = self._costs
+            if costs.known is None and self._wants_machine(self._calibration_end(), ahead):
+                seconds[MACHINE] = MACHINE_SECONDS
+            seconds[CALIBRATING] = self._calibration_seconds(ahead)
+        if self.steps.search_seconds:
+            seconds[KERNELS] = seconds_to_compile(self.objective, _model_of(self.objective))
         seconds[SEARCHING] = self.steps.search_seconds
         if self.steps.is_checked:
-            seconds[CHECKING] = _check_seconds(ahead)
+            seconds[CHECKING] = _check_seconds(ahead, self.objective)
         self.steps.expect(seconds, _what(ahead))
 
     def _will_calibrate(self, n_units: int) -> bool:
-        is_wanted = self.extent.calibrate and not self.extent.is_quick
-        if not is_wanted or self.cluster.n_devices < 2 or self.objective == "throughput":
+        if not self.extent.calibrate or self.cluster.n_devices < 2:
             return False
         assert self.model.source is not None
         read = (self.model.graph, self.model.source)
         version = self.runtime.version
-        return not is_calibration_known(read, n_units, self.cluster, self.store, version)
+        is_stream = self.objective == "throughput"
+        return not is_calibration_known(
+            read,
+            n_units,
+            self.cluster,
+            self.store,
+            version,
+            of_streams=is_stream,
+            probe=self._costs.probe,
+        )
+
+    def _calibration_seconds(self, ahead: Ahead) -> float:
+        if self.objective == "throughput":
+            return 0.0 if self.extent.is_quick else stream_calibration_seconds(ahead)
+        few = (_QUICK_PLACEMENTS, _QUICK_ROUNDS) if self.extent.is_quick else ()
+        return calibration_seconds(ahead.request_seconds, ahead.compile_seconds, *few)
+
+    @cached_property
+    def _costs(self) -> MachineCosts:
+        return MachineCosts(self.cluster, self.runtime, self.store)
+
+    def _wants_machine(self, end: Deadline, ahead: Ahead) -> bool:
+        """Whether there is too little time for a calibration of the model itself."""
+        return self.extent.is_quick or self._calibration_seconds(ahead) > end.seconds_left
 
 
-_WITHOUT = "so that cuts, dispatch and contention cost nothing in the prediction"
+_MACHINE = "the others are of this machine's small model"
+_DEFAULT = "cuts and dispatch cost a pessimistic default"
 
 
 def _what(ahead: Ahead) -> str:
@@ -245,9 +338,16 @@ def _what(ahead: Ahead) -> str:
     return f"{ahead.n_units} units on {', '.join(ahead.devices)}"
 
 
-def _check_seconds(ahead: Ahead) -> float:
+def _check_seconds(ahead: Ahead, objective: Objective) -> float:
     """Roughly, of comparing outputs and measuring a few ways to run the model in turns."""
-    requests = 2 if ahead.request_seconds < LONG_SECONDS else 1
-    rounds = _CHECKED_ROUNDS * _CHECKED_WAYS * requests * ahead.request_seconds
     compilations = (_CHECKED_WAYS + 2) * ahead.compile_seconds
+    if objective == "throughput":
+        rounds = _STREAMED * ahead.request_seconds
+    else:
+        requests = 2 if ahead.request_seconds < LONG_SECONDS else 1
+        rounds = _CHECKED_ROUNDS * _CHECKED_WAYS * requests * ahead.request_seconds
     return compilations + min(rounds, _MOST_CHECK_SECONDS)
+
+
+def _model_of(objective: Objective) -> ExecutionModel:
+    return MaxLoad() if objective == "throughput" else EVENT

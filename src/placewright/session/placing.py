@@ -16,6 +16,7 @@ from placewright.core.solution import Budget
 from placewright.errors import FieldError, Interrupted, OutOfTime
 from placewright.placers.auto import Auto
 from placewright.placers.learned.training import check_takes_policy
+from placewright.placers.portfolio.kernels import make_ready
 from placewright.placers.registry import Placer, make_placer
 from placewright.profiling.hardware import measured_values
 from placewright.report.time_left import rough_duration
@@ -25,7 +26,7 @@ from placewright.session.reading import ModelOfRequest
 from placewright.session.recommended import predicted_plan
 from placewright.session.request import Request
 from placewright.session.spread_search import SpreadAuto
-from placewright.session.steps import CHECKING, SEARCHING, Report, Steps
+from placewright.session.steps import CHECKING, KERNELS, SEARCHING, Report, Steps
 from placewright.workers.interface import Workers
 from placewright.workers.opened import open_workers
 
@@ -82,7 +83,7 @@ def _made(request: Request) -> Placer:
 
 def steps_of(request: Request, report: Report) -> Steps:
     """What is ahead of a request that is placed."""
-    seconds = request.limit.seconds or 0.0
+    seconds = (request.limit.seconds or 0.0) * (1.0 + _BOUND_SHARE)
     return Steps(report, search_seconds=seconds, is_checked=_is_checked(request))
 
 
@@ -106,7 +107,8 @@ def placed(
     """
     plan, left_out = _searched(model, placer, found, steps, deadline)
     table = None
-    if (running.can_run(plan) or stream_check.can_stream(plan)) and _wants_check(model.request):
+    is_here = running.can_run(plan) or stream_check.can_stream(plan)
+    if is_here and _wants_check(model.request):
         if model.request.quick:
             left_out.append(QUICK_CHECK)
         else:
@@ -143,7 +145,11 @@ def _searched(
     with workers_of(request) as workers:
         by = placer if workers is None else SpreadAuto(cast(Auto, placer), workers)
         told = "" if workers is None else f", {workers.name}"
-        steps.tell(SEARCHING, f"searching with {placer.name}{told}", limit.seconds)
+        if isinstance(placer, Auto) and workers is None:
+            steps.tell(KERNELS, "compiling kernels")
+            make_ready(problem.objective, problem.execution_model)
+        seconds = None if limit.seconds is None else limit.seconds * (1.0 + _BOUND_SHARE)
+        steps.tell(SEARCHING, f"searching with {placer.name}{told}", seconds)
         try:
             plan = search.place(
                 problem,
@@ -205,7 +211,7 @@ def _checked(
     plan: Plan, model: ModelOfRequest, found: Measured, steps: Steps, deadline: Deadline
 ) -> tuple[Plan, contenders.Table]:
     def report(fraction: float, what: str) -> None:
-        steps.tell(CHECKING, what, found.check_seconds * 5.0 * (1.0 - fraction))
+        steps.tell(CHECKING, what, part=fraction)
 
     loaded = model.loaded(plan.runtime)
     if not stream_check.can_stream(plan):

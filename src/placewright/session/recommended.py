@@ -21,7 +21,7 @@ from placewright.core.plan import Measurement, Plan, Searched
 from placewright.core.solution import Solution
 from placewright.files.quantities import format_duration
 from placewright.profiling.verdict import Verdict
-from placewright.report.verdict import least_gain
+from placewright.report.predicted_gain import predicted_gain
 from placewright.session.comparable import Ways, whole_processor, why_default_is_not_comparable
 from placewright.session.runtimes import default_runtime_name, runtime_named
 from placewright.session.search import plan_of
@@ -54,22 +54,17 @@ def recommended_plan(plan: Plan, ways: Ways, chosen: str, verdict: Verdict) -> P
 def predicted_plan(plan: Plan) -> Plan:
     """The plan with what its verdict recommends where nothing was measured.
 
-    A split that is predicted to gain less than predictions are off by gives way to the best
+    A split whose predicted gain is not larger than predictions are off by gives way to the best
     device that may run everything; the plan keeps it in `searched`.
 
     Args:
         plan: as the search made it.
     """
-    problem, simulator = plan.problem, Simulator(plan.problem)
-    if plan.measured is not None or len(np.unique(plan.placement.device_of)) == 1:
+    gain = predicted_gain(plan.problem, plan.placement, plan.value)
+    if plan.measured is not None or gain is None or gain.is_sure:
         return plan
-    each = np.repeat(np.arange(problem.n_devices)[:, None], problem.n_units, axis=1)
-    values = simulator.values(each)
-    best = int(np.argmin(values))
-    if not values[best] < plan.value * (1.0 + least_gain(problem)):
-        return plan
-    alone = Placement.on_one_device(problem.n_units, best)
-    found = _holding(plan, alone, float(values[best]))
+    alone = Placement.on_one_device(plan.problem.n_units, gain.device)
+    found = _holding(plan, alone, Simulator(plan.problem).value(alone))
     return replace(found, left_out=plan.left_out, in_flight=plan.in_flight)
 
 
@@ -126,6 +121,11 @@ def recommendation_lines(plan: Plan) -> list[str]:
     A file of version 1 holds what the search found, also where something simpler was faster.
     """
     measured = plan.measured
+    if measured is None and plan.searched is not None:
+        return [
+            f"this plan holds {_what(plan)}, because a larger gain was not predicted for sure; "
+            "argument `searched` takes what the search found"
+        ]
     if measured is None or measured.recommendation == PLAN:
         return []
     name = measured.recommendation

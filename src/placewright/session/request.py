@@ -36,7 +36,7 @@ PROFILED = (
 # A comparison runs each placer with seeds and, behind its name, settings of its own.
 SPREAD = ("workers", "ray")  # who does the tasks of a search
 COMPARED = (*PROFILED, "budget", "evaluations", "evaluator", *SPREAD)
-QUICK_SECONDS, USUAL_SECONDS = 10.0, 30.0
+QUICK_SECONDS, USUAL_SECONDS = 5.0, 10.0
 PROFILING_SECONDS = 120.0
 
 

@@ -10,6 +10,9 @@ from placewright.report.time_left import rough_duration
 
 MEASURING, CALIBRATING, SEARCHING = "measuring", "calibration", "search"
 CHECKING = "check on the hardware"
+MACHINE = "costs of this machine"
+KERNELS = "compiling kernels"
+_TRUSTED_SHARE = 0.1  # of a step, after which its own pace tells the rest
 _log = logging.getLogger(__name__)
 Report = Callable[[float, str], None]
 
@@ -40,34 +43,49 @@ class Steps:
         self._report, self._clock, self._start = report, clock, clock()
         self._seconds: dict[str, float] = {}
         self._shown = 0.0
+        self._step, self._step_began = "", self._start
 
     def expect(self, seconds: Mapping[str, float], what: str) -> None:
         """Say what is ahead, once.
 
         Args:
-            seconds: step -> seconds that it may take, in their order.
+            seconds: step -> seconds that it should take, in their order.
             what: is measured.
         """
-        self._seconds = dict(seconds)
-        each = [f"{name} {rough_duration(value)}" for name, value in seconds.items() if value > 0]
+        self._seconds = {name: value for name, value in seconds.items() if value > 0}
+        elapsed = self._clock() - self._start
+        each = [f"{name} {rough_duration(value)}" for name, value in self._seconds.items()]
         if each:
-            total = rough_duration(sum(seconds.values()))
-            _log.info("%s: at most about %s in all (%s)", what, total, ", ".join(each))
+            if elapsed >= 1.0:
+                each.insert(0, f"until here {rough_duration(elapsed)}")
+            total = rough_duration(elapsed + sum(self._seconds.values()))
+            _log.info("%s: about %s in all (%s)", what, total, ", ".join(each))
 
-    def tell(self, step: str, what: str, left: float | None = None) -> None:
+    def tell(self, step: str, what: str, left: float | None = None, part: float = 0.0) -> None:
         """Say what is being done.
 
         Args:
             step: one that was expected; what is expected after it is left, too.
             what: in a few words.
-            left: seconds of this step; None is what was expected.
+            left: seconds of this step; None is what its part that is done tells, or else what was
+                expected.
+            part: of this step that is done, 0 to 1.
         """
         names = list(self._seconds)
         if step not in self._seconds:
             self._report(self._shown, what)
             return
+        now = self._clock()
+        if step != self._step:
+            self._step, self._step_began = step, now
         later = sum(self._seconds[name] for name in names[names.index(step) + 1 :])
-        seconds = later + (self._seconds[step] if left is None else left)
-        elapsed = self._clock() - self._start
+        if left is None:
+            left = self._left(step, now - self._step_began, part)
+        elapsed, seconds = now - self._start, later + left
         self._shown = max(self._shown, elapsed / max(elapsed + seconds, 1e-9))
         self._report(self._shown, f"{what}, about {rough_duration(seconds)} left")
+
+    def _left(self, step: str, elapsed: float, part: float) -> float:
+        if part >= _TRUSTED_SHARE:
+            return elapsed * (1.0 - part) / part
+        return max(0.0, self._seconds[step] - elapsed)

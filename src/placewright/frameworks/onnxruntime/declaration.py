@@ -13,6 +13,7 @@ from placewright.execution.file_reader import FileReader
 from placewright.execution.framework import (
     BuiltModule,
     Find,
+    FoundModel,
     ModelInMemory,
     ReadOptions,
     StandaloneParts,
@@ -68,6 +69,12 @@ class OnnxFramework:
         from placewright.frameworks.onnxruntime.runtime import OnnxRuntime
 
         return OnnxRuntime()
+
+    def small_model(self, folder: Path) -> FoundModel:
+        """See `execution.framework.MakesSmallModel`."""
+        from placewright.frameworks.onnxruntime.small_model import small_model_file
+
+        return small_model_file(folder)
 
     def joined(self, graph: ComputationGraph) -> Grouping | None:
         """None: the session's profile tells what it fused."""

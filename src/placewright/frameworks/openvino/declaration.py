@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, ClassVar
 from placewright.errors import PlacewrightError
 from placewright.execution.exported_program import ProgramFile
 from placewright.execution.file_reader import FileReader
-from placewright.execution.framework import BuiltModule, Find, ModelInMemory, ReadOptions
+from placewright.execution.framework import (
+    BuiltModule,
+    Find,
+    FoundModel,
+    ModelInMemory,
+    ReadOptions,
+)
 from placewright.frameworks.openvino.model_files import SUFFIXES, checked_files
 
 if TYPE_CHECKING:
@@ -54,6 +60,12 @@ class OpenVinoFramework:
         from placewright.frameworks.openvino.runtime import OpenVinoRuntime
 
         return OpenVinoRuntime()
+
+    def small_model(self, folder: Path) -> FoundModel:
+        """See `execution.framework.MakesSmallModel`."""
+        from placewright.frameworks.openvino.small_model import small_model_file
+
+        return small_model_file(folder)
 
     def joined(self, graph: ComputationGraph) -> Grouping | None:
         """None: the compiled model tells what it fused."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from placewright.errors import InputError
 from placewright.execution.exported_program import ProgramFile
-from placewright.execution.framework import Find, ReadOptions
+from placewright.execution.framework import Find, FoundModel, ReadOptions
 from placewright.frameworks.torch.programs import (
     FORMATS,
     TorchOptions,
@@ -69,6 +69,12 @@ class TorchFramework:
         from placewright.frameworks.torch.running.runtime import TorchRuntime
 
         return TorchRuntime(lambda source: load_torch_program(source, find))
+
+    def small_model(self, folder: Path) -> FoundModel:
+        """See `execution.framework.MakesSmallModel`."""
+        from placewright.frameworks.torch.small_model import small_model_in_memory
+
+        return small_model_in_memory()
 
     def joined(self, graph: ComputationGraph) -> Grouping | None:
         """PyTorch fuses nothing by itself: light ops stay with a heavy neighbour."""

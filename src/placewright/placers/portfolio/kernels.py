@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import time
 from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 
@@ -22,10 +25,12 @@ from placewright.placers.registry import make_placer
 from placewright.simulation.bounds import quick_bounds, relaxed_bounds
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.event.arrays import event_arrays
+from placewright.simulation.event.kernel import advance
 from placewright.simulation.ranks import hop_seconds
 
 _LOG = logging.getLogger(__name__)
 _LONG = 5.0  # seconds after which it is said what took them
+_COMPILING_SECONDS = 60.0  # where nobody has compiled yet
 _EVENT = (
     *("single", "heft", "peft", "cpop", "m-etf", "m-topo"),
     *("local-search", "problem-space", "multilevel"),
@@ -58,8 +63,31 @@ def make_ready(objective: Objective, model: ExecutionModel) -> None:
         parts_bound(problem)
         hop_seconds(event_arrays(problem), 0, 0, 1)  # constraint programs ask for single hops
     seconds = time.perf_counter() - began
+    mark = _mark(objective, model)
+    if not mark.exists():
+        with contextlib.suppress(OSError):  # a cache that cannot be written to
+            mark.write_text(f"{seconds}")
     if seconds > _LONG:
         _LOG.warning("compiled the placers' kernels in %.0f s; the next start finds them", seconds)
+
+
+def seconds_to_compile(objective: Objective, model: ExecutionModel) -> float:
+    """Roughly, what `make_ready` will take; 0 where this version's kernels lie on the disk."""
+    if not isinstance(model, Event | MaxLoad):
+        return 0.0
+    mark = _mark(objective, model)
+    if mark.exists():
+        return 0.0
+    before = []
+    for other in mark.parent.parent.glob(f"*/{mark.name}"):
+        with contextlib.suppress(OSError, ValueError):
+            before.append(float(other.read_text()))
+    return max(before, default=_COMPILING_SECONDS)
+
+
+def _mark(objective: Objective, model: ExecutionModel) -> Path:
+    """A file beside the kernels of this version that says that all of them were compiled."""
+    return Path(cast(Any, advance)._cache._cache_path) / f"ready-{objective}-{model.name}"
 
 
 def _small_problem(objective: Objective, model: ExecutionModel, memory: float) -> Problem:

@@ -1,0 +1,106 @@
+"""What is said of a plan that nothing was measured of: no split without a doubt, and no proof."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from placewright.core.arrays import frozen_floats
+from placewright.core.builder import GraphBuilder
+from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.costs import CostTable
+from placewright.core.plan import Measurement, Plan
+from placewright.core.problem import Problem
+from placewright.core.solution import Budget
+from placewright.report.plan_text import plan_lines
+from placewright.report.predicted_gain import predicted_gain
+from placewright.report.verdict import verdict_lines
+from placewright.session.recommended import (
+    predicted_plan,
+    recommendation_lines,
+    searched_plan,
+)
+from placewright.session.search import place
+
+
+def problem_with(error: float | None) -> Problem:
+    """Two ops of a second side by side, on two devices that take 0.1 s for a segment."""
+    builder = GraphBuilder()
+    given = builder.add_input(4)
+    for name in ("left", "right"):
+        builder.add_tensor(builder.add_op(name, "MatMul", inputs=[given]), 4, is_output=True)
+    devices = tuple(Device(name, dispatch_seconds=0.1) for name in ("a", "b"))
+    cluster = Cluster(devices, (Link("a", "b"), Link("b", "a")), "a", prediction_error=error)
+    costs = CostTable(frozen_floats(np.ones((2, 2))), "measured")
+    return Problem.of_ops(builder.build(), cluster, costs)
+
+
+def plan_with(error: float | None) -> Plan:
+    """The optimal one, which splits."""
+    found = place(problem_with(error), budget=Budget(evaluations=50))
+    assert sorted(found.placement.device_of.tolist()) == [0, 1]
+    assert found.value == pytest.approx(1.1)
+    return found
+
+
+def test_the_error_is_a_share_of_what_overheads_add_and_of_a_twentieth_of_the_rest() -> None:
+    """0.5 * (0.1 + 0.05 * 1.0); a device alone was timed as a whole, without its dispatch."""
+    plan = plan_with(0.5)
+    gain = predicted_gain(plan.problem, plan.placement, plan.value)
+    assert gain is not None
+    assert gain.error == pytest.approx(0.075)
+    assert gain.alone == pytest.approx(2.0)
+    assert gain.factor == pytest.approx(2.0 / 1.1)
+    assert gain.least_factor == pytest.approx(2.0 / 1.175)
+    assert gain.is_sure
+
+
+@pytest.mark.parametrize("error", [None, 0.5])
+def test_a_sure_gain_is_a_split_that_was_not_measured(error: float | None) -> None:
+    plan = plan_with(error)
+    assert predicted_plan(plan) is plan
+    sentence = verdict_lines(plan)[0]
+    assert sentence.startswith("Split over 2 devices: ")
+    assert "not measured" in sentence
+    assert ("1.70 times at least" in sentence) == (error is not None)
+    assert "not measured" in str(plan)
+
+
+def test_a_gain_within_the_error_is_no_split_and_the_plan_holds_the_device() -> None:
+    plan = plan_with(10.0)
+    assert verdict_lines(plan)[0].startswith("Do not split: ")
+    held = predicted_plan(plan)
+    assert set(held.placement.device_of.tolist()) == {0}
+    assert held.searched is not None
+    assert held.searched.value == plan.value
+    sentence = verdict_lines(held)[0]
+    assert sentence.startswith("Do not split: 'a' runs everything in 2.1 s predicted")
+    assert "1.82 times as fast as 'a' alone" in sentence
+    assert "may be off by 1.5 s; not measured" in sentence
+    assert "no sure gain" in "\n".join(plan_lines(held, "m"))
+    assert "argument `searched`" in recommendation_lines(held)[0]
+    again = searched_plan(held)
+    assert again.placement.device_of.tolist() == plan.placement.device_of.tolist()
+
+
+def test_what_is_proven_is_proven_of_the_costs() -> None:
+    for error in (0.5, 10.0):
+        found = plan_with(error)
+        plan = replace(found, status="optimal", lower_bound=found.value)
+        texts = [*verdict_lines(plan), *plan_lines(plan, "m")]
+        proofs = [text for text in texts if "no placement" in text]
+        assert proofs
+        assert "(proven)" in proofs[0]
+        for text in proofs:
+            assert "by these costs no placement" in text.lower()
+
+
+def test_a_measured_plan_says_what_was_measured() -> None:
+    measured = Measurement(1.2, 0.1, 15, {"a": 2.0}, "plan")
+    plan = replace(plan_with(10.0), measured=measured)
+    sentence = verdict_lines(plan)[0]
+    assert sentence.startswith("Split over 2 devices: ")
+    assert "1.2 s measured" in sentence
+    assert "not measured" not in sentence
