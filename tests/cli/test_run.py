@@ -7,11 +7,13 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 from cli.runner import InProcess
 from frameworks.common.test_runtime_contract import branching_model
 
+import placewright as pw
 from placewright.profiling.hardware import measure_interleaved
 from placewright.session import contenders, running
 
@@ -63,3 +65,74 @@ def test_a_machine_that_has_changed_its_speed_is_told(
         assert " times as long as when " in text
         assert "now slower or faster: 'cpu:" in text
         assert "of what a perfect split could gain" not in text
+
+
+def test_inputs_of_a_file(tmp_path: Path, cli: InProcess) -> None:
+    """Values are the file's; whatever is not the model's is refused in one line."""
+    onnx.save(branching_model(), str(tmp_path / "m.onnx"))
+    cores = ("--devices", "cpu:0,cpu:1", "--evaluations", 20, "--no-check")
+    assert cli("place", "m.onnx", *cores, cwd=tmp_path).returncode == 0
+    ports = pw.read_plan(tmp_path / "plan.json").problem.source
+    assert ports is not None
+    assert ports.signature is not None
+    names = {port.name: port.shape for port in ports.signature.inputs}
+    right = {name: np.full(shape, 3.0, dtype=np.float32) for name, shape in names.items()}
+    first = next(iter(right))
+    np.savez(tmp_path / "right.npz", **right)
+    done = cli("run", "plan.json", "--inputs", "right.npz", "--runs", 1, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["equal"] is True
+    wide = {**right, first: right[first].astype(np.float64)}
+    short = {**right, first: right[first][..., :-1]}
+    objects = {**right, first: np.array([{}], dtype=object)}
+    wrong: list[tuple[dict[str, Any], str]] = [
+        (wide, f"input '{first}' is float64"),
+        (short, f"input '{first}' is float32"),
+        ({**right, "other": right[first]}, "unknown model input 'other'"),
+        ({}, f"input '{first}'"),
+        (objects, "holds no inputs: Object arrays cannot be loaded"),
+    ]
+    for arrays, message in wrong:
+        np.savez(tmp_path / "wrong.npz", **arrays)
+        _refused(cli, tmp_path, message)
+    (tmp_path / "wrong.npz").write_bytes(b"PK no archive")
+    _refused(cli, tmp_path, "file 'wrong.npz' holds no inputs")
+    _refused(cli, tmp_path, "--inputs is of single runs", "--samples", 3)
+
+
+def _refused(cli: InProcess, folder: Path, message: str, *options: Any) -> None:
+    words = ("run", "plan.json", "--inputs", "wrong.npz" if not options else "right.npz", *options)
+    done = cli(*words, cwd=folder)
+    assert done.returncode == 2, (message, done.stdout, done.stderr)
+    assert message in " ".join(done.stderr.split())
+    assert "Traceback" not in done.stderr
+
+
+def test_given_inputs_are_what_is_compared_and_measured(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    onnx.save(branching_model(), str(tmp_path / "m.onnx"))
+    session = pw.Session(
+        str(tmp_path / "m.onnx"), devices="cpu:0,cpu:1", evaluations=20, quick=True
+    )
+    plan = session.place()
+    given = [
+        np.full_like(one, 2.5) for one in session.loaded.random_inputs(np.random.default_rng())
+    ]
+    compared, measured = [], []
+    compare, measure = running.compare_outputs, running.measure_interleaved
+
+    def noted_compare(*words: Any, **options: Any) -> Any:
+        compared.append(options["inputs"])
+        return compare(*words, **options)
+
+    def noted_measure(runners: Any, inputs: Any, **options: Any) -> Any:
+        measured.append(inputs)
+        return measure(runners, inputs, **options)
+
+    monkeypatch.setattr(running, "compare_outputs", noted_compare)
+    monkeypatch.setattr(running, "measure_interleaved", noted_measure)
+    assert session.measure(plan, runs=1, inputs=given).equal
+    for (seen,) in (compared, measured):
+        for value, right in zip(seen, given, strict=True):
+            np.testing.assert_array_equal(value, right)

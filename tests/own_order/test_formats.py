@@ -18,6 +18,7 @@ import placewright as pw
 from placewright.core.plan import Plan
 from placewright.errors import FileFormatError, InputError, UnknownNameError
 from placewright.execution.comparing import compare_outputs
+from placewright.execution.output_check import RoundsOtherwise
 from placewright.session.models import load_model
 from placewright.session.running import loaded_model
 from placewright.session.runtimes import runtime_named
@@ -103,6 +104,23 @@ def test_the_check_sees_an_exchange(file: str, runtime: str, tmp_path: Path) -> 
         found = compare_outputs(other, plan.placement, loaded_model(other, runtime))
         assert not found.equal, side
         assert found.error > 0.1
+
+
+@pytest.mark.parametrize(("file", "runtime"), CASES)
+def test_other_levels_compute_the_same_model(file: str, runtime: str, tmp_path: Path) -> None:
+    """The check of outputs takes the library's scatter from them: it must be rounding alone."""
+    path = tmp_path / file
+    WRITERS[file](path)
+    problem = split_plan(path, runtime).problem
+    model, device = loaded_model(problem, runtime), problem.cluster.devices[0]
+    assert isinstance(model, RoundsOtherwise)
+    given = model.random_inputs(np.random.default_rng(0))
+    expected = model.plain(device)(given)
+    levels = list(model.plain_at_other_levels(device))
+    assert levels
+    for level in levels:
+        for found, right in zip(level(given), expected, strict=True):
+            np.testing.assert_allclose(found, right, rtol=1e-4, atol=1e-5)
 
 
 WRONG: list[tuple[Any, str]] = [

@@ -6,7 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from placewright.execution.comparing import relative_error, update_error
+from placewright.execution.comparing import update_error
+from placewright.execution.slices import relative_error
 
 
 def parameters(seed: int = 0) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:

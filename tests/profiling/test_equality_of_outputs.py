@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from placewright.execution.comparing import relative_error
+from placewright.execution.slices import relative_error
 
 NAN, INF = np.nan, np.inf
 

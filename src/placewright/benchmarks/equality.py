@@ -9,7 +9,7 @@ import numpy as np
 
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
-from placewright.execution.comparing import compare_outputs
+from placewright.execution.comparing import Comparison, compare_outputs
 from placewright.execution.placements import placement_segments
 from placewright.execution.runtime import LoadedModel
 from placewright.profiling.drawn_placements import wandering_placement
@@ -24,9 +24,9 @@ class EqualityResult:
 
     Attributes:
         placements: that ran.
-        equal: of them, within the precision's tolerance.
-        largest_error: relative to an output's largest magnitude.
-        tolerance: of the precision.
+        equal: of them, within the tolerance.
+        largest_error: of the placement that uses most of its tolerance.
+        tolerance: of that placement.
         fewest_segments, most_segments: of one placement.
     """
 
@@ -48,16 +48,17 @@ def run_equality_benchmark(
 ) -> EqualityResult:
     """Run random placements of a problem, each with other random inputs, and compare outputs."""
     rng = np.random.default_rng(seed)
-    errors: list[float] = []
+    found: list[Comparison] = []
     counts: list[int] = []
-    tolerance = model.tolerance(problem.cluster.devices)
     for number in range(placements):
         stickiness = _STICKINESS[number % len(_STICKINESS)]
         placement = Placement.of(wandering_placement(problem, rng, stickiness))
         counts.append(len(placement_segments(problem, placement)))
         inputs = model.random_inputs(rng)
-        errors.append(compare_outputs(problem, placement, model, inputs=inputs).error)
+        found.append(compare_outputs(problem, placement, model, inputs=inputs))
         if (number + 1) % 10 == 0:
-            on_done(f"{number + 1} of {placements}: largest relative error {max(errors):.2g}")
-    equal = sum(error <= tolerance for error in errors)
-    return EqualityResult(placements, equal, max(errors), tolerance, min(counts), max(counts))
+            worst = max(found, key=lambda one: one.excess)
+            on_done(f"{number + 1} of {placements}: {worst.text}")
+    worst = max(found, key=lambda one: one.excess)
+    equal = sum(one.equal for one in found)
+    return EqualityResult(placements, equal, worst.error, worst.tolerance, min(counts), max(counts))

@@ -147,6 +147,10 @@ def run(
     boundaries: Annotated[
         bool, typer.Option("--boundaries", help="Compare every tensor that crosses devices too.")
     ] = False,
+    inputs: Annotated[
+        Path | None,
+        typer.Option("--inputs", help="An .npz file with a value for each input; random without."),
+    ] = None,
     samples: Samples = None,
     seconds: Annotated[
         float | None,
@@ -171,6 +175,7 @@ def run(
 ) -> None:
     """Execute PLAN for real: outputs equal to the unsplit model, measured beside predicted."""
     from placewright.errors import InputError
+    from placewright.files.arrays_file import read_arrays
     from placewright.files.quantities import parse_seconds
     from placewright.session.checked_plan import read_plan
     from placewright.session.session import Session
@@ -181,7 +186,10 @@ def run(
         if request.latency_limit is not None:
             raise InputError("--latency-limit is of a stream; give --samples or --seconds, too")
     allowed = None if timeout is None else parse_seconds(timeout)
+    values = None if inputs is None else read_arrays(inputs)
     plan = read_plan(plan_file, searched=searched)
+    if is_stream and inputs is not None:
+        raise InputError("--inputs is of single runs; leave out --samples and --seconds")
     if is_stream and (trace is not None or report_file is not None):
         raise InputError("--trace and --report are of single runs; leave out --samples")
     with progress("run", hidden=quiet or as_json) as report:
@@ -191,7 +199,9 @@ def run(
                 plan, samples=samples, seconds=seconds, in_flight=in_flight, timeout=allowed
             )
         else:
-            result = session.measure(plan, runs=runs, boundaries=boundaries, timeout=allowed)
+            result = session.measure(
+                plan, runs=runs, boundaries=boundaries, inputs=values, timeout=allowed
+            )
             _write_text(trace, lambda: session.trace(plan, allowed))
     if is_stream:
         _tell(streamed, as_json, table=streamed.table())

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import combinations
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.signature import NO_TENSOR
 from placewright.errors import MismatchError
+from placewright.execution.output_check import JudgedOutput, OutputCheck
 from placewright.execution.placements import placement_segments
 from placewright.execution.requests import Execution
 from placewright.execution.runner import ConcurrentRunner
@@ -25,6 +25,7 @@ from placewright.execution.runtime import (
     graph_outputs,
     whole_segment,
 )
+from placewright.execution.slices import relative_error
 
 
 @dataclass(frozen=True)
@@ -32,14 +33,17 @@ class Comparison:
     """How far outputs are from those of the unsplit model.
 
     Attributes:
-        error: largest difference, relative to the tensor's largest magnitude, or of what a step
-            updates to the largest change.
-        tolerance: what the precision explains.
+        error: largest difference, relative to the largest magnitude of the tensor or of its slices
+            of such a scale, or of what a step updates to the largest change.
+        tolerance: what the precision, or `scatter`, explains.
         worst: name of the op whose tensor (or of the state that) has the largest error.
         n_updated: parameters and other tensors of state that the step changed and that were
             compared, too; 0 for inference.
         random: ops whose outputs differ between two runs of the unsplit model itself, so that they
             cannot be compared; `error` is of the others.
+        scatter: how far the unsplit model at other optimization levels is from itself there; 0 if
+            the precision explains the error.
+        part: which slices of the output have the error, if its slices differ widely in scale.
     """
 
     error: float
@@ -47,11 +51,25 @@ class Comparison:
     worst: str
     n_updated: int = 0
     random: tuple[str, ...] = ()
+    scatter: float = 0.0
+    part: str = ""
 
     @property
     def equal(self) -> bool:
         """True when the error is within the tolerance."""
         return self.error <= self.tolerance
+
+    @property
+    def excess(self) -> float:
+        """Error over tolerance: above 1 for a mismatch."""
+        return JudgedOutput(self.error, self.tolerance).excess
+
+    @property
+    def text(self) -> str:
+        """The error beside its tolerance, what explains that, and where the error is."""
+        where = f"worst at '{self.worst}'" + (f", {self.part}" if self.part and self.error else "")
+        levels = f", other optimization levels differ by {self.scatter:.2g}" if self.scatter else ""
+        return f"relative error {self.error:.2g} (tolerance {self.tolerance:.2g}{levels}, {where})"
 
 
 def compare_outputs(
@@ -84,51 +102,33 @@ def compare_outputs(
     values = model.random_inputs(np.random.default_rng(0)) if inputs is None else inputs
     segments = placement_segments(problem, placement)
     devices = problem.cluster.devices
+    check = OutputCheck(model, devices, plain)
     execution, before, state = _split_values(model, segments, devices, values)
-    ports = model.signature.outputs
-    library = model.plain(devices[0]) if plain is None else plain
-    expected_outputs = library(values)
-    names = [_maker(problem.graph, port.tensor) for port in ports]
-    pairs = zip(execution.outputs, expected_outputs, strict=True)
-    errors = [relative_error(found, expected) for found, expected in pairs]
-    tolerance = model.tolerance(devices)
-    random = _random_outputs(library, values, expected_outputs, errors, tolerance)
-    errors = [0.0 if at in random else error for at, error in enumerate(errors)]
-    differing = tuple(dict.fromkeys(names[at] for at in random))
+    names = [_maker(problem.graph, port.tensor) for port in model.signature.outputs]
+    judged = check.judged(values, execution.outputs, check.plain(values))
+    random = tuple(
+        dict.fromkeys(name for name, one in zip(names, judged, strict=True) if one.random)
+    )
+    judged = [replace(one, error=0.0) if one.random else one for one in judged]
     inner = sorted({t: None for s in segments for t in s.outputs}) if boundaries else []
     expected_state: dict[str, HostArray] = {}
     if inner or before:
         wanted = inner or graph_outputs(problem.graph)
         expected, expected_state = reference_values(model, devices[0], values, wanted)
         names += [_maker(problem.graph, tensor) for tensor in inner]
-        errors += [relative_error(execution.tensors[t], expected[t]) for t in inner]
-    names += list(expected_state)
-    errors += [
-        update_error(before[name], state[name], value) if name in state else float("inf")
-        for name, value in expected_state.items()
-    ]
-    worst = int(np.argmax(errors))
-    return Comparison(errors[worst], tolerance, names[worst], len(expected_state), differing)
-
-
-def _random_outputs(
-    library: PlainCall,
-    inputs: Sequence[HostArray],
-    first: Sequence[HostArray],
-    errors: Sequence[float],
-    tolerance: float,
-) -> list[int]:
-    """Outputs with an error that two more runs of the unsplit model have among themselves, too."""
-    if max(errors, default=0.0) <= tolerance:
-        return []
-    runs = [list(first), library(inputs), library(inputs)]
-    return [
-        at
-        for at, error in enumerate(errors)
-        if error > tolerance
-        and max(relative_error(one[at], other[at]) for one, other in combinations(runs, 2))
-        > tolerance
-    ]
+        errors = [relative_error(execution.tensors[t], expected[t]) for t in inner]
+        names += list(expected_state)
+        errors += [
+            update_error(before[name], state[name], value) if name in state else float("inf")
+            for name, value in expected_state.items()
+        ]
+        judged += [JudgedOutput(error, check.tolerance) for error in errors]
+    worst, name = max(
+        zip(judged, names, strict=True), key=lambda one: (one[0].excess, one[0].error)
+    )
+    return Comparison(
+        worst.error, worst.tolerance, name, len(expected_state), random, worst.scatter, worst.part
+    )
 
 
 def _maker(graph: ComputationGraph, tensor: int) -> str:
@@ -158,10 +158,7 @@ def require_equal(comparison: Comparison) -> None:
         MismatchError: with the op and the size of the error.
     """
     if not comparison.equal:
-        raise MismatchError(
-            f"outputs differ from the unsplit model: relative error {comparison.error:.3g} at op "
-            f"'{comparison.worst}', tolerance {comparison.tolerance:.3g}"
-        )
+        raise MismatchError(f"outputs differ from the unsplit model: {comparison.text}")
 
 
 def reference_tensors(
@@ -200,27 +197,3 @@ def update_error(before: HostArray, found: HostArray, expected: HostArray) -> fl
 
 def _precision(values: HostArray) -> float:
     return float(np.finfo(values.dtype).eps)
-
-
-def relative_error(found: HostArray, expected: HostArray) -> float:
-    """Largest difference over the largest magnitude of what was expected; 0 where both are 0.
-
-    What is no number, or infinite, must be so at the same places (and with the same sign): it is
-    left out of the difference there, and makes the error infinite anywhere else.
-    """
-    if found.shape != expected.shape:
-        return float("inf")
-    if found.size == 0 or np.array_equal(found, expected, equal_nan=True):
-        return 0.0
-    if not np.issubdtype(expected.dtype, np.inexact):
-        return float("inf")
-    wide = np.complex128 if np.issubdtype(expected.dtype, np.complexfloating) else np.float64
-    mine, other = found.astype(wide), expected.astype(wide)
-    numbers = np.isfinite(other)
-    if not np.array_equal(np.isfinite(mine), numbers) or not np.array_equal(
-        mine[~numbers], other[~numbers], equal_nan=True
-    ):
-        return float("inf")
-    mine, other = mine[numbers], other[numbers]
-    largest = float(np.abs(mine - other).max(initial=0.0))
-    return largest / max(float(np.abs(other).max(initial=0.0)), 1e-12)

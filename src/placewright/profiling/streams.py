@@ -11,7 +11,6 @@ from placewright.core.arrays import FloatArray
 from placewright.core.cluster import Device
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
-from placewright.execution.comparing import relative_error
 from placewright.execution.copies import CopyPerDevice
 from placewright.execution.members import Members
 from placewright.execution.placements import whole_model_runner
@@ -24,6 +23,7 @@ from placewright.execution.runtime import (
     PlainCall,
     segments_of_units,
 )
+from placewright.execution.slices import relative_error
 from placewright.simulation.stream.segments import stream_segments
 
 Sample = Sequence[HostArray]

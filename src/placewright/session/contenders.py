@@ -77,8 +77,7 @@ def check_on_hardware(
         comparison = compare_outputs(problem, plan.placement, model)
     if not comparison.equal:
         raise MismatchError(
-            f"outputs differ from the unsplit model: relative error {comparison.error:.3g} at op "
-            f"'{comparison.worst}', tolerance {comparison.tolerance:.3g}; the plan was not written"
+            f"outputs differ from the unsplit model: {comparison.text}; the plan was not written"
         )
     ways = ways_to_run(plan)
     with limited(plan):

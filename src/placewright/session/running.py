@@ -17,6 +17,7 @@ from placewright.core.problem import Problem
 from placewright.core.source import ModelSource
 from placewright.errors import FieldError, InputError, StalePlanError
 from placewright.execution.comparing import Comparison, compare_outputs
+from placewright.execution.inputs import GivenInputs, checked_inputs
 from placewright.execution.members import Members
 from placewright.execution.placements import (
     placement_runner,
@@ -94,7 +95,7 @@ class RunResult:
 
     @property
     def equal(self) -> bool:
-        """True when outputs are equal within the precision's tolerance."""
+        """True when outputs are equal within what precision or the runtime's scatter explains."""
         return self.comparison.equal
 
     @property
@@ -139,6 +140,8 @@ class RunResult:
             "relative_error": self.comparison.error,
             "tolerance": self.comparison.tolerance,
             "worst_op": self.comparison.worst,
+            "worst_part": self.comparison.part,
+            "scatter": self.comparison.scatter,
             "random_ops": list(self.comparison.random),
             "measured": self.plan_seconds,
             "predicted": self.predicted,
@@ -169,8 +172,7 @@ class RunResult:
             alone += f", predicted {format_duration(self.device_predicted)} ({off:+.1%})"
             note = speed_note(self.changed_devices)
         return [
-            f"{self.what} {word} to the unsplit model: relative error {self.comparison.error:.2g} "
-            f"(tolerance {self.comparison.tolerance:.2g}, worst at '{self.comparison.worst}')",
+            f"{self.what} {word} to the unsplit model: {self.comparison.text}",
             *(
                 f"the output of '{name}' is random: two runs of the unsplit model differ, so that "
                 "it was not compared"
@@ -309,6 +311,7 @@ def execute(
     *,
     runs: int = ROUNDS,
     boundaries: bool = False,
+    inputs: GivenInputs | None = None,
     report: Report = no_report,
 ) -> RunResult:
     """Execute a plan, compare its outputs and measure it beside the best single device.
@@ -318,30 +321,34 @@ def execute(
         model: the plan's, loaded by its runtime; None loads it.
         runs: measured runs of each, >= 1.
         boundaries: compare every tensor that crosses devices, too.
+        inputs: as `run` takes them; None draws random ones.
         report: told what is being done.
 
     Raises:
         ClusterError: a device stands for several.
-        InputError: the plan cannot be executed.
+        InputError: the plan cannot be executed, or an input is not the model's.
         StalePlanError: the model or the devices have changed.
     """
     require_executable(plan, runs)
     problem = plan.problem
     model = model or loaded_model(problem, plan.runtime)
+    given = None if inputs is None else checked_inputs(model, inputs)
     report(0.1, "comparing outputs")
-    comparison = compare_outputs(problem, plan.placement, model, boundaries=boundaries)
+    comparison = compare_outputs(
+        problem, plan.placement, model, inputs=given, boundaries=boundaries
+    )
     each = np.repeat(np.arange(problem.n_devices)[:, None], problem.n_units, axis=1)
     alone = Simulator(problem).values(each)
     is_legal = bool(np.isfinite(alone).any())
     index = int(np.argmin(alone if is_legal else problem.costs.seconds.sum(axis=0)))
     best = problem.cluster.devices[index]
     alone_name = contender_of(best.name)
-    inputs = model.random_inputs(np.random.default_rng(0))
+    values = model.random_inputs(np.random.default_rng(0)) if given is None else given
     with ExitStack() as stack:
         with taking_turns(model):
             mine = stack.enter_context(placement_runner(problem, plan.placement, model))
             other = stack.enter_context(whole_model_runner(model, best))
-        samples = measure_interleaved({PLAN: mine, alone_name: other}, inputs, rounds=runs)
+        samples = measure_interleaved({PLAN: mine, alone_name: other}, values, rounds=runs)
     return RunResult(
         comparison,
         statistics.median(samples[PLAN]),

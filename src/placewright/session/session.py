@@ -183,6 +183,7 @@ class Session:
         *,
         runs: int = running.ROUNDS,
         boundaries: bool = False,
+        inputs: GivenInputs | None = None,
         timeout: float | None = None,
     ) -> running.RunResult:
         """Execute a plan, compare its outputs, and measure it beside the best single device.
@@ -191,17 +192,20 @@ class Session:
             plan: what is executed.
             runs: measured runs of each, >= 1.
             boundaries: compare every tensor that crosses devices, too.
+            inputs: as `run` takes them; None draws random ones.
             timeout: see `session.running.limited`.
 
         Raises:
-            InputError: the plan cannot be executed.
+            InputError: the plan cannot be executed, or an input is not the model's.
             StalePlanError: the model or the devices have changed.
         """
         with running.limited(plan, timeout):
             running.require_executable(plan, runs)
             model = self._model.loaded(plan.runtime)
             report = self._report
-            return running.execute(plan, model, runs=runs, boundaries=boundaries, report=report)
+            return running.execute(
+                plan, model, runs=runs, boundaries=boundaries, inputs=inputs, report=report
+            )
 
     def measure_stream(
         self,

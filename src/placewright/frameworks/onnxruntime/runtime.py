@@ -14,7 +14,8 @@ import math
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -245,9 +246,21 @@ class OnnxModel:
 
     def plain(self, device: Device) -> PlainCall:
         """An ``onnxruntime.InferenceSession`` of the file, fed by the names of its inputs."""
+        return self._plain(device, session_options(device))
+
+    def plain_at_other_levels(self, device: Device) -> Iterator[PlainCall]:
+        """Sessions that leave out the fusions, or all optimization."""
+        levels = onnxruntime_library().GraphOptimizationLevel
+        for level in (levels.ORT_ENABLE_BASIC, levels.ORT_DISABLE_ALL):
+            options = session_options(device)
+            options.graph_optimization_level = level
+            with suppress(RuntimeFailure):
+                yield self._plain(device, options)
+
+    def _plain(self, device: Device, options: Any) -> PlainCall:
         try:
             session = onnxruntime_library().InferenceSession(
-                self.source.path, session_options(device), providers=providers(device)
+                self.source.path, options, providers=providers(device)
             )
         except Exception as error:  # ONNX Runtime has a class of its own for each status
             raise RuntimeFailure(

@@ -10,7 +10,8 @@ from __future__ import annotations
 import functools
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -38,7 +39,7 @@ from placewright.execution.runtime import (
 )
 from placewright.execution.segment_cache import SegmentCache
 from placewright.frameworks.openvino.kernels import KernelMap
-from placewright.frameworks.openvino.segments import NodeMap, cut
+from placewright.frameworks.openvino.segments import NodeMap, cut, with_inner_outputs
 from placewright.frameworks.openvino.throughput import OpenVinoThroughput
 
 OWN_OPTIONS = ("device", "core")
@@ -206,7 +207,17 @@ class OpenVinoModel:
 
     def plain(self, device: Device) -> PlainCall:
         """``openvino.compile_model`` of the file, called with a list of inputs."""
+        return self._plain(_model_of(self.source), device)
+
+    def plain_at_other_levels(self, device: Device) -> Iterator[PlainCall]:
+        """The file with all inner values as outputs, so that OpenVINO fuses nothing."""
         model = _model_of(self.source)
+        n_outputs = len(model.outputs)
+        with suppress(RuntimeError, RuntimeFailure):
+            run = self._plain(with_inner_outputs(model), device)
+            yield lambda inputs: run(inputs)[:n_outputs]
+
+    def _plain(self, model: Any, device: Device) -> PlainCall:
         options = {k: v for k, v in device.options.items() if k not in OWN_OPTIONS}
         try:
             compiled = self.core.compile_model(model, native_device(device), options)

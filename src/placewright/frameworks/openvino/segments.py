@@ -13,6 +13,8 @@ from placewright.errors import InputError, StalePlanError
 from placewright.execution.runtime import OpSegment
 from placewright.frameworks.openvino.reader import looks_made_up, op_positions
 
+_NO_VALUES = ("Parameter", "Constant", "Result", "ReadValue", "Assign")
+
 
 class NodeMap:
     """Which node and port of a model stand behind each op and tensor of the graph.
@@ -141,3 +143,15 @@ def _sub_model(
 def _port(ordered: Sequence[Any], nodes: NodeMap, tensor: int) -> Any:
     at, port = nodes.port_of_tensor[tensor]
     return ordered[at].output(port)
+
+
+def with_inner_outputs(model: Any) -> Any:
+    """The model itself, whose inner values are now outputs behind its own."""
+    for node in model.get_ordered_ops():
+        if node.get_type_name() in _NO_VALUES:
+            continue
+        for port in node.outputs():
+            readers = [reader.get_node().get_type_name() for reader in port.get_target_inputs()]
+            if readers and "Result" not in readers:
+                model.add_outputs([port])
+    return model

@@ -284,6 +284,10 @@ class TorchModel:
 
         return run
 
+    def plain_at_other_levels(self, device: Device) -> Iterator[PlainCall]:
+        """The same module without oneDNN's kernels."""
+        yield torch.backends.mkldnn.flags(enabled=False)(self.plain(device))
+
     def _examples(self) -> list[HostArray]:
         """Example values of all inputs; a program's inputs are in the model's own order."""
         return [_host_array(self.program.example_inputs[name]) for name in self.program.inputs]

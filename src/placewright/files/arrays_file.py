@@ -1,0 +1,44 @@
+"""Values of a model's inputs from an ``.npz`` file, as ``numpy.savez`` writes it."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from placewright.errors import FileFormatError
+from placewright.io.archives import require_bounded
+from placewright.io.content import one_line
+from placewright.io.opened import opened, shown_name
+
+
+def read_arrays(path: Path | str) -> dict[str, NDArray[Any]]:
+    """Name -> array. Objects, which only running code could read, are refused.
+
+    Raises:
+        InputError: the file is missing or cannot be opened.
+        FileFormatError: it is no such file, is damaged, or inflates beyond what it can hold.
+    """
+    stream, size = opened(path)
+    with stream:
+        try:
+            with zipfile.ZipFile(stream) as archive:
+                require_bounded(archive, size)
+            stream.seek(0)
+            with np.load(stream, allow_pickle=False) as arrays:
+                return {name: arrays[name] for name in arrays.files}
+        except (
+            ValueError,
+            OSError,
+            EOFError,
+            KeyError,
+            NotImplementedError,
+            zipfile.BadZipFile,
+        ) as error:
+            raise FileFormatError(
+                f"file '{shown_name(path)}' holds no inputs: {one_line(error)}; write it with "
+                "numpy.savez(FILE, name=array, ...)"
+            ) from None
