@@ -10,13 +10,15 @@ from typing import Annotated
 import typer
 
 from placewright.cli import options as opt
+from placewright.cli.bench_wheels import wheels
 from placewright.cli.output import print_json, print_line, print_note, print_table
 from placewright.cli.overwriting import Writes
 
 
 def register(group: typer.Typer) -> None:
-    """Add the command to `bench`."""
+    """Add the commands to `bench`."""
     group.command("foreign")(foreign)
+    group.command("wheels")(wheels)
 
 
 def foreign(

@@ -21,16 +21,16 @@ from placewright.execution.inputs import GivenInputs, checked_inputs
 from placewright.execution.members import Members
 from placewright.execution.placements import (
     placement_runner,
-    placement_segments,
     taking_turns,
     whole_model_runner,
 )
-from placewright.execution.runtime import LoadedModel, MeasuresMemory
+from placewright.execution.runtime import LoadedModel
 from placewright.execution.time_limit import allowed_seconds, time_limit
 from placewright.files.quantities import format_bytes, format_duration
 from placewright.profiling.hardware import measure_interleaved
 from placewright.profiling.several_hosts import SOURCE
 from placewright.profiling.verdict import LEAST_FOR_INTERVAL, median_interval
+from placewright.session.device_memory import DeviceMemory, device_memory
 from placewright.session.machine_speed import drifted, speed_note
 from placewright.session.models import runnable_source
 from placewright.session.recommended import is_all_on, recommendation_lines
@@ -40,21 +40,6 @@ from placewright.simulation.model import Simulator
 
 ELSEWHERE = (SOURCE, "roofline")  # costs of devices that are not of this machine
 ROUNDS = 15
-
-
-@dataclass(frozen=True)
-class DeviceMemory:
-    """Peak memory of one device in bytes.
-
-    Attributes:
-        device: its name.
-        predicted: by the simulator.
-        measured: by the allocator.
-    """
-
-    device: str
-    predicted: float
-    measured: float
 
 
 @dataclass(frozen=True)
@@ -357,7 +342,7 @@ def execute(
         best.name,
         is_legal,
         float(alone[index]) if is_legal else None,
-        _memory(plan, model),
+        device_memory(plan, model),
         None if plan.measured is None else plan.measured.recommendation,
         tuple(recommendation_lines(plan)),
         best.speed_scatter,
@@ -388,15 +373,3 @@ def _measurement(plan: Plan, device: str, samples: Mapping[str, Sequence[float]]
         {**before, device: other},
         plan.measured.recommendation if plan.measured else faster,
     )
-
-
-def _memory(plan: Plan, model: LoadedModel) -> tuple[DeviceMemory, ...]:
-    if not isinstance(model, MeasuresMemory):
-        return ()
-    problem = plan.problem
-    devices = problem.cluster.devices
-    segments = placement_segments(problem, plan.placement)
-    measured = model.memory_peaks(segments, devices).tolist()
-    predicted = Simulator(problem).memory_peaks(plan.placement).tolist()
-    names = problem.cluster.device_names
-    return tuple(map(DeviceMemory, names, predicted, measured))

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
 
 from placewright.benchmarks.foreign.architectures import ARCHITECTURES, export
+from placewright.benchmarks.foreign.process import in_a_process
 from placewright.core.placement import Placement
 from placewright.errors import InputError, MissingExtraError, PlacewrightError, UnknownNameError
 from placewright.execution.comparing import compare_outputs
@@ -20,7 +19,6 @@ from placewright.execution.placements import placement_segments
 from placewright.files.results import ResultsFile
 from placewright.frameworks.registry import frameworks
 from placewright.io.content import one_line
-from placewright.isolation.with_parent import end_with_parent
 from placewright.profiling.drawn_placements import wandering_placement
 from placewright.session.session import Session
 
@@ -156,7 +154,7 @@ def run_foreign(
     for name, format_ in models:
         rows = [row for row in kept.rows.values() if (row.model, row.format) == (name, format_)]
         if not rows:
-            rows = _in_a_process(name, format_, folder, seconds)
+            rows = _rows_of(name, format_, folder, seconds)
             kept.add(rows)
             for row in rows:
                 on_row(row)
@@ -164,38 +162,16 @@ def run_foreign(
     return found
 
 
-def _in_a_process(name: str, format_: str, folder: Path | None, seconds: float) -> list[ForeignRow]:
-    """The rows of one model, from a process that a crash or a hang of a library ends alone."""
-    context = multiprocessing.get_context("spawn")
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=_answer, args=(theirs, name, format_, folder), daemon=True)
-    began = time.monotonic()
-    process.start()
-    theirs.close()
-    rows: list[ForeignRow] = []
-    reason = f"it took more than {seconds:.0f} s"
-    try:
-        while ours.poll(max(0.0, began + seconds - time.monotonic())):
-            row = ours.recv()
-            if row is None:
-                return rows
-            rows.append(row)
-    except EOFError:
-        process.join()
-        reason = f"the process ended with {process.exitcode}"
-    finally:
-        process.kill()
-        process.join()
-        ours.close()
+def _rows_of(name: str, format_: str, folder: Path | None, seconds: float) -> list[ForeignRow]:
+    rows, reason = in_a_process(_scratch_rows, (name, format_, folder), seconds)
+    if not reason:
+        return rows
     return [*rows, ForeignRow(name, format_, "", reason=reason, seconds=seconds)]
 
 
-def _answer(answers: Connection, name: str, format_: str, folder: Path | None) -> None:
-    end_with_parent()
+def _scratch_rows(name: str, format_: str, folder: Path | None) -> Iterable[ForeignRow]:
     with tempfile.TemporaryDirectory() as scratch:
-        for row in model_rows(name, format_, Path(scratch), folder):
-            answers.send(row)
-    answers.send(None)
+        yield from model_rows(name, format_, Path(scratch), folder)
 
 
 def model_rows(

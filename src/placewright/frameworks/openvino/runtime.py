@@ -11,7 +11,6 @@ import functools
 import statistics
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,7 +24,7 @@ from placewright.core.signature import Signature
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, MissingExtraError, RuntimeFailure, UnknownNameError
 from placewright.execution.inputs import cannot_compute, with_fixed_values
-from placewright.execution.processor import processor_devices, processor_text, stay_on
+from placewright.execution.processor import processor_text, stay_on
 from placewright.execution.runtime import (
     CompiledSegment,
     HostArray,
@@ -38,6 +37,7 @@ from placewright.execution.runtime import (
     whole_segment,
 )
 from placewright.execution.segment_cache import SegmentCache
+from placewright.frameworks.openvino.devices import cpu_devices, native_device
 from placewright.frameworks.openvino.kernels import KernelMap
 from placewright.frameworks.openvino.segments import NodeMap, cut, with_inner_outputs
 from placewright.frameworks.openvino.throughput import OpenVinoThroughput
@@ -213,9 +213,11 @@ class OpenVinoModel:
         """The file with all inner values as outputs, so that OpenVINO fuses nothing."""
         model = _model_of(self.source)
         n_outputs = len(model.outputs)
-        with suppress(RuntimeError, RuntimeFailure):
+        try:
             run = self._plain(with_inner_outputs(model), device)
-            yield lambda inputs: run(inputs)[:n_outputs]
+        except (RuntimeError, RuntimeFailure):
+            return
+        yield lambda inputs: run(inputs)[:n_outputs]
 
     def _plain(self, model: Any, device: Device) -> PlainCall:
         options = {k: v for k, v in device.options.items() if k not in OWN_OPTIONS}
@@ -344,14 +346,6 @@ def _model_of(source: ModelSource) -> Any:
     return model
 
 
-def cpu_devices() -> tuple[Device, ...]:
-    """``cpu`` with all threads, and ``cpu:N``, one thread on the N-th core that we may use."""
-    hint = {"device": "CPU", "INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": "1"}
-    # Pinning is ours (`worker_setup`): OpenVINO would pin every one-thread model to the same core.
-    one = {**hint, "INFERENCE_NUM_THREADS": "1", "ENABLE_CPU_PINNING": "NO"}
-    return processor_devices(hint, one)
-
-
 def _hardware(device: Device) -> str:
     """What tells one processor from another, not which of several equal ones it is."""
     if native_device(device) != "CPU":
@@ -360,13 +354,6 @@ def _hardware(device: Device) -> str:
         except RuntimeError:
             return native_device(device)
     return processor_text(device.options.get("core"))
-
-
-def native_device(device: Device) -> str:
-    """What OpenVINO calls a device."""
-    if "device" in device.options:
-        return device.options["device"]
-    return "CPU" if device.kind == "cpu" else device.name
 
 
 def _key(segment: OpSegment, device: Device) -> tuple[object, ...]:

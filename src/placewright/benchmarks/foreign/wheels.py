@@ -1,0 +1,104 @@
+"""Real models inside installed Python packages: which there are, and where they lie here."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from importlib.metadata import Distribution, distributions
+from pathlib import Path
+from typing import Any
+
+from placewright.errors import FileFormatError
+from placewright.io.opened import read_bytes
+from placewright.io.yaml_text import yaml_value
+
+LIST = Path(__file__).with_name("wheels.yaml")
+
+
+@dataclass(frozen=True)
+class WheelModel:
+    """A model file inside a Python package.
+
+    Attributes:
+        package: its name, as `pip install` takes it.
+        version: that this suite was tried with.
+        licence: as the package states it.
+        file: of the model, relative to the folder where packages are installed.
+        shapes: input name -> dimensions, for inputs with open dimensions.
+        values: input name -> the value that the model needs there.
+    """
+
+    package: str
+    version: str
+    licence: str
+    file: str
+    shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    values: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def name(self) -> str:
+        """Package and file name, for rows and tables."""
+        return f"{self.package}/{Path(self.file).name}"
+
+
+@dataclass(frozen=True)
+class Located:
+    """Where a model is: its path and the package's version, or why it is not there."""
+
+    path: Path | None
+    version: str = ""
+    reason: str = ""
+
+
+def listed_models(path: Path = LIST) -> list[WheelModel]:
+    """The models of a list of packages, in its order.
+
+    Raises:
+        FileFormatError: the file is not such a list.
+        InputError: it cannot be read.
+    """
+    packages = yaml_value(read_bytes(path).decode(), path)
+    try:
+        return [_model(package, entry) for package in packages for entry in package["models"]]
+    except (TypeError, KeyError, AttributeError, ValueError) as error:
+        raise FileFormatError(
+            f"file '{path}' is no list of packages with their models: {error!r}"
+        ) from None
+
+
+def _model(package: Mapping[str, Any], entry: Mapping[str, Any]) -> WheelModel:
+    shapes = {name: tuple(map(int, shape)) for name, shape in entry.get("shapes", {}).items()}
+    return WheelModel(
+        package=str(package["package"]),
+        version=str(package["version"]),
+        licence=str(package["licence"]),
+        file=str(entry["file"]),
+        shapes=shapes,
+        values=dict(entry.get("values", {})),
+    )
+
+
+def located(model: WheelModel, folders: Iterable[Path] = ()) -> Located:
+    """Look for a model in folders of packages, then where Python itself looks.
+
+    Args:
+        model: of the list.
+        folders: such as ``pip install --target`` fills.
+    """
+    found = _distribution(model.package, folders)
+    if found is None:
+        advice = f"pip install --no-deps {model.package}=={model.version}"
+        return Located(None, reason=f"package '{model.package}' is not installed: {advice}")
+    path = Path(str(found.locate_file(model.file)))
+    if not path.exists():
+        reason = f"{model.package} {found.version} has no file '{model.file}'"
+        return Located(None, found.version, f"{reason}; version {model.version} has it")
+    return Located(path, found.version)
+
+
+def _distribution(package: str, folders: Iterable[Path]) -> Distribution | None:
+    for places in ([str(folder) for folder in folders], sys.path):
+        for found in distributions(name=package, path=places):
+            return found
+    return None
