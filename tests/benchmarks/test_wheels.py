@@ -58,7 +58,7 @@ def test_a_model_is_found_or_a_reason_is_given(tmp_path: Path) -> None:
     there = located(SMALL, [tmp_path])
     assert there.path is None
     assert there.reason == (
-        "package 'tiny-models' is not installed: pip install --no-deps tiny-models==1.0"
+        "package 'tiny-models' is not installed: pip install tiny-models==1.0"
     )
     install(tmp_path)
     assert located(SMALL, [tmp_path]).reason == (

@@ -16,6 +16,9 @@ from placewright.execution.runtime import HostArray
 
 _LEAST_VALUES = 8  # of a slice; the largest of fewer values may be small by chance
 _SMALLEST_SCALE = 1e-12
+# Of the tensor's largest magnitude. Smaller slices count as this large: with a tolerance of 2e-4,
+# that allows 1e-7 of the largest, the rounding that even a dead channel of a convolution has.
+_LEAST_SHARE = 5e-4
 
 
 @dataclass(frozen=True)
@@ -25,7 +28,8 @@ class Slices:
     Attributes:
         axis: along which the slices lie; None if the whole tensor is the only group.
         group_of: of each slice, shape (n_slices,).
-        scales: largest finite magnitude of each group, descending, shape (n_groups,).
+        scales: largest finite magnitude of each group, descending, or 5e-4 of the tensor's largest
+            where that is more, shape (n_groups,).
     """
 
     axis: int | None
@@ -54,12 +58,12 @@ class Slices:
         if not axes or largest == 0.0:
             return Slices.whole(expected)
         per_slice, axis = min(axes, key=lambda one: (float(one[0].min()), -one[1]))
-        with np.errstate(divide="ignore"):
-            decades = np.floor(np.log10(largest / per_slice))
+        per_slice = np.maximum(per_slice, max(_LEAST_SHARE * largest, _SMALLEST_SCALE))
+        decades = np.floor(np.log10(largest / per_slice))
         groups, group_of = np.unique(decades, return_inverse=True)
         if len(groups) == 1:
             return Slices.whole(expected)
-        scales = np.full(len(groups), _SMALLEST_SCALE)
+        scales = np.zeros(len(groups))
         np.maximum.at(scales, group_of, per_slice)
         return Slices(axis, group_of, scales)
 

