@@ -57,9 +57,7 @@ def test_the_light_networks_are_found_where_onnx_is_installed() -> None:
 def test_a_model_is_found_or_a_reason_is_given(tmp_path: Path) -> None:
     there = located(SMALL, [tmp_path])
     assert there.path is None
-    assert there.reason == (
-        "package 'tiny-models' is not installed: pip install tiny-models==1.0"
-    )
+    assert there.reason == ("package 'tiny-models' is not installed: pip install tiny-models==1.0")
     install(tmp_path)
     assert located(SMALL, [tmp_path]).reason == (
         "tiny-models 1.0 has no file 'tiny_models/m.onnx'; version 1.0 has it"
