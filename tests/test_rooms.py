@@ -163,6 +163,7 @@ def test_no_file_and_no_function_grows_too_long() -> None:
 
 
 KERNELS = ("njit", "compiled", "inlined", "uncounted")  # decorators of what Numba compiles
+COMPILERS = {"jit", "njit", "vectorize", "guvectorize"}  # Numba's own
 MOST_PARAMETERS = 8
 
 
@@ -175,6 +176,23 @@ def parameters_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> list[str]
 def is_kernel(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     names = [ast.unparse(each).partition("(")[0].split(".")[-1] for each in function.decorator_list]
     return any(name in KERNELS for name in names)
+
+
+def own_compilers(tree: ast.AST) -> list[str]:
+    """What a file takes of Numba to compile with."""
+    found: list[str] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "numba":
+            found += [alias.name for alias in node.names if alias.name in COMPILERS]
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "numba":
+            found += [node.attr] if node.attr in COMPILERS else []
+    return found
+
+
+def test_kernels_are_compiled_in_one_place() -> None:
+    """Others would hold the interpreter lock, so that searches beside them stand still."""
+    naming = {str(p.relative_to(SOURCE)) for p in FILES if own_compilers(ast.parse(p.read_text()))}
+    assert naming == {"simulation/compiled.py"}
 
 
 def test_no_function_has_many_parameters() -> None:

@@ -29,6 +29,14 @@ def test_seconds_that_were_used_up(name: str) -> None:
     assert found.stop is Stop.SECONDS
 
 
+@pytest.mark.parametrize("name", ["auto", "local-search"])
+def test_core_seconds_that_were_used_up(name: str) -> None:
+    problem = random_problem(np.random.default_rng(2), n_ops=40, n_devices=3, constrained=False)
+    found = search(problem, make_placer(name), Budget(core_seconds=0.3))
+    assert (found.status, found.stop) == ("feasible", Stop.CORE_SECONDS)
+    assert found.core_seconds >= 0.3
+
+
 def test_a_method_with_nothing_left_to_do() -> None:
     problem = random_problem(np.random.default_rng(2), n_ops=40, n_devices=3, constrained=False)
     assert search(problem, make_placer("heft"), Budget(evaluations=25)).stop is Stop.DONE

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from typing import ClassVar
 
 import numpy as np
@@ -126,3 +128,53 @@ def test_a_proof_is_the_reason_even_if_the_budget_ended_too() -> None:
     evaluator.offer_bound(evaluator.evaluate(ALL_ON_ONE))
     assert evaluator.solution("optimal").stop is Stop.PROVEN
     assert evaluator_with(None).solution("infeasible", "a proof").stop is Stop.PROVEN
+
+
+def test_core_seconds_end_a_search() -> None:
+    """10 processor seconds, of which a share of a half is 5; the wall clock does not matter."""
+    core, wall = Clock(), Clock()
+    problem = random_problem(np.random.default_rng(0), n_ops=6)
+    evaluator = Evaluator(problem, Budget(core_seconds=10.0), clock=wall, core_clock=core)
+    wall.now += 100.0
+    assert evaluator.remaining_seconds == 10.0
+    with evaluator.share(0.5):
+        core.now += 4.0
+        assert evaluator.remaining_seconds == 1.0
+        core.now += 2.0
+        with pytest.raises(BudgetSpent):
+            evaluator.evaluate(ALL_ON_ONE)
+    evaluator.evaluate(ALL_ON_ONE)
+    core.now += 5.0
+    with pytest.raises(BudgetSpent):
+        evaluator.evaluate(ALL_ON_ONE)
+    found = evaluator.solution()
+    assert (found.stop, found.core_seconds) == (Stop.CORE_SECONDS, 11.0)
+
+
+def test_what_is_untimed_costs_no_core_seconds() -> None:
+    core = Clock()
+    problem = random_problem(np.random.default_rng(0), n_ops=6)
+    evaluator = Evaluator(problem, Budget(core_seconds=1.0), core_clock=core)
+    with evaluator.untimed():
+        core.now += 30.0
+        evaluator.evaluate(ALL_ON_ONE)
+    assert evaluator.core_seconds == 0.0
+    assert not evaluator.is_spent
+
+
+def test_core_seconds_count_every_thread() -> None:
+    """Two threads that compute: the search's clock agrees with the system's own accounting."""
+    evaluator = evaluator_on_its_clocks()
+    before = os.times()
+    threads = [threading.Thread(target=sum, args=(range(3_000_000),)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    after = os.times()
+    counted = after.user + after.system - before.user - before.system
+    assert evaluator.core_seconds >= counted - 2.0 / os.sysconf("SC_CLK_TCK")
+
+
+def evaluator_on_its_clocks() -> Evaluator:
+    return Evaluator(random_problem(np.random.default_rng(0), n_ops=6))

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -18,12 +19,13 @@ import placewright as pw
 from placewright.benchmarks.learned import Case
 from placewright.benchmarks.learned_runs import read_runs, run_learned_benchmark
 from placewright.core.problem import Objective, Problem
-from placewright.core.solution import Budget
+from placewright.core.solution import Budget, Stop
 from placewright.errors import FieldError
 from placewright.files.problem_file import read_problem, write_problem
 from placewright.placers.auto import Auto, PortfolioMembers
 from placewright.session.comparison import compare
 from placewright.session.spread_search import SpreadAuto
+from placewright.simulation.evaluator import Evaluator
 from placewright.testing.problems import random_problem
 from placewright.workers.here import ThisProcess
 from placewright.workers.interface import Workers
@@ -103,6 +105,21 @@ def test_a_search_with_seconds_shares_what_is_found(two: Workers) -> None:
     limited = SpreadAuto(Searches(gap=0.0), two)
     both = limited.search(problem_of(40), Budget(seconds=60.0, evaluations=100), 0)
     assert 1 <= both.evaluations <= 100
+
+
+@pytest.mark.parametrize("is_apart", [False, True])
+def test_core_seconds_of_all_workers_together(is_apart: bool, two: Workers) -> None:
+    """The turns of other processes count, too: this process alone waits and uses nearly nothing."""
+    problem = problem_of(40)
+    Evaluator(problem)  # has its kernels compiled, once per process
+    search = SpreadAuto(Searches(gap=0.0), two if is_apart else ThisProcess())
+    began = time.process_time()
+    found = search.search(problem, Budget(core_seconds=2.0), 0)
+    own = time.process_time() - began
+    assert found.placement is not None
+    assert (found.stop, found.status) == (Stop.CORE_SECONDS, "feasible")
+    assert found.core_seconds >= 2.0
+    assert (found.core_seconds > own) == is_apart
 
 
 def test_place_and_compare_take_workers(tmp_path: Path) -> None:

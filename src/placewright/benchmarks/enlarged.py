@@ -15,7 +15,7 @@ import numpy as np
 
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
-from placewright.core.solution import Budget
+from placewright.core.solution import Budget, Solution
 from placewright.execution.comparing import compare_outputs
 from placewright.execution.runtime import LoadedModel
 from placewright.placers.anytime import pass_interrupt_on
@@ -45,6 +45,7 @@ class EnlargedRow:
         measured: seconds on this machine; None where it was not run.
         error: largest relative error of the outputs against the unsplit model.
         equal: whether that is within the runtime's tolerance.
+        core_seconds: of the search.
     """
 
     placer: str
@@ -55,6 +56,7 @@ class EnlargedRow:
     measured: float | None = None
     error: float | None = None
     equal: bool = False
+    core_seconds: float = 0.0
 
 
 def run_enlarged_benchmark(
@@ -78,9 +80,9 @@ def run_enlarged_benchmark(
         placer, rng = make_placer(name), np.random.default_rng(0)
         solution = pass_interrupt_on(placer.place(problem, evaluator, rng))
         if solution.placement is None:
-            yield EnlargedRow(name, None, solution.evaluations)
+            yield EnlargedRow(name, None, solution.evaluations, core_seconds=solution.core_seconds)
             continue
-        row = _simulated(name, problem, solution.placement, solution.evaluations)
+        row = _simulated(name, problem, solution.placement, solution)
         if model is None or measure is None:
             yield row
             continue
@@ -111,9 +113,16 @@ def layer_bytes(problem: Problem) -> float:
     return float(sizes[sizes == sizes[-1]].sum())
 
 
-def _simulated(name: str, problem: Problem, placement: Placement, evaluations: int) -> EnlargedRow:
+def _simulated(name: str, problem: Problem, placement: Placement, found: Solution) -> EnlargedRow:
     simulator = Simulator(problem)
     peaks = simulator.memory_peaks(placement)
     value = simulator.value(placement)
     fits = bool(math.isfinite(value) and np.all(peaks <= problem.cluster.memory_bytes))
-    return EnlargedRow(name, value, evaluations, tuple(peaks.tolist()), fits)
+    return EnlargedRow(
+        name,
+        value,
+        found.evaluations,
+        tuple(peaks.tolist()),
+        fits,
+        core_seconds=found.core_seconds,
+    )

@@ -71,6 +71,8 @@ class BenchmarkRow:
         message: what the method said.
         key: SHA-256 of the workload's file; "" in files of earlier versions.
         budget_seconds: of the run; 0 in files of earlier versions.
+        evaluations: queries used; 0 without any, and in files of earlier versions.
+        core_seconds: processor seconds of the search; likewise.
     """
 
     workload: str
@@ -84,6 +86,8 @@ class BenchmarkRow:
     message: str
     key: str = ""
     budget_seconds: float = 0.0
+    evaluations: int = 0
+    core_seconds: float = 0.0
 
     @property
     def identity(self) -> tuple[str, str, str, float]:
@@ -264,7 +268,8 @@ def _row(workload: str, placer: Placer, problem: Problem, seconds: float) -> Ben
     except (InputError, AnswerError) as error:
         value, bound, status, message = None, 0.0, "error", str(error)
     bound = bound if math.isfinite(bound) else 0.0
-    return _measured_row(workload, placer.name, value, bound, status, start, message)
+    row = _measured_row(workload, placer.name, value, bound, status, start, message)
+    return replace(row, evaluations=evaluator.evaluations, core_seconds=evaluator.core_seconds)
 
 
 def _replicated_row(workload: str, problem: Problem, seconds: float) -> BenchmarkRow:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import typer
@@ -52,17 +51,9 @@ def compare(
         print_note(f"wrote {output}")
     shown = ShownTable("Placers", tuple(table.columns), tuple(map(tuple, table.text_rows())))
     title = f"{request.name}, {seeds} seed(s)"
-    write_tables_report(report_file, title, [_best(table.text_rows()), shown])
+    write_tables_report(report_file, title, [table.headline, shown])
     if as_json:
         print_json(table.data())
         return
-    print_line(_best(table.text_rows()))
+    print_line(table.headline)
     print_table(title, table.columns, table.text_rows())
-
-
-def _best(rows: Sequence[Sequence[str]]) -> str:
-    """The verdict of a comparison: rows begin with name and median, the fastest first."""
-    if len(rows) < 2:
-        return f"{rows[0][0]}: {rows[0][1]}" if rows else "no placer ran"
-    name, median = rows[0][:2]
-    return f"{name} has the smallest median: {median}; next is {rows[1][0]} with {rows[1][1]}"

@@ -69,8 +69,15 @@ def takes_request(
 
 
 def _default(field: Field[Any]) -> Any:
-    """Of an option; a container that is empty by default stands for no option."""
-    return None if field.default is MISSING or field.default == () else field.default
+    """Of an option; a container that is empty by default stands for no option.
+
+    A number behind a text is one of seconds.
+    """
+    if field.default is MISSING or field.default == ():
+        return None
+    if isinstance(field.default, float) and field.metadata["said"].kind is str:
+        return f"{field.default:g}s"
+    return field.default
 
 
 def _annotation(name: str, field: Field[Any], kind: type, help: str) -> Any:

@@ -178,6 +178,7 @@ def run(
     from placewright.files.arrays_file import read_arrays
     from placewright.files.quantities import parse_seconds
     from placewright.session.checked_plan import read_plan
+    from placewright.session.parsing import warn_of_bare_number
     from placewright.session.session import Session
 
     is_stream = samples is not None or seconds is not None
@@ -185,6 +186,7 @@ def run(
         _check_in_flight(samples, in_flight)
         if request.latency_limit is not None:
             raise InputError("--latency-limit is of a stream; give --samples or --seconds, too")
+    warn_of_bare_number(timeout, "timeout")
     allowed = None if timeout is None else parse_seconds(timeout)
     values = None if inputs is None else read_arrays(inputs)
     plan = read_plan(plan_file, searched=searched)

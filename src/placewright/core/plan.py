@@ -44,6 +44,7 @@ class PlacerRecord:
         seconds: wall-clock seconds that were used.
         history: improvements of the incumbent, in time order.
         stop: why the search ended; None in files of versions that did not say it.
+        core_seconds: processor seconds that were used (see `core.solution.Budget`); None likewise.
     """
 
     name: str
@@ -53,6 +54,7 @@ class PlacerRecord:
     seconds: float
     history: tuple[HistoryPoint, ...] = ()
     stop: Stop | None = None
+    core_seconds: float | None = None
 
     @property
     def is_interrupted(self) -> bool:

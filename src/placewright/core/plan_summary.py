@@ -45,8 +45,9 @@ def search_text(record: Any) -> str:
     Args:
         record: a `core.plan.PlacerRecord`, whose file imports this one.
     """
+    work = "" if record.core_seconds is None else f", {record.core_seconds:.3g} core-seconds"
     ended = "" if record.stop is None else f", ended: {record.stop.value}"
-    return f"{record.name}, seed {record.seed}, {record.evaluations:,} evaluations{ended}"
+    return f"{record.name}, seed {record.seed}, {record.evaluations:,} evaluations{work}{ended}"
 
 
 def _verdict(plan: Any) -> str:

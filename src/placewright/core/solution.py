@@ -21,6 +21,7 @@ class Stop(Enum):
     PROVEN = "proven"  # the incumbent is proven to be best, or no placement to be possible
     EVALUATIONS = "evaluations"  # the budget's were used up
     SECONDS = "seconds"  # the budget's were used up
+    CORE_SECONDS = "core-seconds"  # the budget's were used up
     INTERRUPTED = "interrupted"  # the user pressed Ctrl-C, or the system ended the process
 
 
@@ -32,21 +33,31 @@ class Budget:
         seconds: wall-clock seconds; None is no limit.
         evaluations: queries to the evaluator, intermediate ones included; None is no limit.
             A run that is limited by evaluations alone gives the same answer on every machine.
+        core_seconds: processor seconds of all threads of this process, and of what worker processes
+            do for the search (see `Evaluator.core_seconds`); None is no limit.
     """
 
     seconds: float | None = None
     evaluations: int | None = None
+    core_seconds: float | None = None
 
     def __post_init__(self) -> None:
         if self.seconds is not None and not self.seconds > 0:
             raise InputError(f"a budget needs seconds > 0, got {self.seconds}")
         if self.evaluations is not None and self.evaluations < 1:
             raise InputError(f"a budget needs evaluations >= 1, got {self.evaluations}")
+        if self.core_seconds is not None and not self.core_seconds > 0:
+            raise InputError(f"a budget needs core_seconds > 0, got {self.core_seconds}")
 
     @property
     def is_limited(self) -> bool:
         """True where it has a limit at all."""
-        return self.seconds is not None or self.evaluations is not None
+        return self.is_timed or self.evaluations is not None
+
+    @property
+    def is_timed(self) -> bool:
+        """True where a clock limits it, so that the answer depends on the machine."""
+        return self.seconds is not None or self.core_seconds is not None
 
 
 @dataclass(frozen=True)
@@ -96,6 +107,7 @@ class Solution:
         updates: what a policy's updates measured, in time order.
         evaluations: queries that were used.
         seconds: wall-clock seconds that were used.
+        core_seconds: processor seconds that were used (see `Budget`).
         history: improvements of the incumbent, in time order.
         message: why there is no placement, or what the method has to say about its answer.
         stop: why the search ended.
@@ -113,6 +125,7 @@ class Solution:
     stop: Stop = Stop.DONE
     samples: tuple[float, ...] = ()
     updates: tuple[UpdatePoint, ...] = ()
+    core_seconds: float = 0.0
 
     @property
     def gap(self) -> float:

@@ -71,7 +71,7 @@ def processor_text(core: str | None = None) -> str:
         text = "; ".join(line.partition(":")[2].strip() for line in told)
     text = text or platform.processor() or platform.machine()
     if core is None:
-        return f"{text}; {os.cpu_count()} cores"
+        return f"{text}; {len(usable_cores())} cores"
     speed = Path(f"/sys/devices/system/cpu/cpu{core}/cpufreq/cpuinfo_max_freq")
     return f"{text}; {speed.read_text().strip() if speed.exists() else ''}"
 

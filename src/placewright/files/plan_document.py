@@ -70,7 +70,8 @@ class MeasuredEntry(Strict):
 class PlacerEntry(Strict):
     """How `searched` was found; history rows are [evaluations, seconds, value, lower bound].
 
-    `stop` tells why the search ended. Files of earlier versions leave it out.
+    `stop` tells why the search ended, `core_seconds` its processor time. Files of earlier versions
+    leave both out.
     """
 
     name: str
@@ -80,6 +81,7 @@ class PlacerEntry(Strict):
     seconds: float
     history: list[tuple[int, float, float, float | None]]
     stop: Stop | None = None
+    core_seconds: float | None = None
 
 
 class SearchedEntry(Strict):

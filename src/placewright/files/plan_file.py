@@ -108,6 +108,7 @@ def read_plan(path: Path | str) -> Plan:
             placer.seconds,
             tuple(HistoryPoint(*row) for row in placer.history),
             placer.stop,
+            placer.core_seconds,
         ),
         measured=None
         if document.measured is None
@@ -206,6 +207,7 @@ def _placer_data(placer: PlacerRecord) -> dict[str, Any]:
         "seconds": placer.seconds,
         "history": [[p.evaluations, p.seconds, p.value, p.lower_bound] for p in placer.history],
         **({} if placer.stop is None else {"stop": placer.stop.value}),
+        **({} if placer.core_seconds is None else {"core_seconds": placer.core_seconds}),
     }
 
 

@@ -177,7 +177,7 @@ class Auto:
         if proven := enumerate_small(problem, evaluator):
             return proven
         run = _Run(self, problem, evaluator, rng)
-        if evaluator.budget.seconds is not None:
+        if evaluator.budget.is_timed:
             with evaluator.untimed():
                 evaluate_first(problem, evaluator)
                 make_ready(problem.objective, problem.execution_model)
@@ -200,7 +200,7 @@ class Auto:
     def runs_two(self, evaluator: Evaluator) -> bool:
         """True when searches run beside the methods with a proof."""
         budget = evaluator.budget
-        seconds_alone = budget.seconds is not None and budget.evaluations is None
+        seconds_alone = budget.is_timed and budget.evaluations is None
         return self.at_once == 2 and seconds_alone and not evaluator.is_measured
 
 

@@ -157,6 +157,7 @@ class LatencyIp:
             program.program,
             seconds=self.bound_share * evaluator.remaining_seconds,
             max_nodes=self.max_nodes,
+            is_over=lambda: evaluator.is_spent,
         )
         bound = result.lower_bound / scale * (1 - _TOLERANCE)
         if math.isfinite(bound):
@@ -190,6 +191,7 @@ class LatencyIp:
             start=None if best is None else _start_columns(program, arrays, best, q),
             seconds=evaluator.remaining_seconds * 0.98 - 0.2,
             max_nodes=self.max_nodes,
+            is_over=lambda: evaluator.is_spent,
         )
         bound = result.lower_bound / scale * (1 - _TOLERANCE)
         if is_exact and math.isfinite(bound):

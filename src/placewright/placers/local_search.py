@@ -156,7 +156,7 @@ def _evaluate_starts(problem: Problem, evaluator: Evaluator, rng: np.random.Gene
     """
     lists = [make_placer(name) for name in _LISTS]
     lists = [placer for placer in lists if placer.why_not(problem) is None]
-    if evaluator.budget.seconds is None:
+    if not evaluator.budget.is_timed:
         for placer in lists:
             pass_interrupt_on(placer.place(problem, evaluator, rng))
         lists = []

@@ -178,6 +178,7 @@ class MaxloadIp:
             start=columns,
             seconds=seconds,
             max_nodes=self.max_nodes,
+            is_over=lambda: evaluator.is_spent,
             presolve=len(program.program.rows.values) <= _PRESOLVED_PER_SECOND * seconds,
         )
         bound = result.lower_bound / scale * (1 - _TOLERANCE)

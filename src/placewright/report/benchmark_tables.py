@@ -18,8 +18,10 @@ def _table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) ->
 
 def tarnawski_table(rows: Sequence[Any]) -> ShownTable:
     """Of `benchmarks.tarnawski`: a row for each workload and method."""
-    columns = ["workload", "method", "value (ms)", "bound", "gap", "seconds", "MiB"]
-    return _table("Tarnawski et al. 2020", columns, [
+    columns = ["workload", "method", "value (ms)", "bound", "gap", "seconds", "evaluations",
+               "core s", "MiB"]  # fmt: skip
+    title = "Tarnawski et al. 2020: equal seconds, with evaluations and core-seconds"
+    return _table(title, columns, [
         [
             row.workload,
             row.method,
@@ -27,6 +29,8 @@ def tarnawski_table(rows: Sequence[Any]) -> ShownTable:
             f"{row.bound:.2f}",
             "-" if row.value is None or row.bound <= 0 else f"{row.value / row.bound - 1:.1%}",
             f"{row.seconds:.2f}",
+            f"{row.evaluations:,}" if row.evaluations else "-",
+            f"{row.core_seconds:.2f}" if row.core_seconds else "-",
             f"{row.peak_memory_bytes / 2**20:.0f}",
         ]
         for row in rows
@@ -152,7 +156,8 @@ def zero_shot_table(rows: Sequence[Any]) -> ShownTable:
     """Of `benchmarks.shipped_policy`: a row for each problem."""
     columns = ["problem", "best ms", "local-search ms", "ratio", "greedy alone",
                "earliest finish alone", "core s"]  # fmt: skip
-    return _table("Zero-shot: 10 candidates over local-search with 2,000", columns, [
+    title = "Zero-shot: 10 evaluations and its core-seconds, over local-search with 2,000"
+    return _table(title, columns, [
         [
             row.problem,
             f"{row.value * 1e3:.3f}",
@@ -168,11 +173,14 @@ def zero_shot_table(rows: Sequence[Any]) -> ShownTable:
 
 def enlarged_table(rows: Sequence[Any], title: str) -> ShownTable:
     """Of `benchmarks.enlarged`: a row for each placer."""
-    columns = ["placer", "predicted", "measured", "peak MB", "fits", "outputs equal"]
-    return _table(title, columns, [
+    columns = ["placer", "predicted", "evaluations", "core s", "measured", "peak MB", "fits",
+               "outputs equal"]  # fmt: skip
+    return _table(f"{title}, with evaluations and core-seconds", columns, [
         [
             row.placer,
             "-" if row.value is None else f"{row.value * 1e3:.2f} ms",
+            f"{row.evaluations:,}",
+            f"{row.core_seconds:.1f}",
             "-" if row.measured is None else f"{row.measured * 1e3:.2f} ms",
             ", ".join(f"{peak / 1e6:.1f}" for peak in row.peaks),
             "yes" if row.fits else "no",
@@ -184,27 +192,45 @@ def enlarged_table(rows: Sequence[Any], title: str) -> ShownTable:
 
 def profiles_table(found: Sequence[Any]) -> ShownTable:
     """Of `benchmarks.suite.profiles`: a row for each placer."""
-    columns = ["placer", "runs", *(f"within {f:g}" for f in _FACTORS)]
-    return _table("Share of the problems, by value / best known value", columns, [
-        [one.placer, str(len(one.ratios)), *(f"{one.share_within(f):.0%}" for f in _FACTORS)]
+    columns = ["placer", "runs", *(f"within {f:g}" for f in _FACTORS), "evaluations", "core s"]
+    title = (
+        "Share of the problems, by value / best known value; medians of evaluations and "
+        "core-seconds"
+    )
+    return _table(title, columns, [
+        [
+            one.placer,
+            str(len(one.ratios)),
+            *(f"{one.share_within(f):.0%}" for f in _FACTORS),
+            "-" if math.isnan(one.evaluations) else f"{one.evaluations:.0f}",
+            "-" if math.isnan(one.core_seconds) else f"{one.core_seconds:.1f}",
+        ]
         for one in sorted(found, key=lambda one: -one.share_within(1.05))
     ])  # fmt: skip
 
 
 def rivals_table(found: Sequence[Any]) -> ShownTable:
     """Of `benchmarks.suite.against_auto.comparisons`: a row for each problem."""
-    columns = ["problem", "auto (ms)", "gap", "best of the others", "ratio", "load"]
-    return _table("auto beside the best of the others", columns, [
+    columns = ["problem", "auto (ms)", "gap", "its evaluations, core s", "best of the others",
+               "its evaluations, core s", "ratio", "load"]  # fmt: skip
+    title = "auto beside the best of the others, each with its evaluations and core-seconds"
+    return _table(title, columns, [
         [
             one.problem,
             f"{one.value * 1e3:.4g}",
             "-" if one.bound <= 0 else f"{one.value / one.bound - 1:.1%}",
+            _work(*one.work),
             f"{one.rival} {one.rival_value * 1e3:.4g}" if one.rival else "-",
+            _work(*one.rival_work) if one.rival else "-",
             f"{one.ratio:.3f}",
             f"{one.load:.1f}",
         ]
         for one in found
     ])  # fmt: skip
+
+
+def _work(evaluations: int, core_seconds: float) -> str:
+    return f"{evaluations:,}, {core_seconds:.1f}"
 
 
 def promises_table(promised: Sequence[Any]) -> ShownTable:

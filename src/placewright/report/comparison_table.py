@@ -52,6 +52,7 @@ class Row:
     runs: int
     seconds: float
     message: str = ""
+    evaluations: float = math.nan
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,15 @@ class ComparisonTable:
     runs: tuple[Run, ...]
     best_known: float
     columns: tuple[str, ...] = field(
-        default=("placer", "median", "range", "above best", "evaluations to 2 %", "core s"),
+        default=(
+            "placer",
+            "median",
+            "range",
+            "above best",
+            "evaluations to 2 %",
+            "evaluations",
+            "core s",
+        ),
         init=False,
     )
 
@@ -90,10 +99,24 @@ class ComparisonTable:
                 f"{row.evaluations_to_near:.0f} ({row.runs_near}/{row.runs})"
                 if row.runs_near
                 else f"- (0/{row.runs})",
+                f"{row.evaluations:.0f}",
                 f"{row.seconds:.1f}",
             ]
             for row in self.rows
         ]
+
+    @property
+    def headline(self) -> str:
+        """Who has the smallest median, and what it and the next one took for it."""
+        names = [row.placer for row in self.rows]
+        texts = [
+            f"{self.text_of(row.median)} ({row.evaluations:.0f} evaluations, {row.seconds:.3g} "
+            "core-seconds)"
+            for row in self.rows
+        ]
+        if len(names) < 2:
+            return f"{names[0]}: {texts[0]}" if names else "no placer ran"
+        return f"{names[0]} has the smallest median: {texts[0]}; next is {names[1]} with {texts[1]}"
 
     def data(self) -> dict[str, Any]:
         """A JSON document: rows and all runs."""
@@ -128,4 +151,5 @@ class ComparisonTable:
             runs=len(runs),
             seconds=statistics.median(run.seconds for run in runs),
             message=next((run.message for run in runs if run.message), ""),
+            evaluations=statistics.median(run.evaluations for run in runs),
         )

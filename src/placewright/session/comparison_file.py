@@ -40,6 +40,7 @@ class ComparisonFile:
             "problem": content_sha256(problem),
             "evaluations": budget.evaluations,
             "budget_seconds": budget.seconds,
+            "budget_core_seconds": budget.core_seconds,
         }
         if self._path is not None and self._path.exists():
             document = _read(self._path)

@@ -22,14 +22,20 @@ class JointIncumbent:
         problem: what is placed.
         budget: of all turns together.
         gap: at which the search is done.
+        is_apart: turns are taken by other processes, whose processor seconds are their own.
 
     Attributes:
         evaluations: queries of all turns that were taken in.
         value: of the incumbent; inf without one.
+        reserved: processor seconds of turns that are under way.
+        core_elsewhere: processor seconds of turns in other processes, and before this search.
     """
 
-    def __init__(self, problem: Problem, budget: Budget, gap: float) -> None:
-        self._budget, self._gap = budget, gap
+    def __init__(
+        self, problem: Problem, budget: Budget, gap: float, *, is_apart: bool = True
+    ) -> None:
+        self._budget, self._gap, self._is_apart = budget, gap, is_apart
+        self.core_elsewhere, self.reserved = 0.0, 0.0
         self._best: Placement | None = None
         self._bound, self._method = 0.0, ""
         self._history: list[HistoryPoint] = []
@@ -37,7 +43,7 @@ class JointIncumbent:
         self.value, self.evaluations = math.inf, 0
         for bound in quick_bounds(problem):
             self._offer(bound.value, bound.method)
-        self._began = time.perf_counter()
+        self._began, self._core_began = time.perf_counter(), time.process_time()
 
     @property
     def queries_left(self) -> float:
@@ -51,10 +57,34 @@ class JointIncumbent:
         return time.perf_counter() - self._began
 
     @property
+    def core_seconds(self) -> float:
+        """Processor seconds of this process since the search began, and of turns elsewhere."""
+        return time.process_time() - self._core_began + self.core_elsewhere
+
+    @property
+    def is_out_of_time(self) -> bool:
+        """True where a clock has ended the search."""
+        return self._wall_left <= 0 or self._core_left <= 0
+
+    @property
+    def counts_core_seconds(self) -> bool:
+        """True where the budget limits them."""
+        return self._budget.core_seconds is not None
+
+    @property
     def seconds_left(self) -> float:
-        """inf without a limit."""
+        """By both clocks, without what is reserved; inf without a limit of either."""
+        return min(self._wall_left, self._core_left - self.reserved)
+
+    @property
+    def _wall_left(self) -> float:
         limit = self._budget.seconds
         return math.inf if limit is None else limit - self.seconds
+
+    @property
+    def _core_left(self) -> float:
+        limit = self._budget.core_seconds
+        return math.inf if limit is None else limit - self.core_seconds
 
     @property
     def is_closed(self) -> bool:
@@ -83,6 +113,7 @@ class JointIncumbent:
                 self._history.append(HistoryPoint(count, self.seconds, point.value, bound))
                 self._best = found.placement
         self.evaluations += found.evaluations
+        self.core_elsewhere += found.core_seconds if self._is_apart else 0.0
         if math.isfinite(found.lower_bound):
             self._offer(found.lower_bound, found.bound_method)
         self._message = found.message or self._message
@@ -101,6 +132,7 @@ class JointIncumbent:
             bound_method=self._method,
             evaluations=self.evaluations,
             seconds=self.seconds,
+            core_seconds=self.core_seconds,
             history=tuple(self._history),
             message=message or ("" if found else self._message),
             stop=stop or self._stop(closed),
@@ -111,7 +143,9 @@ class JointIncumbent:
             return Stop.PROVEN
         if self.queries_left < FEWEST_QUERIES:
             return Stop.EVALUATIONS
-        return Stop.SECONDS if self.seconds_left <= 0 else Stop.DONE
+        if self._wall_left <= 0:
+            return Stop.SECONDS
+        return Stop.CORE_SECONDS if self._core_left <= 0 else Stop.DONE
 
     def _offer(self, bound: float, method: str) -> None:
         if bound > self._bound:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import re
@@ -17,6 +18,9 @@ from placewright.errors import FieldError, InputError, UnknownNameError
 from placewright.files.quantities import parse_bytes, parse_seconds
 from placewright.io.written import written_place
 from placewright.workers.address import ADDRESS
+
+_LOG = logging.getLogger(__name__)
+_BARE = re.compile(r"(\d+\.?\d*|\.\d+)")
 
 
 def parse_pairs(given: Any, field: str, form: str) -> dict[str, str]:
@@ -134,11 +138,15 @@ def parse_objective(given: Any) -> Objective:
 def parse_duration(given: Any, field: str) -> float | None:
     """Seconds > 0, as a number or a text such as ``"60s"``; None is no limit.
 
+    A warning says how a text without a unit is read.
+
     Raises:
         FieldError: no duration > 0.
     """
     if given is None:
         return None
+    if field != "core_seconds":  # whose name says the unit
+        warn_of_bare_number(given, field)
     try:
         seconds = parse_seconds(given)
     except InputError as error:
@@ -146,6 +154,13 @@ def parse_duration(given: Any, field: str) -> float | None:
     if not seconds > 0:
         raise FieldError(field, f"needs seconds > 0, such as 60s, got '{given}'")
     return seconds
+
+
+def warn_of_bare_number(given: Any, field: str) -> None:
+    """Say in one line that a text without a unit is taken as seconds."""
+    if isinstance(given, str) and _BARE.fullmatch(given.strip()):
+        number = given.strip()
+        _LOG.warning("argument `%s` %s is taken as %s seconds; write %ss", *(field, *3 * (number,)))
 
 
 def parse_count(given: Any, field: str) -> int | None:

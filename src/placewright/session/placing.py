@@ -31,7 +31,6 @@ from placewright.workers.interface import Workers
 from placewright.workers.opened import open_workers
 
 _LEAST_SEARCH_SHARE = 0.3  # of what is left of the total, however long the check may take
-_BOUND_SHARE = 0.2  # of the search's seconds, which the last bound takes after it
 CUT_SHORT = "the rest of the search, and the check on the hardware: it was interrupted"
 QUICK_CHECK = "check on the hardware: outputs were not compared, nor simpler ways measured"
 
@@ -83,7 +82,7 @@ def _made(request: Request) -> Placer:
 
 def steps_of(request: Request, report: Report) -> Steps:
     """What is ahead of a request that is placed."""
-    seconds = (request.limit.seconds or 0.0) * (1.0 + _BOUND_SHARE)
+    seconds = (request.limit.seconds or 0.0) * (1.0 + search.BOUND_SHARE)
     return Steps(report, search_seconds=seconds, is_checked=_is_checked(request))
 
 
@@ -148,7 +147,7 @@ def _searched(
         if isinstance(placer, Auto) and workers is None:
             steps.tell(KERNELS, "compiling kernels")
             make_ready(problem.objective, problem.execution_model)
-        seconds = None if limit.seconds is None else limit.seconds * (1.0 + _BOUND_SHARE)
+        seconds = None if limit.seconds is None else limit.seconds * (1.0 + search.BOUND_SHARE)
         steps.tell(SEARCHING, f"searching with {placer.name}{told}", seconds)
         try:
             plan = search.place(
@@ -202,7 +201,7 @@ def _within(budget: Budget, deadline: Deadline, reserved: float) -> Budget:
     if not deadline.is_limited:
         return budget
     left = deadline.seconds_left
-    mine = max(left - reserved, _LEAST_SEARCH_SHARE * left) / (1.0 + _BOUND_SHARE)
+    mine = max(left - reserved, _LEAST_SEARCH_SHARE * left) / (1.0 + search.BOUND_SHARE)
     whole = math.inf if budget.seconds is None else budget.seconds
     return replace(budget, seconds=mine) if mine < whole else budget
 

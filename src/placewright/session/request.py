@@ -35,7 +35,7 @@ PROFILED = (
 )  # fmt: skip
 # A comparison runs each placer with seeds and, behind its name, settings of its own.
 SPREAD = ("workers", "ray")  # who does the tasks of a search
-COMPARED = (*PROFILED, "budget", "evaluations", "evaluator", *SPREAD)
+COMPARED = (*PROFILED, "budget", "evaluations", "core_seconds", "evaluator", *SPREAD)
 QUICK_SECONDS, USUAL_SECONDS = 5.0, 10.0
 PROFILING_SECONDS = 120.0
 
@@ -116,9 +116,11 @@ class Request:
         placer: the algorithm, by name or itself; ``package.module:Class`` is one of elsewhere.
         settings: its hyperparameters.
         policy: file of a trained policy to apply.
-        budget: seconds of the search; None is 30, 10 with `quick`, where `evaluations` is None,
-            too. A `Budget` says both.
+        budget: seconds of the search; None is 30, 10 with `quick`, where `evaluations` and
+            `core_seconds` are None, too. A `Budget` says all three.
         evaluations: queries to the evaluator.
+        core_seconds: processor seconds of the search: those of all threads of this process, and of
+            the turns of its workers.
         total: seconds of everything, measuring and checking included; None is no limit.
         quick: few rounds, a stored calibration or none, no check.
         replicate: groups of alike devices may take turns.
@@ -195,6 +197,10 @@ class Request:
         "Limit on queries to the evaluator.", kind=int,
         checked=_parsing("parse_count", "evaluations"),
     )  # fmt: skip
+    core_seconds: float | None = said(
+        "Limit such as 60s on the processor time of the search, of all threads and workers.",
+        checked=_parsing("parse_duration", "core_seconds"),
+    )
     total: float | None = said(
         "Limit such as 60s on everything: profiling, calibration, search, check.",
         checked=_parsing("parse_duration", "total"),
@@ -277,6 +283,7 @@ class Request:
             limit = self.budget
             self._set("budget", limit.seconds)
             self._set("evaluations", self.evaluations or limit.evaluations)
+            self._set("core_seconds", self.core_seconds or limit.core_seconds)
         if isinstance(self.execution_model, MaxLoad) and self.samples_in_flight is None:
             self._set("samples_in_flight", self.execution_model.samples_in_flight)
 
@@ -304,9 +311,10 @@ class Request:
         """Of the search."""
         from placewright.core.solution import Budget
 
-        if self.budget is None and self.evaluations is None:
-            return Budget(seconds=QUICK_SECONDS if self.quick else USUAL_SECONDS)
-        return Budget(self.budget, self.evaluations)
+        said = Budget(self.budget, self.evaluations, self.core_seconds)
+        if said.is_limited:
+            return said
+        return Budget(seconds=QUICK_SECONDS if self.quick else USUAL_SECONDS)
 
     @property
     def name(self) -> str:

@@ -27,7 +27,7 @@ from placewright.simulation.evaluator import CLOSED, Evaluator
 from placewright.simulation.model import Simulator
 from placewright.simulation.segments import segments_of
 
-_BOUND_SHARE = 0.2  # of the budget's seconds, for the last bound
+BOUND_SHARE = 0.2  # of the budget's seconds, for the last bound, which comes after the search
 _GROUPS_SHARE = 0.5  # of the budget's seconds, for forming groups
 
 
@@ -45,7 +45,7 @@ def search(
     Args:
         problem: what is placed.
         placer: the algorithm, or `auto` with workers, which simulates.
-        budget: of seconds, evaluations or both.
+        budget: whichever of its limits is met first ends the search.
         seed: of every random choice.
         measure: seconds of a placement on hardware; None simulates.
         start: a placement that is evaluated first, shape (n_units,).
@@ -94,7 +94,8 @@ def _with_best_bound(problem: Problem, found: Solution, budget: Budget) -> Solut
     """
     if found.placement is None or found.status == "optimal" or found.gap <= CLOSED:
         return found
-    limit = math.inf if budget.seconds is None else _BOUND_SHARE * budget.seconds
+    limits = [one for one in (budget.seconds, budget.core_seconds) if one is not None]
+    limit = BOUND_SHARE * min(limits, default=math.inf)
     best = lower_bound(problem, limit)
     if best.value <= found.lower_bound:
         return found
@@ -161,6 +162,7 @@ def _plan_found(problem: Problem, found: Solution, placer: str, seed: int, runti
         found.seconds,
         found.history,
         found.stop,
+        found.core_seconds,
     )
     return plan_of(problem, found, record, runtime)
 

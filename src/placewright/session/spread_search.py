@@ -24,6 +24,7 @@ from placewright.placers.portfolio.turn import Turn, take_turn
 from placewright.session.joint_incumbent import FEWEST_QUERIES, JointIncumbent
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.feasibility import prove_infeasible
+from placewright.workers.here import ThisProcess
 from placewright.workers.interface import Workers
 from placewright.workers.tasks import Shared, Task
 
@@ -76,18 +77,21 @@ class SpreadAuto:
         known = [first]
         if start is not None:
             known.append(_evaluated(problem, start))
-        if budget.seconds is not None:
+        if budget.is_timed:
             known.append(_ready(problem, self.workers))
         left = None if budget.seconds is None else max(1e-3, budget.seconds - first.seconds)
-        joint = JointIncumbent(problem, replace(budget, seconds=left), self.auto.gap)
+        is_apart = not isinstance(self.workers, ThisProcess)
+        limit = replace(budget, seconds=left)
+        joint = JointIncumbent(problem, limit, self.auto.gap, is_apart=is_apart)
+        joint.core_elsewhere = first.core_seconds
         spread = _Spread(problem, self.auto, joint, seed, self.workers)
         try:
-            for one in known:
-                joint.take(one)
-            if budget.seconds is None:
-                spread.in_rounds()
-            else:
+            for one in known:  # found before the clock started
+                joint.take(replace(one, core_seconds=0.0))
+            if budget.is_timed:
                 spread.as_they_come()
+            else:
+                spread.in_rounds()
         except KeyboardInterrupt:
             return joint.solution("interrupted", Stop.INTERRUPTED)
         return joint.solution()
@@ -183,6 +187,7 @@ class _Spread:
             self._under_way -= 1
             turn: Turn = done.task.arguments[0]
             self._reserved -= turn.budget.evaluations or 0
+            self._joint.reserved -= turn.budget.core_seconds or 0.0
             if turn.member in self._members.proofs:
                 self._proving = False
             if done.lost:
@@ -199,9 +204,9 @@ class _Spread:
 
     def _coming(self, quick: list[str], proofs: list[str]) -> Iterator[Task | None]:
         joint, turns = self._joint, 0
-        while joint.seconds_left > 0 and joint.queries_left >= 1 and not joint.is_closed:
+        while not joint.is_out_of_time and joint.queries_left >= 1 and not joint.is_closed:
             left, queries = joint.seconds_left, self._queries()
-            if queries == 0:  # others have the rest
+            if queries == 0 or left <= 0:  # others have the rest
                 yield None
                 continue
             if quick:
@@ -218,7 +223,9 @@ class _Spread:
                 continue
             else:
                 return
-            budget = Budget(min(seconds, left), queries)
+            most = min(seconds, left)
+            budget = Budget(most, queries, most if joint.counts_core_seconds else None)
+            joint.reserved += budget.core_seconds or 0.0
             self._under_way += 1
             self._reserved += queries or 0
             yield self._task(self._turn(member, budget))

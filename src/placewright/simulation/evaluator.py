@@ -41,6 +41,7 @@ class _Known:
     evaluations: int = 0
     history: list[HistoryPoint] = field(default_factory=list)
     untimed: float = 0.0  # seconds that do not count
+    untimed_core: float = 0.0  # processor seconds that do not count
     is_stopped: bool = False
     lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -57,6 +58,7 @@ class Evaluator:
         measure: seconds of a placement on real hardware; None simulates. Placements that the
             simulator finds infeasible are never measured.
         clock: seconds, monotonic.
+        core_clock: processor seconds of this process.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class Evaluator:
         *,
         measure: Measure | None = None,
         clock: Callable[[], float] = time.perf_counter,
+        core_clock: Callable[[], float] = time.process_time,
     ) -> None:
         self.problem = problem
         self.budget = budget or Budget()
@@ -75,9 +78,9 @@ class Evaluator:
         self.samples: list[float] = []  # values of a policy's own draws, in time order
         self.updates: list[UpdatePoint] = []  # of a policy, in time order
         self._measure = measure
-        self._clock = clock
+        self._clock, self._core_clock = clock, core_clock
         compile_kernels(problem.execution_model)
-        self._start = clock()
+        self._start, self._core_start = clock(), core_clock()
 
     @property
     def best(self) -> Placement | None:
@@ -131,10 +134,28 @@ class Evaluator:
         return math.inf if limit is None else limit - self.evaluations
 
     @property
+    def core_seconds(self) -> float:
+        """Processor seconds since the evaluator was made, but for those in `untimed`.
+
+        User and system time of all threads of this process, whatever they do: threads of solvers
+        and kernels, and also a search beside this one.
+        """
+        return self._core_clock() - self._core_start - self._known.untimed_core
+
+    @property
     def remaining_seconds(self) -> float:
-        """Wall-clock seconds left; inf without a limit."""
+        """Seconds left for work on one core, by both clocks; inf without a limit of either."""
+        return min(self._wall_left, self._core_left)
+
+    @property
+    def _wall_left(self) -> float:
         limit = self.budget.seconds
         return math.inf if limit is None else limit - self.seconds
+
+    @property
+    def _core_left(self) -> float:
+        limit = self.budget.core_seconds
+        return math.inf if limit is None else limit - self.core_seconds
 
     @property
     def is_spent(self) -> bool:
@@ -162,13 +183,14 @@ class Evaluator:
         For what is done once per installation, such as compiling a placer's kernels. No other
         thread may search meanwhile.
         """
-        whole, began = self.budget, self._clock()
-        self.budget = replace(whole, seconds=None)
+        whole, began, core_began = self.budget, self._clock(), self._core_clock()
+        self.budget = replace(whole, seconds=None, core_seconds=None)
         try:
             yield
         finally:
             self.budget = whole
             self._known.untimed += self._clock() - began
+            self._known.untimed_core += self._core_clock() - core_began
 
     def evaluate(
         self, device_of: ArrayLike, order: ArrayLike | None = None, *, keep: bool = True
@@ -273,7 +295,8 @@ class Evaluator:
     def at_most(self, evaluations: float, seconds: float) -> Iterator[None]:
         """Within the block, the budget ends after so many further evaluations or seconds.
 
-        It ends no later than before, and what had no limit has none.
+        Where processor seconds are limited, as many of these end it, too. It ends no later than
+        before, and what had no limit has none.
         """
         whole = part = self.budget
         if whole.evaluations is not None:
@@ -281,6 +304,9 @@ class Evaluator:
             part = replace(part, evaluations=min(whole.evaluations, last))
         if whole.seconds is not None:
             part = replace(part, seconds=min(whole.seconds, self.seconds + seconds))
+        if whole.core_seconds is not None:
+            last_core = min(whole.core_seconds, self.core_seconds + seconds)
+            part = replace(part, core_seconds=last_core)
         self.budget = part
         try:
             yield
@@ -292,7 +318,9 @@ class Evaluator:
         """The limit of the budget that is used up; None if there is none."""
         if self.remaining_evaluations < 1:
             return Stop.EVALUATIONS
-        return Stop.SECONDS if self.remaining_seconds <= 0 else None
+        if self._wall_left <= 0:
+            return Stop.SECONDS
+        return Stop.CORE_SECONDS if self._core_left <= 0 else None
 
     def solution(
         self, status: Status | None = None, message: str = "", stop: Stop | None = None
@@ -318,6 +346,7 @@ class Evaluator:
             bound_method=self.bound_method,
             evaluations=self.evaluations,
             seconds=self.seconds,
+            core_seconds=self.core_seconds,
             history=tuple(self.history),
             samples=tuple(self.samples),
             updates=tuple(self.updates),
@@ -330,8 +359,10 @@ class Evaluator:
 
         A solver gets a little less than what is left, so that its answer can still be valued.
         """
-        has_clock = math.isfinite(self.remaining_seconds) and not self.is_closed
-        return self.solution(stop=Stop.SECONDS if has_clock else None)
+        if math.isinf(self.remaining_seconds) or self.is_closed:
+            return self.solution()
+        by_core = self._core_left < self._wall_left
+        return self.solution(stop=Stop.CORE_SECONDS if by_core else Stop.SECONDS)
 
     def _count(
         self, device_of: IntArray, order: IntArray | None, value: float, *, keep: bool

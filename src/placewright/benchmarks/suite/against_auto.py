@@ -30,6 +30,8 @@ class RivalComparison:
         ratio: value / rival_value; inf without a value of `auto`, 0 without one of a rival.
         rivals: how many of them have a row.
         load: of the machine, at the most in any of the runs.
+        work: evaluations and processor seconds of `auto`.
+        rival_work: of the best rival; zeros without one.
     """
 
     problem: str
@@ -40,6 +42,8 @@ class RivalComparison:
     ratio: float
     rivals: int
     load: float
+    work: tuple[int, float] = (0, 0.0)
+    rival_work: tuple[int, float] = (0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -116,4 +120,6 @@ def _comparison(row: SuiteRow, others: Sequence[SuiteRow]) -> RivalComparison:
         ratio=0.0 if best is None else ratio(row, best.value),
         rivals=len(others),
         load=max(one.load for one in everyone),
+        work=(row.evaluations, row.processor_seconds),
+        rival_work=(0, 0.0) if best is None else (best.evaluations, best.processor_seconds),
     )

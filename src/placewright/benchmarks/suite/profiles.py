@@ -10,6 +10,7 @@ does not take is left out of its own profile only where `left_out` says so.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -23,10 +24,14 @@ class Profile:
     Attributes:
         placer: name.
         ratios: value / best known value of each problem that counts, ascending; inf without one.
+        evaluations: median of its runs.
+        core_seconds: median of its runs.
     """
 
     placer: str
     ratios: tuple[float, ...]
+    evaluations: float = math.nan
+    core_seconds: float = math.nan
 
     def share_within(self, factor: float) -> float:
         """rho(factor): the share of the problems with a ratio of at most `factor`."""
@@ -52,10 +57,25 @@ def profiles(rows: Sequence[SuiteRow], *, left_out: bool = True) -> list[Profile
     """
     best = best_values(rows)
     found: dict[str, list[float]] = {}
+    ran: dict[str, list[SuiteRow]] = {}
     for row in rows:
         if row.problem in best and (left_out or row.status != "left out"):
             found.setdefault(row.placer, []).append(ratio(row, best[row.problem]))
-    return [Profile(name, tuple(sorted(ratios))) for name, ratios in found.items()]
+        if row.evaluations:
+            ran.setdefault(row.placer, []).append(row)
+    return [
+        Profile(
+            name,
+            tuple(sorted(ratios)),
+            _median([row.evaluations for row in ran.get(name, [])]),
+            _median([row.processor_seconds for row in ran.get(name, [])]),
+        )
+        for name, ratios in found.items()
+    ]
+
+
+def _median(values: Sequence[float]) -> float:
+    return statistics.median(values) if values else math.nan
 
 
 def ratio(row: SuiteRow, best: float) -> float:

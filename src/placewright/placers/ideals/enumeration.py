@@ -6,11 +6,11 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from placewright.core.arrays import Csr, IntArray, frozen_ints
+from placewright.simulation.compiled import compiled
 
 _Words = NDArray[np.uint64]
 _FIRST_IDEALS = 10_000
@@ -90,7 +90,7 @@ def enumerate_in_time(
         looked_for = min(limit, 10 * looked_for)
 
 
-@numba.njit(cache=True)
+@compiled
 def _hash_of(words: _Words) -> np.uint64:
     """FNV-style mix of a bitset."""
     value = np.uint64(1469598103934665603)
@@ -100,7 +100,7 @@ def _hash_of(words: _Words) -> np.uint64:
     return value
 
 
-@numba.njit(cache=True)
+@compiled
 def _find(table: IntArray, bits: NDArray[np.uint64], words: _Words) -> np.int64:
     """Slot of the hash table that holds the set `words`, or the free slot where it belongs."""
     mask = np.int64(len(table) - 1)
@@ -110,8 +110,8 @@ def _find(table: IntArray, bits: NDArray[np.uint64], words: _Words) -> np.int64:
     return slot
 
 
-@numba.njit(cache=True)
-def _enumerate(pred_ptr, preds, n_items, limit):  # type: ignore[no-untyped-def]
+@compiled
+def _enumerate(pred_ptr, preds, n_items, limit) -> tuple[bool, IntArray, IntArray, IntArray]:  # type: ignore[no-untyped-def]
     """Breadth first from the empty set; equal sets meet in a hash table of bitsets."""
     n_words = max(1, (n_items + 63) // 64)
     capacity = 1024

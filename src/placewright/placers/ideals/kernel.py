@@ -12,12 +12,12 @@ are left, each at its cheapest, below it.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.simulation.compiled import compiled
 
 
 class KernelModel(NamedTuple):
@@ -74,11 +74,11 @@ class GrowingSet(NamedTuple):
     weight_uses: IntArray  # (n_weights,)
 
 
-@numba.njit(cache=True)
+@compiled
 def _add(  # type: ignore[no-untyped-def]
     item, input_ptr, inputs, output_ptr, outputs, n_consumers,
     receive, send, n_inside, producer_inside, transfers,
-):  # fmt: skip
+) -> None:  # fmt: skip
     """Update the transfers of the set for `item` entering it."""
     n_kinds = len(transfers)
     for at in range(input_ptr[item], input_ptr[item + 1]):
@@ -102,11 +102,11 @@ def _add(  # type: ignore[no-untyped-def]
                 transfers[k] += send[tensor, k]
 
 
-@numba.njit(cache=True)
+@compiled
 def _remove(  # type: ignore[no-untyped-def]
     item, input_ptr, inputs, output_ptr, outputs, n_consumers,
     receive, send, n_inside, producer_inside, transfers,
-):  # fmt: skip
+) -> None:  # fmt: skip
     """Undo `_add`."""
     n_kinds = len(transfers)
     for at in range(output_ptr[item], output_ptr[item + 1]):
@@ -130,8 +130,8 @@ def _remove(  # type: ignore[no-untyped-def]
         n_inside[tensor] -= 1
 
 
-@numba.njit(cache=True)
-def _change_weights(item, sign, weight_ptr, weights, weight_bytes, uses):  # type: ignore[no-untyped-def]
+@compiled
+def _change_weights(item, sign, weight_ptr, weights, weight_bytes, uses) -> float:  # type: ignore[no-untyped-def]
     """Bytes that become resident (or leave, with `sign` -1) as `item` enters (leaves)."""
     change = 0.0
     for at in range(weight_ptr[item], weight_ptr[item + 1]):
@@ -142,8 +142,8 @@ def _change_weights(item, sign, weight_ptr, weights, weight_bytes, uses):  # typ
     return change
 
 
-@numba.njit(cache=True)
-def remaining_work(indptr, added, reached, work):  # type: ignore[no-untyped-def]
+@compiled
+def remaining_work(indptr, added, reached, work) -> Any:  # type: ignore[no-untyped-def]
     """Weighted least seconds of the items outside each ideal, shape (n_ideals,).
 
     A billionth of the total is taken off, so that rounding never prunes.
@@ -157,8 +157,8 @@ def remaining_work(indptr, added, reached, work):  # type: ignore[no-untyped-def
     return np.maximum(left - 1e-9 * left[0], 0.0)
 
 
-@numba.njit(cache=True)
-def _open_states(value, n_used, step, capacity, left, bound, alive):  # type: ignore[no-untyped-def]
+@compiled
+def _open_states(value, n_used, step, capacity, left, bound, alive) -> bool:  # type: ignore[no-untyped-def]
     """Mark the states of an ideal that may still lead below `bound`; True when there is one."""
     n_states, n_pools = n_used.shape
     least = np.empty(n_states)  # over all states with no more devices of any pool
@@ -175,11 +175,11 @@ def _open_states(value, n_used, step, capacity, left, bound, alive):  # type: ig
     return found
 
 
-@numba.njit(cache=True)
+@compiled
 def _relax(  # type: ignore[no-untyped-def]
     kind, load, origin, ideal, left, bound, alive, has_room, stride, capacity,
     value, previous, last_kind, idle_load,
-):  # fmt: skip
+) -> float:  # fmt: skip
     """Try the set `ideal` - `origin` on one more device of `kind` in every open state.
 
     Returns:
@@ -199,11 +199,11 @@ def _relax(  # type: ignore[no-untyped-def]
     return least
 
 
-@numba.njit(cache=True)
+@compiled
 def _offer(  # type: ignore[no-untyped-def]
     origin, target, compute, n_barred, resident, transfers, memory, overlaps, usable,
     left, is_whole, states, alive, none, bound,
-):  # fmt: skip
+) -> tuple[float, bool]:  # fmt: skip
     """Try a set on every kind of device; the new bound, and whether a larger set may fit one."""
     _, _, has_room, stride, capacity, idle_load, _, value, previous, last_kind = states
     may_grow = False
@@ -222,8 +222,10 @@ def _offer(  # type: ignore[no-untyped-def]
     return bound, may_grow
 
 
-@numba.njit(cache=True)
-def _extend(origin, lattice, model, growing, states, open_, stacks, seen, bound):  # type: ignore[no-untyped-def]
+@compiled
+def _extend(  # type: ignore[no-untyped-def]
+    origin, lattice, model, growing, states, open_, stacks, seen, bound,
+) -> tuple[float, int]:  # fmt: skip
     """Visit all sets J - `origin` that may matter; the new bound, and how many were visited."""
     indptr, added, reached, left = lattice
     (
@@ -277,8 +279,8 @@ def _extend(origin, lattice, model, growing, states, open_, stacks, seen, bound)
     return bound, visits
 
 
-@numba.njit(cache=True)
-def walk(lattice, model, growing, states, incumbent, seen, first, quota):  # type: ignore[no-untyped-def]
+@compiled
+def walk(lattice, model, growing, states, incumbent, seen, first, quota) -> Any:  # type: ignore[no-untyped-def]
     """Extend ideals `first`, `first` + 1, ... until about `quota` sets have been visited.
 
     Args:

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-import numba
 import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
@@ -25,6 +24,7 @@ from placewright.placers.ideals.link_levels import LinkLevels
 from placewright.placers.ideals.load_model import LoadModel, load_model_of
 from placewright.placers.ideals.program import ContiguousProgram, standing_loads
 from placewright.placers.ideals.transfers import crossing_tensors
+from placewright.simulation.compiled import compiled
 
 _SLACK = 1 + 1e-9  # so that rounding never prunes
 
@@ -237,8 +237,8 @@ def _members(lattice: IdealLattice, n_items: int) -> BoolArray:
     return inside
 
 
-@numba.njit(cache=True)
-def _above(indptr, reached, left, origin, reach):  # type: ignore[no-untyped-def]
+@compiled
+def _above(indptr, reached, left, origin, reach) -> IntArray:  # type: ignore[no-untyped-def]
     """Ideals above `origin` with less than `reach` work between, in ascending order."""
     marked = np.zeros(len(left), dtype=np.bool_)
     marked[origin] = True
@@ -254,8 +254,8 @@ def _above(indptr, reached, left, origin, reach):  # type: ignore[no-untyped-def
     return np.array(found, dtype=np.int64)
 
 
-@numba.njit(cache=True)
-def _between(indptr, added, reached, origin, target, inside):  # type: ignore[no-untyped-def]
+@compiled
+def _between(indptr, added, reached, origin, target, inside) -> tuple[IntArray, IntArray, IntArray]:  # type: ignore[no-untyped-def]
     """The lattice of the ideals from `origin` to `target`, whose difference is `inside`."""
     number = np.full(target - origin + 1, -1, dtype=np.int64)
     number[0] = 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +40,7 @@ def solve(
     max_nodes: int | None = None,
     cutoff: float = math.inf,
     presolve: bool = True,
+    is_over: Callable[[], bool] = lambda: False,
 ) -> MipResult:
     """Solve it as far as the limits let.
 
@@ -50,6 +52,7 @@ def solve(
             that runs repeat.
         cutoff: solutions above it are of no interest.
         presolve: False leaves it out. HiGHS looks at the clock only between its rounds.
+        is_over: asked ten times a second whether to end soon, as where another limit is met.
 
     Raises:
         MissingExtraError: highspy is not installed.
@@ -79,7 +82,7 @@ def solve(
         known = np.flatnonzero(np.isfinite(start)).astype(np.int32)
         solver.setSolution(len(known), known, start[known])
     solver.HandleUserInterrupt = True  # so that `cancelSolve` is heard
-    interruptible(solver.run, stop=solver.cancelSolve)
+    interruptible(solver.run, stop=solver.cancelSolve, is_over=is_over)
     return _result(highspy, solver)
 
 
@@ -104,5 +107,6 @@ def _result(highspy: Any, solver: Any) -> MipResult:
     infeasible = status == highspy.HighsModelStatus.kInfeasible
     found = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
     columns = np.array(solver.getSolution().col_value) if found else None
-    out_of_time = status == highspy.HighsModelStatus.kTimeLimit
+    ended = highspy.HighsModelStatus
+    out_of_time = status in (ended.kTimeLimit, ended.kInterrupt, ended.kHighsInterrupt)
     return MipResult(columns, float(info.mip_dual_bound), infeasible, out_of_time)

@@ -7,13 +7,13 @@ as the initial value, so that a start without room finds its way back.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.placers.ideals.load_model import LoadModel
+from placewright.simulation.compiled import compiled
 
 
 class Fixed(NamedTuple):
@@ -104,8 +104,8 @@ def annealing_state(fixed: Fixed, device_of: IntArray) -> AnnealingState:
     return state
 
 
-@numba.njit(cache=True)
-def _fill(fixed, state):  # type: ignore[no-untyped-def]
+@compiled
+def _fill(fixed, state) -> None:  # type: ignore[no-untyped-def]
     """Compute everything in `state` from its `device_of`."""
     device_of = state.device_of
     state.compute[:] = 0.0
@@ -138,11 +138,11 @@ def _fill(fixed, state):  # type: ignore[no-untyped-def]
             state.transfers[phase, home] += fixed.send[tensor, home]
 
 
-@numba.njit(cache=True)
+@compiled
 def _move_inputs(  # type: ignore[no-untyped-def]
     item, a, b, device_of, host_device, input_ptr, inputs, producers, phases, receive, send,
     transfers, n_readers, n_foreign,
-):  # fmt: skip
+) -> None:  # fmt: skip
     """Tensors that `item` reads, as it goes from device a to b."""
     for at in range(input_ptr[item], input_ptr[item + 1]):
         tensor = inputs[at]
@@ -165,11 +165,11 @@ def _move_inputs(  # type: ignore[no-untyped-def]
             transfers[phase, home] += sign * send[tensor, home]
 
 
-@numba.njit(cache=True)
+@compiled
 def _move_outputs(  # type: ignore[no-untyped-def]
     item, a, b, output_ptr, outputs, phases, receive, send,
     transfers, n_readers, n_foreign,
-):  # fmt: skip
+) -> None:  # fmt: skip
     """Tensors that `item` produces, as it goes from device a to b."""
     for at in range(output_ptr[item], output_ptr[item + 1]):
         tensor = outputs[at]
@@ -186,8 +186,8 @@ def _move_outputs(  # type: ignore[no-untyped-def]
             transfers[phase, b] += send[tensor, b]
 
 
-@numba.njit(cache=True)
-def _move_weights(item, a, b, weight_ptr, weights, weight_bytes, weight_uses, resident):  # type: ignore[no-untyped-def]
+@compiled
+def _move_weights(item, a, b, weight_ptr, weights, weight_bytes, weight_uses, resident) -> None:  # type: ignore[no-untyped-def]
     for at in range(weight_ptr[item], weight_ptr[item + 1]):
         weight = weights[at]
         weight_uses[weight, a] -= 1
@@ -198,8 +198,8 @@ def _move_weights(item, a, b, weight_ptr, weights, weight_bytes, weight_uses, re
         weight_uses[weight, b] += 1
 
 
-@numba.njit(cache=True)
-def _move(items, targets, n_moved, fixed, state):  # type: ignore[no-untyped-def]
+@compiled
+def _move(items, targets, n_moved, fixed, state) -> None:  # type: ignore[no-untyped-def]
     """Send each of the first `n_moved` items to its target; `targets` then holds the way back."""
     seconds, input_ptr, inputs = fixed.seconds, fixed.input_ptr, fixed.inputs
     output_ptr, outputs, producers = fixed.output_ptr, fixed.outputs, fixed.producers
@@ -228,8 +228,8 @@ def _move(items, targets, n_moved, fixed, state):  # type: ignore[no-untyped-def
         device_of[item] = b
 
 
-@numba.njit(cache=True)
-def _measure(compute, transfers, resident, memory, overlaps, penalty):  # type: ignore[no-untyped-def]
+@compiled
+def _measure(compute, transfers, resident, memory, overlaps, penalty) -> tuple[float, float]:  # type: ignore[no-untyped-def]
     """The 8-norm of the loads, their true value, both summed over phases; inf value over memory."""
     smooth, value, over = 0.0, 0.0, 0.0
     for device in range(len(memory)):
@@ -258,8 +258,8 @@ def _measure(compute, transfers, resident, memory, overlaps, penalty):  # type: 
     return smooth, value
 
 
-@numba.njit(cache=True)
-def _choose(rng, items, targets, chosen, fixed, device_of):  # type: ignore[no-untyped-def]
+@compiled
+def _choose(rng, items, targets, chosen, fixed, device_of) -> int:  # type: ignore[no-untyped-def]
     """Draw a move: one item, two that swap, or a connected group; the number of items (0: none)."""
     n_items, n_devices = len(device_of), len(fixed.memory)
     item = int(rng.random() * n_items)
@@ -297,8 +297,8 @@ def _choose(rng, items, targets, chosen, fixed, device_of):  # type: ignore[no-u
     return n_chosen
 
 
-@numba.njit(cache=True)
-def _neighbour(rng, item, fixed):  # type: ignore[no-untyped-def]
+@compiled
+def _neighbour(rng, item, fixed) -> Any:  # type: ignore[no-untyped-def]
     """A random item that shares a tensor with `item`, -1 where it has none."""
     first_in, n_in = fixed.input_ptr[item], fixed.input_ptr[item + 1] - fixed.input_ptr[item]
     first_out, n_out = fixed.output_ptr[item], fixed.output_ptr[item + 1] - fixed.output_ptr[item]
@@ -313,8 +313,8 @@ def _neighbour(rng, item, fixed):  # type: ignore[no-untyped-def]
     return fixed.consumers[first + int(rng.random() * n_readers)] if n_readers > 0 else -1
 
 
-@numba.njit(cache=True)
-def anneal(fixed, state, best, best_value, rng, n_steps, hot, cold):  # type: ignore[no-untyped-def]
+@compiled
+def anneal(fixed, state, best, best_value, rng, n_steps, hot, cold) -> Any:  # type: ignore[no-untyped-def]
     """Anneal `state` in place from temperature `hot` to `cold` (both in seconds of load).
 
     Args:

@@ -49,7 +49,7 @@ class Turn:
 
 def take_turn(problem: Problem, turn: Turn) -> Solution:
     """Let a member do its turn; without a placement where it does not take the problem."""
-    if turn.budget.seconds is not None:
+    if turn.budget.is_timed:
         make_ready(problem.objective, problem.execution_model)  # before the clock starts
     evaluator = Evaluator(problem, turn.budget)
     if turn.lower_bound > 0:

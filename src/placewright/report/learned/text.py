@@ -13,12 +13,15 @@ from placewright.report.markdown import markdown_table
 
 
 def report_text(runs: Sequence[LearnedRun], evaluations: int) -> str:
-    """Who learned, who was of use, best placements, processor seconds."""
+    """Who learned, who was of use, best placements, core-seconds."""
     groups = runs_by_problem(runs)
     names = list(dict.fromkeys(run.placer for run in runs))
     learners = {name: found for name in names if (found := verdicts(groups, name))}
     parts = [
-        f"# Learned placers, {evaluations:,} evaluations",
+        f"# Learned placers, {evaluations:,} evaluations, {_core_seconds(groups, names)}",
+        "",
+        "Equal evaluations are not equal work: the last table has the core-seconds (processor "
+        "seconds of all threads) of each placer on each problem.",
         "",
         "Written by `placewright bench learned`. Values are over the best single device; below 1 "
         "beats it. Every query counts. Unless a placer's settings say otherwise, every run "
@@ -43,7 +46,7 @@ def report_text(runs: Sequence[LearnedRun], evaluations: int) -> str:
         parts += ["", f"### `{name}`", "", *markdown_table(COLUMNS, [_cells(v) for v in found])]
     parts += _changes_section(groups, names)
     parts += ["", "## Best placements, median of seeds", "", *_best_table(groups, names)]
-    parts += ["", "## Processor seconds of a run, median", "", *_seconds_table(groups, names)]
+    parts += ["", "## Core-seconds of a run, median", "", *_seconds_table(groups, names)]
     return "\n".join(parts) + "\n"
 
 
@@ -121,6 +124,24 @@ def _best_table(groups: Groups, names: Sequence[str]) -> list[str]:
         return _ratio(statistics.median(v if math.isfinite(v) else math.inf for v in values))
 
     return _table(groups, names, cell)
+
+
+def _core_seconds(groups: Groups, names: Sequence[str]) -> str:
+    """From the placer with the least median of all its runs to the one with the most."""
+    runs = {
+        name: [run for (_, own), many in groups.items() if own == name for run in many]
+        for name in names
+    }
+    medians = {
+        name: statistics.median(run.seconds for run in many) for name, many in runs.items() if many
+    }
+    if not medians:
+        return "no core-seconds"
+    least, most = (
+        min(medians, key=lambda name: medians[name]),
+        max(medians, key=lambda name: medians[name]),
+    )
+    return f"{medians[least]:.3g} ({least}) to {medians[most]:.3g} ({most}) core-seconds a run"
 
 
 def _seconds_table(groups: Groups, names: Sequence[str]) -> list[str]:

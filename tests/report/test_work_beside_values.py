@@ -1,0 +1,79 @@
+"""Every table of placers shows evaluations and core-seconds, and its headline names both."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from placewright.benchmarks.enlarged import EnlargedRow
+from placewright.benchmarks.suite.against_auto import comparisons
+from placewright.benchmarks.suite.profiles import profiles
+from placewright.benchmarks.suite.runs import SuiteRow
+from placewright.benchmarks.tarnawski import BenchmarkRow
+from placewright.report.benchmark_tables import (
+    enlarged_table,
+    profiles_table,
+    rivals_table,
+    tarnawski_table,
+)
+from placewright.report.comparison_table import ComparisonTable, Run
+from placewright.report.learned.runs import LearnedRun
+from placewright.report.learned.text import report_text
+
+SUITE = SuiteRow(
+    1, "p", "zoo", 3, 2, "auto", 0, 20.0, "feasible", 1.0, 0.5, 1234, 20.0, processor_seconds=37.5
+)
+
+
+def named_in(shown: Any) -> bool:
+    """Whether a table's title names both, and its columns do."""
+    heading = " ".join(shown.columns)
+    return all(
+        what in text
+        for text, words in ((shown.title, ("evaluations", "core-seconds")),
+                            (heading, ("evaluations", "core s")))
+        for what in words
+    )  # fmt: skip
+
+
+def test_the_table_of_a_comparison() -> None:
+    """The median over seeds of 10 and 30 evaluations is 20, of 2 and 6 core-seconds 4."""
+    runs = [Run("auto", 0, 1.0, 10, 2.0), Run("auto", 1, 1.0, 30, 6.0), Run("heft", 0, 2.0, 1, 0.1)]
+    table = ComparisonTable("s", tuple(runs), 1.0)
+    row = dict(zip(table.columns, table.text_rows()[0], strict=True))
+    assert (row["evaluations"], row["core s"]) == ("20", "4.0")
+    assert "auto has the smallest median" in table.headline
+    assert "(20 evaluations, 4 core-seconds)" in table.headline
+    assert "(1 evaluations, 0.1 core-seconds)" in table.headline
+
+
+def test_tables_of_the_suite() -> None:
+    rival = dataclasses.replace(
+        SUITE, placer="heft", value=2.0, evaluations=7, processor_seconds=0.5
+    )
+    beside = rivals_table(comparisons([SUITE, rival]))
+    assert named_in(beside)
+    assert {"1,234, 37.5", "7, 0.5"} <= set(beside.rows[0])
+    profile = profiles_table(profiles([SUITE, rival]))
+    assert named_in(profile)
+    assert [row[-2:] for row in profile.rows] == [("1234", "37.5"), ("7", "0.5")]
+
+
+def test_tables_of_published_workloads_and_of_a_large_layer() -> None:
+    row = BenchmarkRow("w", "auto", 1.0, 0.5, 1.0, "feasible", 2.0, 0, "", "", 40.0, 12, 3.25)
+    published = tarnawski_table([row])
+    assert named_in(published)
+    assert {"12", "3.25"} <= set(published.rows[0])
+    enlarged = enlarged_table([EnlargedRow("post", None, 300, core_seconds=8.0)], "layer")
+    assert named_in(enlarged)
+    assert {"300", "8.0"} <= set(enlarged.rows[0])
+
+
+def test_the_report_of_learned_placers() -> None:
+    def run(placer: str, seconds: float) -> LearnedRun:
+        return LearnedRun("p", "hash", 500, placer, 0, 1.0, 2.0, seconds, 0, [], [])
+
+    text = report_text([run("auto", 284.0), run("heft", 0.1)], 500)
+    headline = text.splitlines()[0]
+    assert headline.startswith("# Learned placers, 500 evaluations, 0.1 (heft) to 284 (auto)")
+    assert "core-seconds" in headline

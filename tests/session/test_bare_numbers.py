@@ -1,0 +1,42 @@
+"""A duration without a unit is taken as seconds, and one line says so."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from cli.runner import placewright
+
+import placewright as pw
+from placewright.execution.processor import processor_text
+
+
+@pytest.mark.parametrize("field", ["budget", "total", "profiling", "latency_limit"])
+def test_a_text_without_a_unit(field: str, caplog: pytest.LogCaptureFixture) -> None:
+    request = pw.Request("m.onnx", objective="throughput", **{field: "30"})  # type: ignore[arg-type]
+    assert getattr(request, field) == 30.0
+    assert [record.getMessage() for record in caplog.records] == [
+        f"argument `{field}` 30 is taken as 30 seconds; write 30s"
+    ]
+
+
+@pytest.mark.parametrize("given", ["30s", 30.0, "2min", "inf"])
+def test_what_needs_no_word(given: object, caplog: pytest.LogCaptureFixture) -> None:
+    pw.Request("m.onnx", budget=given)  # type: ignore[arg-type]
+    pw.Request("m.onnx", core_seconds="30")  # type: ignore[arg-type]
+    assert caplog.records == []
+
+
+def test_the_command_names_its_option(tmp_path: Path) -> None:
+    done = placewright("place", "missing.onnx", "--budget", "30", "--total", "9", cwd=tmp_path)
+    first, second = done.stderr.splitlines()[:2]
+    assert first == "--budget 30 is taken as 30 seconds; write 30s"
+    assert second == "--total 9 is taken as 9 seconds; write 9s"
+
+
+def test_a_process_that_is_kept_on_a_core_has_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was measured there is kept apart from what all cores of the machine took."""
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    monkeypatch.setattr(os, "sched_getaffinity", lambda process: {3, 5, 6}, raising=False)
+    assert processor_text().endswith("; 3 cores")
