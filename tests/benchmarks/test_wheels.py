@@ -100,6 +100,20 @@ def test_a_step_that_is_refused_is_told(tmp_path: Path) -> None:
     assert str(tmp_path) not in found.reason
 
 
+def test_each_model_has_a_runtime_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(tmp_path, "m.onnx")
+    monkeypatch.setattr(verdicts, "in_a_process", lambda task, given, seconds: ([given[0]], ""))
+    models = [SMALL, replace(SMALL, file="tiny_models/../tiny_models/m.onnx", runtime="other")]
+
+    def runtimes(*named: str) -> list[str]:
+        return [one.runtime for one in run_verdicts(models, named, Protocol(), folders=[tmp_path])]
+
+    assert runtimes() == ["openvino", "other"]
+    assert runtimes("torch") == ["torch", "torch"]
+
+
 def test_rows_are_kept_and_skipped_ones_are_looked_for_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,7 +21,9 @@ def wheels(
         str,
         typer.Option(help="Comma-separated folders of packages, as pip install --target fills."),
     ] = "",
-    runtimes: Annotated[str, typer.Option(help="Comma-separated runtimes.")] = "openvino",
+    runtimes: Annotated[
+        str, typer.Option(help="Comma-separated runtimes; '' is the one that reads each model.")
+    ] = "",
     devices: Annotated[str, typer.Option(help="Devices of every plan.")] = "cores",
     budget: Annotated[str, typer.Option(help="Time of each search, such as 3s.")] = "3s",
     total: Annotated[str, typer.Option(help="Time of each checked plan, such as 60s.")] = "60s",
@@ -52,7 +54,7 @@ def wheels(
     parts = parse_names(only) if only else [""]
     rows = run_verdicts(
         [one for one in listed_models() if any(part in one.name for part in parts)],
-        parse_names(runtimes),
+        parse_names(runtimes) if runtimes else [],
         Protocol(devices, parse_seconds(budget), parse_seconds(total)),
         folders=[Path(one) for one in parse_names(packages)] if packages else [],
         seconds=seconds,

@@ -25,6 +25,7 @@ from placewright.io.content import one_line
 from placewright.profiling.hardware import measure_interleaved
 from placewright.profiling.verdict import median_interval
 from placewright.session.running import limited
+from placewright.session.runtimes import default_runtime_name
 from placewright.session.session import Session
 from placewright.simulation.model import Simulator
 
@@ -129,13 +130,13 @@ def run_verdicts(
     results_path: Path | None = None,
     on_row: Callable[[WheelRow], None] = lambda row: None,
 ) -> list[WheelRow]:
-    """Every model under every runtime; rows that the file has are not repeated.
+    """Every model under every runtime named; rows that the file has are not repeated.
 
     A skipped model is looked for again.
 
     Args:
         models: of the list.
-        runtimes: by name.
+        runtimes: by name; none stands for each model's own.
         protocol: how they are placed and measured.
         folders: of installed packages, searched before Python's own.
         seconds: that one row may take.
@@ -148,7 +149,7 @@ def run_verdicts(
     kept = ResultsFile(results_path, FORMAT, WheelRow, lambda row: (row.model, row.runtime))
     found = []
     for model in models:
-        for runtime in runtimes:
+        for runtime in runtimes or [model.runtime or default_runtime_name()]:
             row = kept.rows.get((model.name, runtime))
             if row is None or row.outcome == "skipped":
                 row = _guarded_row(model, runtime, protocol, folders, seconds)

@@ -27,6 +27,7 @@ class WheelModel:
         file: of the model, relative to the folder where packages are installed.
         shapes: input name -> dimensions, for inputs with open dimensions.
         values: input name -> the value that the model needs there.
+        runtime: that reads it; "" is the default.
     """
 
     package: str
@@ -35,6 +36,7 @@ class WheelModel:
     file: str
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     values: Mapping[str, float] = field(default_factory=dict)
+    runtime: str = ""
 
     @property
     def name(self) -> str:
@@ -76,6 +78,7 @@ def _model(package: Mapping[str, Any], entry: Mapping[str, Any]) -> WheelModel:
         file=str(entry["file"]),
         shapes=shapes,
         values=dict(entry.get("values", {})),
+        runtime=str(entry.get("runtime", "")),
     )
 
 
