@@ -14,6 +14,7 @@ from placewright.execution import comparing
 from placewright.execution.comparing import compare_outputs
 from placewright.execution.output_check import OutputCheck
 from placewright.execution.slices import Slices
+from placewright.profiling.streams import sample_error
 from placewright.session.session import Session
 
 CORES: dict[str, Any] = {"runtime": "onnxruntime", "quick": True, "calibrate": False}
@@ -145,3 +146,16 @@ def test_rounding_in_a_dead_channel_is_no_mismatch() -> None:
     assert excess(0.0) == 0.0
     assert excess(9e-8) < 1.0
     assert excess(1e-4) > 100.0
+
+
+def test_samples_of_a_stream_are_judged_alike(tmp_path: Path) -> None:
+    """Scores at half their size are a mismatch, though boxes are ten thousand times as large."""
+    write_detector(tmp_path / "m.onnx", mean=0.0, scores=True)
+    session = Session(str(tmp_path / "m.onnx"), devices="cpu:0,cpu:1", **CORES)
+    check = OutputCheck(session.loaded, session.problem.cluster.devices)
+    sample = session.loaded.random_inputs(np.random.default_rng(1))
+    (right,) = check.plain(sample)
+    wrong = right.copy()
+    wrong[:, 3:] *= 0.5
+    assert sample_error(check, sample, [right], {}) == 0.0
+    assert sample_error(check, sample, [wrong], {}) > 30.0 * check.tolerance

@@ -20,6 +20,7 @@ from placewright.core.plan import PlacerRecord
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InfeasibleError
+from placewright.execution.output_check import OutputCheck
 from placewright.execution.runtime import LoadedModel
 from placewright.profiling.streams import different_samples, sample_error, stream_runner
 from placewright.session.search import plan_of
@@ -130,11 +131,11 @@ def measured_stream(
 
 def _error(problem: Problem, placement: Placement, model: LoadedModel, in_flight: int) -> float:
     samples = different_samples(model, 2 * in_flight + 2)
-    plain = model.plain(problem.cluster.devices[0])
+    check = OutputCheck(model, problem.cluster.devices)
     with stream_runner(problem, placement, model, in_flight=in_flight) as runner:
         answers = runner.run_many(samples)
     errors = [
-        sample_error(plain, sample, answer.outputs, {})
+        sample_error(check, sample, answer.outputs, {})
         for sample, answer in zip(samples, answers, strict=True)
     ]
     return float(np.max(errors))

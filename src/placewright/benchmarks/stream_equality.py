@@ -15,6 +15,7 @@ from placewright.core.execution_models import MaxLoad
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.errors import PlacewrightError, RuntimeFailure
+from placewright.execution.output_check import OutputCheck
 from placewright.execution.runtime import HostArray, LoadedModel
 from placewright.files.results import ResultsFile
 from placewright.profiling.drawn_placements import wandering_placement
@@ -168,7 +169,7 @@ def _streamed(
     problem: Problem, placement: Placement, model: LoadedModel, row: StreamEqualityRow
 ) -> tuple[float, list[tuple[float, float]]]:
     """The largest error of all samples, and when each of them was under way."""
-    plain = model.plain(problem.cluster.devices[0])
+    check = OutputCheck(model, problem.cluster.devices)
     passed: dict[int, list[HostArray]] = {}
 
     def given() -> Iterator[list[HostArray]]:
@@ -180,7 +181,7 @@ def _streamed(
     spans: list[tuple[float, float]] = []
     with stream_runner(problem, placement, model, in_flight=row.in_flight) as runner:
         for number, answer in enumerate(runner.stream(given())):
-            error = sample_error(plain, passed.pop(number), answer.outputs, {})
+            error = sample_error(check, passed.pop(number), answer.outputs, {})
             largest = max(largest, error) if error == error else float("inf")
             spans.append((answer.start, answer.start + answer.seconds))
     if len(spans) != row.samples:

@@ -79,6 +79,7 @@ class OutputCheck:
         self.tolerance = model.tolerance(devices)
         self.plain = model.plain(devices[0]) if plain is None else plain
         self._model, self._device = model, devices[0]
+        self._levels: list[PlainCall] | None = None  # made when they are first needed
 
     def judged(
         self,
@@ -134,6 +135,9 @@ class OutputCheck:
         pairs = combinations(runs, 2)
         return max(relative_error(one, other) for one, other in pairs) > self.tolerance
 
-    def _at_other_levels(self) -> Iterator[PlainCall]:
-        if isinstance(self._model, RoundsOtherwise):
-            yield from self._model.plain_at_other_levels(self._device)
+    def _at_other_levels(self) -> list[PlainCall]:
+        if self._levels is None:
+            self._levels = []
+            if isinstance(self._model, RoundsOtherwise):
+                self._levels += self._model.plain_at_other_levels(self._device)
+        return self._levels

@@ -13,6 +13,7 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.execution.copies import CopyPerDevice
 from placewright.execution.members import Members
+from placewright.execution.output_check import OutputCheck
 from placewright.execution.placements import whole_model_runner
 from placewright.execution.requests import Execution
 from placewright.execution.runner import ConcurrentRunner
@@ -20,10 +21,8 @@ from placewright.execution.runtime import (
     HostArray,
     LoadedModel,
     OpSegment,
-    PlainCall,
     segments_of_units,
 )
-from placewright.execution.slices import relative_error
 from placewright.simulation.stream.segments import stream_segments
 
 Sample = Sequence[HostArray]
@@ -134,7 +133,7 @@ def period_of(ends: FloatArray, skipped: int, burst: int) -> float:
 
 
 def sample_error(
-    plain: PlainCall,
+    check: OutputCheck,
     sample: Sample,
     outputs: Sequence[HostArray],
     known: dict[int, list[HostArray]],
@@ -142,15 +141,16 @@ def sample_error(
     """How far a sample's outputs are from those of the library's own unsplit run.
 
     Args:
-        plain: that run.
+        check: with that run.
         sample: values of all inputs.
         outputs: of the stream.
-        known: answers of `plain` by the identity of samples that come again; filled in.
+        known: answers of that run by the identity of samples that come again; filled in.
 
     Returns:
-        The largest relative error of an output.
+        The relative error of the worst output. If the check allows that output another error than
+        its own tolerance, the error is scaled to this tolerance.
     """
     if id(sample) not in known:
-        known[id(sample)] = list(plain(sample))
-    pairs = zip(outputs, known[id(sample)], strict=True)
-    return max((relative_error(one, other) for one, other in pairs), default=0.0)
+        known[id(sample)] = list(check.plain(sample))
+    judged = check.judged(sample, outputs, known[id(sample)])
+    return check.tolerance * max((one.excess for one in judged), default=0.0)

@@ -12,6 +12,7 @@ from placewright.core.contender_names import COPIES, CORES, EVEN_SPLIT, MODE, PL
 from placewright.core.deadline import NEVER, Deadline
 from placewright.core.plan import Plan
 from placewright.errors import InputError, RuntimeFailure
+from placewright.execution.output_check import OutputCheck
 from placewright.execution.requests import Execution
 from placewright.execution.runtime import HostArray, LoadedModel
 from placewright.execution.sample_server import SampleServer
@@ -150,8 +151,8 @@ class _Comparing:
 
     def __init__(self, model: LoadedModel, plan: Plan) -> None:
         devices = plan.problem.cluster.devices
-        self.tolerance = model.tolerance(devices)
-        self._plain = model.plain(devices[0])
+        self._check = OutputCheck(model, devices)
+        self.tolerance = self._check.tolerance
         self._known: dict[int, list[HostArray]] = {}
 
     def reason(self, error: float) -> str:
@@ -178,7 +179,7 @@ class _Comparing:
         for count, answer in enumerate(server.outcomes(noted()), start=1):
             if isinstance(answer, RuntimeFailure):
                 raise RuntimeFailure(f"sample {count - 1}: {answer}") from answer
-            error = sample_error(self._plain, passed[count - 1], answer.outputs, self._known)
+            error = sample_error(self._check, passed[count - 1], answer.outputs, self._known)
             if error > largest or math.isnan(error):
                 worst, largest = count - 1, math.inf if math.isnan(error) else error
         return count, worst, largest
