@@ -5,7 +5,12 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
+
+import placewright as pw
 from placewright.benchmarks.enlarged import EnlargedRow
+from placewright.benchmarks.papers.catalogue import paper_suite
+from placewright.benchmarks.papers.report import suite_report
 from placewright.benchmarks.suite.against_auto import comparisons
 from placewright.benchmarks.suite.profiles import profiles
 from placewright.benchmarks.suite.runs import SuiteRow
@@ -17,8 +22,10 @@ from placewright.report.benchmark_tables import (
     tarnawski_table,
 )
 from placewright.report.comparison_table import ComparisonTable, Run
+from placewright.report.difference import difference_of
 from placewright.report.learned.runs import LearnedRun
 from placewright.report.learned.text import report_text
+from placewright.testing.problems import random_problem
 
 SUITE = SuiteRow(
     1, "p", "zoo", 3, 2, "auto", 0, 20.0, "feasible", 1.0, 0.5, 1234, 20.0, processor_seconds=37.5
@@ -77,3 +84,26 @@ def test_the_report_of_learned_placers() -> None:
     headline = text.splitlines()[0]
     assert headline.startswith("# Learned placers, 500 evaluations, 0.1 (heft) to 284 (auto)")
     assert "core-seconds" in headline
+
+
+def test_the_report_of_a_paper() -> None:
+    suite = paper_suite("hsdag")
+    stage = suite.stages[0]
+    problem, placer = suite.cases[0].name, next(iter(stage.placers))
+    runs = [
+        LearnedRun(problem, "hash", stage.evaluations, placer, seed, 1.0, 2.0, seconds, 0, [], [])
+        for seed, seconds in enumerate((3.0, 5.0, 40.0))
+    ]
+    text = suite_report(suite, runs, "picture.svg")
+    heading = f"| {stage.evaluations:,} evaluations, with core-seconds (median) | seeds | core s |"
+    assert heading in text
+    assert "`| 3 | 5 | 0.500 |" in text.replace("` |", "`|")
+
+
+def test_the_difference_of_two_plans() -> None:
+    """By its text, and so on its page: what each search took, and why it ended."""
+    problem = random_problem(np.random.default_rng(1), n_ops=5, n_devices=2, constrained=False)
+    first, other = (pw.place(problem, placer=name, evaluations=9) for name in ("random", "single"))
+    found = next(line for line in difference_of(first, other).lines() if "core-seconds" in line)
+    assert found.startswith("found by random, seed 0, 9 evaluations")
+    assert "; the other by single, seed 0, 2 evaluations" in found

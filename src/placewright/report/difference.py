@@ -13,6 +13,7 @@ from placewright.core.arrays import IntArray
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.placement import Placement
 from placewright.core.plan import Plan
+from placewright.core.plan_summary import search_text
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes, format_duration
 from placewright.report.values import value_text
@@ -78,6 +79,8 @@ class Difference:
             lines.append("the problems differ (model, costs or devices): values do not compare")
         elif self.noise:
             lines.append(f"warning: {self.noise}; both values are by the first plan's numbers")
+        searches = [search_text(plan.placer) for plan in (self.first, self.other)]
+        lines.append(f"found by {searches[0]}; the other by {searches[1]}")
         lines.append(f"{self.n_moved} of {self.n_common} ops are on another device")
         if self.only_first or self.only_other:
             lines.append(f"{self.only_first} ops only in the first, {self.only_other} in the other")

@@ -161,7 +161,8 @@ def _searched(
             )
         except Interrupted as error:
             if error.plan is not None:
-                error.plan = replace(error.plan, left_out=(*left_out, CUT_SHORT))
+                plan = replace(error.plan, left_out=(*left_out, CUT_SHORT))
+                error.plan = predicted_plan(plan) if request.evaluator == "simulated" else plan
             raise
     return plan, left_out
 

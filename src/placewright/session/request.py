@@ -116,7 +116,7 @@ class Request:
         placer: the algorithm, by name or itself; ``package.module:Class`` is one of elsewhere.
         settings: its hyperparameters.
         policy: file of a trained policy to apply.
-        budget: seconds of the search; None is 30, 10 with `quick`, where `evaluations` and
+        budget: seconds of the search; None is 10, 5 with `quick`, where `evaluations` and
             `core_seconds` are None, too. A `Budget` says all three.
         evaluations: queries to the evaluator.
         core_seconds: processor seconds of the search: those of all threads of this process, and of

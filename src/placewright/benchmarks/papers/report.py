@@ -155,18 +155,20 @@ def _stage(cells: Cells, stage: Stage, problems: Sequence[str]) -> list[str]:
     for placer, meaning in stage.placers.items():
         found = [cells.get((problem, placer, stage.evaluations)) for problem in problems]
         seeds = [str(len(runs)) for runs in found if runs]
+        seconds = [run.seconds for runs in found for run in runs or ()]
         rows.append(
             [
                 f"{meaning + ': ' if meaning else ''}`{placer}`",
                 "/".join(dict.fromkeys(seeds)) or "0",
+                f"{statistics.median(seconds):.3g}" if seconds else "",
                 *(
                     _value(cells, problem, runs)
                     for problem, runs in zip(problems, found, strict=True)
                 ),
             ]
         )
-    heading = f"{stage.evaluations:,} evaluations"
-    return markdown_table([heading, "seeds", *problems], rows)
+    heading = f"{stage.evaluations:,} evaluations, with core-seconds (median)"
+    return markdown_table([heading, "seeds", "core s", *problems], rows)
 
 
 def _value(cells: Cells, problem: str, runs: Sequence[LearnedRun] | None) -> str:
