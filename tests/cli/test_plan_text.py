@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from writers.plans import plan_with
 
+from placewright.cli.place import print_plan
 from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Device
 from placewright.core.costs import CostTable
 from placewright.core.graph import ComputationGraph
+from placewright.core.plan_summary import _cut
 from placewright.core.problem import op_named
 from placewright.core.source import ModelSource
 from placewright.errors import GraphError
+from placewright.io.content import one_line
 from placewright.report.plan_text import plan_lines
 from placewright.report.verdict import verdict_lines
 from placewright.simulation.model import Simulator
@@ -78,3 +82,24 @@ def test_an_unknown_op_is_answered_with_near_names_or_where_they_are(wrong: str,
     assert np.all(op_named(graph, "head") == 1)
     with pytest.raises(GraphError, match=f"no op '{wrong}'; {hint}"):
         op_named(graph, wrong)
+
+
+def test_advice_names_the_file_of_the_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    plan = plan_with(chain("a", "b"), [Device("x"), Device("y")], lambda op: 0)
+    model = ModelSource(path="m.onnx", format="onnx", sha256="0" * 64)
+    here = replace(plan, problem=replace(plan.problem, source=model), lower_bound=plan.value)
+    print_plan(here, "m.onnx", Path("my plans/p.json"))
+    told = " ".join(capsys.readouterr().out.split())
+    assert "`placewright run 'my plans/p.json'` runs it" in told
+    assert "PLAN" not in told
+
+
+def test_what_is_too_long_is_cut_between_words() -> None:
+    text = "word " * 60 + "end"
+    for shown in (one_line(text, 100), one_line(text, 102)):
+        assert shown.endswith("word ...")
+        assert len(shown) <= 102
+    assert one_line("x" * 300, 100) == "x" * 96 + " ..."
+    assert one_line("short") == "short"
+    assert _cut("many words that are cut at the edge", 20) == "many words that ..."
+    assert _cut("a" * 30, 20) == "a" * 17 + "..."

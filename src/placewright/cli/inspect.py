@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -137,7 +138,7 @@ def _print_cluster(cluster: Cluster, title: str) -> None:
             [
                 f"{link.source} -> {link.destination}",
                 format_duration(link.latency_seconds),
-                f"{format_bytes(link.bandwidth)}/s",
+                "no limit" if math.isinf(link.bandwidth) else f"{format_bytes(link.bandwidth)}/s",
             ]
             for link in cluster.links
         ]

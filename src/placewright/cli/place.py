@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -82,7 +83,7 @@ def _tell(plan: Any, model: str, target: Path, table: Any, as_json: bool) -> Non
         entry = {"path": str(problem_path_of(target)), "sha256": text_sha256(text)}
         print_json(plan_data(plan, entry))
         return
-    print_plan(plan, model)
+    print_plan(plan, model, target)
     if table is not None:
         print_table(table.title, table.columns, table.rows)
         print_line(table.verdict)
@@ -90,12 +91,20 @@ def _tell(plan: Any, model: str, target: Path, table: Any, as_json: bool) -> Non
     print_note(f"wrote {' and '.join(written)}")
 
 
-def print_plan(plan: Any, model: str) -> None:
-    """The verdict, the proof, the share of each device, and the timeline."""
+def print_plan(plan: Any, model: str, file: Path) -> None:
+    """The verdict, the proof, the share of each device, and the timeline.
+
+    Args:
+        plan: to be shown.
+        model: its name.
+        file: of the plan, which the commands that are advised then name.
+    """
     from placewright.report.plan_text import plan_lines
     from placewright.report.timeline_bars import plan_bars
     from placewright.report.verdict import verdict_lines
 
-    for line in (*verdict_lines(plan), *plan_lines(plan, model)):
+    for line in verdict_lines(plan):
+        print_line(line.replace(" PLAN`", f" {shlex.quote(str(file))}`"))
+    for line in plan_lines(plan, model):
         print_line(line)
     print_bars(plan_bars, plan)

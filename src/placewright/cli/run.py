@@ -74,7 +74,7 @@ def simulate(
     timeline = simulator.timeline(plan.placement) if is_timed else None
     write_plan_report(report_file, plan_file.name, plan)
     if not as_json:
-        print_plan(plan, str(plan_file))
+        print_plan(plan, str(plan_file), plan_file)
         for line in recommendation_lines(plan):
             print_line(line)
     if pairs and not as_json:

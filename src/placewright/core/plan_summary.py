@@ -112,4 +112,8 @@ def _value(plan: Any, value: float) -> str:
 
 
 def _cut(text: str, width: int) -> str:
-    return text if len(text) <= width else f"{text[: width - 3]}..."
+    """The beginning of a text, without a word that the width would cut."""
+    if len(text) <= width:
+        return text
+    words = text[: width - 3].rpartition(" ")[0].rstrip()
+    return f"{words} ..." if len(words) > width // 2 else f"{text[: width - 3]}..."

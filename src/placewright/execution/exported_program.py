@@ -8,10 +8,11 @@ framework loads a program is no matter of the one that converts it: it is handed
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, is_dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from placewright.core.signature import Port, Signature, distinct
 from placewright.core.source import ModelSource
@@ -78,6 +79,32 @@ class ProgramFile:
 
     path: Path
     load: Callable[[Path], tuple[ExportedProgram, Interface]]
+
+
+@contextmanager
+def plain_results(module: Any) -> Iterator[None]:
+    """A block in which a module returns dictionaries for dataclasses that PyTorch does not know.
+
+    Hugging Face's models return such classes. Fields that are None are left out.
+    """
+    handle = module.register_forward_hook(lambda _module, _inputs, result: _plain(result))
+    try:
+        yield
+    finally:
+        handle.remove()
+
+
+def _plain(value: Any) -> Any:
+    from torch.utils._pytree import SUPPORTED_NODES
+
+    if type(value) in (tuple, list):
+        return type(value)(map(_plain, value))
+    if type(value) is dict:
+        return {key: _plain(part) for key, part in value.items()}
+    if not is_dataclass(value) or type(value) in SUPPORTED_NODES:
+        return value
+    held = {one.name: getattr(value, one.name) for one in fields(value)}
+    return {name: _plain(part) for name, part in held.items() if part is not None}
 
 
 def tensor_inputs(program: ExportedProgram) -> list[str]:

@@ -47,13 +47,19 @@ def content_hash(root: Path, files: Iterable[Path]) -> str:
 
 
 def one_line(text: object, limit: int = 200) -> str:
-    """The last non-empty line that says something, cut to `limit` characters.
+    """The last non-empty line that says something, cut between words to `limit` characters.
 
     Front-ends put the place of their own check first and the reason last.
     """
     lines = [line.strip() for line in str(text).splitlines() if line.strip()]
     reason = lines[-1] if lines else "no reason given"
-    return reason if len(reason) <= limit else reason[: limit - 3] + "..."
+    return reason if len(reason) <= limit else f"{whole_words(reason, limit - 4)} ..."
+
+
+def whole_words(text: str, limit: int) -> str:
+    """The beginning of a text without the word that the limit would cut; one long word is cut."""
+    shown = text[: limit + 1].rpartition(" ")[0] if " " in text[: limit + 1] else text[:limit]
+    return shown if len(text) > limit else text
 
 
 class UniqueNames:

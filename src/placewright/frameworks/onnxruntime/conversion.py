@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from placewright.errors import InputError, MissingExtraError
 from placewright.execution.converted_files import converted_file
-from placewright.execution.exported_program import ProgramFile
+from placewright.execution.exported_program import ProgramFile, plain_results
 from placewright.frameworks.onnxruntime.interface import keep_interface
 from placewright.io.content import UniqueNames, content_hash, one_line
 
@@ -55,7 +55,8 @@ def onnx_file_of(
 
     def export() -> Any:
         what = f"module {type(module).__name__}"
-        return _exported(module, tuple(example_inputs), list(input_names) or None, what)
+        with plain_results(module):
+            return _exported(module, tuple(example_inputs), list(input_names) or None, what)
 
     return _kept(name, [version, shapes], export, folder)
 

@@ -59,6 +59,7 @@ from placewright.frameworks.onnxruntime.devices import (
 from placewright.frameworks.onnxruntime.kernels import KernelMap, kernel_microseconds
 from placewright.frameworks.onnxruntime.segments import OnnxParts, SubModel
 from placewright.frameworks.onnxruntime.sessions import OnnxSegment, SessionPort
+from placewright.io.content import one_line
 from placewright.io.scratch import scratch_folder
 
 _TOLERANCE = 2e-4
@@ -383,5 +384,4 @@ def _key(segment: OpSegment, device: Device) -> tuple[object, ...]:
 
 
 def _last_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return lines[-1][:300] if lines else "no reason given"
+    return one_line(error, 300)

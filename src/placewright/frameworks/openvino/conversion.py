@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from placewright.errors import InputError, MissingExtraError
 from placewright.execution.converted_files import converted_file
-from placewright.execution.exported_program import ProgramFile, tensor_inputs
+from placewright.execution.exported_program import ProgramFile, plain_results, tensor_inputs
 from placewright.frameworks.openvino.interface import keep_interface
 from placewright.frameworks.openvino.ir_names import name_by_module
 from placewright.io.content import content_hash, one_line
@@ -45,7 +45,7 @@ def openvino_model_of(
     """
     torch, _ = _libraries()
     try:
-        with torch.no_grad():
+        with torch.no_grad(), plain_results(module):
             program = torch.export.export(module, tuple(example_inputs))
     except Exception as error:  # tracing runs the module's own code
         raise InputError(
@@ -116,20 +116,23 @@ def _converted(program: ExportedProgram, what: str, input_names: Sequence[str] =
 
     values = {node.name: node.meta.get("val") for node in program.graph.nodes}
     examples = [values[name] for name in tensor_inputs(program)]
+    # An open dimension is a symbol in the program, and open in the model.
+    shapes = [[d if isinstance(d, int) else -1 for d in one.shape] for one in examples]
+    is_open = any(-1 in shape for shape in shapes)
     try:
         with _without_warnings():
-            decoder = TorchFXPythonDecoder.from_exported_program(program, dynamic_shapes=False)
+            decoder = TorchFXPythonDecoder.from_exported_program(program, dynamic_shapes=is_open)
             positions = _each_once(decoder)
             model = openvino.convert_model(decoder)
         if len(model.outputs) < len(positions):
             made = [port.get_node().input_value(0) for port in model.outputs]
             results = [openvino.opset13.result(made[at]) for at in positions]
             model = openvino.Model(results, model.get_parameters(), model.get_friendly_name())
-        for number, (port, example) in enumerate(zip(model.inputs, examples, strict=True)):
+        for number, (port, shape) in enumerate(zip(model.inputs, shapes, strict=True)):
             if input_names:
                 port.get_tensor().set_names({input_names[number]})
                 port.get_node().set_friendly_name(input_names[number])
-            port.get_node().set_partial_shape(openvino.PartialShape(list(example.shape)))
+            port.get_node().set_partial_shape(openvino.PartialShape(shape))
         model.validate_nodes_and_infer_types()
     except Exception as error:  # the converter raises whatever an operator leads to
         raise InputError(f"{what} cannot be converted: {one_line(error)}") from error

@@ -29,12 +29,14 @@ class TorchOptions:
         optimizer: of the training step, as `training.optimizers.optimizer_of` takes it.
         colocate_backward: every backward op shares a device with its forward op.
         fold_constants: of inference; False keeps ops that depend on weights alone.
+        shapes: of a program with open dimensions, pairs of input name and dimensions.
     """
 
     training: bool = False
     optimizer: str = "sgd"
     colocate_backward: bool = False
     fold_constants: bool = True
+    shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
     @classmethod
     def of_request(cls, options: ReadOptions) -> TorchOptions:
@@ -44,6 +46,7 @@ class TorchOptions:
             options.optimizer,
             options.colocate_backward,
             options.fold_constants,
+            tuple((name, tuple(shape)) for name, shape in sorted(options.shapes.items())),
         )
 
     @classmethod
@@ -55,6 +58,7 @@ class TorchOptions:
             optimizer=given.get("optimizer", "sgd"),
             colocate_backward=given.get("colocate_backward") == "yes",
             fold_constants=given.get("fold_constants") != "no",
+            shapes=tuple(sorted(source.shapes.items())) if "open_dimensions" in given else (),
         )
 
 
@@ -156,4 +160,10 @@ def _of_program(
         )
     from placewright.frameworks.torch.reading.inference import read_inference
 
-    return read_inference(model, examples, name=name, fold_constants=options.fold_constants)
+    return read_inference(
+        model,
+        examples,
+        name=name,
+        fold_constants=options.fold_constants,
+        shapes=dict(options.shapes),
+    )

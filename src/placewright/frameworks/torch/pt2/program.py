@@ -97,6 +97,38 @@ def _module_stack(value: Any) -> str:
     return stack
 
 
+def _result_tree(value: Any) -> str:
+    """A specification of nested containers; dataclasses are read as dictionaries.
+
+    PyTorch would import the class that the file names.
+    """
+    try:
+        protocol, tree = json.loads(text(value))
+    except (ValueError, TypeError, RecursionError):
+        return _tree(value)
+    return _tree(json.dumps([protocol, _without_classes(tree, 0)]))
+
+
+def _without_classes(node: Any, depth: int) -> Any:
+    if depth > _DEEPEST or not isinstance(node, dict):
+        return node
+    children = node.get("children_spec")
+    if not isinstance(children, list):
+        return node
+    made = {**node, "children_spec": [_without_classes(child, depth + 1) for child in children]}
+    if node.get("type") in (None, *_LISTS, *_MAPPINGS):
+        return made
+    try:
+        names = json.loads(text(node.get("context")))
+    except (ValueError, RecursionError):
+        return made
+    if isinstance(names, list) and len(names) == 2 and isinstance(names[0], list):
+        names = names[0]  # of a dataclass: fields, and those that are None
+    if not (isinstance(names, list) and len(names) == len(children)):
+        return made
+    return {**made, "type": "builtins.dict", "context": json.dumps(names)}
+
+
 def _tree(value: Any) -> str:
     """A specification of nested containers, and of the names of keyword arguments."""
     try:
@@ -267,7 +299,7 @@ _CALL = record(
         "inputs": sequence(_ARGUMENT),
         "outputs": sequence(_ARGUMENT),
         "in_spec": _tree,
-        "out_spec": _tree,
+        "out_spec": _result_tree,
     },
     {"forward_arg_names": optional(sequence(identifier))},
 )

@@ -6,6 +6,7 @@ import hashlib
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from placewright.core.builder import GraphBuilder
@@ -13,7 +14,9 @@ from placewright.core.graph import ComputationGraph
 from placewright.core.signature import Signature
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, MissingExtraError
+from placewright.execution.exported_program import plain_results
 from placewright.frameworks.torch.pt2.file import load_program
+from placewright.frameworks.torch.reading.fixed_shapes import fixed_program
 from placewright.frameworks.torch.reading.fx_graph import (
     FxRules,
     add_fx_graph,
@@ -62,10 +65,15 @@ def read_inference(
     *,
     name: str = "",
     fold_constants: bool = True,
+    shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
 ) -> ReadProgram:
-    """As `read_torch`, with the program that the PyTorch runtime executes."""
+    """As `read_torch`, with the program that the PyTorch runtime executes.
+
+    Open dimensions of a file's program are fixed by `shapes`, others by its example inputs.
+    """
     torch = _torch()
-    original = _exported(model, example_inputs)
+    held = _exported(model, example_inputs)
+    original = fixed_program(held, shapes)
     program = _functional(original)
     graph, signature = _read(program, fold_constants, FxInterface.of(original))
     if isinstance(model, Path | str):
@@ -79,7 +87,10 @@ def read_inference(
         format="torch",
         shapes=_input_shapes(program),
         reader_version=f"torch {torch.__version__}",
-        options={} if fold_constants else {"fold_constants": "no"},
+        options={
+            **({} if fold_constants else {"fold_constants": "no"}),
+            **({} if original is held else {"open_dimensions": "yes"}),
+        },
         signature=signature,
         state=FxInterface.of(original).state,
     )
@@ -105,7 +116,7 @@ def _exported(
     if isinstance(model, Path | str):
         return load_program(existing_path(model))
     try:
-        with torch.no_grad():
+        with torch.no_grad(), plain_results(model):
             found: ExportedProgram = torch.export.export(model, tuple(example_inputs))
             return found
     except Exception as error:  # tracing runs the module's own code
