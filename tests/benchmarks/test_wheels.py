@@ -19,7 +19,10 @@ from placewright.benchmarks.foreign.verdict_report import (
 )
 from placewright.benchmarks.foreign.verdicts import Protocol, WheelRow, run_verdicts, wheel_rows
 from placewright.benchmarks.foreign.wheels import WheelModel, listed_models, located
+from placewright.core.placement import Placement
+from placewright.core.plan import Searched
 from placewright.errors import FileFormatError
+from placewright.session.session import Session
 
 SMALL = WheelModel("tiny-models", "1.0", "MIT", "tiny_models/m.onnx")
 
@@ -88,6 +91,32 @@ def test_a_row_has_all_its_steps(tmp_path: Path) -> None:
     assert row.quick_place_seconds > 0
     assert row.full_recommendation
     assert (row.quick_ratio > 0) == row.quick_splits
+
+
+def test_outputs_are_those_of_the_split_that_was_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan that holds one device would always be equal; the search found a split."""
+    install(tmp_path, "m.onnx")
+    session = Session(str(tmp_path / SMALL.file), devices="cpu:0,cpu:1", evaluations=5, quick=True)
+    plan = session.place()
+    n_units = plan.problem.n_units
+    one, split = (Placement.of(np.arange(n_units) % number) for number in (1, 2))
+    seen: list[Placement] = []
+    compare = verdicts.compare_outputs
+
+    def noted(problem: Any, placement: Placement, model: Any) -> Any:
+        seen.append(placement)
+        return compare(problem, placement, model)
+
+    monkeypatch.setattr(verdicts, "compare_outputs", noted)
+    work = verdicts._Work(tmp_path / SMALL.file, SMALL, "openvino", Protocol())
+    work.loaded = session.loaded
+    work.plans[verdicts.QUICK] = replace(plan, placement=one, searched=Searched(split, 1.0))
+    assert verdicts._compared(WheelRow("m", "1.0", "openvino"), work).equal
+    work.plans[verdicts.QUICK] = replace(plan, placement=one, searched=None)
+    assert verdicts._compared(WheelRow("m", "1.0", "openvino"), work).equal
+    assert [len(np.unique(one.device_of)) for one in seen] == [2, 1]
 
 
 def test_a_step_that_is_refused_is_told(tmp_path: Path) -> None:

@@ -65,7 +65,8 @@ class WheelRow:
             ``failed`` (an exception that is not the project's own, a crash, or too long).
         reason: why it is not measured, or which step was not done.
         ops, units: of the graph.
-        equal: outputs of the quick plan equal those of the unsplit model.
+        equal: outputs of the quick plan's split, held or only found, equal those of the unsplit
+            model.
         error, tolerance: of that comparison.
         single: the best single device, by this row's measurement.
         single_seconds: its median.
@@ -247,9 +248,11 @@ def _placed_quickly(row: WheelRow, work: _Work) -> WheelRow:
 
 
 def _compared(row: WheelRow, work: _Work) -> WheelRow:
+    """Of the split that the search found, even if the plan holds one device."""
     plan = work.plans[QUICK]
     assert work.loaded is not None
-    found = compare_outputs(plan.problem, plan.placement, work.loaded)
+    placement = plan.placement if plan.searched is None else plan.searched.placement
+    found = compare_outputs(plan.problem, placement, work.loaded)
     row = replace(row, equal=found.equal, error=found.error, tolerance=found.tolerance)
     return row if found.equal else replace(row, reason=f"outputs differ: {found.text}")
 
