@@ -21,6 +21,8 @@ _NAMES = {
     "profile": "session.facade",
     "place": "session.facade",
     "run": "session.facade",
+    "load": "session.facade",
+    "unload": "session.facade",
     "compare": "session.facade",
     "simulate": "session.facade",
     "Request": "session.request",

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import signal
 import threading
+import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -149,8 +151,10 @@ def test_a_device_keeps_the_plan_order() -> None:
 
 
 def test_an_error_in_a_worker_names_the_segment() -> None:
+    is_full = True
+
     def fail(op: int) -> None:
-        if op == 1:
+        if op == 1 and is_full:
             raise ValueError("no memory left")
 
     graph = layered([(0, 1)], 2)
@@ -158,8 +162,38 @@ def test_an_error_in_a_worker_names_the_segment() -> None:
     runner = ConcurrentRunner(model, segments_of_ops(graph, [(0, [0]), (1, [1])]), DEVICES)
     with pytest.raises(RuntimeFailure, match=r"segment 1 on 'b' \[op 1\] failed: no memory left"):
         runner.run([np.float64(0)])
+    is_full = False  # the next request is another one, perhaps of another thread
+    assert [float(v) for v in runner.run([np.float64(0)]).outputs] == expected(graph, 0.0)
+    runner.close()
     with pytest.raises(RuntimeFailure, match="closed"):
         runner.run([np.float64(0)])
+
+
+def test_many_threads_call_one_runner() -> None:
+    """As many requests are under way as may be in flight, and every caller gets its own answer."""
+    graph = layered([(0, 1), (0, 2), (1, 3), (2, 3)], 4)
+    lock, under_way, most = threading.Lock(), 0, 0
+
+    def hook(op: int) -> None:
+        nonlocal under_way, most
+        with lock:
+            under_way += (op == 0) - (op == 3)
+            most = max(most, under_way)
+        time.sleep(0.0002)
+
+    model: Any = Adding(graph, hook)
+    parts = segments_of_ops(graph, [(0, [0]), (1, [1]), (2, [2]), (0, [3])])
+    with ConcurrentRunner(model, parts, DEVICES, in_flight=3) as runner:
+
+        def call(caller: int) -> list[list[float]]:
+            given = [[np.float64(100 * caller + x)] for x in range(50)]
+            return [[float(v) for v in runner.run(one).outputs] for one in given]
+
+        with ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(call, range(8)))
+    right = [[expected(graph, 100.0 * c + x) for x in range(50)] for c in range(8)]
+    assert found == right
+    assert most <= 3
 
 
 def test_an_order_that_cannot_execute_is_refused() -> None:

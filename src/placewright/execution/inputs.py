@@ -91,7 +91,9 @@ def cannot_compute(library: str, error: Exception) -> RuntimeFailure:
     )
 
 
-def checked_inputs(model: LoadedModel, given: GivenInputs) -> list[HostArray]:
+def checked_inputs(
+    model: LoadedModel, given: GivenInputs, dtypes: Sequence[np.dtype[Any]] | None = None
+) -> list[HostArray]:
     """One array per input in the model's own order.
 
     Args:
@@ -99,6 +101,7 @@ def checked_inputs(model: LoadedModel, given: GivenInputs) -> list[HostArray]:
         given: one array per input in that order, or name -> array. Where a value is no array but
             numbers in lists, it becomes one of the input's own type. Inputs that always have the
             same value may be left out.
+        dtypes: the model's `input_dtypes`, where they are known; None asks for them.
 
     Raises:
         InputError: an input is missing or given twice, or its shape or type is another.
@@ -123,7 +126,7 @@ def checked_inputs(model: LoadedModel, given: GivenInputs) -> list[HostArray]:
             "inputs are a list with one array per input, or a mapping from name to array; got "
             f"{type(given).__name__}"
         )
-    dtypes = model.input_dtypes()
+    dtypes = model.input_dtypes() if dtypes is None else dtypes
     return [_checked(*one) for one in zip(ports, dtypes, values, strict=True)]
 
 

@@ -41,10 +41,12 @@ def placement_runner(
     return ConcurrentRunner(model, segments, problem.cluster.devices, in_flight=in_flight)
 
 
-def whole_model_runner(model: LoadedModel, device: Device) -> ConcurrentRunner:
+def whole_model_runner(
+    model: LoadedModel, device: Device, *, in_flight: int = 1
+) -> ConcurrentRunner:
     """A runner of the unsplit model on one device: a baseline, and the reference for outputs."""
-    compiled = [model.reference(device)]
-    return ConcurrentRunner(model, [whole_segment(model.graph)], [device], compiled=compiled)
+    whole, compiled = [whole_segment(model.graph)], [model.reference(device)]
+    return ConcurrentRunner(model, whole, [device], in_flight=in_flight, compiled=compiled)
 
 
 def taking_turns(model: LoadedModel) -> AbstractContextManager[None]:

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from queue import SimpleQueue
 
 from placewright.errors import RuntimeFailure
 from placewright.execution.runtime import (
@@ -79,6 +80,7 @@ class RequestProgress:
     turns: list[int]  # next turn of each device; written by its worker alone
     spans: list[tuple[float, float]]
     left: int
+    finished: SimpleQueue[RequestProgress] = field(default_factory=SimpleQueue)  # it, at its end
     start: float = field(default_factory=time.perf_counter)
     arrival: float = 0.0  # of the outputs at the host, where that is later than the last segment
     error: RuntimeFailure | None = None

@@ -4,19 +4,19 @@ Of a device that stands for a group of alike ones, each member has a worker and 
 member n mod r runs request number n.
 
 Each worker executes its device's segments in plan order as their inputs arrive; among requests the
-oldest goes first. The runtime releases Python's global lock while it computes, so that workers
-overlap. Where devices share one memory, tensors are handed over by reference; else a tensor starts
-on its way to every device that reads it as soon as its segment has run, and each device drops it
-with its last reader there.
+oldest goes first. Workers overlap since runtimes release Python's lock while they compute. Devices
+with one memory hand tensors over by reference; else a tensor leaves for every device that reads it
+as soon as its segment has run, and each device drops it with its last reader there.
 """
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from queue import Empty, SimpleQueue
+from queue import Empty, LifoQueue, SimpleQueue
 
 from placewright.core.cluster import Device
 from placewright.errors import InputError, RuntimeFailure, TimedOut
@@ -29,6 +29,7 @@ from placewright.execution.runtime import (
     CompiledSegment,
     HostArray,
     LoadedModel,
+    NativeTensor,
     OpSegment,
     graph_inputs,
 )
@@ -80,11 +81,13 @@ class ConcurrentRunner:
             ]
         self._tensors = RequestTensors(model, self.segments, self._members)
         self._slots = [new_slot(self._compiled) for _ in range(in_flight)]
-        self._finished: SimpleQueue[RequestProgress] = SimpleQueue()
+        self._free: LifoQueue[Slot] = LifoQueue()  # for single requests, the first one on top
+        for slot in reversed(self._slots):
+            self._free.put(slot)
         self._mail: list[SimpleQueue[RequestProgress | None]] = [
             SimpleQueue() for _ in self._members.devices
         ]
-        self._started = 0
+        self._numbers = itertools.count()
         self._limit, self._is_stuck = current_limit(), False
         self._under_way: dict[int, RequestProgress] = {}
         self._last_spans: tuple[tuple[float, float], ...] = ()
@@ -107,16 +110,20 @@ class ConcurrentRunner:
         return len(self._slots)
 
     def close(self, timeout: float = 10.0) -> None:
-        """End the workers after the segment that each is in; a second call does nothing.
-
-        Args:
-            timeout: seconds to wait for all of them; what still runs then ends by itself.
-        """
+        """End the workers after the segment that each is in; wait so many seconds for all."""
         self.stop()
         deadline = time.monotonic() + (0.0 if self._is_stuck else timeout)
         for worker in self._workers:
             worker.join(timeout=max(0.0, deadline - time.monotonic()))
         self._workers = []
+
+    def _give_up(self, error: BaseException) -> None:
+        """Close: requests under way must not outlive their caller, who may not want to wait."""
+        self.close(1.0 if isinstance(error, KeyboardInterrupt) else 10.0)
+
+    def _require_open(self) -> None:
+        if not self._workers:
+            raise RuntimeFailure("the runner is closed; make a new one")
 
     def stop(self) -> None:
         """Let each worker end after the segment that it is in, without waiting for it."""
@@ -126,19 +133,35 @@ class ConcurrentRunner:
     def run(self, inputs: Sequence[HostArray], *, keep_tensors: bool = False) -> Execution:
         """Execute one request.
 
+        Several threads may call at the same time; those beyond the requests in flight wait. A
+        stream of requests has the runner for itself.
+
         Args:
             inputs: values of all inputs, in the model's own order.
             keep_tensors: return every tensor that left a segment, too.
 
         Raises:
-            RuntimeFailure: a segment failed; the message names it.
+            RuntimeFailure: a segment failed, and the message names it; or the runner is closed.
         """
-        return self.run_many([inputs], keep_tensors=keep_tensors)[0]
+        values, slot = self._values(inputs), self._free.get()
+        slot.inputs, slot.kept = values, {} if keep_tensors else None
+        try:
+            self._require_open()  # also after having waited for others
+            done = self._next_finished(self._launch(slot, SimpleQueue()).finished)
+            answer = self._tensors.execution(done) if done.error is None else done.error
+        except BaseException as error:
+            self._give_up(error)
+            raise
+        finally:
+            self._free.put(slot)
+        if isinstance(answer, RuntimeFailure):
+            raise answer
+        return answer
 
     def run_many(
         self, requests: Sequence[Sequence[HostArray]], *, keep_tensors: bool = False
     ) -> list[Execution]:
-        """Execute requests, as many at a time as were allowed in flight, answers in their order."""
+        """Execute requests, as many at a time as may be in flight; answers in their order."""
         return list(self.stream(requests, keep_tensors=keep_tensors))
 
     def stream(
@@ -167,9 +190,9 @@ class ConcurrentRunner:
         Raises:
             RuntimeFailure: the runner is closed.
         """
-        if not self._workers:
-            raise RuntimeFailure("the runner is closed; make a new one")
+        self._require_open()
         source, free = iter(requests), deque(self._slots)
+        finished: SimpleQueue[RequestProgress] = SimpleQueue()
         under_way: dict[int, int] = {}  # request number -> place in `requests`
         answers: dict[int, Execution | RuntimeFailure] = {}
         taken = given = 0
@@ -183,22 +206,21 @@ class ConcurrentRunner:
                         is_open = False
                         break
                     slot = free.popleft()
-                    slot.kept = {} if keep_tensors else None
-                    under_way[self._start(slot, inputs).number] = taken
+                    slot.inputs, slot.kept = self._values(inputs), {} if keep_tensors else None
+                    under_way[self._launch(slot, finished).number] = taken
                     taken += 1
                 if given in answers:
                     yield answers.pop(given)
                     given += 1
                 elif under_way:
-                    done = self._next_finished()
+                    done = self._next_finished(finished)
                     answer = self._tensors.execution(done) if done.error is None else done.error
                     answers[under_way.pop(done.number)] = answer
                     free.append(done.slot)
                 else:
                     return
         except BaseException as error:
-            # Requests that are under way must not outlive their caller, who may not want to wait.
-            self.close(1.0 if isinstance(error, KeyboardInterrupt) else 10.0)
+            self._give_up(error)
             raise
 
     def time(self, runs: int) -> list[float]:
@@ -213,8 +235,7 @@ class ConcurrentRunner:
         slot.kept = None
         try:
             for _ in range(runs):
-                self._launch(slot)
-                done = self._next_finished()
+                done = self._next_finished(self._launch(slot, SimpleQueue()).finished)
                 if done.error is not None:
                     raise done.error
                 seconds.append(done.seconds)
@@ -232,10 +253,9 @@ class ConcurrentRunner:
     def state_values(self) -> dict[str, HostArray]:
         """Name -> present value of all state that the segments change; empty for inference."""
         found: dict[str, HostArray] = {}
-        for row in self._compiled:
-            for segment in row:
-                if isinstance(segment, ChangesState):
-                    found.update(segment.state_values())
+        for segment in itertools.chain(*self._compiled):
+            if isinstance(segment, ChangesState):
+                found.update(segment.state_values())
         return found
 
     def describe(self, index: int, request: int = 0) -> str:
@@ -246,8 +266,8 @@ class ConcurrentRunner:
         device = self._members.devices[self._members.serving(segment.device, request)].name
         return f"segment {index} on '{device}' [{shown}{more}]"
 
-    def _next_finished(self) -> RequestProgress:
-        """The next request that is done or has failed, with nothing of it running any more.
+    def _next_finished(self, finished: SimpleQueue[RequestProgress]) -> RequestProgress:
+        """The caller's next request that is done or failed, with nothing of it running any more.
 
         Raises:
             TimedOut: none ended within the limit; the message names what runs.
@@ -257,18 +277,20 @@ class ConcurrentRunner:
         while done is None:
             left = self._limit - (time.monotonic() - begin)
             try:
-                done = self._finished.get(timeout=min(_LOOK_SECONDS, max(left, 0.0)))
+                done = finished.get(timeout=min(_LOOK_SECONDS, max(left, 0.0)))
             except Empty:
-                self._require_progress(is_over=left <= 0.0)
+                self._require_progress(finished, is_over=left <= 0.0)
         self._under_way.pop(done.number, None)
         if done.error is None:
             self._tensors.settle(done)
         return done
 
-    def _require_progress(self, *, is_over: bool) -> None:
+    def _require_progress(self, finished: SimpleQueue[RequestProgress], *, is_over: bool) -> None:
         """Raise where nothing is going to end: a worker is gone, or the limit is over."""
-        gone = [worker.name for worker in self._workers if not worker.is_alive()]
-        if gone and self._finished.empty():
+        if not finished.empty():
+            return
+        self._require_open()
+        if gone := [worker.name for worker in self._workers if not worker.is_alive()]:
             self._is_stuck = True
             raise RuntimeFailure(f"the worker '{gone[0]}' has ended, and its segments with it")
         if not is_over:
@@ -276,33 +298,30 @@ class ConcurrentRunner:
         self._is_stuck = True
         running = [
             self.describe(index, request.number)
-            for request in self._under_way.values()
+            for request in list(self._under_way.values())
             for index in list(request.running)
         ]
         what = " and ".join(running[:2]) or "a transfer between devices"
         raise TimedOut(f"{what} has not returned after {self._limit:.3g} s; is the device alive?")
 
-    def _start(self, slot: Slot, inputs: Sequence[HostArray]) -> RequestProgress:
-        if len(inputs) != len(self._inputs):
-            raise InputError(
-                f"the model has {len(self._inputs)} inputs, got values for {len(inputs)}"
-            )
-        slot.inputs = [
-            self.model.from_host(value) for value in self.model.signature.ascending(inputs)
-        ]
-        return self._launch(slot)
+    def _values(self, inputs: Sequence[HostArray]) -> list[NativeTensor]:
+        """Values of all graph inputs, ascending, as the runtime's own tensors."""
+        if (given := len(inputs)) != (n := len(self._inputs)):
+            raise InputError(f"the model has {n} inputs, got values for {given}")
+        return [self.model.from_host(value) for value in self.model.signature.ascending(inputs)]
 
-    def _launch(self, slot: Slot) -> RequestProgress:
+    def _launch(self, slot: Slot, finished: SimpleQueue[RequestProgress]) -> RequestProgress:
         n_segments = len(self.segments)
+        needs, turns = list(self._needs), [0] * len(self.devices)
         request = RequestProgress(
             slot,
-            self._started,
-            list(self._needs),
-            [0] * len(self.devices),
+            next(self._numbers),
+            needs,
+            turns,
             [(0.0, 0.0)] * n_segments,
             n_segments,
+            finished,
         )
-        self._started += 1
         self._under_way[request.number] = request
         self._tensors.send_inputs(request)
         for device, turns in enumerate(self._turns):
@@ -341,7 +360,7 @@ class ConcurrentRunner:
                     return
                 if failure is not None:
                     if request.fail(failure, running=False):
-                        self._finished.put(request)
+                        request.finished.put(request)
                 elif request.turns[device] < len(turns):  # else the letter came after the fact
                     active[request.number] = request
                 continue
@@ -368,7 +387,7 @@ class ConcurrentRunner:
             error.__cause__ = cause
             del request.running[index]
             if request.fail(error, running=True):
-                self._finished.put(request)
+                request.finished.put(request)
             return
         del request.running[index]
         request.spans[index] = (begin - request.start, time.perf_counter() - request.start)
@@ -378,4 +397,4 @@ class ConcurrentRunner:
         for device in arrived:
             self._mail[self._members.serving(device, request.number)].put(request)
         if is_done:
-            self._finished.put(request)
+            request.finished.put(request)

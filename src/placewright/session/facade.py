@@ -18,11 +18,15 @@ from placewright.execution.inputs import GivenInputs
 from placewright.report.comparison_table import ComparisonTable
 from placewright.report.plan_text import limit_warning
 from placewright.session import devices
+from placewright.session.checked_plan import read_plan
+from placewright.session.kept_plans import KEPT
+from placewright.session.loaded_plan import LoadedPlan
 from placewright.session.models import Model
 from placewright.session.request import COMPARED, PROFILED, READ
+from placewright.session.running import loaded_model
 from placewright.session.session import Session
 from placewright.session.signatures import takes_fields
-from placewright.session.streaming import Outputs
+from placewright.session.streaming import require_streamable
 from placewright.session.whatif import Simulated
 
 
@@ -136,6 +140,37 @@ def simulate(plan: Plan, changes: Mapping[str, str] | None = None) -> Simulated:
     return Session(plan).simulate(plan, changes)
 
 
+def load(plan: Plan | str | os.PathLike[str], *, in_flight: int | None = None) -> LoadedPlan:
+    """Load a plan once, to call it many times from any thread.
+
+    >>> with pw.load("plan.json") as model:  # doctest: +SKIP
+    ...     scores = model(image)["scores"]
+
+    The plan runs in the way that was recommended when it was measured. An unsplit model runs in the
+    thread that calls it, on whichever core that is.
+
+    Args:
+        plan: from `place` or `read_plan`, or the path of its file.
+        in_flight: calls under way at most, further ones wait; None is as many as pay.
+
+    Returns:
+        What runs it; closing it, or the end of its ``with``, frees all that it holds.
+
+    Raises:
+        InputError: the plan cannot be executed here, or is of a training step.
+        StalePlanError: the model is no longer the one that the plan was made for.
+        RuntimeFailure: the runtime refuses a segment.
+    """
+    found = plan if isinstance(plan, Plan) else read_plan(os.fspath(plan))
+    require_streamable(found)
+    return LoadedPlan(found, loaded_model(found.problem, found.runtime), in_flight=in_flight)
+
+
+def unload() -> None:
+    """Free the plans that `run` and `stream` keep loaded between calls."""
+    KEPT.clear()
+
+
 @overload
 def run(plan: Plan, inputs: Sequence[Any] | None = None) -> list[Any]: ...
 
@@ -152,6 +187,10 @@ def run(
     Inputs and outputs have the model's own order and names: those of ``compile_model(path)``, of
     ``InferenceSession(path)``, or of the PyTorch module's arguments and result, nested ones
     flattened (``plan.problem.source.signature`` lists them).
+
+    The plan stays loaded for the next call, within 1 GiB for all plans or as many bytes as the
+    environment variable ``PLACEWRIGHT_KEPT_PLANS`` says; `unload` frees them. A training step is
+    loaded for each call.
 
     Args:
         plan: from `place` or `read_plan`.
@@ -173,7 +212,7 @@ def stream(
     *,
     in_flight: int | None = None,
     errors: Literal["raise", "yield"] = "raise",
-) -> Iterator[Outputs | RuntimeFailure]:
+) -> Iterator[list[Any] | dict[str, Any] | RuntimeFailure]:
     """Run samples that follow each other through a plan, several of them in flight.
 
     Where a measurement recommended a way that no placement can express (a copy of the model per

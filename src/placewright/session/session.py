@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
-
-import numpy as np
 
 from placewright.core.deadline import NEVER, Deadline
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.errors import RuntimeFailure
 from placewright.execution.freed_memory import give_back_freed_memory
-from placewright.execution.inputs import GivenInputs, checked_inputs, named_outputs
-from placewright.execution.placements import placement_runner
+from placewright.execution.inputs import GivenInputs
 from placewright.execution.runtime import LoadedModel
 from placewright.report.comparison_table import ComparisonTable
 from placewright.session import comparison, placing, running, stream_measuring, streaming
 from placewright.session.contenders import Table
+from placewright.session.kept_plans import KEPT
+from placewright.session.loaded_plan import require_stream
 from placewright.session.measuring import Measured
 from placewright.session.models import Model
 from placewright.session.problems import build
@@ -156,13 +157,10 @@ class Session:
     ) -> list[Any] | dict[str, Any]:
         """Execute a plan once; see `session.facade.run`."""
         running.require_here(plan.problem)
-        model = self._model.loaded(plan.runtime)
-        given = model.random_inputs(np.random.default_rng(0)) if inputs is None else inputs
-        values = checked_inputs(model, given)
-        with running.limited(plan), placement_runner(plan.problem, plan.placement, model) as runner:
-            outputs = runner.run(values).outputs
-        is_named = isinstance(inputs, Mapping)
-        return named_outputs(model.signature, outputs) if is_named else list(outputs)
+        with KEPT.using(plan, lambda: self._model.loaded(plan.runtime)) as loaded:
+            given = loaded.random_inputs() if inputs is None else inputs
+            outputs = loaded.run(given)
+        return outputs.by_name if isinstance(inputs, Mapping) else list(outputs)
 
     def stream(
         self,
@@ -171,11 +169,34 @@ class Session:
         *,
         in_flight: int | None = None,
         errors: Literal["raise", "yield"] = "raise",
-    ) -> Iterator[streaming.Outputs | RuntimeFailure]:
+    ) -> Iterator[list[Any] | dict[str, Any] | RuntimeFailure]:
         """Run samples that follow each other; see `session.facade.stream`."""
-        streaming.require_streamable(plan)
-        model = self._model.loaded(plan.runtime)
-        return streaming.stream(plan, model, samples, in_flight=in_flight, errors=errors)
+        require_stream(plan, in_flight, errors)
+        return self._streamed(plan, samples, in_flight, errors)
+
+    def _streamed(
+        self,
+        plan: Plan,
+        samples: Iterable[GivenInputs],
+        in_flight: int | None,
+        errors: Literal["raise", "yield"],
+    ) -> Iterator[list[Any] | dict[str, Any] | RuntimeFailure]:
+        by_name: deque[bool] = deque()
+
+        def noted() -> Iterator[GivenInputs]:
+            for given in samples:
+                by_name.append(isinstance(given, Mapping))
+                yield given
+
+        with KEPT.using(plan, lambda: self._model.loaded(plan.runtime)) as loaded:
+            answers = loaded.stream(noted(), in_flight=in_flight, errors=errors)
+            with closing(answers):
+                for answer in answers:
+                    is_named = by_name.popleft()
+                    if isinstance(answer, RuntimeFailure):
+                        yield answer
+                    else:
+                        yield answer.by_name if is_named else list(answer)
 
     def measure(
         self,

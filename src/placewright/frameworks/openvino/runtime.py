@@ -145,6 +145,11 @@ class OpenVinoModel:
     def __post_init__(self) -> None:
         self._kept = SegmentCache(self.graph)
 
+    @property
+    def keeps_state(self) -> bool:
+        """True where a node assigns a variable."""
+        return "Assign" in self.graph.op_kinds
+
     def compile(
         self, segments: Sequence[OpSegment], devices: Sequence[Device]
     ) -> list[CompiledSegment]:

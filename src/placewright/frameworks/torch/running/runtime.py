@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import copy
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -24,7 +25,6 @@ from placewright.core.source import ModelSource
 from placewright.errors import InputError, MissingExtraError
 from placewright.execution.freed_memory import give_back_freed_memory
 from placewright.execution.inputs import with_fixed_values
-from placewright.execution.processor import stay_on
 from placewright.execution.runtime import (
     CompiledSegment,
     HostArray,
@@ -61,6 +61,7 @@ from placewright.frameworks.torch.running.segments import (
     planned_writes,
     segment_module,
 )
+from placewright.frameworks.torch.running.threads import prepared_caller, worker_setup
 from placewright.frameworks.torch.running.working_memory import bytes_beside_outputs
 
 _TOLERANCE = {"f32": 2e-4, "f64": 2e-4, "f16": 3e-2, "bf16": 1e-1}
@@ -313,24 +314,16 @@ class TorchModel:
 
     def worker_setup(self, device: Device) -> Callable[[], None]:
         """Stay on the core and use the device's threads."""
-        pin, threads = stay_on(device.options.get("core"), device.name), device.options
-        number, native = int(threads.get("threads", "1")), native_device(device)
+        return worker_setup(device)
 
-        def setup() -> None:
-            pin()
-            torch.set_num_threads(number)
-            # Gradients of a batch that is seen again and again shrink to subnormal numbers, which
-            # take many times as long; a step's time must not depend on how many came before.
-            torch.set_flush_denormal(True)
-            # Both hold for the calling thread, until it ends. Without optimization TorchScript
-            # calls each operator as it stands.
-            torch._C._set_graph_executor_optimize(False)
-            if native.type == "cuda":
-                torch.cuda.set_device(native)
-                torch.backends.cudnn.benchmark = False
-                torch.backends.cudnn.deterministic = True
+    def prepared(self, device: Device) -> AbstractContextManager[None]:
+        """See `execution.direct.PreparesCallers`."""
+        return prepared_caller(device)
 
-        return setup
+    @property
+    def keeps_state(self) -> bool:
+        """True where a run writes parameters or buffers."""
+        return bool(self.nodes.updates)
 
     def memory_peaks(self, segments: Sequence[OpSegment], devices: Sequence[Device]) -> FloatArray:
         """Bytes in use at one time on each device, shape (n_devices,), as its allocator tells.

@@ -1,0 +1,193 @@
+"""Loaded plans in every runtime: by name and position, from many threads, until they are closed."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from own_order.models import OUTPUTS, SHAPE, WRITERS, by_hand, values
+from own_order.test_formats import own_order, split_plan
+
+import placewright as pw
+from placewright.core.execution_models import MaxLoad
+from placewright.core.placement import Placement
+from placewright.core.plan import Measurement, Plan
+from placewright.core.replicas import grouped
+from placewright.core.solution import Solution
+from placewright.errors import InputError, RuntimeFailure, UnknownNameError
+from placewright.session.search import plan_of
+
+
+def unsplit(plan: Plan) -> Plan:
+    alone = Placement.on_one_device(plan.problem.n_units, 0)
+    return plan_of(plan.problem, Solution(alone, 1.0, "feasible", 0.0), plan.placer, plan.runtime)
+
+
+def recommended(plan: Plan, way: str) -> Plan:
+    return replace(plan, measured=Measurement(1.0, 0.0, 1, {way: 0.5}, way))
+
+
+def replicated(plan: Plan) -> Plan:
+    alone = replace(plan.problem, objective="throughput", execution_model=MaxLoad())
+    problem = grouped(alone, [[0, 1]])
+    found = Solution(Placement.on_one_device(problem.n_units, 0), 1.0, "feasible", 0.0)
+    return plan_of(problem, found, plan.placer, plan.runtime)
+
+
+def for_throughput(plan: Plan) -> Plan:
+    problem = replace(plan.problem, objective="throughput", execution_model=MaxLoad())
+    found = Solution(Placement.of(plan.placement.device_of), 1.0, "feasible", 0.0)
+    return plan_of(problem, found, plan.placer, plan.runtime)
+
+
+PLANS: dict[str, Callable[[Plan], Plan]] = {
+    "split": lambda plan: plan,
+    "unsplit": unsplit,
+    "all cores": lambda plan: recommended(plan, "all cores"),
+    "one device": lambda plan: recommended(plan, plan.problem.cluster.device_names[0]),
+    "one copy per device": lambda plan: recommended(plan, "one copy per device"),
+    "throughput mode": lambda plan: recommended(plan, "throughput mode"),
+    "throughput": for_throughput,
+    "replicated": replicated,
+}
+
+
+NATIVE = {"openvino": "m.xml", "onnxruntime": "m.onnx", "torch": "m.pt2"}
+
+
+@pytest.fixture(params=NATIVE)
+def split(request: pytest.FixtureRequest, tmp_path: Path) -> Plan:
+    path = tmp_path / NATIVE[request.param]
+    WRITERS[path.name](path)
+    return split_plan(path, request.param)
+
+
+def names_of(plan: Plan) -> tuple[list[str], list[str]]:
+    source = plan.problem.source
+    assert source is not None
+    return own_order(Path(source.path), plan.runtime)
+
+
+def require_right(outputs: Any, given: dict[str, Any], names: list[str]) -> None:
+    right = by_hand(**given)
+    for name, value in zip(names, outputs, strict=True):
+        np.testing.assert_allclose(value, right[name], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kind", PLANS)
+def test_many_threads_get_their_own_outputs(split: Plan, kind: str) -> None:
+    """Eight threads, fifty calls each with other inputs: by hand, after all calls are over."""
+    plan = PLANS[kind](split)
+    _, outputs = names_of(split)
+    before = threading.active_count()
+    with pw.load(plan) as model:
+
+        def call(caller: int) -> list[Any]:
+            return [model(**values(1000 * caller + at)) for at in range(50)]
+
+        with ThreadPoolExecutor(8) as pool:
+            found = list(pool.map(call, range(8)))
+        for caller, row in enumerate(found):
+            for at, answer in enumerate(row):
+                require_right(answer, values(1000 * caller + at), outputs)
+    assert threading.active_count() == before
+
+
+@pytest.mark.parametrize("kind", ["split", "unsplit"])
+def test_inputs_and_outputs_by_position_and_by_name(split: Plan, kind: str) -> None:
+    inputs, outputs = names_of(split)
+    given = values()
+    in_a_row = [given[name] for name in inputs]
+    with pw.load(PLANS[kind](split)) as model:
+        assert [one.name.partition(":")[0] for one in model.inputs] == inputs
+        assert [(one.shape, one.dtype) for one in model.inputs] == [(SHAPE, "float32")] * 3
+        assert [one.name.partition(":")[0] for one in model.outputs] == outputs
+        assert [(one.shape, one.dtype) for one in model.outputs] == [(SHAPE, "float32")] * 2
+        for found in (model(*in_a_row), model(in_a_row), model(given), model(**given)):
+            require_right(found, given, outputs)
+            require_right([found[one.name] for one in model.outputs], given, outputs)
+            assert list(found.by_name) == [one.name for one in model.outputs]
+            assert len(found) == len(OUTPUTS)
+        with pytest.raises(UnknownNameError, match="unknown model output 'none'"):
+            model(given)["none"]
+        with pytest.raises(InputError, match=r"input 'c' .* has no value"):
+            model(a=given["a"], b=given["b"])
+        with pytest.raises(InputError, match="by position or by name, not both"):
+            model(given["a"], b=given["b"])
+        with pytest.raises(InputError, match=r"the model has 3 inputs .*, got values for 1"):
+            model(given["a"])
+        require_right(model(given), given, outputs)
+
+
+@pytest.mark.parametrize("kind", ["split", "unsplit", "one copy per device"])
+def test_later_calls_leave_outputs_alone(split: Plan, kind: str) -> None:
+    """Outputs of a call, and what the caller writes into them, are no other call's."""
+    _, outputs = names_of(split)
+    with pw.load(PLANS[kind](split)) as model:
+        first = model(values(1))
+        kept = [value.copy() for value in first]
+        for value in model(values(2)):
+            value[...] = 7.0
+        for value, copy in zip(first, kept, strict=True):
+            np.testing.assert_array_equal(value, copy)
+        require_right(model(values(3)), values(3), outputs)
+        streamed = list(model.stream(values(at) for at in range(9)))
+        require_right(first, values(1), outputs)
+    for at, found in enumerate(streamed):  # also after the memory of the model is free
+        require_right(found, values(at), outputs)
+
+
+@pytest.mark.parametrize("kind", PLANS)
+def test_streams_are_warm_and_calls_go_on_beside_them(split: Plan, kind: str) -> None:
+    _, outputs = names_of(split)
+    with pw.load(PLANS[kind](split)) as model:
+        require_right(next(iter(list(model.stream([values(0)])))), values(0), outputs)
+        threads = {one.ident for one in threading.enumerate()}
+        for at, found in enumerate(model.stream(values(at) for at in range(20))):
+            require_right(found, values(at), outputs)
+            require_right(model(values(at + 50)), values(at + 50), outputs)
+        if kind not in ("one copy per device", "throughput mode"):  # these start theirs
+            assert {one.ident for one in threading.enumerate()} == threads
+        left_early = model.stream(values(at) for at in range(20))
+        next(left_early)
+        left_early.close()
+        assert len(list(model.stream(values(at) for at in range(5)))) == 5
+
+
+@pytest.mark.parametrize("kind", ["split", "unsplit"])
+def test_close_frees_threads_files_and_memory(split: Plan, kind: str) -> None:
+    plan = PLANS[kind](split)
+    gc.collect()
+    before, files = threading.active_count(), open_files()
+    model = pw.load(plan)
+    given = values()
+    model(given)
+    list(model.stream([given]))
+    held = [weakref.ref(model._model), weakref.ref(model._runner)]
+    under_way = model.stream(given for _ in range(9))
+    next(under_way)
+    model.close()
+    model.close()
+    gc.collect()
+    assert threading.active_count() == before
+    with pytest.raises(RuntimeFailure, match="was closed; load it again"):
+        list(under_way)
+    del under_way
+    gc.collect()
+    assert [one() for one in held] == [None, None]
+    assert open_files() <= files
+    for use in (lambda: model(given), lambda: list(model.stream([given])), model.random_inputs):
+        with pytest.raises(RuntimeFailure, match="was closed; load it again"):
+            use()
+
+
+def open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
