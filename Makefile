@@ -29,10 +29,10 @@ test-all: setup  ## all tests, the slow ones too
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 fuzz: setup  ## mutate files of every format; FUZZ="--count 20000 --formats pt2"
-	.venv/bin/python scripts/fuzz.py $(FUZZ)
+	.venv/bin/python -m benchmarks.fuzz $(FUZZ)
 
 fuzz-proofs: setup  ## bounds and proofs against brute force; PROOFS="--problems 10000 --results FILE"
-	.venv/bin/python scripts/fuzz_proofs.py $(or $(PROOFS),--problems 40)
+	.venv/bin/python -m benchmarks.fuzz_proofs.py $(or $(PROOFS),--problems 40)
 
 check: lint docs  ## ruff, mypy strict, documentation
 

@@ -18,7 +18,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from placewright.benchmarks.hardware_record import RecordRequest, record_hardware
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))  # benchmarks/ is not installed
+
+from benchmarks.hardware_record import RecordRequest, record_hardware
 from placewright.errors import PlacewrightError
 
 

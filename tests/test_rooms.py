@@ -32,9 +32,9 @@ MAY_IMPORT = {
     "frameworks": {"core", "simulation", "execution", "io", "errors"},
     "profiling": {"core", "simulation", "execution", "io", "errors"},
     "zoo": {"io", "errors"},
-    "benchmarks": (EVERYTHING | {"errors"}) - {"cli"},
+    "suites": (EVERYTHING | {"errors"}) - {"cli"},
     "testing": (EVERYTHING | {"errors"}) - {"cli"},
-    "session": (EVERYTHING | {"errors"}) - {"cli", "isolation", "benchmarks", "testing"},
+    "session": (EVERYTHING | {"errors"}) - {"cli", "isolation", "suites", "testing"},
     "cli": EVERYTHING | {"errors"},
     "__init__": EVERYTHING | {"errors"},
     "__main__": {"cli"},
@@ -76,8 +76,7 @@ NAMES_A_FRAMEWORK = {
     "writers/onnx_layers.py": "writes what ONNX Runtime alone reads, by its own names of nodes",
     "writers/onnx_segments.py": "names the files that it writes",
     "zoo/__init__.py": "tells which Python packages build a model",
-    "benchmarks/foreign/runs.py": "its models are files of the onnx package, or of its format",
-    "benchmarks/papers/models.py": "its graphs are PyTorch's capture of a training step",
+    "suites/papers/models.py": "its graphs are PyTorch's capture of a training step",
 }
 ABOUT_PACKAGES = ("MissingExtraError", "require_packages")  # what is to be installed
 
@@ -142,10 +141,10 @@ def test_every_folder_of_frameworks_is_listed() -> None:
 
 
 def test_folders_of_tests_are_rooms() -> None:
-    """But for what looks at several: published tables, orders of inputs, and stored files."""
+    """Except tests of several rooms: published tables, orders of inputs, guard, benchmarks."""
     folders = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir()}
     folders = {name for name in folders if name[0] not in "_."}
-    assert folders - EVERYTHING == {"data", "golden", "own_order"}
+    assert folders - EVERYTHING == {"benchmarks", "data", "golden", "guard", "own_order"}
 
 
 def test_no_file_and_no_function_grows_too_long() -> None:

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-SCRIPT = Path(__file__).parents[1] / "scripts" / "measure_cuda.py"
+ROOT = Path(__file__).parents[1]
+SCRIPT = ROOT / "scripts" / "measure_cuda.py"
 
 
 @pytest.mark.slow
@@ -78,12 +79,12 @@ def test_what_fails_is_told_and_tried_again(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_fuzzing_workloads(tmp_path: Path) -> None:
-    script = SCRIPT.with_name("fuzz.py")
     results = tmp_path / "results.json"
     options = ["--count", "60", "--formats", "workload", "--results", results]
     done = subprocess.run(
-        [sys.executable, str(script), *map(str, options), "--kept", str(tmp_path / "kept")],
-        capture_output=True, text=True, cwd=tmp_path, check=False,
+        [sys.executable, "-m", "benchmarks.fuzz", *map(str, options),
+         "--kept", str(tmp_path / "kept")],
+        capture_output=True, text=True, cwd=ROOT, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     counts = json.loads(results.read_text())["workload"]
@@ -101,10 +102,8 @@ def test_commands_that_are_ended_at_random_moments(command: str, tmp_path: Path)
     """SIGINT, SIGTERM and SIGKILL, mixed: nothing damaged, lost or left, and a rerun ends well."""
     results = tmp_path / "results.json"
     options = ["--commands", command, "--count", "20", "--seed", "1", "--results", str(results)]
-    script = SCRIPT.with_name("kill_sweep.py")
-    done = subprocess.run(
-        [sys.executable, str(script), *options], capture_output=True, text=True, check=False
-    )
+    command_line = [sys.executable, "-m", "benchmarks.kill_sweep", *options]
+    done = subprocess.run(command_line, capture_output=True, text=True, cwd=ROOT, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     trials = json.loads(results.read_text())
     assert sum(one["code"] != 0 for one in trials.values()) == 20

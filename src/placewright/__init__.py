@@ -37,7 +37,6 @@ _NAMES = {
     "make_placer": "placers.registry",
     "Evaluator": "simulation.evaluator",
     "Simulator": "simulation.model",
-    "Incremental": "simulation.incremental",
     "Budget": "core.solution",
     "Placement": "core.placement",
     "Problem": "core.problem",

@@ -1,5 +1,5 @@
-"""Commands in this process, as for the tests of the command line."""
+"""Benchmarks and commands in this process, as for the tests of the command line."""
 
-from cli.conftest import cli
+from cli.conftest import benchmark, cli
 
-__all__ = ["cli"]
+__all__ = ["benchmark", "cli"]

@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from placewright.benchmarks.accuracy import FORMAT, read_accuracy
+from benchmarks.accuracy import FORMAT, read_accuracy
+from benchmarks.accuracy_report import AccuracyRow, summaries
 from placewright.errors import FileFormatError
 from placewright.files.results import write_rows
-from placewright.report.accuracy import AccuracyRow, summaries
 
 
 def row(predicted: float, measured: float, noise: float, rounds: int = 4) -> AccuracyRow:

@@ -8,8 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from placewright.benchmarks.endurance import Endurance, Look, run_endurance
-from placewright.benchmarks.resident import Resident, resident, resident_parts
+from benchmarks.endurance import Endurance, Look, run_endurance
+from benchmarks.resident import Resident, resident, resident_parts
 from placewright.errors import InputError
 
 NOWHERE = Resident(0, 0, 0, 0, 0, 0, 0, 0, 0)

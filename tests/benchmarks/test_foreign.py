@@ -9,10 +9,10 @@ import pytest
 from model_makers import write_onnx
 from tflite_maker import write_tflite
 
-from placewright.benchmarks.foreign import runs
-from placewright.benchmarks.foreign.architectures import ARCHITECTURES
-from placewright.benchmarks.foreign.report import foreign_table
-from placewright.benchmarks.foreign.runs import FORMAT, ForeignRow, foreign_models, run_foreign
+from benchmarks.foreign import runs
+from benchmarks.foreign.architectures import ARCHITECTURES
+from benchmarks.foreign.report import foreign_table
+from benchmarks.foreign.runs import FORMAT, ForeignRow, foreign_models, run_foreign
 from placewright.errors import InputError, UnknownNameError
 from placewright.files.results import read_rows
 

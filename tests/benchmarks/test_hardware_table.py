@@ -10,8 +10,9 @@ import pytest
 import torch
 from torch_programs import step_program
 
-from placewright.benchmarks.hardware_record import RecordRequest
-from placewright.benchmarks.hardware_table import compare_on_hardware
+from benchmarks.hardware_record import RecordRequest
+from benchmarks.hardware_report import CHOSEN
+from benchmarks.hardware_table import compare_on_hardware
 from placewright.core.cluster import Cluster, Link
 from placewright.core.costs import CostTable
 from placewright.core.grouping import Grouping
@@ -19,7 +20,6 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError
 from placewright.frameworks.torch.running.runtime import TorchRuntime
-from placewright.report.hardware import CHOSEN
 
 
 def test_contenders_are_measured_and_those_that_break_a_limit_are_told() -> None:

@@ -7,21 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from placewright.benchmarks.learned import Case
-from placewright.benchmarks.learned_runs import read_runs
-from placewright.benchmarks.papers import generalisation, hsdag, placeto
-from placewright.benchmarks.papers.catalogue import PAPERS, paper_suite
-from placewright.benchmarks.papers.families import FAMILIES, family_graph
-from placewright.benchmarks.papers.generalisation import (
-    LABELS,
-    TransferRuns,
-    family_problem,
-    run_transfer,
-)
-from placewright.benchmarks.papers.plots import draw_suite, draw_transfer
-from placewright.benchmarks.papers.report import suite_report, transfer_report
-from placewright.benchmarks.papers.run import BOUND, run_suite
-from placewright.benchmarks.papers.suite import PaperSuite, Published, Stage
 from placewright.core.execution_models import Placeto
 from placewright.core.problem import Problem
 from placewright.errors import UnknownNameError
@@ -29,6 +14,21 @@ from placewright.placers.registry import reason_against
 from placewright.profiling.roofline import roofline_problem
 from placewright.report.learned.runs import LearnedRun
 from placewright.session.comparison import named_placer
+from placewright.suites.learned import Case
+from placewright.suites.learned_runs import read_runs
+from placewright.suites.papers import generalisation, hsdag, placeto
+from placewright.suites.papers.catalogue import PAPERS, paper_suite
+from placewright.suites.papers.families import FAMILIES, family_graph
+from placewright.suites.papers.generalisation import (
+    LABELS,
+    TransferRuns,
+    family_problem,
+    run_transfer,
+)
+from placewright.suites.papers.plots import draw_suite, draw_transfer
+from placewright.suites.papers.report import suite_report, transfer_report
+from placewright.suites.papers.run import BOUND, run_suite
+from placewright.suites.papers.suite import PaperSuite, Published, Stage
 
 
 def small_problem() -> Problem:
@@ -112,7 +112,7 @@ def test_a_suite_resumes_and_its_report_says_what_was_run(
     def refuse(*_: object) -> LearnedRun:
         raise AssertionError("a run was made again")
 
-    monkeypatch.setattr("placewright.benchmarks.learned_runs.one_run", refuse)
+    monkeypatch.setattr("placewright.suites.learned_runs.one_run", refuse)
     assert len(run_suite(suite, results, seeds=2)) == len(rows)
 
     text = suite_report(suite, rows, "toy.svg")

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from placewright.benchmarks import stream_equality, streams
-from placewright.benchmarks.memory import run_memory_benchmark
-from placewright.benchmarks.stream_equality import most_under_way, run_stream_equality
-from placewright.benchmarks.streams import F32, PAIR, StreamsRow, read_streams
+from benchmarks import stream_equality, streams
+from benchmarks.memory import run_memory_benchmark
+from benchmarks.stream_equality import most_under_way, run_stream_equality
+from benchmarks.streams import F32, PAIR, StreamsRow, read_streams
+from benchmarks.streams_report import streams_text
 from placewright.core.solution import Budget
 from placewright.errors import RuntimeFailure
 from placewright.execution.runner import ConcurrentRunner
-from placewright.report.streams import streams_text
 from placewright.session.session import Session
 
 MODEL = "zoo:moe/tiny"
@@ -118,7 +118,7 @@ def test_the_table_has_every_way_and_the_verdict() -> None:
 
 
 def test_pairs_resume_and_a_model_that_cannot_run_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Any
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, benchmark: Any
 ) -> None:
     calls = itertools.count()
 
@@ -130,8 +130,8 @@ def test_pairs_resume_and_a_model_that_cannot_run_is_told(
         return {name: getattr(ROW, name) for name in names}
 
     monkeypatch.setattr(streams, "_measured", measured)
-    words = ("bench", "streams", "--models", "zoo:a", "--samples", 30, "--rounds", 5)
-    done = cli(*words, "--results", "streams.json", "--json", cwd=tmp_path)
+    words = ("streams", "--models", "zoo:a", "--samples", 30, "--rounds", 5)
+    done = benchmark(*words, "--results", "streams.json", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert [row["cluster"] for row in found] == [F32, PAIR]
@@ -139,8 +139,8 @@ def test_pairs_resume_and_a_model_that_cannot_run_is_told(
     assert found[0]["of_best"] == 0.9
     kept = read_streams(tmp_path / "streams.json")
     assert (tmp_path / "streams.md").read_text() == streams_text(kept)
-    cli(*words, "--results", "streams.json", "--json", cwd=tmp_path)
+    benchmark(*words, "--results", "streams.json", "--json", cwd=tmp_path)
     assert next(calls) == 2
-    wrong = cli(*words, "--clusters", "three cores", cwd=tmp_path)
+    wrong = benchmark(*words, "--clusters", "three cores", cwd=tmp_path)
     assert wrong.returncode == 2
     assert "unknown pair of cores 'three cores'" in wrong.stderr

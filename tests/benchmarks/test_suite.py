@@ -8,19 +8,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from placewright.benchmarks.random_graphs import random_series_parallel_problem
-from placewright.benchmarks.suite.against_auto import comparisons, figures
-from placewright.benchmarks.suite.pictures import draw_over_time, draw_profiles
-from placewright.benchmarks.suite.problems import (
+from placewright.errors import InputError
+from placewright.files.problem_file import content_sha256
+from placewright.suites.random_graphs import random_series_parallel_problem
+from placewright.suites.suite.against_auto import comparisons, figures
+from placewright.suites.suite.pictures import draw_over_time, draw_profiles
+from placewright.suites.suite.problems import (
     OF_AUTO,
     SuiteProblem,
     chosen_problems,
     suite_problems,
 )
-from placewright.benchmarks.suite.profiles import profiles
-from placewright.benchmarks.suite.runs import SuiteRow, read_suite, run_suite
-from placewright.errors import InputError
-from placewright.files.problem_file import content_sha256
+from placewright.suites.suite.profiles import profiles
+from placewright.suites.suite.runs import SuiteRow, read_suite, run_suite
 from placewright.testing.problems import random_problem
 
 

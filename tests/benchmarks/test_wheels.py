@@ -11,14 +11,14 @@ import onnx
 import pytest
 from frameworks.common.test_runtime_contract import branching_model
 
-from placewright.benchmarks.foreign import verdicts
-from placewright.benchmarks.foreign.verdict_report import (
+from benchmarks.foreign import verdicts
+from benchmarks.foreign.verdict_report import (
     VerdictFigures,
     verdict_figures,
     verdict_table,
 )
-from placewright.benchmarks.foreign.verdicts import Protocol, WheelRow, run_verdicts, wheel_rows
-from placewright.benchmarks.foreign.wheels import WheelModel, listed_models, located
+from benchmarks.foreign.verdicts import Protocol, WheelRow, run_verdicts, wheel_rows
+from benchmarks.foreign.wheels import WheelModel, listed_models, located
 from placewright.core.placement import Placement
 from placewright.core.plan import Searched
 from placewright.errors import FileFormatError

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cli.runner import InProcess
+from cli.runner import Benchmark, InProcess
 from platformdirs import user_cache_path
 
 from placewright.profiling.machine_costs import VERSION
@@ -38,3 +38,10 @@ def cli(
     with sqlite3.connect(store.path) as connection:
         rows = connection.execute("SELECT key, value FROM facts").fetchall()
     _machine.update({key: value for key, value in rows if VERSION in key})
+
+
+@pytest.fixture
+def benchmark(cli: InProcess, capfd: pytest.CaptureFixture[str], monkeypatch: object) -> Benchmark:
+    """Call it as ``benchmark("kernel", "--sizes", 100, cwd=folder)``, with the cache of `cli`."""
+    assert isinstance(monkeypatch, pytest.MonkeyPatch)
+    return Benchmark(capfd, monkeypatch)

@@ -6,6 +6,7 @@ import os
 import resource
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -75,6 +76,31 @@ class InProcess:
             patch.setattr(sys, "argv", ["placewright", *words])
             with pytest.raises(SystemExit) as ended:
                 main()
+        out, err = self._capture.readouterr()
+        code = ended.value.code if isinstance(ended.value.code, int) else 0
+        return subprocess.CompletedProcess(words, code, out, err)
+
+
+class Benchmark:
+    """Runs ``python -m benchmarks.NAME`` in this process."""
+
+    def __init__(self, capture: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch) -> None:
+        self._capture, self._patch = capture, patch
+
+    def __call__(
+        self, name: str, *arguments: object, cwd: Path
+    ) -> subprocess.CompletedProcess[str]:
+        """Run ``python -m benchmarks.NAME ARGUMENTS`` in the folder `cwd`."""
+        from benchmarks.command import run
+
+        command = getattr(import_module(f"benchmarks.{name}"), name)
+        words = [str(argument) for argument in arguments]
+        self._capture.readouterr()
+        with self._patch.context() as patch:
+            patch.chdir(cwd)
+            patch.setattr(sys, "argv", [name, *words])
+            with pytest.raises(SystemExit) as ended:
+                run(command)
         out, err = self._capture.readouterr()
         code = ended.value.code if isinstance(ended.value.code, int) else 0
         return subprocess.CompletedProcess(words, code, out, err)

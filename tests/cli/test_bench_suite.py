@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cli.runner import InProcess
 
-from placewright.benchmarks.suite.runs import FORMAT
+from placewright.suites.suite.runs import FORMAT
 
 
 def row(placer: str, value: float) -> dict[str, object]:

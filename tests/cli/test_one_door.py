@@ -147,13 +147,7 @@ def test_a_plan_is_simulated_and_run_alike_through_both(
 # Options that are named as a field's, but mean something else.
 OWN_OPTIONS = {
     "train --placer": "has to be given",
-    "kernel --devices": "are numbers of devices",
-    "incremental --devices": "is a number of devices",
-    "hsdag-update --cluster": "is one of the catalogue",
-    "zero-shot --policy": "is the shipped one where it is left out",
-    "workers --evaluations": "has a default, which a request's has not",
     "learned --evaluations": "has a default, which a request's has not",
-    "enlarged --evaluations": "has a default, which a request's has not",
 }
 
 

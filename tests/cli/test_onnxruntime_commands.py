@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
-from cli.runner import InProcess, the_line
+from cli.runner import Benchmark, InProcess, the_line
 from frameworks.common.test_runtime_contract import branching_model
 
 from placewright.session import facade
@@ -54,8 +54,8 @@ def test_compare_and_graph(folder: Path, cli: InProcess) -> None:
     assert summary["ops"] == 12
 
 
-def test_random_placements_are_equal(folder: Path, cli: InProcess) -> None:
-    done = cli("bench", "equality", "m.onnx", *RUNTIME, "--placements", 5, "--json", cwd=folder)
+def test_random_placements_are_equal(folder: Path, benchmark: Benchmark) -> None:
+    done = benchmark("equality", "m.onnx", *RUNTIME, "--placements", 5, "--json", cwd=folder)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["equal"] == found["placements"] == 5

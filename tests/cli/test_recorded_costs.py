@@ -54,7 +54,3 @@ def test_the_facade_gives_the_same_values(recorded: Path) -> None:
     assert problem.costs.source == "recorded"
     simulator = pw.Simulator(problem)
     assert simulator.values([[0, 1], [1, 1], [0, 0]]).tolist() == [3.0, 10.0, np.inf]
-    held = pw.Incremental(simulator, [0, 1])
-    assert held.value_after(0, 1) == 10.0
-    assert held.value == 3.0
-    assert held.move([0, 1], 1) == held.value == 10.0

@@ -44,7 +44,6 @@ COMMANDS = {
         "compare", "branching.onnx", "--placers", "local-search,auto,heft", "--evaluations", "20",
         "--quiet",
     ),
-    "bench endurance": ("bench", "endurance", "--model", "branching.onnx", "--minutes", "2"),
 }  # fmt: skip
 
 

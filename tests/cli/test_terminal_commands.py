@@ -46,9 +46,6 @@ def test_commands_print_plain_tables_of_80_columns(
         ("diff", "plan.json", "plan.json"),
         ("devices", "--devices", "cpu:0,cpu:1"),
         ("placers",),
-        ("bench", "kernel", "--sizes", "100", "--devices", "2,3"),
-        ("bench", "incremental", "--sizes", "100"),
-        ("bench", "equality", "m.onnx", "--placements", 2),
     ]
     for command in commands:
         done = cli(*command, cwd=tmp_path)

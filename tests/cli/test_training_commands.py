@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from cli.runner import InProcess, the_line
+from cli.runner import Benchmark, InProcess, the_line
 
 STEP = ("--objective", "training", "--devices", "cpu:0,cpu:1")
 FEW = ("--placer", "local-search", "--evaluations", 30, "--no-check")
@@ -43,10 +43,10 @@ def test_a_step_is_read_placed_run_and_simulated(tmp_path: Path, cli: InProcess)
 
 
 def test_a_model_that_fits_no_device_is_placed_and_its_peaks_are_measured(
-    tmp_path: Path, cli: InProcess
+    tmp_path: Path, benchmark: Benchmark
 ) -> None:
     limits = ("--share", 0.8, "--budget", "3s", "--results", "memory.json")
-    done = cli("bench", "memory", "--models", "zoo:rnnlm/tiny", *limits, "--json", cwd=tmp_path)
+    done = benchmark("memory", "--models", "zoo:rnnlm/tiny", *limits, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(done.stdout)
     assert row["equal"] is True
@@ -55,7 +55,7 @@ def test_a_model_that_fits_no_device_is_placed_and_its_peaks_are_measured(
         assert 0 < predicted <= row["limit"]
         assert row["measured"][device] == pytest.approx(predicted, rel=0.1)
     assert json.loads((tmp_path / "memory.json").read_text())["rows"] == [row]
-    refused = cli("bench", "memory", "--models", "zoo:rnnlm/tiny", "--share", 1.5, cwd=tmp_path)
+    refused = benchmark("memory", "--models", "zoo:rnnlm/tiny", "--share", 1.5, cwd=tmp_path)
     assert "--share must be between 0 and 1, got 1.5" in refused.stderr
     assert refused.returncode == 2
 

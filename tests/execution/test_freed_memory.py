@@ -10,7 +10,7 @@ import pytest
 
 PINNED = """
 import ctypes
-from placewright.benchmarks.resident import resident
+from benchmarks.resident import resident
 from placewright.execution.freed_memory import give_back_freed_memory
 
 libc = ctypes.CDLL(None)

@@ -12,8 +12,9 @@ from urllib.error import URLError
 
 import pytest
 
-from placewright.benchmarks import tarnawski
-from placewright.benchmarks.tarnawski import (
+from placewright.errors import AnswerError, FileFormatError, InputError, UnknownNameError
+from placewright.suites import tarnawski
+from placewright.suites.tarnawski import (
     REPLICATED,
     BenchmarkRow,
     fetch_workloads,
@@ -21,7 +22,6 @@ from placewright.benchmarks.tarnawski import (
     run_one,
     run_tarnawski_benchmark,
 )
-from placewright.errors import AnswerError, FileFormatError, InputError, UnknownNameError
 
 SMALL = Path(__file__).parent / "small_workload.json"
 

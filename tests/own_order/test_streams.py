@@ -15,14 +15,14 @@ from own_order.models import CASES, INPUTS, OUTPUTS, SHAPE, WRITERS, by_hand
 from own_order.test_formats import own_order, split_plan
 
 import placewright as pw
-from placewright.benchmarks.accuracy import run_accuracy_benchmark
+from benchmarks.accuracy import run_accuracy_benchmark
+from benchmarks.accuracy_report import VISITS
 from placewright.core.execution_models import MaxLoad
 from placewright.core.placement import Placement
 from placewright.core.plan import Measurement
 from placewright.core.replicas import grouped
 from placewright.core.solution import Solution
 from placewright.errors import InputError
-from placewright.report.accuracy import VISITS
 from placewright.session.running import loaded_model
 from placewright.session.search import plan_of
 

@@ -11,7 +11,6 @@ import plain_list_schedulers as plain
 import pytest
 from strategies import random_problem
 
-from placewright.benchmarks.random_graphs import random_layered_problem
 from placewright.core.arrays import FloatArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
@@ -31,6 +30,7 @@ from placewright.placers.registry import make_placer
 from placewright.placers.repair import repaired
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.feasibility import prove_infeasible
+from placewright.suites.random_graphs import random_layered_problem
 
 METHODS: dict[str, Callable[[Problem, FloatArray], Proposal]] = {
     "heft": plain.heft,

@@ -9,11 +9,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from placewright.benchmarks.random_graphs import (
-    linked_devices,
-    random_layered_problem,
-    random_series_parallel_problem,
-)
 from placewright.core.arrays import IntArray, frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.costs import CostTable
@@ -24,6 +19,11 @@ from placewright.placers.levels.coarsening import levels_of
 from placewright.placers.levels.search import Shape, cycles
 from placewright.placers.multilevel import Multilevel
 from placewright.simulation.evaluator import Evaluator
+from placewright.suites.random_graphs import (
+    linked_devices,
+    random_layered_problem,
+    random_series_parallel_problem,
+)
 from placewright.testing.problems import random_problem
 
 

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from strategies import random_problem
 
-from placewright.benchmarks.random_graphs import random_layered_problem
 from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
@@ -25,6 +24,7 @@ from placewright.placers.parts.problems import Part
 from placewright.placers.parts.programs import part_programs
 from placewright.simulation.bounds import critical_path_bound
 from placewright.simulation.model import Simulator
+from placewright.suites.random_graphs import random_layered_problem
 from placewright.testing.brute_force import brute_force
 
 

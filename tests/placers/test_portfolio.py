@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from placewright.benchmarks.random_graphs import random_layered_problem
 from placewright.core.arrays import FloatArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
@@ -22,6 +21,7 @@ from placewright.placers.portfolio.first import evaluate_first
 from placewright.placers.portfolio.kernels import make_ready
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.interruptible import interruptible
+from placewright.suites.random_graphs import random_layered_problem
 from placewright.testing.problems import random_problem
 
 

@@ -9,7 +9,6 @@ from unittest import mock
 import numpy as np
 import pytest
 
-from placewright.benchmarks.random_graphs import random_layered_problem
 from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
@@ -20,6 +19,7 @@ from placewright.errors import InputError
 from placewright.placers.problem_space import ProblemSpace
 from placewright.placers.registry import make_placer
 from placewright.simulation.evaluator import Evaluator
+from placewright.suites.random_graphs import random_layered_problem
 
 
 def fan(branches: int) -> Problem:

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 from scipy.stats import mannwhitneyu
 
-from placewright.benchmarks.learned_controls import with_controls
-from placewright.benchmarks.learned_runs import parts_of, read_runs, write_runs
 from placewright.core.solution import Solution
 from placewright.report.learned.runs import LearnedRun
 from placewright.report.learned.statistics import (
@@ -20,6 +18,8 @@ from placewright.report.learned.statistics import (
     verdicts,
 )
 from placewright.report.learned.text import report_text
+from placewright.suites.learned_controls import with_controls
+from placewright.suites.learned_runs import parts_of, read_runs, write_runs
 
 
 def run(problem: str, placer: str, seed: int, last: float, best: float) -> LearnedRun:

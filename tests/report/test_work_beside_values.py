@@ -8,13 +8,7 @@ from typing import Any
 import numpy as np
 
 import placewright as pw
-from placewright.benchmarks.enlarged import EnlargedRow
-from placewright.benchmarks.papers.catalogue import paper_suite
-from placewright.benchmarks.papers.report import suite_report
-from placewright.benchmarks.suite.against_auto import comparisons
-from placewright.benchmarks.suite.profiles import profiles
-from placewright.benchmarks.suite.runs import SuiteRow
-from placewright.benchmarks.tarnawski import BenchmarkRow
+from benchmarks.enlarged import EnlargedRow
 from placewright.report.benchmark_tables import (
     enlarged_table,
     profiles_table,
@@ -25,6 +19,12 @@ from placewright.report.comparison_table import ComparisonTable, Run
 from placewright.report.difference import difference_of
 from placewright.report.learned.runs import LearnedRun
 from placewright.report.learned.text import report_text
+from placewright.suites.papers.catalogue import paper_suite
+from placewright.suites.papers.report import suite_report
+from placewright.suites.suite.against_auto import comparisons
+from placewright.suites.suite.profiles import profiles
+from placewright.suites.suite.runs import SuiteRow
+from placewright.suites.tarnawski import BenchmarkRow
 from placewright.testing.problems import random_problem
 
 SUITE = SuiteRow(

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from placewright.benchmarks.random_graphs import random_series_parallel_problem
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution, Stop
 from placewright.errors import Interrupted
@@ -28,6 +27,7 @@ from placewright.session import search as searching
 from placewright.session.search import search
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
+from placewright.suites.random_graphs import random_series_parallel_problem
 from placewright.testing.problems import random_problem
 
 HOUR = Budget(seconds=3600.0)  # nothing but the signal ends these searches

@@ -9,10 +9,10 @@ from hypothesis import example, given, settings
 from simulation.oracle import Reference
 from strategies import random_placement, random_problem, seeds
 
-from placewright.benchmarks.random_graphs import random_layered_problem
 from placewright.core.placement import Placement
 from placewright.simulation.bounds import lower_bound
 from placewright.simulation.model import Simulator
+from placewright.suites.random_graphs import random_layered_problem
 
 
 @settings(max_examples=1000, deadline=None)

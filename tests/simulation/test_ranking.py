@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from placewright.benchmarks.plain_simulator import PlainSimulator
-from placewright.benchmarks.random_graphs import random_layered_problem
+from benchmarks.plain_simulator import PlainSimulator
 from placewright.core.arrays import FloatArray, frozen_floats
 from placewright.core.costs import CostTable
 from placewright.core.placement import Placement
 from placewright.simulation.model import Simulator
+from placewright.suites.random_graphs import random_layered_problem
 
 
 def spread(rng: np.random.Generator, shape: tuple[int, int]) -> FloatArray:

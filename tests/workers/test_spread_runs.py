@@ -16,8 +16,6 @@ import numpy as np
 import pytest
 
 import placewright as pw
-from placewright.benchmarks.learned import Case
-from placewright.benchmarks.learned_runs import read_runs, run_learned_benchmark
 from placewright.core.problem import Objective, Problem
 from placewright.core.solution import Budget, Stop
 from placewright.errors import FieldError
@@ -26,6 +24,8 @@ from placewright.placers.auto import Auto, PortfolioMembers
 from placewright.session.comparison import compare
 from placewright.session.spread_search import SpreadAuto
 from placewright.simulation.evaluator import Evaluator
+from placewright.suites.learned import Case
+from placewright.suites.learned_runs import read_runs, run_learned_benchmark
 from placewright.testing.problems import random_problem
 from placewright.workers.here import ThisProcess
 from placewright.workers.interface import Workers
@@ -203,8 +203,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from placewright.benchmarks.learned import Case
-from placewright.benchmarks.learned_runs import run_learned_benchmark
+from placewright.suites.learned import Case
+from placewright.suites.learned_runs import run_learned_benchmark
 from placewright.files.problem_file import read_problem
 from placewright.workers.processes import Processes
 

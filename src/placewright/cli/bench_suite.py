@@ -19,7 +19,7 @@ from placewright.report.time_left import Counted
 from placewright.session.request import SPREAD, Request
 
 if TYPE_CHECKING:
-    from placewright.benchmarks.suite.runs import SuiteRow
+    from placewright.suites.suite.runs import SuiteRow
 
 Data = Annotated[
     Path | None, typer.Option("--data", help="Folder with the Tarnawski workloads; adds them.")
@@ -59,14 +59,14 @@ def suite(
     as_json: opt.Json = False,
 ) -> None:
     """Every placer on every problem of the suite, with performance profiles; resumable."""
-    from placewright.benchmarks.suite.pictures import draw_over_time, draw_profiles
-    from placewright.benchmarks.suite.problems import chosen_problems, suite_problems
-    from placewright.benchmarks.suite.profiles import profiles
-    from placewright.benchmarks.suite.runs import run_suite
-    from placewright.benchmarks.tarnawski import untrained_methods
     from placewright.report.benchmark_tables import profiles_table
     from placewright.report.pictures import pyplot
     from placewright.session.parsing import parse_names
+    from placewright.suites.suite.pictures import draw_over_time, draw_profiles
+    from placewright.suites.suite.problems import chosen_problems, suite_problems
+    from placewright.suites.suite.profiles import profiles
+    from placewright.suites.suite.runs import run_suite
+    from placewright.suites.tarnawski import untrained_methods
 
     if profile is not None or over_time is not None:
         pyplot()  # before the long work
@@ -106,17 +106,17 @@ def auto(
     as_json: opt.Json = False,
 ) -> None:
     """`auto` beside the best of the others on 24 problems: the figures that are promised of it."""
-    from placewright.benchmarks.suite.against_auto import (
+    from placewright.report.benchmark_tables import promises_table, rivals_table
+    from placewright.session.parsing import parse_names
+    from placewright.suites.suite.against_auto import (
         AUTO,
         EXACT,
         RIVALS,
         comparisons,
         figures,
     )
-    from placewright.benchmarks.suite.problems import OF_AUTO, chosen_problems, suite_problems
-    from placewright.benchmarks.suite.runs import run_suite
-    from placewright.report.benchmark_tables import promises_table, rivals_table
-    from placewright.session.parsing import parse_names
+    from placewright.suites.suite.problems import OF_AUTO, chosen_problems, suite_problems
+    from placewright.suites.suite.runs import run_suite
 
     chosen = chosen_problems(suite_problems(), parse_names(problems) if problems else OF_AUTO)
     rivals = parse_names(placers) if placers else [*RIVALS, *EXACT]

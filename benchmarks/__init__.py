@@ -1,0 +1,1 @@
+"""Programs that check this project's own claims; none of them is part of the installed package."""

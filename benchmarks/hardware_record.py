@@ -1,0 +1,278 @@
+"""Everything that one machine has to tell of PyTorch placements, in one folder.
+
+Cost files (problems) of every model, outputs of split placements beside the unsplit model's, the
+accuracy of predictions, and the chosen placement beside simpler ones with and without a memory
+limit, with machine and versions. What a folder holds already is not measured again; what failed is
+tried again.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import platform
+import traceback
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from benchmarks.accuracy import run_accuracy_benchmark
+from benchmarks.accuracy_report import summaries
+from benchmarks.equality import run_equality_benchmark
+from benchmarks.hardware_report import record_text
+from benchmarks.hardware_table import compare_on_hardware
+from benchmarks.memory import whole_model_bytes
+from placewright import zoo
+from placewright.core.problem import Objective, Problem
+from placewright.core.solution import Budget
+from placewright.errors import InputError, StalePlanError
+from placewright.execution.runtime import LoadedModel, Runtime, TellsVersions
+from placewright.files.problem_file import read_problem, write_problem
+from placewright.files.quantities import parse_bytes, parse_seconds
+from placewright.files.text import read_json_object, write_text
+from placewright.session.parsing import parse_objective
+from placewright.session.problems import constrained
+from placewright.session.running import check_devices, loaded_model
+from placewright.session.runtimes import default_runtime_name, runtime_named
+from placewright.session.session import Session
+
+FORMAT = "placewright.hardware-record/1"
+_EQUALITY_PLACEMENTS = 3
+_STEPS = {
+    "equality": "split placements beside the unsplit model",
+    "table": "contenders",
+    "limited": "contenders under a memory limit",
+    "accuracy": "accuracy of predictions",
+}
+_SHARE = 0.5  # of what the whole model takes: the limit where none is given
+
+
+@dataclass(frozen=True)
+class RecordRequest:
+    """What to measure.
+
+    Attributes:
+        folder: for everything.
+        devices: names separated by commas; None is ``cpu`` with every accelerator.
+        models: ``NAME`` or ``NAME/VARIANT`` of the zoo.
+        objective: ``"training"`` or ``"latency"``.
+        placements: of the accuracy table, per model.
+        accuracy_models: that the accuracy table is made of.
+        budget: of each search.
+        memory: bytes that the first device is limited to; None is half of what the whole model
+            takes there.
+    """
+
+    folder: Path
+    devices: str | None = None
+    models: tuple[str, ...] = ()
+    objective: Objective = "training"
+    placements: int = 20
+    accuracy_models: tuple[str, ...] = ()
+    budget: Budget = field(default_factory=lambda: Budget(seconds=60.0))
+    memory: float | None = None
+
+    @classmethod
+    def of_texts(
+        cls,
+        *,
+        folder: Path,
+        devices: str | None,
+        models: str | None,
+        objective: str,
+        placements: int,
+        accuracy_models: str,
+        budget: str,
+        memory: str | None,
+    ) -> RecordRequest:
+        """From command-line options.
+
+        Raises:
+            InputError: one of them is wrong.
+        """
+        named = tuple(models.split(",")) if models else zoo.names()
+        wanted = tuple(name for name in accuracy_models.split(",") if name)
+        return cls(
+            folder,
+            devices or _default_devices(),
+            named,
+            parse_objective(objective),
+            placements,
+            tuple(name for name in named if name in wanted or name.partition("/")[0] in wanted),
+            Budget(seconds=parse_seconds(budget)),
+            None if memory is None else parse_bytes(memory),
+        )
+
+
+def record_hardware(request: RecordRequest, tell: Callable[[str], None]) -> dict[str, Any]:
+    """Measure what is missing and write the folder.
+
+    Args:
+        request: what to measure.
+        tell: called with a line before each step.
+
+    Returns:
+        The content of ``record.json``.
+
+    Raises:
+        InputError: the folder holds something else.
+        StalePlanError: it was recorded on another machine.
+    """
+    request.folder.mkdir(parents=True, exist_ok=True)
+    path = request.folder / "record.json"
+    known: dict[str, Any] = {"format": FORMAT, "models": {}}
+    if path.exists():
+        known = read_json_object(path)
+    if known.get("format") != FORMAT:
+        raise InputError(f"'{path}' is no record of this benchmark; name another folder")
+    known.setdefault("recorded", datetime.now(UTC).date().isoformat())
+    known["machine"] = _machine(request)
+
+    def save() -> None:
+        write_text(path, json.dumps(known, indent=1) + "\n")
+        write_text(request.folder / "table.md", record_text(known))
+
+    for name in request.models:
+        _ModelRecord(name, known["models"].setdefault(name, {}), request, tell, save).measure()
+    save()
+    return known
+
+
+@dataclass(frozen=True)
+class _ModelRecord:
+    """The part of a record that is about one model.
+
+    Attributes:
+        name: of the model.
+        entry: of the record; a step that is in it is done.
+        request: what to measure.
+        tell: called with a line before each step.
+        save: writes the record; called after each step, so that an interrupted run loses one.
+    """
+
+    name: str
+    entry: dict[str, Any]
+    request: RecordRequest
+    tell: Callable[[str], None]
+    save: Callable[[], None]
+
+    def measure(self) -> None:
+        """Do all steps that are missing."""
+        wanted = ["equality", "table", "limited"]
+        wanted += ["accuracy"] if self.name in self.request.accuracy_models else []
+        if not [key for key in wanted if key not in self.entry]:
+            return
+        found: list[tuple[Problem, LoadedModel]] = []
+
+        def read() -> Any:
+            problem = _problem(self.name, self.request)
+            found.append((problem, loaded_model(problem, _runtime().name)))
+            return {"ops": problem.graph.n_ops, "units": problem.n_units}
+
+        self.entry.pop("size", None)
+        self._step("size", "reading, profiling, calibrating", read)
+        for key in wanted if found else ():
+            self._step(key, _STEPS[key], partial(self._measured, key, *found[0]))
+
+    def _measured(self, key: str, problem: Problem, model: LoadedModel) -> Any:
+        if key == "equality":
+            return asdict(run_equality_benchmark(problem, model, _EQUALITY_PLACEMENTS))
+        if key == "accuracy":
+            return self._accuracy(problem, model)
+        limits: dict[str, float] = {}
+        if key == "limited":
+            limit = self.request.memory
+            if limit is None:
+                limit = _SHARE * whole_model_bytes(problem)
+            limits = {problem.cluster.device_names[0]: limit}
+            problem = constrained(problem, limits, {})
+        budget = self.request.budget
+        return asdict(compare_on_hardware(self.name, problem, model, budget=budget, limits=limits))
+
+    def _step(self, key: str, what: str, measure: Callable[[], Any]) -> None:
+        if key in self.entry:
+            return
+        self.tell(f"{self.name}: {what}")
+        failures = self.entry.setdefault("failures", {})
+        failures.pop(key, None)
+        try:
+            self.entry[key] = _finite(measure())
+        except StalePlanError:
+            raise
+        except Exception as error:  # what a device or its library refuses must not end the others
+            failures[key] = {"error": str(error), "traceback": traceback.format_exc()}
+            self.tell(f"{self.name}: {what} failed: {error}")
+        self.save()
+
+    def _accuracy(self, problem: Problem, model: LoadedModel) -> Any:
+        rows = run_accuracy_benchmark(
+            self.name,
+            problem,
+            model,
+            self.request.placements,
+            results_path=self.request.folder / "accuracy.json",
+            on_row=lambda row: self.tell(f"{self.name}: {row.origin} {row.error:.1%}"),
+        )
+        return [asdict(one) for one in summaries(rows)]
+
+
+def _problem(name: str, request: RecordRequest) -> Problem:
+    """The cost file's problem where it is there and was made on this machine, else a new one."""
+    path = request.folder / f"{name.replace('/', '-')}-problem.json"
+    if path.exists():
+        problem = read_problem(path)
+        try:
+            check_devices(problem, _runtime().name)
+        except InputError as error:
+            raise StalePlanError(
+                f"'{path}' was recorded on another machine ({error}); name another folder with -o"
+            ) from None
+        return problem
+    problem = Session(
+        f"zoo:{name}",
+        devices=request.devices,
+        runtime=_runtime().name,
+        objective=request.objective,
+    ).problem
+    write_problem(path, problem)
+    return problem
+
+
+def _runtime() -> Runtime:
+    """The first choice for training; the same one infers, so that rows can be compared."""
+    return runtime_named(default_runtime_name("training"))
+
+
+def _default_devices() -> str:
+    """The processor and every accelerator, the accelerators first."""
+    names = [device.name for device in _runtime().discover()]
+    others = [name for name in names if not name.startswith("cpu")]
+    if not others:
+        raise InputError("there is no accelerator here; name devices, for example cpu:0,cpu:1")
+    return ",".join([*others, "cpu"])
+
+
+def _machine(request: RecordRequest) -> dict[str, Any]:
+    """What costs were recorded on: device -> fingerprint, library or system -> version."""
+    runtime, wanted = _runtime(), (request.devices or "").split(",")
+    own = {
+        "placewright": version("placewright"),
+        "python": platform.python_version(),
+        "system": platform.platform(),
+    }
+    libraries = runtime.versions() if isinstance(runtime, TellsVersions) else {}
+    devices = {one.name: one.fingerprint for one in runtime.discover() if one.name in wanted}
+    return {"devices": devices, "versions": {**own, **libraries}}
+
+
+def _finite(value: Any) -> Any:
+    """JSON has no infinity: None stands for it."""
+    if isinstance(value, dict):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(entry) for entry in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,100 @@
+"""How open Placeto's policy is before it learns, with sums and with means of messages.
+
+``python -m benchmarks.untrained_placeto docs/results/placeto-untrained.json`` takes the graphs of
+`bench learned` on `2gpu` and ten seeds each, and writes the mean entropy of the first policy over
+the nodes of an episode, as a part of the largest one, and its largest logit. A policy that is
+decided before it learns explores nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from placewright.core.problem import Problem
+from placewright.files.results import write_rows
+from placewright.placers.learned.placeto.learner import (
+    PlacetoGraph,
+    PlacetoPolicy,
+    first_placements,
+)
+from placewright.placers.learned.placeto.placer import PlacetoPlacer
+from placewright.placers.learned.sampling import entropy, masked_log_softmax
+from placewright.simulation.evaluator import Evaluator
+from placewright.suites.learned import zoo_cases
+
+MODELS = ("inception_v3", "resnet50", "bert_base", "gnmt", "rnnlm")
+EVERY = 4  # nodes, of which one is looked at
+
+
+@dataclass(frozen=True)
+class Untrained:
+    """First policies on one problem.
+
+    Attributes:
+        problem: its name.
+        aggregation: sum or mean.
+        groups: that are placed.
+        entropies: by seed, ascending, each the mean over nodes over ln(devices).
+        largest_logit: the largest of a node, median over nodes and seeds.
+    """
+
+    problem: str
+    aggregation: str
+    groups: int
+    entropies: list[float]
+    largest_logit: float
+
+
+def main() -> None:
+    """Write a row for each problem and aggregation."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("results", type=Path)
+    parser.add_argument("--models", nargs="*", default=MODELS)
+    parser.add_argument("--seeds", type=int, default=10)
+    asked = parser.parse_args()
+    torch.set_num_threads(1)
+    rows = []
+    for objective in ("latency", "training"):
+        for case in zoo_cases(asked.models, ["2gpu"], objective):
+            problem = case.build()
+            for aggregation in ("sum", "mean"):
+                rows.append(row_of(case.name, problem, aggregation, asked.seeds))
+                sys.stdout.write(f"{rows[-1]}\n")
+                sys.stdout.flush()
+            write_rows(asked.results, "placewright.untrained-placeto/1", rows)
+
+
+def row_of(name: str, problem: Problem, aggregation: str, seeds: int) -> Untrained:
+    """Entropies over ln(devices) by seed, and the median of the largest logits."""
+    placer = PlacetoPlacer(aggregation=aggregation)
+    graph = PlacetoGraph.of(placer.actions(problem), Evaluator(problem))
+    found = [_of_seed(placer, graph, seed) for seed in range(seeds)]
+    entropies = sorted(round(spread, 4) for spread, _ in found)
+    largest = round(float(np.median([largest for _, largest in found])), 4)
+    return Untrained(name, aggregation, graph.space.n_groups, entropies, largest)
+
+
+@torch.no_grad()
+def _of_seed(placer: PlacetoPlacer, graph: PlacetoGraph, seed: int) -> tuple[float, float]:
+    torch.manual_seed(seed)
+    n, n_devices = graph.space.allowed.shape
+    policy = PlacetoPolicy(n_devices, placer.rounds, placer.embedding, placer.aggregation)
+    devices = first_placements(placer, graph, np.random.default_rng(seed))[0]
+    spreads, largest = [], []
+    for node in range(0, n, EVERY):
+        state = torch.tensor(graph.features(devices, node, np.arange(n) < node))
+        logits = policy(graph, state[None], torch.tensor([node]))
+        log_p = masked_log_softmax(logits, torch.tensor(graph.space.allowed[node]))
+        spreads.append(entropy(log_p).item() / np.log(n_devices))
+        largest.append(float(logits.abs().max()))
+    return float(np.mean(spreads)), float(np.median(largest))
+
+
+if __name__ == "__main__":
+    main()

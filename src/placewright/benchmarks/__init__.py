@@ -1,1 +1,0 @@
-"""Suites that reproduce published tables and check the tool's own claims."""

@@ -1,0 +1,1 @@
+"""Suites that reproduce published tables and compare placers: `placewright bench`."""

@@ -1,0 +1,190 @@
+"""The report of a paper's suite: its figures, ours under its rules, ours with equal budgets."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
+from placewright.report.learned.runs import LearnedRun
+from placewright.report.markdown import markdown_table
+from placewright.suites.papers.generalisation import LABELS, TRANSFERRED
+from placewright.suites.papers.run import BOUND
+from placewright.suites.papers.suite import CERTAINTIES, PaperSuite, Published, Stage
+
+Cells = Mapping[tuple[str, str, int], Sequence[LearnedRun]]  # (problem, placer, budget) -> runs
+
+
+def cells_of(rows: Sequence[LearnedRun]) -> Cells:
+    """Rows by problem, placer and evaluations."""
+    cells: dict[tuple[str, str, int], list[LearnedRun]] = {}
+    for row in rows:
+        cells.setdefault((row.problem, row.placer, row.evaluations), []).append(row)
+    return cells
+
+
+def ratio(runs: Sequence[LearnedRun]) -> float:
+    """Median over seeds of the best placement over the best single device; inf if none fits."""
+    values = [run.value / run.single for run in runs]
+    return statistics.median(value if math.isfinite(value) else math.inf for value in values)
+
+
+def bound_of(cells: Cells, problem: str) -> float:
+    """Lower bound over the best single device, NaN where it was not computed."""
+    rows = cells.get((problem, BOUND, 0))
+    return math.nan if rows is None else rows[0].value / rows[0].single
+
+
+def suite_report(suite: PaperSuite, rows: Sequence[LearnedRun], picture: str) -> str:
+    """The report as Markdown; `picture` is the file of its figure."""
+    cells = cells_of(rows)
+    problems = [case.name for case in suite.cases]
+    parts = [
+        f"# {suite.name}: the paper's experiment",
+        "",
+        f"{suite.title}. Written by `placewright bench paper {suite.name}`.",
+        "",
+        f"![best placements]({picture})",
+        "",
+        "## Its rules",
+        "",
+        *(f"- {rule}" for rule in suite.rules),
+        "",
+        "## What the paper reports",
+        "",
+        *_published(suite, problems),
+        *(f"- {claim}." for claim in suite.claims),
+        "",
+        "## What we ran",
+        "",
+        "Every value is over the best single device of the same problem (below 1 beats it), the "
+        "median over seeds of the best placement of a run. In brackets: above the problem's proven "
+        "lower bound, in per cent. An empty cell was not run; - means that no placement was found "
+        "that fits the rules.",
+    ]
+    for stage in suite.stages:
+        parts += ["", f"### {stage.title}", "", *_stage(cells, stage, problems)]
+    parts += ["", "Seconds of the best single device, and the bound over it:", ""]
+    parts += _singles(cells, problems)
+    parts += ["", "## What cannot be had", "", *(f"- {text}" for text in suite.missing)]
+    return "\n".join(parts) + "\n"
+
+
+def transfer_report(rows: Sequence[LearnedRun], picture: str) -> str:
+    """The part on graphs of a family that the policy never saw."""
+    cells: dict[tuple[str, str], list[LearnedRun]] = {}
+    for row in rows:
+        cells.setdefault((row.problem.split()[0], row.placer), []).append(row)
+    families = list(dict.fromkeys(family for family, _ in cells))
+    searched = {
+        row.problem: row.value for row in rows if row.placer == LABELS[-1]
+    }  # local search on the same graph
+
+    def cell(family: str, label: str) -> str:
+        ratios = [r.value / searched[r.problem] for r in cells.get((family, label), [])]
+        if not ratios:
+            return ""
+        return f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
+
+    def single(family: str) -> str:
+        ratios = [r.single / searched[r.problem] for r in cells.get((family, LABELS[-1]), [])]
+        return f"{statistics.median(ratios):.3f} ({min(ratios):.3f} to {max(ratios):.3f})"
+
+    counts = {family: len(cells.get((family, TRANSFERRED), [])) for family in families}
+    return "\n".join(
+        [
+            "",
+            "## Graphs that the policy never saw",
+            "",
+            "For each family one policy learned on eight graphs and places eight others. Values "
+            "are over those of local search with 1,000 evaluations on the same graph: median "
+            "(smallest to largest), in Placeto's own simulator on `2gpu`.",
+            "",
+            f"![unseen graphs]({picture})",
+            "",
+            *markdown_table(
+                ["", *(f"{family}, {counts[family]} graphs" for family in families)],
+                [
+                    *([label, *(cell(family, label) for family in families)] for label in LABELS),
+                    ["best single device", *(single(family) for family in families)],
+                ],
+            ),
+            "",
+        ]
+    )
+
+
+def _published(suite: PaperSuite, problems: Sequence[str]) -> list[str]:
+    """The paper's cells in seconds and over its baseline, with their certainty."""
+    if not suite.published:
+        return []
+    methods = list(dict.fromkeys(figure.method for figure in suite.published))
+    found = {(f.problem, f.method): f for f in suite.published}
+    rows = [
+        [method, *(_published_cell(suite, found, problem, method) for problem in problems)]
+        for method in methods
+    ]
+    used = dict.fromkeys(figure.certainty for figure in suite.published)
+    notes = [f"*{certainty}*: {CERTAINTIES[certainty]}" for certainty in used]
+    return [
+        f"Seconds; in brackets over *{suite.baseline}*, and how certain the figure is.",
+        "",
+        *markdown_table(["", *problems], rows),
+        "",
+        "; ".join(notes) + ".",
+        "",
+    ]
+
+
+def _published_cell(
+    suite: PaperSuite, found: Mapping[tuple[str, str], Published], problem: str, method: str
+) -> str:
+    figure = found.get((problem, method))
+    if figure is None:
+        return "not known"
+    base = found.get((problem, suite.baseline))
+    over = "" if base is None else f"{figure.seconds / base.seconds:.3f}, "
+    return f"{figure.seconds:g} ({over}{figure.certainty})"
+
+
+def _stage(cells: Cells, stage: Stage, problems: Sequence[str]) -> list[str]:
+    asked = [(p, placer, stage.evaluations) for p in problems for placer in stage.placers]
+    if not any(cell in cells for cell in asked):
+        return ["Not run yet."]
+    rows = []
+    for placer, meaning in stage.placers.items():
+        found = [cells.get((problem, placer, stage.evaluations)) for problem in problems]
+        seeds = [str(len(runs)) for runs in found if runs]
+        seconds = [run.seconds for runs in found for run in runs or ()]
+        rows.append(
+            [
+                f"{meaning + ': ' if meaning else ''}`{placer}`",
+                "/".join(dict.fromkeys(seeds)) or "0",
+                f"{statistics.median(seconds):.3g}" if seconds else "",
+                *(
+                    _value(cells, problem, runs)
+                    for problem, runs in zip(problems, found, strict=True)
+                ),
+            ]
+        )
+    heading = f"{stage.evaluations:,} evaluations, with core-seconds (median)"
+    return markdown_table([heading, "seeds", "core s", *problems], rows)
+
+
+def _value(cells: Cells, problem: str, runs: Sequence[LearnedRun] | None) -> str:
+    if not runs:
+        return ""
+    value, bound = ratio(runs), bound_of(cells, problem)
+    if not math.isfinite(value):
+        return "-"
+    above = "" if math.isnan(bound) else f" ({100.0 * (value / bound - 1.0):.0f})"
+    return f"{value:.3f}{above}"
+
+
+def _singles(cells: Cells, problems: Sequence[str]) -> list[str]:
+    rows = []
+    for problem in problems:
+        bound = cells.get((problem, BOUND, 0))
+        if bound is not None:
+            rows.append([problem, f"{bound[0].single:.6g}", f"{bound_of(cells, problem):.3f}"])
+    return markdown_table(["problem", "seconds", "lower bound"], rows)

@@ -1,0 +1,125 @@
+"""`bench auto`: is `auto` as good as the best of the others, problem by problem?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from placewright.suites.suite.profiles import ratio
+from placewright.suites.suite.runs import SuiteRow
+
+AUTO = "auto"
+RIVALS = ("heft", "m-etf", "expert", "local-search", "cem", "post", "hsdag")
+EXACT = ("latency-ip", "cp-sat", "ideal-dp", "maxload-ip", "greedy", "dpl")
+CLOSE, FAR = 1.01, 1.05  # times the best of the rivals
+# Figures of single problems: problem -> largest value, in seconds.
+LARGEST_VALUES = {"gnmt training 8gpu": 36.7e-3}
+
+
+@dataclass(frozen=True)
+class RivalComparison:
+    """`auto` and the best of its rivals on one problem.
+
+    Attributes:
+        problem: name.
+        value: of `auto`; NaN without one.
+        bound: the largest that any run proved.
+        rival: the best of the others, empty where none found anything.
+        rival_value: its value.
+        ratio: value / rival_value; inf without a value of `auto`, 0 without one of a rival.
+        rivals: how many of them have a row.
+        load: of the machine, at the most in any of the runs.
+        work: evaluations and processor seconds of `auto`.
+        rival_work: of the best rival; zeros without one.
+    """
+
+    problem: str
+    value: float
+    bound: float
+    rival: str
+    rival_value: float
+    ratio: float
+    rivals: int
+    load: float
+    work: tuple[int, float] = (0, 0.0)
+    rival_work: tuple[int, float] = (0, 0.0)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure that was promised.
+
+    Attributes:
+        what: in words.
+        reached: what came out, in words.
+        is_met: whether that is enough; None where rows are missing.
+    """
+
+    what: str
+    reached: str
+    is_met: bool | None
+
+
+def comparisons(rows: Sequence[SuiteRow]) -> list[RivalComparison]:
+    """One per problem that `auto` has a row of, in the order of the rows; seeds are taken alike."""
+    of_auto = [row for row in rows if row.placer == AUTO]
+    return [_comparison(row, [one for one in rows if _is_rival(one, row)]) for row in of_auto]
+
+
+def figures(found: Sequence[RivalComparison], n_problems: int) -> list[Figure]:
+    """What is promised of `auto`, and what came out.
+
+    Args:
+        found: of the problems that are done.
+        n_problems: how many there should be.
+    """
+    done = len(found) == n_problems and all(one.rivals > 0 for one in found)
+    close = sum(one.ratio <= CLOSE for one in found)
+    worst = max(found, key=lambda one: one.ratio, default=None)
+    allowed = n_problems // 12  # 2 of 24
+    listed = [
+        Figure(
+            f"at most {CLOSE} x the best of the others on {n_problems - allowed} of {n_problems}",
+            f"{close} of {len(found)}",
+            (close >= n_problems - allowed) if done else None,
+        ),
+        Figure(
+            f"never above {FAR} x",
+            "no row" if worst is None else f"{worst.ratio:.3f} ({worst.problem})",
+            (worst is not None and worst.ratio <= FAR) if done else None,
+        ),
+    ]
+    for name, largest in LARGEST_VALUES.items():
+        values = [one.value for one in found if one.problem == name]
+        listed.append(
+            Figure(
+                f"{name}: at most {largest * 1e3:.4g} ms",
+                f"{min(values) * 1e3:.4g} ms" if values else "no row",
+                min(values) <= largest if values else None,
+            )
+        )
+    return listed
+
+
+def _is_rival(one: SuiteRow, row: SuiteRow) -> bool:
+    same = (one.problem, one.seed, one.budget) == (row.problem, row.seed, row.budget)
+    return same and one.placer != AUTO
+
+
+def _comparison(row: SuiteRow, others: Sequence[SuiteRow]) -> RivalComparison:
+    valued = [one for one in others if not math.isnan(one.value)]
+    best = min(valued, key=lambda one: one.value, default=None)
+    everyone = [row, *others]
+    return RivalComparison(
+        problem=row.problem,
+        value=row.value,
+        bound=max(one.bound for one in everyone),
+        rival="" if best is None else best.placer,
+        rival_value=math.nan if best is None else best.value,
+        ratio=0.0 if best is None else ratio(row, best.value),
+        rivals=len(others),
+        load=max(one.load for one in everyone),
+        work=(row.evaluations, row.processor_seconds),
+        rival_work=(0, 0.0) if best is None else (best.evaluations, best.processor_seconds),
+    )

@@ -1,0 +1,244 @@
+"""Runs of the suite: one process each, kept as soon as it ends, never repeated.
+
+A run has a budget in wall-clock seconds, as users give one. What else the machine did meanwhile is
+told beside it: processor seconds of the run, and the load of the machine.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+
+from placewright.core.problem import Problem
+from placewright.core.solution import Budget
+from placewright.errors import InputError, MissingExtraError, PlacewrightError
+from placewright.files.results import ResultsFile, read_rows
+from placewright.placers.anytime import pass_interrupt_on
+from placewright.placers.registry import reason_against
+from placewright.session.comparison import named_placer
+from placewright.simulation.evaluator import Evaluator
+from placewright.suites.suite.problems import SUITE_VERSION, SuiteProblem
+from placewright.workers.interface import Workers
+from placewright.workers.opened import open_workers
+from placewright.workers.tasks import Done, Shared, Task
+
+FORMAT = "placewright.suite/1"
+_PATIENCE = (10.0, 300.0)  # a run is ended after so many times its seconds, and so many more
+
+
+@dataclass(frozen=True)
+class SuiteRow:
+    """One placer on one problem with one seed; values and bounds in the problem's unit.
+
+    Attributes:
+        version: of the suite.
+        problem, kind: of the problem.
+        units, devices: its size.
+        placer: registry name, with settings that differ from the defaults.
+        seed: of its generator.
+        budget: wall-clock seconds that it was given.
+        status: of the solution; ``"left out"`` where the placer does not take the problem,
+            ``"error"`` where it failed, ``"ended"`` where the run had to be ended from outside.
+        value: of the incumbent; NaN without one.
+        bound: proven lower bound; 0 without one.
+        evaluations: queries used.
+        seconds: wall-clock seconds of the search.
+        processor_seconds: of the search, all threads.
+        peak_bytes: largest resident set of the run's process; 0 where the system does not tell.
+        load: mean number of runnable threads of the machine in the last minute of the run.
+        message: what the placer said.
+        history: (seconds, value, bound or 0) of each improvement.
+    """
+
+    version: int
+    problem: str
+    kind: str
+    units: int
+    devices: int
+    placer: str
+    seed: int
+    budget: float
+    status: str
+    value: float = math.nan
+    bound: float = 0.0
+    evaluations: int = 0
+    seconds: float = 0.0
+    processor_seconds: float = 0.0
+    peak_bytes: int = 0
+    load: float = 0.0
+    message: str = ""
+    history: list[list[float]] = field(default_factory=list)
+
+    @property
+    def identity(self) -> tuple[int, str, str, int, float]:
+        """What the run is a run of."""
+        return self.version, self.problem, self.placer, self.seed, self.budget
+
+
+Report = Callable[[SuiteRow], None]
+
+
+def run_suite(
+    problems: Sequence[SuiteProblem],
+    placers: Sequence[str],
+    seconds: float,
+    results: Path,
+    *,
+    seeds: Sequence[int] = (0,),
+    on_row: Report = lambda row: None,
+    on_ahead: Callable[[int], None] = lambda number: None,
+    workers: Workers | None = None,
+) -> list[SuiteRow]:
+    """All placers with all seeds on all problems; what the file holds is not repeated.
+
+    Args:
+        problems: in the order in which they are run.
+        placers: ``NAME`` or ``NAME:key=value:...``.
+        seconds: budget of each run, > 0.
+        results: JSON file, written after every run.
+        seeds: of the runs of each placer on each problem, >= 0.
+        on_row: told each new row.
+        on_ahead: told how many new rows are to come, before the first.
+        workers: that do the runs, each in a process of its own; None is one of this machine.
+
+    Returns:
+        The rows that were asked for.
+
+    Raises:
+        UnknownNameError: a placer is not registered.
+        FileFormatError: the results file is none of this benchmark.
+    """
+    for name in placers:
+        try:
+            named_placer(name, {})
+        except MissingExtraError:
+            continue  # its rows say so
+    if not placers or not seconds > 0 or min(seeds, default=-1) < 0:
+        raise InputError(
+            f"bench suite needs placers, seconds > 0 and seeds >= 0, got {len(placers)}, "
+            f"{seconds}, {list(seeds)}"
+        )
+    file = ResultsFile(results, FORMAT, SuiteRow, lambda row: row.identity)
+    kept = file.rows
+    keys = {
+        one.name: [
+            (SUITE_VERSION, one.name, name, seed, float(seconds))
+            for seed in seeds
+            for name in placers
+        ]
+        for one in problems
+    }
+    on_ahead(sum(key not in kept for wanted in keys.values() for key in wanted))
+
+    def keep(row: SuiteRow) -> None:
+        file.add([row])
+        on_row(row)
+
+    def missing() -> Iterator[Task]:
+        for one in problems:
+            yield from _tasks(one, [key for key in keys[one.name] if key not in kept], keep)
+
+    with open_workers(1, apart=True) if workers is None else nullcontext(workers) as all_workers:
+        for done in all_workers.run(missing()):
+            keep(_row_of(done))
+    return [kept[key] for one in problems for key in keys[one.name]]
+
+
+def read_suite(path: Path) -> list[SuiteRow]:
+    """The rows of a results file, none where there is no file.
+
+    Raises:
+        FileFormatError: it is no results file of this benchmark.
+    """
+    return read_rows(path, FORMAT, SuiteRow)
+
+
+def _tasks(
+    one: SuiteProblem, missing: Sequence[tuple[int, str, str, int, float]], keep: Report
+) -> Iterator[Task]:
+    """Each missing run in a process of its own, so that its memory is its own.
+
+    One that takes far too long is ended. What a placer does not take is told to `keep` at once.
+    """
+    if not missing:
+        return
+    problem = one.build()
+    shared = Shared(problem)
+    for version, _, placer, seed, seconds in missing:
+        row = SuiteRow(
+            version=version,
+            problem=one.name,
+            kind=one.kind,
+            units=problem.n_units,
+            devices=problem.n_devices,
+            placer=placer,
+            seed=seed,
+            budget=seconds,
+            status="ended",
+        )
+        reason = _reason_to_leave_out(placer, problem)
+        if reason is not None:
+            keep(replace(row, status="left out", message=reason))
+            continue
+        longest = _PATIENCE[0] * seconds + _PATIENCE[1]
+        yield Task(run_one, (row,), shared, placer, longest, tries=1, may_be_lost=True, alone=True)
+
+
+def _row_of(done: Done) -> SuiteRow:
+    row: SuiteRow = done.task.arguments[0] if done.lost else done.result
+    if not done.lost or done.is_overdue:
+        return row
+    # As it is when the system has no memory left.
+    return replace(row, status="error", message=done.lost)
+
+
+def _reason_to_leave_out(placer: str, problem: Problem) -> str | None:
+    try:
+        return reason_against(named_placer(placer, {}), problem)
+    except MissingExtraError as error:
+        return str(error)
+
+
+def run_one(problem: Problem, row: SuiteRow) -> SuiteRow:
+    """Do the run that a row describes, in this process; the row with what came of it."""
+    try:
+        placer = named_placer(row.placer, {})
+        evaluator = Evaluator(problem, Budget(seconds=row.budget))
+        began = time.process_time()
+        rng = np.random.default_rng(row.seed)
+        found = pass_interrupt_on(placer.place(problem, evaluator, rng))
+    except PlacewrightError as error:
+        return replace(row, status="error", message=str(error))
+    return replace(
+        row,
+        status=found.status,
+        value=found.value if math.isfinite(found.value) else math.nan,
+        bound=found.lower_bound if math.isfinite(found.lower_bound) else 0.0,
+        evaluations=found.evaluations,
+        seconds=round(evaluator.seconds, 3),
+        processor_seconds=round(time.process_time() - began, 3),
+        peak_bytes=_peak_bytes(),
+        load=round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else 0.0,
+        message=found.message,
+        history=[
+            [round(point.seconds, 4), point.value, point.lower_bound or 0.0]
+            for point in found.history
+        ],
+    )
+
+
+def _peak_bytes() -> int:
+    try:
+        import resource
+    except ImportError:
+        return 0
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return int(peak) * (1 if sys.platform == "darwin" else 1024)

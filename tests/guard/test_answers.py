@@ -1,0 +1,169 @@
+"""Guard of a large change: what the commands answer stays what it was.
+
+Each case places a model on described devices with a fixed seed and number of evaluations, simulates
+the plan and compares placers. `answers/` holds what the commands printed when it was recorded with
+``PLACEWRIGHT_RECORD_ANSWERS=1``. Measured fields, texts and paths are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cli.conftest import cli  # noqa: F401
+from cli.runner import InProcess
+
+ANSWERS = Path(__file__).parent / "answers"
+GOLDEN = Path(__file__).parent.parent / "golden"
+PLANS = Path(__file__).parent.parent / "data" / "plans"
+RECORDS = bool(os.environ.get("PLACEWRIGHT_RECORD_ANSWERS"))
+
+# name: model, options of `place`, placers of `compare`
+CASES: dict[str, tuple[str, list[str], str]] = {
+    "inception-openvino-2gpu": (
+        "zoo:inception_v3/tiny",
+        ["--devices", "catalogue:2gpu", "--placer", "local-search"],
+        "heft,m-etf,expert,random,local-search",
+    ),
+    "resnet-onnxruntime-cpu-gpu": (
+        "zoo:resnet50/tiny",
+        ["--devices", "catalogue:cpu+gpu", "--runtime", "onnxruntime", "--placer", "cem"],
+        "peft,cpop,m-topo,even-split,cem",
+    ),
+    "gpt2-torch-4gpu": (
+        "zoo:gpt2/tiny",
+        ["--devices", "catalogue:4gpu", "--runtime", "torch", "--placer", "post"],
+        "m-sct,single,round-robin,post",
+    ),
+    "nasnet-openvino-4gpu": (
+        "zoo:nasnet_a/tiny",
+        ["--devices", "catalogue:4gpu", "--placer", "multilevel"],
+        "multilevel,heft,greedy",
+    ),
+    "rnnlm-openvino-auto": (
+        "zoo:rnnlm/tiny",
+        ["--devices", "catalogue:2gpu", "--placer", "auto"],
+        "auto,heft",
+    ),
+    "bert-throughput-openvino-2gpu": (
+        "zoo:bert_base/tiny",
+        ["--devices", "catalogue:2gpu", "--objective", "throughput", "--placer", "ideal-dp"],
+        "pipedream,ideal-dp,dpl,local-search",
+    ),
+    "gnmt-throughput-onnxruntime-4gpu": (
+        "zoo:gnmt/tiny",
+        ["--devices", "catalogue:4gpu", "--objective", "throughput", "--runtime", "onnxruntime",
+         "--samples-in-flight", "pipeline", "--placer", "local-search"],
+        "pipedream,local-search,cem",
+    ),
+    "moe-throughput-torch-cpu-gpu": (
+        "zoo:moe/tiny",
+        ["--devices", "catalogue:cpu+gpu", "--objective", "throughput", "--runtime", "torch",
+         "--placer", "maxload-ip"],
+        "maxload-ip,single,local-search",
+    ),
+    "rnnlm-training-torch-2gpu": (
+        "zoo:rnnlm/tiny",
+        ["--devices", "catalogue:2gpu", "--objective", "training", "--placer", "local-search"],
+        "expert,heft,local-search,placeto",
+    ),
+    "gnmt-training-placeto-model": (
+        "zoo:gnmt/tiny",
+        ["--devices", "catalogue:2gpu", "--objective", "training",
+         "--execution-model", "placeto", "--placer", "local-search"],
+        "single,local-search",
+    ),
+    "tarnawski-latency": (
+        str(GOLDEN / "small_workload.json"),
+        ["--objective", "latency", "--placer", "latency-ip"],
+        "greedy,latency-ip,local-search",
+    ),
+    "tarnawski-training-throughput": (
+        str(GOLDEN / "small_training.json"),
+        ["--objective", "throughput", "--placer", "maxload-ip"],
+        "ideal-dp,maxload-ip,local-search",
+    ),
+}  # fmt: skip
+
+_LEFT_OUT = frozenset(
+    {"seconds", "core_seconds", "path", "sha256", "measured", "version", "source", "text",
+     "machine", "host", "verdict", "message", "report", "warnings", "problem_path", "stop"}
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_the_commands_answer_as_before(
+    name: str,
+    tmp_path: Path,
+    cli: InProcess,  # noqa: F811
+) -> None:
+    """`place`, `simulate` and `compare` of described devices."""
+    model, options, placers = CASES[name]
+    budget = ["--evaluations", "200", "--seed", "3"]
+    without_placer = options[: options.index("--placer")]
+    answers = {
+        "place": _printed(cli, tmp_path, "place", model, *options, *budget, "-o", "plan.json"),
+        "plan": json.loads((tmp_path / "plan.json").read_text()),
+        "simulate": _printed(cli, tmp_path, "simulate", "plan.json"),
+        "compare": _printed(
+            cli, tmp_path, "compare", model, *without_placer, "--placers", placers, *budget
+        ),
+    }
+    _agree(name, answers)
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
+@pytest.mark.parametrize("plan", ["pinned", "throughput"])
+def test_a_stored_plan_runs_as_before(plan: str, tmp_path: Path, cli: InProcess) -> None:  # noqa: F811
+    """`run` of a plan that was stored beside its model."""
+    for file in PLANS.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    more = ["--samples", "8"] if plan == "throughput" else []
+    printed = _printed(cli, tmp_path, "run", f"{plan}.json", *more)
+    _agree(
+        f"run-{plan}",
+        {"run": {key: printed[key] for key in ("equal", "outputs") if key in printed}},
+    )
+
+
+def _printed(cli: InProcess, folder: Path, *words: str) -> Any:  # noqa: F811
+    result = cli(*words, "--json", cwd=folder)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def _agree(name: str, answers: dict[str, Any]) -> None:
+    kept = _kept(answers)
+    file = ANSWERS / f"{name}.json"
+    if RECORDS:
+        ANSWERS.mkdir(exist_ok=True)
+        file.write_text(json.dumps(kept, indent=0, sort_keys=True) + "\n")
+    different = list(_differences(json.loads(file.read_text()), kept, ""))
+    assert not different, "\n".join(different[:20])
+
+
+def _kept(value: Any) -> Any:
+    """A document without what is measured or said in words."""
+    if isinstance(value, dict):
+        return {key: _kept(inner) for key, inner in value.items() if key not in _LEFT_OUT}
+    if isinstance(value, list):
+        return [_kept(inner) for inner in value]
+    return value
+
+
+def _differences(before: Any, after: Any, at: str) -> Any:
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in sorted(before.keys() | after.keys()):
+            yield from _differences(before.get(key), after.get(key), f"{at}.{key}")
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for index, (first, second) in enumerate(zip(before, after, strict=True)):
+            yield from _differences(first, second, f"{at}[{index}]")
+    elif isinstance(before, float) and isinstance(after, (int, float)):
+        if not math.isclose(before, after, rel_tol=1e-9, abs_tol=1e-15):
+            yield f"{at}: {before!r} before, {after!r} now"
+    elif before != after:
+        yield f"{at}: {before!r} before, {after!r} now"
