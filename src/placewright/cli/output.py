@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import math
 import os
 import sys
 import time
@@ -14,6 +13,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Protocol
 
 from placewright.cli.wording import document_with_options, with_options
+from placewright.io.json_text import finite
 from placewright.io.opened import printable
 from placewright.report.time_left import TimeLeft
 
@@ -91,7 +91,7 @@ def error_line(message: str) -> str:
 
 def print_json(document: Any) -> None:
     """One JSON document; numbers that JSON does not know become null."""
-    sys.stdout.write(json.dumps(_finite(document_with_options(document)), indent=1) + "\n")
+    sys.stdout.write(json.dumps(finite(document_with_options(document)), indent=1) + "\n")
 
 
 def print_line(text: str = "") -> None:
@@ -253,13 +253,3 @@ def spaced_lines(title: str, clock: Callable[[], float] = time.monotonic) -> Rep
             print_note(f"{title}: {fraction:.0%}, {left.told(fraction, what)}")
 
     return report
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {str(key): _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value

@@ -49,13 +49,3 @@ def find_cycle(successors: Csr) -> list[int]:
                 path.append(target)
                 pending.append(iter(successors.row(target).tolist()))
     return []
-
-
-def is_topological(order: IntArray, successors: Csr) -> bool:
-    """True when `order` is a permutation of all nodes with every predecessor first."""
-    n = successors.n_rows
-    if len(order) != n or not np.array_equal(np.sort(order), np.arange(n)):
-        return False
-    position = np.empty(n, dtype=np.int64)
-    position[order] = np.arange(n)
-    return bool(np.all(position[successors.row_of_each()] < position[successors.indices]))

@@ -12,7 +12,6 @@ from placewright.core.graph import ComputationGraph
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.signature import NO_TENSOR
-from placewright.errors import MismatchError
 from placewright.execution.output_check import JudgedOutput, OutputCheck
 from placewright.execution.placements import placement_segments
 from placewright.execution.requests import Execution
@@ -149,16 +148,6 @@ def _split_values(
     with ConcurrentRunner(model, segments, devices) as runner:
         before = runner.state_values()
         return runner.run(inputs, keep_tensors=True), before, runner.state_values()
-
-
-def require_equal(comparison: Comparison) -> None:
-    """Raise where outputs differ.
-
-    Raises:
-        MismatchError: with the op and the size of the error.
-    """
-    if not comparison.equal:
-        raise MismatchError(f"outputs differ from the unsplit model: {comparison.text}")
 
 
 def reference_tensors(

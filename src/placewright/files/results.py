@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 
 from placewright.errors import FileFormatError
 from placewright.files.text import read_json_object, write_text
+from placewright.io.json_text import finite
 
 Row = TypeVar("Row")
 
@@ -108,15 +109,4 @@ def _write_lines(path: Path, file_format: str, lines: Iterable[str]) -> None:
 
 
 def _line(row: Any) -> str:
-    return json.dumps(_finite(asdict(row)), ensure_ascii=False)
-
-
-def _finite(value: object) -> object:
-    """As JSON has it, which knows no infinite numbers."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
-    return value
+    return json.dumps(finite(asdict(row)), ensure_ascii=False)

@@ -138,11 +138,6 @@ def _with_colour_classes(file: Path, graph: ComputationGraph, device_of: Any) ->
     return device_of
 
 
-def is_workload(document: Mapping[str, Any]) -> bool:
-    """True when a JSON object has the shape of a workload, whatever its values."""
-    return "nodes" in document and "edges" in document and "maxFPGAs" in document
-
-
 def _document(file: Path) -> dict[str, Any]:
     value = read_json_object(file)
     for key in _REQUIRED:

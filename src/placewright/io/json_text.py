@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,17 @@ def read_json_object(path: Path | str) -> dict[str, Any]:
         FileFormatError: see `read_text` and `json_object`.
     """
     return json_object(read_text(path), path)
+
+
+def finite(value: Any) -> Any:
+    """A JSON value in which None stands for infinite numbers and NaN, which JSON lacks."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {str(key): finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value
 
 
 def _integer(text: str) -> int:

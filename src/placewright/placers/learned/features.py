@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from placewright.core.arrays import Csr, FloatArray, IntArray
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.placers.learned.grouping import edge_list
-
-if TYPE_CHECKING:
-    from torch_geometric.data import Data
 
 MAX_OUTPUTS, MAX_RANK = 5, 5
 
@@ -50,21 +45,6 @@ def output_shapes(problem: Problem, grouping: Grouping) -> FloatArray:
     return rows.reshape(grouping.n_groups, -1)  # (groups, outputs * rank)
 
 
-def widest_output_shape(problem: Problem, grouping: Grouping, rank: int = 4) -> FloatArray:
-    """log(1 + extents) of each group's largest tensor, padded with 0, shape (n_groups, rank)."""
-    graph = problem.unit_graph
-    rows = np.zeros((grouping.n_groups, rank))
-    largest = np.full(grouping.n_groups, -1.0)
-    for tensor in np.flatnonzero(graph.tensor_producers >= 0).tolist():
-        group = int(grouping.group_of[graph.tensor_producers[tensor]])
-        if graph.tensor_bytes[tensor] > largest[group]:
-            largest[group] = graph.tensor_bytes[tensor]
-            shape = graph.tensor_shapes[tensor][-rank:]
-            rows[group] = 0.0
-            rows[group, : len(shape)] = np.log1p(shape)
-    return rows
-
-
 def group_edges(problem: Problem, grouping: Grouping) -> tuple[IntArray, FloatArray]:
     """Distinct edges between groups, shape (2, n_edges), and the bytes on each, (n_edges,)."""
     producers, consumers, size = edge_list(problem)
@@ -99,13 +79,6 @@ def group_output_bytes(problem: Problem, grouping: Grouping) -> FloatArray:
     groups = grouping.group_of[graph.tensor_producers[made]]
     size = np.bincount(groups, graph.tensor_bytes[made], minlength=grouping.n_groups)
     return np.asarray(size, dtype=np.float64)
-
-
-def group_weight_bytes(problem: Problem, grouping: Grouping) -> FloatArray:
-    """Resident bytes of each group, shape (n_groups,)."""
-    size = problem.unit_graph.op_weight_bytes
-    total = np.bincount(grouping.group_of, size, minlength=grouping.n_groups)
-    return np.asarray(total, dtype=np.float64)
 
 
 def one_hot_degrees(edges: IntArray, n_nodes: int, largest: int = 8) -> FloatArray:
@@ -153,17 +126,3 @@ def levels(successors: Csr, order: IntArray, step: FloatArray) -> FloatArray:
         targets = successors.row(node)
         start[targets] = np.maximum(start[targets], start[node] + step[node])
     return start
-
-
-def torch_graph(features: FloatArray, edges: IntArray, weights: FloatArray | None = None) -> Data:
-    """PyTorch Geometric data: x (n_nodes, n_features), edge_index (2, n_edges), edge_weight."""
-    import torch
-    from torch_geometric.data import Data
-
-    data = Data(
-        x=torch.tensor(features, dtype=torch.float32),
-        edge_index=torch.tensor(edges, dtype=torch.int64),
-    )
-    if weights is not None:
-        data.edge_weight = torch.tensor(weights, dtype=torch.float32)
-    return data
