@@ -21,7 +21,7 @@ CORES: dict[str, Any] = {"runtime": "onnxruntime", "quick": True, "calibrate": F
 
 
 def write_detector(path: Path, *, mean: float, scores: bool) -> None:
-    """x (1, 3, 16, 16) -> a convolution around 10,000, less `mean`, then a sigmoid.
+    """x (1, 3, 16, 16) -> a convolution around 100,000, less `mean`, then a sigmoid.
 
     With `scores` the output has three channels of boxes (the convolution times 300) and one of
     scores (at most 0.02) side by side.
@@ -32,7 +32,7 @@ def write_detector(path: Path, *, mean: float, scores: bool) -> None:
     rng = np.random.default_rng(3)
     arrays = {
         "w": rng.standard_normal((3, 3, 3, 3)) / 5,
-        "b": np.full(3, 1e4 if not scores else 0.0),
+        "b": np.full(3, 1e5 if not scores else 0.0),
         "gain": np.ones(3),
         "shift": np.zeros(3),
         "mean": np.full(3, mean),
@@ -67,9 +67,9 @@ def write_detector(path: Path, *, mean: float, scores: bool) -> None:
 
 
 def test_a_detector_whose_levels_differ_is_no_mismatch(tmp_path: Path) -> None:
-    """1e4 + c rounds to 1e-3; less 1e4 + 10 that is left: the sigmoid of -10 (4.5e-5) is off by
-    1e-3 of itself, unless the library folds the two constants into one. It does at one level."""
-    write_detector(tmp_path / "m.onnx", mean=1e4 + 10, scores=False)
+    """1e5 + c rounds to 4e-3; less 1e5 + 10 that is left: the sigmoid of -10 (4.5e-5) is off by
+    4e-3 of itself, unless the library folds the two constants into one. It does at one level."""
+    write_detector(tmp_path / "m.onnx", mean=1e5 + 10, scores=False)
     session = Session(str(tmp_path / "m.onnx"), devices="cpu:0,cpu:1", **CORES)
     problem, model = session.problem, session.loaded
     first, second = problem.cluster.devices
@@ -77,7 +77,7 @@ def test_a_detector_whose_levels_differ_is_no_mismatch(tmp_path: Path) -> None:
     devices = (first, replace(second, options=options))
     problem = replace(problem, cluster=replace(problem.cluster, devices=devices))
     found = compare_outputs(problem, Placement.of(np.ones(problem.n_units, dtype=int)), model)
-    assert found.error > 2e-4  # as large as the precision explains, and more
+    assert found.error > 1e-3  # five times what the precision explains
     assert found.error <= 2 * found.scatter
     assert found.equal
 
