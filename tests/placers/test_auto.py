@@ -376,3 +376,23 @@ def test_it_tells_what_a_solver_found_where_there_is_no_placement() -> None:
     )
     assert found.status == "unknown"
     assert "no packing of 39 B" in found.message or found.evaluations == 3000
+
+
+def test_an_unknown_does_not_quote_what_a_quick_method_lacked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The expert's placement breaks a limit, which says nothing of others."""
+
+    class Failing(_Method):
+        def place(
+            self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator
+        ) -> Solution:
+            return evaluator.solution(message="the expert's placement is infeasible: too large")
+
+    def make(name: str, settings: Mapping[str, str] | None = None) -> _Method:
+        return (Failing if name == "expert" else _Method)(name, Methods(), {})
+
+    monkeypatch.setattr(auto, "search_parts", lambda *given: None)
+    found, _ = run(monkeypatch, make, open_problem(), Budget(evaluations=50))
+    assert (found.status, found.placement) == ("unknown", None)
+    assert found.message.startswith("no placement that keeps every constraint was found")

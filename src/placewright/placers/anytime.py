@@ -15,6 +15,7 @@ from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.feasibility import prove_infeasible
 
 P = TypeVar("P")
+FOUND_NOTHING = "no placement that keeps every constraint was found, which proves nothing"
 Place = Callable[[P, Problem, Evaluator, np.random.Generator], Solution]
 
 

@@ -24,7 +24,7 @@ from placewright.core.execution_models import Subgraph, SubgraphIP
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import BudgetSpent, InputError, MissingExtraError
-from placewright.placers.anytime import anytime, pass_interrupt_on
+from placewright.placers.anytime import FOUND_NOTHING, anytime, pass_interrupt_on
 from placewright.placers.parts.programs import part_programs
 from placewright.placers.parts.search import search_parts
 from placewright.placers.portfolio.beside import beside
@@ -208,7 +208,7 @@ class _Run:
     """One method after the other on the same evaluator: incumbent and bound are shared there.
 
     Attributes:
-        message: what the last method without a placement said about it.
+        message: what the last method but the quick ones said about a placement that it lacks.
     """
 
     def __init__(
@@ -306,7 +306,8 @@ class _Run:
         pass_interrupt_on(found)
         if stops and evaluator.is_spent:
             raise BudgetSpent
-        self.message = found.message or self.message
+        if not quick:  # a simple method's failure is no word about the problem
+            self.message = found.message or self.message
         return self.is_closed
 
     @property
@@ -323,4 +324,4 @@ class _Run:
         if self._evaluator.is_closed:
             return self._evaluator.solution("optimal", "value equals the lower bound")
         found_one = self._evaluator.best is not None
-        return self._evaluator.solution(message="" if found_one else self.message)
+        return self._evaluator.solution(message="" if found_one else self.message or FOUND_NOTHING)

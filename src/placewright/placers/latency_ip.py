@@ -100,6 +100,8 @@ class LatencyIp:
             before = evaluator.best_value
             if evaluator.evaluate(start) < before:
                 best = start
+        if evaluator.is_closed:  # also where nothing takes time, which is no scale for heat
+            return evaluator.solution("optimal")
         if best is not None:
             best = self._annealed(problem, arrays, best, evaluator, rng)
         if evaluator.is_closed:

@@ -128,6 +128,8 @@ class MaxloadIp:
         share = self.annealing_share * evaluator.remaining_seconds
         timed, end, done, idle = math.isfinite(share), evaluator.seconds + share, 0, 0
         while (evaluator.seconds < end) if timed else (done < self.annealing_rounds):
+            if value <= evaluator.lower_bound * (1 + _TOLERANCE):  # also where nothing takes time
+                break
             left = end - evaluator.seconds
             steps = min(self.annealing_steps, _STEPS_PER_ITEM * model.n_items)
             if timed:
@@ -142,7 +144,7 @@ class MaxloadIp:
             if new < value:
                 best, value, idle = found, new, 0
                 evaluator.evaluate(problem.colocation.expand(best))
-            if value <= evaluator.lower_bound * (1 + _TOLERANCE) or idle == _IDLE_ROUNDS:
+            if idle == _IDLE_ROUNDS:
                 break
             done += 1
         return best if math.isfinite(value) else None

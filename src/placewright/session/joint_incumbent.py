@@ -8,6 +8,7 @@ import time
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, HistoryPoint, Solution, Stop
+from placewright.placers.anytime import FOUND_NOTHING
 from placewright.placers.portfolio.turn import BOUND, Turn
 from placewright.simulation.bounds import quick_bounds
 from placewright.simulation.evaluator import CLOSED
@@ -134,7 +135,7 @@ class JointIncumbent:
             seconds=self.seconds,
             core_seconds=self.core_seconds,
             history=tuple(self._history),
-            message=message or ("" if found else self._message),
+            message=message or ("" if found else self._message or FOUND_NOTHING),
             stop=stop or self._stop(closed),
         )
 

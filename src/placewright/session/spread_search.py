@@ -174,8 +174,8 @@ class _Spread:
             limit = None if math.isinf(mine) else int(mine)
             turns.append(self._turn(member, Budget(evaluations=limit)))
         found = self._workers.results(self._task(turn) for turn in turns)
-        for one in found:
-            self._joint.take(one)
+        for turn, one in zip(turns, found, strict=True):
+            self._take(turn, one)
         return [(turn.member, one) for turn, one in zip(turns, found, strict=True)]
 
     def as_they_come(self) -> None:
@@ -193,7 +193,7 @@ class _Spread:
             if done.lost:
                 continue
             before = self._joint.value
-            self._joint.take(done.result)
+            self._take(turn, done.result)
             if turn.member in self._gains:
                 known = self._gains[turn.member]
                 self._gains[turn.member] = _gain(known, before, done.result.value)
@@ -236,6 +236,11 @@ class _Spread:
         if math.isinf(left):
             return None
         return int(max(min(left, _LEAST_QUERIES), left // max(1, self._workers.count)))
+
+    def _take(self, turn: Turn, found: Solution) -> None:
+        """Take in what a turn found; a quick method's failure is no word about the problem."""
+        is_quick = turn.member in self._members.quick
+        self._joint.take(replace(found, message="") if is_quick else found)
 
     def _turn(self, member: str, budget: Budget) -> Turn:
         self._given += 1

@@ -30,7 +30,7 @@ class Narrowing:
     Args:
         program: whose objective no placement undercuts (see `limited` for what it may hold).
         decode: device of each unit in a solution's columns.
-        most: no solution is worth more, in seconds, > 0.
+        most: no solution is worth more, in seconds, >= 0.
         evaluator: values what is found; bounds are offered to it.
         solver: makes a solver that may take a share of the time that the caller has.
 
@@ -59,7 +59,9 @@ class Narrowing:
         while not (evaluator.is_spent or evaluator.is_closed or self.is_infeasible):
             low = evaluator.lower_bound
             high = min(evaluator.best_value * _JUST_BELOW, self._most)
-            if low >= high or (repeats and used >= 1.0):
+            # Where nothing takes time and nothing is known, 0 is the limit to ask for.
+            is_met = low >= high and math.isfinite(evaluator.best_value)
+            if is_met or (repeats and used >= 1.0):
                 return
             if min(reach, high) - low < _WORTH * low and reach < math.inf:
                 share, reach = 2.0 * share, math.inf
