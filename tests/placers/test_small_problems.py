@@ -8,7 +8,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from placewright.core.execution_models import ExecutionModel, Placeto, Subgraph, SubgraphIP
+from placewright.core.execution_models import (
+    Event,
+    ExecutionModel,
+    Placeto,
+    Subgraph,
+    SubgraphIP,
+)
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
@@ -19,7 +25,7 @@ from placewright.simulation.model import Simulator
 from placewright.testing.brute_force import brute_force, legal_placements
 from placewright.testing.problems import packing_problem, random_problem, under_subgraphs
 
-MODELS = ("event", "max-load", "subgraph", "subgraph-ip", "placeto")
+MODELS = ("event", "event-fifo", "max-load", "subgraph", "subgraph-ip", "placeto")
 
 
 def small_problem(model: str, seed: int) -> Problem:
@@ -41,12 +47,14 @@ def small_problem(model: str, seed: int) -> Problem:
     )
     problem = replace(problem, cluster=replace(problem.cluster, links=links))
     others: dict[str, ExecutionModel] = {
+        "event-fifo": Event(dispatch="fifo"),
+        "placeto": Placeto(),
         "subgraph": Subgraph(),
         "subgraph-ip": SubgraphIP(per_accelerator=1 + seed % 2),
     }
-    if model in others:
+    if model.startswith("subgraph"):
         return under_subgraphs(problem, others[model])
-    return replace(problem, execution_model=Placeto()) if model == "placeto" else problem
+    return replace(problem, execution_model=others.get(model, problem.execution_model))
 
 
 def placed(problem: Problem, evaluations: int = 50_000, seed: int = 0) -> Solution:

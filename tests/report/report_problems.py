@@ -11,6 +11,7 @@ from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
+from placewright.core.execution_models import Event
 from placewright.core.placement import Placement
 from placewright.core.plan import PlacerRecord, Plan
 from placewright.core.problem import Problem
@@ -22,7 +23,8 @@ from placewright.testing.problems import random_problem
 
 def odd_problem(seed: int) -> Problem:
     """A random problem with what makes time and memory hard to count: each third has another mix
-    of ways through the host, links that never queue, contention, layouts and own transfers."""
+    of ways through the host, links that never queue, contention, layouts and own transfers.
+    Half of them dispatch first in, first out."""
     rng = np.random.default_rng(seed)
     n_ops, n_devices = int(rng.integers(4, 40)), int(rng.integers(2, 5))
     problem = random_problem(rng, n_ops=n_ops, n_devices=n_devices, constrained=seed % 2 == 0)
@@ -48,6 +50,7 @@ def odd_problem(seed: int) -> Problem:
         problem,
         cluster=Cluster(devices, tuple(links), host="host", contention=contention),
         transfer_seconds=own if seed % 5 == 0 else None,
+        execution_model=Event(dispatch="fifo" if seed % 4 in (1, 2) else "rank"),
     )
 
 

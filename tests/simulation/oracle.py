@@ -49,6 +49,7 @@ class Reference:
         self.copies: list[Copy] = []
         self.copy_at: dict[tuple[int, int], Copy] = {}
         self.busy_until: dict[int, float] = {}  # of each channel: first come, first served
+        self.ready_at: dict[int, float] = {}
         self.missing = [len(self.graph.op_inputs.row(u)) for u in range(self.graph.n_ops)]
         self.open_segment: dict[int, int] = {}
         self.n_segments = 0
@@ -151,6 +152,8 @@ class Reference:
             later = [u for u in self.lists[device] if u not in self.start]
             return later[0] if later and self.missing[later[0]] == 0 else None
         ready = [u for u in mine if u not in self.start and self.missing[u] == 0]
+        if getattr(self.problem.execution_model, "dispatch", "rank") == "fifo":
+            return min(ready, key=lambda u: (self.ready_at.get(u, 0.0), u)) if ready else None
         return min(ready, key=lambda u: (-self.rank[u], u)) if ready else None
 
     def begin(self, unit: int, device: int, now: float) -> None:
@@ -211,8 +214,7 @@ class Reference:
         copy.users = len(here) + len(targets) + is_output
         if copy.users == 0:
             copy.end = now
-        for reader in here:
-            self.missing[reader] -= 1
+        self.arrived(here, now)
         for target in targets:
             way = self.route(source, target)
             if way is None:
@@ -245,8 +247,13 @@ class Reference:
         if target != sending.target:
             self.queue(sending, now)
             return
-        for reader in sending.readers:
+        self.arrived(sending.readers, now)
+
+    def arrived(self, readers: list[int], now: float) -> None:
+        """An input of each reader is at its device; the last one makes it ready."""
+        for reader in readers:
             self.missing[reader] -= 1
+            self.ready_at[reader] = now
 
     def release(self, tensor: int, endpoint: int, now: float) -> None:
         copy = self.copy_at[tensor, endpoint]

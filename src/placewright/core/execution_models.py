@@ -11,13 +11,31 @@ from typing import ClassVar, Literal, get_args
 
 from placewright.errors import InputError
 
+Dispatch = Literal["rank", "fifo"]
+DISPATCH_RULES: tuple[Dispatch, ...] = get_args(Dispatch)
+
 
 @dataclass(frozen=True)
 class Event:
-    """Ops run when they are ready, tensors wait for channels (design, section 3)."""
+    """Ops run when they are ready, tensors wait for channels (design, section 3).
+
+    Attributes:
+        dispatch: which ready unit a device without an order begins: ``"rank"``, that of the highest
+            upward rank, or ``"fifo"``, that which became ready first. The lowest index comes first
+            among equals.
+    """
 
     name: ClassVar[str] = "event"
     memory_counts: ClassVar[str] = "peak"
+
+    dispatch: Dispatch = "rank"
+
+    def __post_init__(self) -> None:
+        if self.dispatch not in DISPATCH_RULES:
+            raise InputError(
+                f"dispatch of execution model 'event' is {' or '.join(DISPATCH_RULES)}, got "
+                f"{self.dispatch!r}"
+            )
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ class Placement:
     Attributes:
         device_of: device of each unit, shape (n_units,), int64.
         order: a topological order of all units, shape (n_units,), int64; None leaves the order
-            to the simulator's rank dispatch.
+            to the rule of dispatch of the execution model.
     """
 
     device_of: IntArray

@@ -47,7 +47,15 @@ def model_of(name: str, **parameters: Any) -> ExecutionModel:
 
 
 def model_entries(model: ExecutionModel) -> dict[str, Any]:
-    """Parameters as a problem file keeps them: those of earlier versions always, others by name."""
+    """Parameters as a problem file keeps them: those of earlier versions always, others by name.
+
+    Others with their default are left out, so that earlier files keep their content.
+    """
     own = asdict(model)
     entries = {column: own.pop(key, value) for key, (column, value) in _COLUMNS.items()}
+    own = {
+        field.name: own[field.name]
+        for field in fields(model)
+        if field.name in own and own[field.name] != field.default
+    }
     return {**entries, "execution_parameters": own} if own else entries

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from placewright.core.execution_models import MaxLoad
+from placewright.core.execution_models import EVENT, Event, MaxLoad
 from placewright.core.plan import Plan
 from placewright.core.plan_summary import search_text
 from placewright.core.problem import Problem
@@ -28,6 +28,13 @@ def loss_lines(source: ModelSource | None) -> list[str]:
     return [f"loss: {source.options['loss']} of the outputs, because the model returns no scalar"]
 
 
+def _dispatch(problem: Problem) -> str:
+    """The rule of dispatch, if it is not the usual one."""
+    model = problem.execution_model
+    is_usual = not isinstance(model, Event) or model.dispatch == EVENT.dispatch
+    return "" if is_usual else f" (dispatch {model.dispatch})"
+
+
 def plan_lines(plan: Plan, model: str) -> list[str]:
     """What stands below the verdict: value, bound, gap, and what each device got."""
     problem = plan.problem
@@ -36,7 +43,7 @@ def plan_lines(plan: Plan, model: str) -> list[str]:
     groups = " on these groups" if (problem.cluster.replicas > 1).any() else ""
     lines = [
         f"{model}: {problem.graph.n_ops} ops in {problem.n_units} units, "
-        f"{problem.objective} under '{problem.execution_model.name}'",
+        f"{problem.objective} under '{problem.execution_model.name}'{_dispatch(problem)}",
         f"predicted {value_text(plan.value, unit)}; by these costs no placement{groups} takes less "
         f"than {value_text(plan.lower_bound, unit)}{_by(plan)} (gap {gap}, {plan.status})",
     ]

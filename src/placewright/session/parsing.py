@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from placewright.core.execution_models import DISPATCH_RULES, Dispatch
 from placewright.core.problem import OBJECTIVES, Objective, Samples
 from placewright.core.signature import Number
 from placewright.errors import FieldError, InputError, UnknownNameError
@@ -133,6 +134,17 @@ def parse_objective(given: Any) -> Objective:
     if given is not None and given not in OBJECTIVES:
         raise UnknownNameError("objective", str(given), OBJECTIVES)
     return cast(Objective, given or "latency")
+
+
+def parse_dispatch(given: Any) -> Dispatch | None:
+    """One of the rules of dispatch; None is the problem's own.
+
+    Raises:
+        UnknownNameError: there is no such rule.
+    """
+    if given is not None and given not in DISPATCH_RULES:
+        raise UnknownNameError("dispatch", str(given), DISPATCH_RULES)
+    return cast("Dispatch | None", given)
 
 
 def parse_duration(given: Any, field: str) -> float | None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from placewright.core.cluster import Cluster
 from placewright.core.deadline import NEVER, Deadline
-from placewright.core.execution_models import EVENT, ExecutionModel, MaxLoad
+from placewright.core.execution_models import EVENT, Event, ExecutionModel, MaxLoad
 from placewright.core.graph import ComputationGraph
 from placewright.core.problem import Objective, Problem, op_named
 from placewright.core.resident_inputs import inputs_named
@@ -247,8 +247,10 @@ def _with_model(problem: Problem, request: Request, samples: int | None = 1) -> 
     """Under the execution model that was asked for; `samples` in flight where nothing is said."""
     stored, chosen = problem.execution_model, _model_asked(request, problem.execution_model)
     is_stored = chosen.name == stored.name and isinstance(request.execution_model, str | None)
+    if is_stored:
+        chosen = _dispatching(stored, request)
     found = problem
-    if not is_stored:
+    if chosen != stored:
         objective = _objective_of(chosen, problem.objective)
         found = replace(problem, execution_model=chosen, objective=objective)
     if found.objective == "throughput" and not isinstance(chosen, MaxLoad):
@@ -274,7 +276,7 @@ def _model_asked(request: Request, otherwise: ExecutionModel = EVENT) -> Executi
     """The execution model that a request means; weights only until samples are counted.
 
     Raises:
-        InputError: it has no samples in flight, but the request has.
+        InputError: it has no samples in flight, or no dispatch, but the request has.
     """
     default = MaxLoad(samples_in_flight=0) if request.objective == "throughput" else otherwise
     chosen = _named_model(request) or default
@@ -284,7 +286,20 @@ def _model_asked(request: Request, otherwise: ExecutionModel = EVENT) -> Executi
             f"{request.samples_in_flight}: execution model '{chosen.name}' has no samples in "
             "flight; use objective throughput, or leave it out",
         )
-    return chosen
+    return _dispatching(chosen, request)
+
+
+def _dispatching(model: ExecutionModel, request: Request) -> ExecutionModel:
+    """The execution model with the rule of dispatch that was asked for, if any."""
+    if request.dispatch is None:
+        return model
+    if not isinstance(model, Event):
+        raise FieldError(
+            "dispatch",
+            f"{request.dispatch}: execution model '{model.name}' dispatches no ops; use execution "
+            "model event, or leave it out",
+        )
+    return replace(model, dispatch=request.dispatch)
 
 
 def _named_model(request: Request) -> ExecutionModel | None:

@@ -20,7 +20,7 @@ from placewright.workers.count import require_processes
 
 if TYPE_CHECKING:
     from placewright.core.cluster import Cluster
-    from placewright.core.execution_models import ExecutionModel
+    from placewright.core.execution_models import Dispatch, ExecutionModel
     from placewright.core.problem import Objective, Samples
     from placewright.core.solution import Budget
     from placewright.placers.registry import Placer
@@ -29,9 +29,8 @@ Checked = Callable[[Any], Any]
 # Fields that say how a model is read, and how its problem is made.
 READ = ("runtime", "objective", "optimizer", "colocate_backward", "shapes", "values")
 PROFILED = (
-    *READ, "devices", "cluster", "execution_model", "compiled", "remeasure", "calibrate", "quick",
-    "profiling",
-    "samples_in_flight", "memory", "pins", "resident",
+    *READ, "devices", "cluster", "execution_model", "dispatch", "compiled", "remeasure",
+    "calibrate", "quick", "profiling", "samples_in_flight", "memory", "pins", "resident",
 )  # fmt: skip
 # A comparison runs each placer with seeds and, behind its name, settings of its own.
 SPREAD = ("workers", "ray")  # who does the tasks of a search
@@ -105,6 +104,8 @@ class Request:
         execution_model: what a value means: a name, or one of `core.execution_models` with its
             parameters; a problem of a file keeps the parameters that it has, where only the name
             is said.
+        dispatch: which ready op a device without an order begins, under `event`: ``"rank"`` or
+            ``"fifo"``; None is the execution model's own, ``"rank"`` by default.
         optimizer: of a training step.
         colocate_backward: every backward op shares a device with its forward op.
         compiled: segments go through ``torch.compile``; overheads are not calibrated then, since
@@ -163,6 +164,10 @@ class Request:
         "event, max-load, subgraph, subgraph-ip or placeto.",
         checked=lambda given: _execution_model(given),
     )
+    dispatch: Dispatch | None = said(
+        "Which ready op a device without an order begins: rank (highest first) or fifo (execution "
+        "model event).", checked=_parsing("parse_dispatch"),
+    )  # fmt: skip
     optimizer: str = said(
         "Of a training step: sgd, adam or adamw, as in adam:learning_rate=1e-4.", "sgd"
     )

@@ -1,7 +1,7 @@
 """When nothing fits: the smallest change with which something does.
 
 Which memory limit, raised by how much; or which further devices, alike to one that is there. Small
-problems are enumerated, and the answer is exact for placements under rank dispatch. Larger ones are
+problems are enumerated, and the answer is exact for placements without an order. Larger ones are
 packed and searched, the largest packed alone, with a fixed number of evaluations: what is found
 does fit, and what the proofs of `simulation.feasibility` exclude bounds it from below.
 """

@@ -199,7 +199,7 @@ class Evaluator:
 
         Args:
             device_of: device of each unit, shape (n_units,).
-            order: topological order of all units, or None for rank dispatch.
+            order: topological order of all units, or None for the problem's dispatch.
             keep: False where the placer's own rules forbid the placement: the query counts, and the
                 placement never becomes the incumbent.
 

@@ -8,7 +8,7 @@ from placewright.core.arrays import IntArray, frozen_ints
 from placewright.simulation.compiled import compiled
 from placewright.simulation.event.arrays import EventArrays
 
-NO_ORDER = frozen_ints([])  # rank dispatch
+NO_ORDER = frozen_ints([])  # the execution model's own dispatch
 # Why a placement has no value.
 FINE, NOT_ALLOWED, SPLIT_CLASS, BAD_ORDER, CUT_OFF, TOO_LARGE = range(6)
 

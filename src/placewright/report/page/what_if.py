@@ -43,7 +43,8 @@ def what_if_data(problem: Problem, placement: Placement) -> dict[str, Any]:
 
 def event_data(problem: Problem, placement: Placement) -> dict[str, Any]:
     """All that execution model `event` looks at; infinite numbers are null."""
-    graph, cluster = problem.unit_graph, problem.cluster
+    graph, cluster, model = problem.unit_graph, problem.cluster, problem.execution_model
+    assert isinstance(model, Event)
     own = problem.unit_transfer_seconds
     members = [problem.colocation.members.row(at) for at in range(problem.colocation.n_groups)]
     pinned = np.flatnonzero(problem.pinned_device >= 0)
@@ -57,6 +58,7 @@ def event_data(problem: Problem, placement: Placement) -> dict[str, Any]:
         "pins": [[int(unit), int(problem.pinned_device[unit])] for unit in pinned],
         "classes": [units.tolist() for units in members if len(units) > 1],
         "order": None if placement.order is None else placement.order.tolist(),
+        "dispatch": model.dispatch,
         "topological": graph.topological_order.tolist(),
         "tensors": {
             "bytes": numbers(graph.tensor_bytes),

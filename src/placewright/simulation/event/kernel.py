@@ -12,11 +12,11 @@ import numpy as np
 
 from placewright.simulation.compiled import inlined, uncounted
 from placewright.simulation.event.queue import WINDOW, drop, put
-from placewright.simulation.event.ready import add_ready, take_ready
+from placewright.simulation.event.ready import add_ready, join_queue, take_ready
 from placewright.simulation.event.segments import overhead_seconds
 from placewright.simulation.event.sending import second_hop, send
 from placewright.simulation.event.state import ARRIVING, N_RELAYS, RUNNING, State
-from placewright.simulation.event.tables import HOST, EventTables
+from placewright.simulation.event.tables import AS_LISTED, BY_RANK, HOST, IN_TURN, EventTables
 from placewright.simulation.instructions import choose, prefetch, unlikely
 from placewright.simulation.records import FOUR, NO_INDEX, NO_SLOT, ONE, THREE, TWO, ZERO, Record, U
 
@@ -26,34 +26,34 @@ _CACHED = U(2**13)  # units whose records stay in the cache anyway
 # Without reference counts: nothing in the loop allocates, and counting would take most of the time.
 @uncounted
 def advance(
-    tables: EventTables, state: State, has_order: bool, keeps_segments: bool, is_plain: bool
+    tables: EventTables, state: State, rule: int, keeps_segments: bool, is_plain: bool
 ) -> float:
     """Let time pass until nothing more happens.
 
     Args:
         tables: the problem.
         state: prepared.
-        has_order: each device follows its list instead of ranks.
+        rule: `BY_RANK`, `IN_TURN` or `AS_LISTED`: which unit a device begins.
         keeps_segments: number segments, and charge what they cost.
         is_plain: every device has one stream, and every way is one hop.
 
     Returns:
         The time at which the last unit has ended and the last graph output has arrived, seconds.
     """
-    delivered, now = _send_inputs(tables, state, has_order, is_plain), 0.0
+    delivered, now = _send_inputs(tables, state, rule, is_plain), 0.0
     for index in range(ZERO, U(len(state.devices))):
-        _begin_units(tables, state, index, now, has_order, keeps_segments, is_plain)
-    index, time = _next_event(tables, state, np.inf, has_order, is_plain)
+        _begin_units(tables, state, index, now, rule, keeps_segments, is_plain)
+    index, time = _next_event(tables, state, np.inf, rule, is_plain)
     while time < np.inf:
         now = time
-        delivered = max(delivered, _end(tables, state, index, now, has_order, is_plain))
-        other, time = _next_event(tables, state, now, has_order, is_plain)
+        delivered = max(delivered, _end(tables, state, index, now, rule, is_plain))
+        other, time = _next_event(tables, state, now, rule, is_plain)
         if unlikely(time == now):
-            arrival = _settle(tables, state, index, other, now, has_order, keeps_segments, is_plain)
+            arrival = _settle(tables, state, index, other, now, rule, keeps_segments, is_plain)
             delivered = max(delivered, arrival)
-            index, time = _next_event(tables, state, np.inf, has_order, is_plain)
+            index, time = _next_event(tables, state, np.inf, rule, is_plain)
             continue
-        _begin_units(tables, state, index, now, has_order, keeps_segments, is_plain)
+        _begin_units(tables, state, index, now, rule, keeps_segments, is_plain)
         own = state.devices[index].time
         if is_plain and own != time:
             # Of the other devices the first is known. A branch lets the processor go on with it
@@ -63,7 +63,7 @@ def advance(
             else:
                 index = other
         else:
-            index, time = _next_event(tables, state, np.inf, has_order, is_plain)
+            index, time = _next_event(tables, state, np.inf, rule, is_plain)
     return max(now, delivered)
 
 
@@ -74,7 +74,7 @@ def _settle(
     first: int,
     index: int,
     now: float,
-    has_order: bool,
+    rule: int,
     keeps_segments: bool,
     is_plain: bool,
 ) -> float:
@@ -89,47 +89,51 @@ def _settle(
     while time == now:
         state.touched[n_touched] = index
         n_touched += ONE
-        delivered = max(delivered, _end(tables, state, index, now, has_order, is_plain))
-        index, time = _next_event(tables, state, now, has_order, is_plain)
+        delivered = max(delivered, _end(tables, state, index, now, rule, is_plain))
+        index, time = _next_event(tables, state, now, rule, is_plain)
     for at in range(ZERO, n_touched):
         touched = U(state.touched[at])
-        _begin_units(tables, state, touched, now, has_order, keeps_segments, is_plain)
+        _begin_units(tables, state, touched, now, rule, keeps_segments, is_plain)
     return delivered
 
 
 @inlined
-def _send_inputs(tables: EventTables, state: State, has_order: bool, is_plain: bool) -> float:
+def _send_inputs(tables: EventTables, state: State, rule: int, is_plain: bool) -> float:
     """Make ready what reads nothing, and send the graph inputs; when the last output arrives."""
-    if not has_order:
+    if rule == BY_RANK:
         for index in range(ZERO, U(len(state.units))):
             unit = state.units[index]
             add_ready(state, U(unit.device), U(unit.place), U(unit.missing == ZERO))
+    elif rule == IN_TURN:
+        for index in range(ZERO, U(len(state.units))):
+            if state.units[index].missing == ZERO:
+                join_queue(state, U(state.units[index].device), 0.0, index)
     delivered, host = 0.0, U(tables.scalars[HOST])
     for tensor in range(ZERO, U(tables.units[ZERO].tensor)):
-        arrival = send(tables, state, tensor, host, 0.0, has_order, is_plain)
+        arrival = send(tables, state, tensor, host, 0.0, rule, is_plain)
         delivered = max(delivered, arrival)
     while not is_plain and state.counts[N_RELAYS] > 0 and state.relays[ZERO].time == 0.0:
-        second_hop(tables, state, has_order)
+        second_hop(tables, state, rule)
     return delivered
 
 
 @inlined
 def _end(
-    tables: EventTables, state: State, index: int, now: float, has_order: bool, is_plain: bool
+    tables: EventTables, state: State, index: int, now: float, rule: int, is_plain: bool
 ) -> float:
     """Take its event off a device, and send what a unit has made: when an output is delivered."""
     unit, delivered = U(state.devices[index].unit), 0.0
     _leave(state, index, is_plain)
     if unit < U(len(state.units)):
         for tensor in range(U(tables.units[unit].tensor), U(tables.units[unit + ONE].tensor)):
-            arrival = send(tables, state, tensor, index, now, has_order, is_plain)
+            arrival = send(tables, state, tensor, index, now, rule, is_plain)
             delivered = max(delivered, arrival)
     return delivered
 
 
 @inlined
 def _next_event(
-    tables: EventTables, state: State, latest: float, has_order: bool, is_plain: bool
+    tables: EventTables, state: State, latest: float, rule: int, is_plain: bool
 ) -> tuple[int, float]:
     """Device and time of the next event, before which first hops that end by `latest` go on."""
     index, time = _first_device(state)
@@ -140,7 +144,7 @@ def _next_event(
         is_first = producer == U(len(state.units)) or producer < state.devices[index].unit
         if relay.time > min(time, latest) or (relay.time == time and not is_first):
             break
-        second_hop(tables, state, has_order)
+        second_hop(tables, state, rule)
         index, time = _first_device(state)
     return index, time
 
@@ -205,14 +209,16 @@ def _begin_units(
     state: State,
     index: int,
     now: float,
-    has_order: bool,
+    rule: int,
     keeps_segments: bool,
     is_plain: bool,
 ) -> None:
     """Let a device begin what it may on its free streams; say when its next event is."""
     device = state.devices[index]
-    if has_order:
+    if rule == AS_LISTED:
         wakes = _begin_listed(tables, state, index, now, keeps_segments, is_plain)
+    elif rule == IN_TURN:
+        wakes = _begin_in_turn(tables, state, index, now, keeps_segments, is_plain)
     else:
         wakes = _begin_ready(tables, state, index, now, keeps_segments, is_plain)
     if device.busy < (ONE if is_plain else U(device.streams)):
@@ -292,6 +298,28 @@ def _begin_listed(
         if unit.seconds > now:
             return float(unit.seconds)
         device.next += ONE
+        _begin_unit(tables, state, index, slot, now, keeps_segments, is_plain)
+    return np.inf
+
+
+@inlined
+def _begin_in_turn(
+    tables: EventTables,
+    state: State,
+    index: int,
+    now: float,
+    keeps_segments: bool,
+    is_plain: bool,
+) -> float:
+    """The unit that became ready first, then that of the lowest number; when the next one will."""
+    device, queues, window = state.devices[index], state.queues, state.window
+    waiting = U(ARRIVING) * U(len(state.devices)) + index
+    while queues[waiting].head < queues[waiting].tail and device.busy < device.streams:
+        entry = window[waiting * WINDOW + queues[waiting].head]
+        if entry.key > now:
+            return float(entry.key)
+        slot = state.slots[U(state.units[entry.unit].place) - U(device.shift)]
+        drop(queues, window, state.heap, waiting)
         _begin_unit(tables, state, index, slot, now, keeps_segments, is_plain)
     return np.inf
 

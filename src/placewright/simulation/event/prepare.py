@@ -8,7 +8,7 @@ from placewright.core.arrays import IntArray
 from placewright.simulation.compiled import uncounted
 from placewright.simulation.event.ranking import list_by_rank
 from placewright.simulation.event.state import ARRIVING, N_COPIES, PLACES, RUNNING, State, n_above
-from placewright.simulation.event.tables import EventTables
+from placewright.simulation.event.tables import DISPATCH, IN_TURN, EventTables
 from placewright.simulation.instructions import prefetch
 from placewright.simulation.records import NO_INDEX, NO_SLOT, ONE, ZERO, U
 
@@ -25,7 +25,7 @@ def prepare(
         tables: the problem.
         state: new.
         device_of: (n_units,).
-        order: topological order of all units, or empty for rank dispatch.
+        order: topological order of all units, or empty for the problem's rule of dispatch.
         keeps_segments: find out which units begin or end a segment.
     """
     if not _load_units(tables, state, device_of):
@@ -34,6 +34,8 @@ def prepare(
     _set_queues(tables, state)
     if len(order) > 0:
         _list_by_order(state, order)
+    elif tables.scalars[DISPATCH] == IN_TURN:
+        _list_by_number(state)
     else:
         _rank(tables, state)
         list_by_rank(state)
@@ -157,6 +159,17 @@ def _list_by_order(state: State, order: IntArray) -> None:
     for at in range(ZERO, U(len(order))):
         device = state.devices[state.units[U(order[at])].device]
         state.slots[device.stop].unit = order[at]
+        device.stop += ONE
+
+
+@uncounted
+def _list_by_number(state: State) -> None:
+    """List units where nothing asks for their order, because they come as they become ready."""
+    for index in range(ZERO, U(len(state.devices))):
+        state.devices[index].stop = state.devices[index].first
+    for index in range(ZERO, U(len(state.units))):
+        device = state.devices[state.units[index].device]
+        state.slots[device.stop].unit = index
         device.stop += ONE
 
 

@@ -5,12 +5,16 @@ All words are one array, in which word w has its bit in word w // 64, so the upp
 The first place is always known before it is asked for. To add and to take touch one word of each
 level, without a choice that depends on the data, however many units are ready. The places of a
 device begin with an upper word, so that no two devices share one.
+
+Where devices take units in the order in which they become ready, a queue by time takes the place of
+the set: a unit joins it when its last input is sent, with the time at which that will arrive.
 """
 
 from __future__ import annotations
 
-from placewright.simulation.compiled import inlined
-from placewright.simulation.event.state import State
+from placewright.simulation.compiled import inlined, uncounted
+from placewright.simulation.event.queue import put
+from placewright.simulation.event.state import ARRIVING, State
 from placewright.simulation.instructions import trailing_zeros
 from placewright.simulation.records import NO_SLOT, ONE, ZERO, U
 
@@ -27,6 +31,13 @@ def add_ready(state: State, index: int, place: int, is_ready: int) -> None:
     words[word >> _BITS] |= is_ready << (word & _MASK)
     candidate = place | (is_ready - ONE)  # the largest number where it is not ready
     device.best = min(U(device.best), candidate)
+
+
+@uncounted
+def join_queue(state: State, index: int, time: float, number: int) -> None:
+    """Have a unit wait from `time` on, when it becomes ready; lower numbers go first."""
+    at = U(ARRIVING) * U(len(state.devices)) + index
+    put(state.queues, state.window, state.heap, at, time, number)
 
 
 @inlined

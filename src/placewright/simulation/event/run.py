@@ -17,6 +17,9 @@ from placewright.simulation.event.memory import holds_everything, memory_peaks
 from placewright.simulation.event.prepare import prepare
 from placewright.simulation.event.state import FAULT, FAULT_AT, State, state_in
 from placewright.simulation.event.tables import (
+    AS_LISTED,
+    BY_RANK,
+    DISPATCH,
     HAS_OVERHEADS,
     IS_PLAIN,
     EventTables,
@@ -46,7 +49,7 @@ def play(
     Args:
         seconds, allowed, factors, tables_block, tables_places: the problem, as `PackedTables`.
         device_of: (n_units,).
-        order: topological order of all units, or empty for rank dispatch.
+        order: topological order of all units, or empty for the problem's rule of dispatch.
         block, places: working memory, as `state_in` takes it; holds all that happened afterwards.
         peaks: (n_devices,) bytes, to write into.
 
@@ -64,15 +67,15 @@ def play(
 def _play(
     tables: EventTables, state: State, device_of: IntArray, order: IntArray, keeps_segments: bool
 ) -> tuple[float, int, int]:
-    has_order = len(order) > 0
+    rule = AS_LISTED if len(order) > 0 else tables.scalars[DISPATCH]
     keeps_segments = keeps_segments or tables.scalars[HAS_OVERHEADS] > 0
     if not prepare(tables, state, device_of, order, keeps_segments):
         return np.inf, NOT_ALLOWED, 0
     # Constants, so that the loop is compiled a second time without what most problems lack.
-    if tables.scalars[IS_PLAIN] and not has_order and not keeps_segments:
-        makespan = advance(tables, state, False, False, True)
+    if tables.scalars[IS_PLAIN] and rule == BY_RANK and not keeps_segments:
+        makespan = advance(tables, state, BY_RANK, False, True)
     else:
-        makespan = advance(tables, state, has_order, keeps_segments, False)
+        makespan = advance(tables, state, rule, keeps_segments, False)
     if state.counts[FAULT] != FINE:
         return np.inf, CUT_OFF, state.counts[FAULT_AT]
     return makespan, FINE, -1

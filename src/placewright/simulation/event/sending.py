@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.simulation.compiled import inlined, uncounted
-from placewright.simulation.event.ready import add_ready
+from placewright.simulation.event.ready import add_ready, join_queue
 from placewright.simulation.event.relays import add_relay, pop_relay
 from placewright.simulation.event.state import FAULT, FAULT_AT, N_COPIES, State
-from placewright.simulation.event.tables import HOST, EventTables
+from placewright.simulation.event.tables import AS_LISTED, HOST, IN_TURN, EventTables
 from placewright.simulation.instructions import choose
 from placewright.simulation.legality import CUT_OFF
 from placewright.simulation.records import (
@@ -33,7 +33,7 @@ def send(
     number: int,
     source: int,
     now: float,
-    has_order: bool,
+    rule: int,
     is_plain: bool,
 ) -> float:
     """Hand a tensor that exists now to its readers: here at once, elsewhere by a transfer.
@@ -59,7 +59,7 @@ def send(
         n_copies, copy, arrival = _add_hop(tables, state, copies, number, load, row, target, now)
         until = max(until, arrival)
         state.copy_of_edge[edge] = copy
-        _deliver(state, reader, target, arrival, has_order)
+        _deliver(state, reader, target, arrival, rule)
     delivered = 0.0
     if tensor.is_output > ZERO:
         host = U(tables.scalars[HOST])
@@ -114,7 +114,7 @@ def _add_hop(
 
 
 @inlined
-def _deliver(state: State, number: int, index: int, arrival: float, has_order: bool) -> None:
+def _deliver(state: State, number: int, index: int, arrival: float, rule: int) -> None:
     """Tell a unit when an input arrives at its device, and wake the device where it idles.
 
     A unit is ready as soon as its last input has been sent: whether it has arrived is asked when
@@ -126,8 +126,11 @@ def _deliver(state: State, number: int, index: int, arrival: float, has_order: b
     unit.missing = missing
     unit.seconds = available
     is_last = U(missing == ZERO)
-    if has_order:
+    if rule == AS_LISTED:
         is_last &= U(unit.place == U(device.next) + U(device.shift))
+    elif rule == IN_TURN:
+        if is_last > ZERO:
+            join_queue(state, index, available, number)
     else:
         add_ready(state, index, U(unit.place), is_last)
     if device.wake < 0.0:  # asked first, because a processor foresees it
@@ -161,7 +164,7 @@ def _first_hop(
 
 
 @uncounted
-def second_hop(tables: EventTables, state: State, has_order: bool) -> None:
+def second_hop(tables: EventTables, state: State, rule: int) -> None:
     """Send on what has reached the host first, and tell its readers."""
     now, number, target = pop_relay(state)
     pair = tables.pairs[U(tables.scalars[HOST]) * U(len(state.endpoints)) + target]
@@ -173,7 +176,7 @@ def second_hop(tables: EventTables, state: State, has_order: bool) -> None:
         reader = U(tables.readers[edge])
         if state.units[reader].device == target:
             state.copy_of_edge[edge] = copy
-            _deliver(state, reader, target, arrival, has_order)
+            _deliver(state, reader, target, arrival, rule)
 
 
 @inlined

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.core.execution_models import Event
 from placewright.core.problem import Problem
 from placewright.simulation.blocks import Bytes, packed, part
 from placewright.simulation.compiled import substituted
@@ -52,11 +53,14 @@ class EventTables(NamedTuple):
     devices: Records  # (n_rows(n_devices),) DEVICE_TABLE
     weights: Records  # (n_weights + 1,) WEIGHT
     weight_units: IntArray  # units that keep each weight resident, uint32
-    scalars: IntArray  # host, has_overheads, is_plain: one hop, one stream, none of these
+    # host, has_overheads, is_plain: one hop, one stream, none of these and by rank; dispatch rule
+    scalars: IntArray
 
 
 # Entries of EventTables.scalars.
-HOST, HAS_OVERHEADS, IS_PLAIN = range(3)
+HOST, HAS_OVERHEADS, IS_PLAIN, DISPATCH = range(4)
+# Which unit a device begins: the ready one of highest rank or that waits longest, or as listed.
+BY_RANK, IN_TURN, AS_LISTED = range(3)
 
 
 class PackedTables(NamedTuple):
@@ -115,7 +119,10 @@ def packed_tables(problem: Problem, arrays: EventArrays) -> tuple[PackedTables, 
     tensors, origins = _tensors(arrays, number, edge_ptr, n_units)
     has_overheads = bool(arrays.dispatch.any()) or arrays.has_cuts
     is_direct = bool(np.isin(arrays.route, (LOCAL, DIRECT)).all())
-    is_plain = is_direct and not has_overheads and bool((arrays.streams == 1).all())
+    model = problem.execution_model
+    rule = IN_TURN if isinstance(model, Event) and model.dispatch == "fifo" else BY_RANK
+    has_streams = bool((arrays.streams > 1).any())
+    is_plain = is_direct and not has_overheads and not has_streams and rule == BY_RANK
     block, places = packed(
         [
             _units(n_units, producer, readers),
@@ -129,7 +136,7 @@ def packed_tables(problem: Problem, arrays: EventArrays) -> tuple[PackedTables, 
             _devices(arrays, n_units),
             _weights(arrays),
             arrays.kept_units.astype(np.uint32),
-            np.array([arrays.host, has_overheads, is_plain]),
+            np.array([arrays.host, has_overheads, is_plain, rule]),
         ]
     )
     tables = PackedTables(

@@ -90,6 +90,7 @@
       classes: data.classes,
       classOf: classesOf(data.classes, nUnits),
       order: data.order,
+      dispatch: data.dispatch,
       topological: Int32Array.from(data.topological),
       tensors: tensorsOf(data.tensors, nUnits),
       kept: { ...rowsOf(data.kept.counts, data.kept.units), bytes: floats(data.kept.bytes) },

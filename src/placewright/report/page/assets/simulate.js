@@ -41,12 +41,22 @@
         for (const unit of order) this.lists[deviceOf[unit]].push(unit);
         return;
       }
-      const rank = ranksOf(model, deviceOf);
-      const precedes = (a, b) => rank[a] > rank[b] || (rank[a] === rank[b] && a < b);
+      this.readySince = new Float64Array(model.nUnits);
+      const precedes = this.dispatchOrder();
       this.ready = model.devices.map(() => new Heap(precedes));
       for (let unit = 0; unit < model.nUnits; unit += 1) {
         if (this.missing[unit] === 0) this.ready[deviceOf[unit]].push(unit);
       }
+    }
+
+    /** Which of two ready units a device begins first. */
+    dispatchOrder() {
+      const { readySince } = this;
+      if (this.model.dispatch === "fifo") {
+        return (a, b) => readySince[a] < readySince[b] || (readySince[a] === readySince[b] && a < b);
+      }
+      const rank = ranksOf(this.model, this.deviceOf);
+      return (a, b) => rank[a] > rank[b] || (rank[a] === rank[b] && a < b);
     }
 
     /** Until nothing more happens; the time of the last event. */
@@ -248,7 +258,9 @@
       }
       if (this.missing[unit] > 0) return;
       this.touched.add(device);
-      if (this.ready) this.ready[device].push(unit);
+      if (!this.ready) return;
+      this.readySince[unit] = now;
+      this.ready[device].push(unit);
     }
   }
 

@@ -59,7 +59,7 @@
    *
    * @param model from `eventModel`.
    * @param deviceOf device of each unit.
-   * @param order topological order of all units, or null for rank dispatch.
+   * @param order topological order of all units, or null for the model's rule of dispatch.
    * @returns value (Infinity where infeasible), broken (null where feasible), run, peaks.
    */
   function simulate(model, deviceOf, order) {
