@@ -31,8 +31,9 @@ def loss_lines(source: ModelSource | None) -> list[str]:
 def _dispatch(problem: Problem) -> str:
     """The rule of dispatch, if it is not the usual one."""
     model = problem.execution_model
-    is_usual = not isinstance(model, Event) or model.dispatch == EVENT.dispatch
-    return "" if is_usual else f" (dispatch {model.dispatch})"
+    if not isinstance(model, Event) or model.dispatch == EVENT.dispatch:
+        return ""
+    return f" (dispatch {model.dispatch})"
 
 
 def plan_lines(plan: Plan, model: str) -> list[str]:
