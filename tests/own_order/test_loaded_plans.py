@@ -191,3 +191,29 @@ def test_close_frees_threads_files_and_memory(split: Plan, kind: str) -> None:
 
 def open_files() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def test_a_plan_moves_with_its_model(
+    split: Plan, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Written in one folder, run from another after the folder got another name."""
+    source = split.problem.source
+    assert source is not None
+    names = names_of(split)[1]
+    made = tmp_path / "made"
+    (made / "plans").mkdir(parents=True)
+    for file in tmp_path.glob("m.*"):
+        file.rename(made / file.name)
+    path = made / Path(source.path).name
+    problem = replace(split.problem, source=replace(source, path=str(path)))
+    monkeypatch.chdir(made)
+    pw.write_plan("plans/plan.json", replace(split, problem=problem))
+    text = (made / "plans" / "plan.json").read_text()
+    assert f'"../{path.name}"' in text
+    assert str(tmp_path) not in text + (made / "plans" / "plan.problem.json").read_text()
+    monkeypatch.chdir(tmp_path)
+    made.rename(tmp_path / "moved")
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    with pw.load("../moved/plans/plan.json") as model:
+        require_right(model(values()), values(), names)

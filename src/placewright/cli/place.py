@@ -75,11 +75,12 @@ def place(
 
 def _tell(plan: Any, model: str, target: Path, table: Any, as_json: bool) -> None:
     """The plan as JSON, or as text with what the hardware said."""
+    from placewright.files.model_paths import written_in
     from placewright.files.plan_file import plan_data, problem_path_of
     from placewright.files.problem_file import problem_text, text_sha256
 
     if as_json:
-        text = problem_text(plan.problem)
+        text = problem_text(written_in(plan.problem, problem_path_of(target)))
         entry = {"path": str(problem_path_of(target)), "sha256": text_sha256(text)}
         print_json(plan_data(plan, entry))
         return

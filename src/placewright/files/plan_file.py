@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from placewright.core.solution import HistoryPoint
 from placewright.core.source import ModelSource
 from placewright.errors import FileFormatError, StalePlanError
 from placewright.files.cluster_file import cluster_data, cluster_of
+from placewright.files.model_paths import found_from, written_in
 from placewright.files.plan_agreement import require_agreement
 from placewright.files.plan_document import PLAN_FORMAT, PlanDocument, plan_document
 from placewright.files.problem_file import problem_text, read_problem, text_sha256
@@ -47,13 +50,14 @@ def write_plan(path: Path | str, plan: Plan, *, problem_path: Path | str | None 
         InputError: a file cannot be written; an earlier one stays intact.
     """
     require_order("write_plan", path, plan, Plan)
-    text = problem_text(plan.problem)
     beside = Path(problem_path) if problem_path is not None else problem_path_of(path)
+    text = problem_text(written_in(plan.problem, beside))
     entry = {"path": _relative(beside, Path(path)), "sha256": text_sha256(text)}
     files: dict[Path | str, str] = {}
     if problem_path is None and not is_written_through(path) and not _holds(beside, text):
         files[beside] = text
-    files[path] = json.dumps(plan_data(plan, entry), indent=1) + "\n"
+    written = replace(plan, problem=written_in(plan.problem, path))
+    files[path] = json.dumps(plan_data(written, entry), indent=1) + "\n"
     write_texts(files)
 
 
@@ -81,6 +85,7 @@ def read_plan(path: Path | str) -> Plan:
             f"{found[:12]}, the plan expects {document.problem.sha256[:12]}; place again"
         )
     problem = read_problem(problem_file)
+    document = _with_model_found(document, problem, path)
     if cluster_data(cluster_of(document.cluster)) != cluster_data(problem.cluster):
         raise StalePlanError(
             f"plan '{path}' names other devices or links than its problem; place again"
@@ -162,6 +167,17 @@ def plan_data(plan: Plan, problem_entry: dict[str, str]) -> dict[str, Any]:
         "left_out": list(plan.left_out),
         **({} if plan.in_flight is None else {"in_flight": plan.in_flight}),
     }
+
+
+def _with_model_found(document: PlanDocument, problem: Problem, path: Path | str) -> PlanDocument:
+    """The document with the model's path as the problem has it, where both mean the same file."""
+    found = found_from(document.model.source, path)
+    source = problem.source
+    if source is not None and os.path.realpath(found) == os.path.realpath(source.path):
+        found = source.path
+    return document.model_copy(
+        update={"model": document.model.model_copy(update={"source": found})}
+    )
 
 
 def _model_data(problem: Problem) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from placewright.files.graph_file import (
     source_of,
 )
 from placewright.files.model_names import model_entries, model_of
+from placewright.files.model_paths import found_from, written_in
 from placewright.files.schema import Strict, require_order, validated
 from placewright.files.text import read_json_object, write_text
 
@@ -119,7 +120,7 @@ def write_problem(path: Path | str, problem: Problem) -> str:
         InputError: the file cannot be written; an earlier one stays intact.
     """
     require_order("write_problem", path, problem, Problem)
-    text = problem_text(problem)
+    text = problem_text(written_in(problem, path))
     write_text(path, text)
     return text_sha256(text)
 
@@ -146,6 +147,8 @@ def read_problem(path: Path | str) -> Problem:
             raise FileFormatError(f"file '{path}': pins name the unknown op '{name}'")
     transfers, working = document.transfer_seconds, document.op_working_bytes
     source = source_of(document.source, graph, path)
+    if source is not None:
+        source = replace(source, path=found_from(source.path, path))
     return Problem(
         graph=graph,
         cluster=cluster,
