@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from placewright.simulation.incremental import Incremental
 from simulation.oracle import Reference
 from simulation.test_by_hand import graph_of, problem_of
 from strategies import random_order, random_placement, random_problem, seeds
@@ -18,7 +19,6 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.errors import InputError
 from placewright.simulation.bounds import lower_bound
-from placewright.simulation.incremental import Incremental
 from placewright.simulation.model import Simulator
 
 
