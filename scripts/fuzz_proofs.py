@@ -85,6 +85,8 @@ def count_changes(model: str, wanted: Any, known: dict[str, Any]) -> None:
     """Share of problems that each feature changes."""
     from proof_campaign import changes
 
+    if known.get("changes", {}).get(model, {}).get("problems") == wanted.changes:
+        return
     found = changes(model, range(wanted.changes))
     shares = {name: round(share, 3) for name, share in sorted(found.items())}
     known.setdefault("changes", {})[model] = {"problems": wanted.changes, "shares": shares}
