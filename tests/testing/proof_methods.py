@@ -28,7 +28,7 @@ from placewright.simulation.bounds import lower_bounds
 from placewright.simulation.evaluator import CLOSED, Evaluator
 from placewright.simulation.feasibility import prove_infeasible
 
-_EVALUATIONS = 1000  # of `auto`, whose searches would go on for long
+_EVALUATIONS = 20_000  # of `auto`: enough to enumerate placements, and orders in half of it
 _WORK = 0.5  # deterministic seconds of a solver
 
 
