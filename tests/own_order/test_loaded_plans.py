@@ -217,3 +217,7 @@ def test_a_plan_moves_with_its_model(
     monkeypatch.chdir(tmp_path / "elsewhere")
     with pw.load("../moved/plans/plan.json") as model:
         require_right(model(values()), values(), names)
+    for file in (tmp_path / "moved").glob("m.*"):
+        file.rename(tmp_path / "elsewhere" / file.name)
+    with pw.load("../moved/plans/plan.json", model=path.name) as model:
+        require_right(model(values()), values(), names)

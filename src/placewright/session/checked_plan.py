@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from placewright.core.plan import Plan
@@ -12,7 +13,9 @@ from placewright.errors import FileFormatError
 from placewright.files import plan_file
 from placewright.frameworks.registry import framework_names
 from placewright.io.opened import shown_name
+from placewright.session.models import runnable_source
 from placewright.session.recommended import searched_plan
+from placewright.session.running import require_model
 from placewright.session.search import plan_of
 from placewright.simulation.model import Simulator
 
@@ -20,23 +23,28 @@ _SAME = 1e-9  # relative; sums may be added in another order by another version
 _Segments = Sequence[tuple[int, Sequence[int]]]
 
 
-def read_plan(path: Path | str, *, searched: bool = False) -> Plan:
+def read_plan(path: Path | str, *, searched: bool = False, model: Path | str | None = None) -> Plan:
     """Read a plan and its problem, and compute anew whatever follows from its placement.
 
     Args:
         path: of the plan.
         searched: take what the search found, where the plan holds a simpler placement.
+        model: where the plan's model is now; None is the place that the plan names.
 
     Raises:
         InputError: a file cannot be read.
         FileFormatError: a field is wrong, or contradicts the problem, the placement or the
             simulator; the message names the field, what it says and what follows.
-        StalePlanError: the problem file is no longer the one that the plan was made for.
+        StalePlanError: the problem file, or `model`, is not the one that the plan was made for.
     """
     plan = plan_file.read_plan(path)
     contradiction = next(_contradictions(plan), None)
     if contradiction is not None:
         raise FileFormatError(f"plan '{shown_name(path)}' contradicts itself: {contradiction}")
+    if model is not None:
+        source = replace(require_model(plan.problem), path=str(model))
+        runnable_source(source, plan.problem.graph)  # refuses another content
+        plan = replace(plan, problem=replace(plan.problem, source=source))
     return searched_plan(plan) if searched else plan
 
 

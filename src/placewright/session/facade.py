@@ -13,7 +13,7 @@ from typing import Any, Literal, overload
 from placewright.core.cluster import Cluster
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
-from placewright.errors import RuntimeFailure
+from placewright.errors import FieldError, RuntimeFailure
 from placewright.execution.inputs import GivenInputs
 from placewright.report.comparison_table import ComparisonTable
 from placewright.report.plan_text import limit_warning
@@ -140,7 +140,12 @@ def simulate(plan: Plan, changes: Mapping[str, str] | None = None) -> Simulated:
     return Session(plan).simulate(plan, changes)
 
 
-def load(plan: Plan | str | os.PathLike[str], *, in_flight: int | None = None) -> LoadedPlan:
+def load(
+    plan: Plan | str | os.PathLike[str],
+    *,
+    model: str | os.PathLike[str] | None = None,
+    in_flight: int | None = None,
+) -> LoadedPlan:
     """Load a plan once, to call it many times from any thread.
 
     >>> with pw.load("plan.json") as model:  # doctest: +SKIP
@@ -151,6 +156,7 @@ def load(plan: Plan | str | os.PathLike[str], *, in_flight: int | None = None) -
 
     Args:
         plan: from `place` or `read_plan`, or the path of its file.
+        model: where the model of a plan's file is now; None is the place that the file names.
         in_flight: calls under way at most, further ones wait; None is as many as pay.
 
     Returns:
@@ -161,7 +167,12 @@ def load(plan: Plan | str | os.PathLike[str], *, in_flight: int | None = None) -
         StalePlanError: the model is no longer the one that the plan was made for.
         RuntimeFailure: the runtime refuses a segment.
     """
-    found = plan if isinstance(plan, Plan) else read_plan(os.fspath(plan))
+    if isinstance(plan, Plan):
+        if model is not None:
+            raise FieldError("model", "goes with the path of a plan; read_plan takes it, too")
+        found = plan
+    else:
+        found = read_plan(os.fspath(plan), model=None if model is None else os.fspath(model))
     require_streamable(found)
     return LoadedPlan(found, loaded_model(found.problem, found.runtime), in_flight=in_flight)
 
