@@ -16,6 +16,7 @@ from placewright.session.request import PROFILED, READ, Request
 
 if TYPE_CHECKING:
     from placewright.core.cluster import Cluster
+    from placewright.session.op_listing import OpListing
 
 
 def register(app: typer.Typer) -> None:
@@ -155,14 +156,26 @@ def graph(
             help="Count constants as their consumers' weights; --no-... keeps the raw graph."
         ),
     ] = True,
+    ops: Annotated[
+        str | None,
+        typer.Option(
+            "--ops",
+            help="List ops [that fit PATTERN], with seconds of their units where measured.",
+        ),
+    ] = None,
     output: opt.Output = None,
     as_json: opt.Json = False,
 ) -> None:
-    """What was read from MODEL: ops, edges, flops, bytes, kinds; -o saves it."""
+    """What was read from MODEL: ops, edges, flops, bytes, kinds; -o saves it.
+
+    --ops lists its ops by name, the slowest first where a problem, a plan or an earlier
+    measurement of the model tells.
+    """
     from placewright.core.graph import PHASE_NAMES
     from placewright.files.graph_file import write_graph
     from placewright.files.quantities import format_bytes
     from placewright.report.plan_text import loss_lines
+    from placewright.session.op_listing import listed_ops
     from placewright.session.reading import ModelOfRequest
 
     model = request.name
@@ -171,6 +184,9 @@ def graph(
     if output is not None:
         write_graph(output, read, loaded.source)
         print_note(f"wrote {output}")
+    if ops is not None:
+        _print_ops(listed_ops(loaded, ops), model, as_json)
+        return
     summary: dict[str, Any] = {
         "model": model,
         "ops": read.n_ops,
@@ -197,6 +213,37 @@ def graph(
     )
     rows = [[kind, str(count)] for kind, count in summary["kinds"].items()]
     print_table("Kinds", ["kind", "ops"], rows)
+
+
+def _print_ops(found: OpListing, model: str, as_json: bool) -> None:
+    from placewright.files.quantities import format_bytes
+    from placewright.report.values import value_text
+
+    if as_json:
+        print_json({"model": model, **found.data()})
+        return
+    title = ["unit", "MFLOP", "weights", "outputs", "kind", *found.devices, "op"]
+    rows = [
+        [
+            "-" if op.unit is None else str(op.unit),
+            f"{op.flops / 1e6:.3g}",
+            format_bytes(op.weight_bytes) if op.weight_bytes else "-",
+            " ".join("x".join(map(str, shape)) or "1" for shape in op.shapes),
+            op.kind,
+            *("cannot" if s is None else value_text(s, found.time_unit)
+              for s in op.seconds.values()),
+            op.name,
+        ]
+        for op in found.ops
+    ]  # fmt: skip
+    widths = [max(map(len, column)) for column in zip(title, *rows, strict=True)]
+    for row in (title, *rows):  # names stand last and whole, so that they can be copied
+        cells = [cell.rjust(width) for cell, width in zip(row[:-1], widths, strict=False)]
+        print_line("  ".join([*cells, row[-1]]))
+    if found.devices:
+        print_line("Times are those of an op's whole unit; the slowest units come first.")
+    else:
+        print_line("No times are known: `placewright profile` measures them.")
 
 
 @may_isolate

@@ -47,7 +47,8 @@ def register(app: typer.Typer) -> None:
 def simulate(
     plan_file: PlanFile,
     changes: Annotated[
-        list[str] | None, typer.Option("--set", help="What if OP=DEVICE; repeatable.")
+        list[str] | None,
+        typer.Option("--set", help="What if OP=DEVICE, or PATTERN=DEVICE; repeatable."),
     ] = None,
     trace: Annotated[
         Path | None, typer.Option("--trace", help="Write a Chrome trace of the timeline."), Writes()

@@ -22,6 +22,7 @@ from placewright.execution.runtime import (
     MeasuresMemory,
     Runtime,
 )
+from placewright.profiling.last_measured import UnitTimes, keep_last
 from placewright.profiling.measure import Effort, Ends, Progress, ProgressCallback, measure_costs
 from placewright.profiling.store import CostStore
 from placewright.profiling.units import common_units
@@ -100,6 +101,8 @@ def profile(
         progress=progress,
         ends=measuring.ends,
     )
+    times = UnitTimes(cluster.device_names, units, frozen_floats(seconds))
+    keep_last(kept, model_identity(graph, source), times)
     is_eager = forms is not None and forms.keeps_inner_tensors(cluster.devices)
     return Problem(
         graph=graph,

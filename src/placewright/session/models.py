@@ -14,6 +14,8 @@ from placewright.core.source import ModelSource
 from placewright.errors import FileFormatError, InputError, StalePlanError
 from placewright.execution.framework import Framework, ReadOptions
 from placewright.files.graph_file import GRAPH_FORMAT, read_graph
+from placewright.files.plan_document import EARLIER_FORMAT, PLAN_FORMAT
+from placewright.files.plan_file import read_plan
 from placewright.files.problem_file import PROBLEM_FORMAT, read_problem
 from placewright.files.text import read_json_object
 from placewright.frameworks.registry import framework_named, framework_of, frameworks
@@ -164,6 +166,9 @@ def _from_json(path: Path, objective: Objective) -> Model:
         return Model(graph, source)
     if kind == PROBLEM_FORMAT:
         problem = read_problem(path)
+        return Model(problem.graph, problem.source, problem)
+    if kind in (PLAN_FORMAT, EARLIER_FORMAT):
+        problem = read_plan(path).problem
         return Model(problem.graph, problem.source, problem)
     if kind is not None:
         raise FileFormatError(

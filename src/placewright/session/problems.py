@@ -13,7 +13,8 @@ from placewright.core.cluster import Cluster
 from placewright.core.deadline import NEVER, Deadline
 from placewright.core.execution_models import EVENT, Event, ExecutionModel, MaxLoad
 from placewright.core.graph import ComputationGraph
-from placewright.core.problem import Objective, Problem, op_named
+from placewright.core.op_patterns import by_op
+from placewright.core.problem import Objective, Problem
 from placewright.core.resident_inputs import inputs_named
 from placewright.core.source import ModelSource
 from placewright.errors import AnswerError, FieldError, InputError
@@ -68,8 +69,7 @@ def build(model: ModelOfRequest, steps: Steps, deadline: Deadline = NEVER) -> Me
     elif catalogue := catalogue_for(request.devices, request.cluster):
         found = Measured(_of_catalogue(read.graph, read.source, catalogue, request))
     else:
-        for op in request.pins:  # before any long work
-            op_named(read.graph, op)
+        by_op(read.graph, request.pins)  # before any long work
         deadline.require("the model was read")
         cluster, runtime = machine or _machine(
             request, steps, runtime_of(read.source, request.objective)
@@ -176,14 +176,17 @@ def constrained(problem: Problem, memory: Mapping[str, float], pins: Mapping[str
 
     Raises:
         UnknownNameError: there is no such device.
-        GraphError: there is no such op.
+        GraphError: there is no such op, or two names of one unit are pinned to different devices.
     """
     cluster = problem.cluster
     devices = list(cluster.devices)
     for name, size in memory.items():
         at = cluster.device(name)
         devices[at] = replace(devices[at], memory_bytes=size)
-    added = {op_named(problem.graph, op): cluster.device(at) for op, at in pins.items()}
+    said = {op: cluster.device(at) for op, at in by_op(problem.graph, pins).items()}
+    unit_of, names = problem.units.group_of, problem.graph.op_names
+    of_unit = {int(unit_of[op]): at for op, at in said.items()}
+    added = {op: at if names[op] in pins else of_unit[int(unit_of[op])] for op, at in said.items()}
     found = replace(
         problem,
         cluster=replace(cluster, devices=tuple(devices)),

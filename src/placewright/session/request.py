@@ -139,7 +139,7 @@ class Request:
             only, ``"pipeline"`` one sample for each device. None is 1 for a model that is read and
             what a stored problem or a workload says.
         memory: device name -> bytes.
-        pins: op name -> device name.
+        pins: op name, or pattern of names -> device name; later patterns win, and names over all.
         shapes: input name, pattern of such names or symbol of open dimensions -> dimensions.
         values: input name -> what it always has: a number, or as many as it holds.
         resident: names of inputs that lie where they are used before a run begins.
@@ -242,7 +242,11 @@ class Request:
         "Limit DEVICE=2GiB; repeatable.", {}, kind=list, checked=_parsing("parse_memory")
     )
     pins: Mapping[str, str] = said(
-        "Fix OP=DEVICE; repeatable.", {}, kind=list, word="pin", checked=_parsing("parse_pins")
+        "Fix OP=DEVICE or 'layers.0.*=DEVICE'; repeatable.",
+        {},
+        kind=list,
+        word="pin",
+        checked=_parsing("parse_pins"),
     )
     shapes: Mapping[str, tuple[int, ...]] = said(
         "Input or pattern NAME=1,3,224,224, or open dimension NAME=128; repeatable.", {},

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from placewright.core.op_patterns import by_op
 from placewright.core.placement import Placement
 from placewright.core.plan import Plan
-from placewright.core.problem import op_named
 from placewright.core.solution import Solution
 from placewright.errors import InfeasibleError
 from placewright.session.search import plan_of
@@ -59,7 +59,8 @@ def changed(plan: Plan, changes: Mapping[str, str]) -> tuple[Plan, Simulator]:
 
     Args:
         plan: stays as it is.
-        changes: op name -> device name; empty simulates the plan itself.
+        changes: op name, or pattern of names -> device name; later patterns win, and names over
+            all. Empty simulates the plan itself.
 
     Raises:
         GraphError, UnknownNameError: there is no such op or device.
@@ -67,9 +68,8 @@ def changed(plan: Plan, changes: Mapping[str, str]) -> tuple[Plan, Simulator]:
     """
     problem = plan.problem
     device_of = plan.placement.device_of.copy()
-    for name, device in changes.items():
-        unit = problem.units.group_of[op_named(problem.graph, name)]
-        device_of[unit] = problem.cluster.device(device)
+    for op, device in by_op(problem.graph, changes).items():
+        device_of[problem.units.group_of[op]] = problem.cluster.device(device)
     placement = Placement.of(device_of, plan.placement.order)
     simulator = Simulator(problem)
     violation = simulator.violation(placement)

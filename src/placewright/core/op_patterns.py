@@ -1,0 +1,51 @@
+"""Ops by name or by pattern: ``layers.0.*`` stands for all ops whose names begin with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from difflib import get_close_matches
+from fnmatch import fnmatchcase
+from typing import TypeVar
+
+from placewright.core.graph import ComputationGraph
+from placewright.core.problem import op_named
+from placewright.errors import GraphError
+
+Value = TypeVar("Value")
+_MARKS = "*?["
+
+
+def matching(graph: ComputationGraph, pattern: str) -> list[int]:
+    """Ops that a name or a pattern of ``*``, ``?`` and ``[...]`` stands for, ascending.
+
+    Raises:
+        GraphError: there is none; the message lists near names.
+    """
+    if pattern in graph.op_index or not any(mark in pattern for mark in _MARKS):
+        return [op_named(graph, pattern)]
+    found = [op for op, name in enumerate(graph.op_names) if fnmatchcase(name, pattern)]
+    if found:
+        return found
+    plain = pattern.translate({ord(mark): None for mark in "*?[]"})
+    near = [name for name in graph.op_names if plain and plain.lower() in name.lower()][:3]
+    near = near or get_close_matches(plain, graph.op_names)
+    hint = f"near names are {', '.join(near)}" if near else "`graph MODEL --ops` lists all names"
+    raise GraphError(f"no op fits the pattern '{pattern}'; {hint}")
+
+
+def by_op(graph: ComputationGraph, said: Mapping[str, Value]) -> dict[int, Value]:
+    """What is said of names and patterns, for each op: later patterns win, and names over all.
+
+    Ops come in the order in which they were said, so that of two in one unit the later one holds.
+
+    Raises:
+        GraphError: a name or a pattern stands for no op.
+    """
+    patterns = {key: value for key, value in said.items() if key not in graph.op_index}
+    names = {key: value for key, value in said.items() if key in graph.op_index}
+    found: dict[int, Value] = {}
+    for key, value in (*patterns.items(), *names.items()):
+        for op in matching(graph, key):
+            found.pop(op, None)
+            found[op] = value
+    return found

@@ -1,0 +1,159 @@
+"""Ops by name and by pattern: listed with their seconds, pinned, and moved in a what-if."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import placewright as pw
+from placewright.cli.bare_options import with_bare_options
+from placewright.core.builder import GraphBuilder
+from placewright.core.op_patterns import by_op, matching
+from placewright.core.source import ModelSource
+from placewright.errors import GraphError
+from placewright.profiling.last_measured import UnitTimes, keep_last
+from placewright.profiling.profile import model_identity
+from placewright.profiling.store import CostStore
+from placewright.session.models import Model
+from placewright.session.op_listing import listed_ops
+from placewright.session.problems import constrained
+
+NAMES = ("layers.0.mul", "layers.0.add", "layers.1.mul", "layers.1.add", "head")
+
+
+def chain(slow: int = 2) -> pw.Problem:
+    """Five ops in a row on two devices, of which `slow` takes 9 s on the faster one."""
+    costs = np.array([[1.0, 2.0]] * 5)
+    costs[slow] = [9.0, 8.0]
+    costs[4, 1] = np.inf
+    builder = GraphBuilder()
+    tensor = builder.add_input(4, shape=(1,), dtype="f32")
+    for name in NAMES:
+        op = builder.add_op(name, name.rpartition(".")[2], inputs=[tensor])
+        tensor = builder.add_tensor(op, 4, shape=(1,), dtype="f32", is_output=name == "head")
+    return pw.Problem.from_costs(builder.build(), costs, (0.0, 1e9))
+
+
+class TestPatterns:
+    def test_a_name_before_a_later_pattern_before_an_earlier_one(self) -> None:
+        said = {"head": "a", "layers.0.add": "b", "*": "c", "layers.?.*": "d", "layers.1.*": "e"}
+        found = by_op(chain().graph, said)
+        assert [found[op] for op in range(5)] == ["d", "b", "e", "e", "a"]
+        assert list(found)[-2:] == [4, 1]  # of two in one unit the last one said holds
+
+    def test_a_name_with_marks_is_a_name(self) -> None:
+        problem = chain()
+        graph = replace(problem.graph, op_names=("a[0]", "a0", "b*", "bc", "d"))
+        assert matching(graph, "a[0]") == [0]
+        assert matching(graph, "b*") == [2]
+        assert matching(graph, "a[0-9]") == [1]
+
+    @pytest.mark.parametrize(
+        ("pattern", "hint"),
+        [
+            ("*head?*", "near names are head"),
+            ("layer.*", "near names are layers"),
+            ("*zzz*", "`graph MODEL --ops` lists all names"),
+        ],
+    )
+    def test_a_pattern_of_nothing_is_one_line(self, pattern: str, hint: str) -> None:
+        with pytest.raises(GraphError) as caught:
+            matching(chain().graph, pattern)
+        assert str(caught.value).startswith(f"no op fits the pattern '{pattern}'; {hint}")
+        assert "\n" not in str(caught.value)
+
+
+class TestUse:
+    def test_pins_by_pattern(self) -> None:
+        problem = chain()
+        first, second = problem.cluster.device_names
+        pins = {"layers.1.*": second, "layers.1.add": first, "head": first}
+        plan = pw.place(problem, pins=pins, placer="heft", evaluations=5)
+        assert plan.problem.pins == {2: 1, 3: 0, 4: 0}
+        at = plan.placement.device_of[plan.problem.units.group_of]
+        assert at[2:].tolist() == [1, 0, 0]
+        with pytest.raises(GraphError, match=r"no op fits the pattern 'layers\.7"):
+            pw.place(problem, pins={"layers.7.*": first})
+
+    def test_a_name_before_a_pattern_within_a_unit(self) -> None:
+        from placewright.core.arrays import frozen_ints
+        from placewright.core.costs import CostTable
+        from placewright.core.grouping import Grouping
+
+        problem = chain()
+        units = Grouping(frozen_ints([0, 0, 1, 1, 2]))
+        costs = CostTable(problem.costs.seconds[:3], "measured")
+        first, second = problem.cluster.device_names
+        fused = replace(problem, units=units, costs=costs)
+        found = constrained(fused, {}, {"layers.*": first, "layers.0.add": second})
+        assert found.pins == {0: 1, 1: 1, 2: 0, 3: 0}
+
+    def test_what_if_by_pattern(self) -> None:
+        problem = chain()
+        first, second = problem.cluster.device_names
+        pinned = {name: first for name in NAMES}
+        plan = pw.place(problem, pins=pinned, placer="heft", evaluations=5)
+        free = replace(plan, problem=replace(plan.problem, pins={}))
+        moved = pw.simulate(free, {"*add": second, "layers.1.add": first}).plan
+        at = moved.placement.device_of[problem.units.group_of]
+        assert at.tolist() == [0, 1, 0, 0, 0]
+
+
+class TestListing:
+    def test_the_slowest_on_the_fastest_device_comes_first(self) -> None:
+        problem = chain()
+        found = listed_ops(Model(problem.graph, None, problem), "*")
+        assert found.ops[0].name == "layers.1.mul"
+        first, second = found.devices
+        assert found.ops[0].seconds == {first: 9.0, second: 8.0}
+        assert next(op for op in found.ops if op.name == "head").seconds[second] is None
+        assert [op.name for op in listed_ops(Model(problem.graph, None, problem), "*0*").ops] == [
+            "layers.0.mul", "layers.0.add",
+        ]  # fmt: skip
+        json.dumps(found.data(), allow_nan=False)
+
+    def test_what_was_measured_last_is_found_again(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        problem = chain(slow=1)
+        source = ModelSource("m.onnx", "0" * 64, "openvino")
+        model = Model(problem.graph, source)
+        assert listed_ops(model, "*").ops[0].seconds == {}
+        assert [op.name for op in listed_ops(model, "*").ops] == list(NAMES)
+        identity = model_identity(problem.graph, source)
+        keep_last(CostStore(), identity, UnitTimes.of(problem))
+        found = listed_ops(model, "*")
+        assert found.ops[0].name == "layers.0.add"
+        assert found.ops[0].seconds == dict(zip(found.devices, (9.0, 8.0), strict=True))
+
+    def test_a_profile_keeps_its_seconds(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from model_makers import write_onnx
+
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+        write_onnx(tmp_path / "small.onnx")
+        name = str(tmp_path / "small.onnx")
+        problem = pw.profile(name, devices="cpu:0", quick=True)
+        found = listed_ops(pw.read(name), "*")
+        assert found.devices == ("cpu:0",)
+        unit = int(problem.units.group_of[problem.graph.op_index[found.ops[0].name]])
+        assert found.ops[0].seconds["cpu:0"] == problem.costs.seconds[unit, 0]
+
+
+def test_the_pattern_may_be_left_out(tmp_path: Path) -> None:
+    model = tmp_path / "m.onnx"
+    model.touch()
+    for words, expected in (
+        (["graph", "--ops", str(model)], ["graph", "--ops=*", str(model)]),
+        (["graph", str(model), "--ops"], ["graph", str(model), "--ops=*"]),
+        (["graph", "zoo:lstm", "--ops", "--json"], ["graph", "zoo:lstm", "--ops=*", "--json"]),
+        (["graph", "--ops", "zoo:lstm"], ["graph", "--ops=*", "zoo:lstm"]),
+        (["graph", str(model), "--ops", "conv*"], ["graph", str(model), "--ops", "conv*"]),
+    ):
+        assert with_bare_options(words) == expected
