@@ -74,7 +74,7 @@ def test_only_what_can_run_here_is_advised_to_run(source: str, is_here: bool) ->
     [
         ("conv", "did you mean block.conv_1"),
         ("block.conv1", "did you mean block.conv_1"),
-        ("softmax", "`graph MODEL --ops` lists all names"),
+        ("softmax", "`placewright graph MODEL --ops` lists all names"),
     ],
 )
 def test_an_unknown_op_is_answered_with_near_names_or_where_they_are(wrong: str, hint: str) -> None:

@@ -57,7 +57,7 @@ class TestPatterns:
         [
             ("*head?*", "near names are head"),
             ("layer.*", "near names are layers"),
-            ("*zzz*", "`graph MODEL --ops` lists all names"),
+            ("*zzz*", "`placewright graph MODEL --ops` lists all names"),
         ],
     )
     def test_a_pattern_of_nothing_is_one_line(self, pattern: str, hint: str) -> None:

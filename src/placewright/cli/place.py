@@ -10,6 +10,7 @@ import typer
 
 from placewright.cli import options as opt
 from placewright.cli.derived import takes_request
+from placewright.cli.each_size import for_each_size
 from placewright.cli.isolate import may_isolate
 from placewright.cli.output import (
     print_bars,
@@ -43,6 +44,7 @@ PlanOutput = Annotated[
 
 
 @may_isolate
+@for_each_size
 @takes_request()
 def place(
     request: Request,
@@ -51,7 +53,10 @@ def place(
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Find the best placement of MODEL, prove how good it is, run it, write plan.json."""
+    """Find the best placement of MODEL, prove how good it is, run it, write plan.json.
+
+    --shape past=64|128 or past=64..512 makes one plan for each size: plan-past=64.json, ...
+    """
     from placewright.errors import Interrupted
     from placewright.files.plan_file import write_plan
     from placewright.report.plan_text import limit_warning

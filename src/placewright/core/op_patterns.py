@@ -29,7 +29,11 @@ def matching(graph: ComputationGraph, pattern: str) -> list[int]:
     plain = pattern.translate({ord(mark): None for mark in "*?[]"})
     near = [name for name in graph.op_names if plain and plain.lower() in name.lower()][:3]
     near = near or get_close_matches(plain, graph.op_names)
-    hint = f"near names are {', '.join(near)}" if near else "`graph MODEL --ops` lists all names"
+    hint = (
+        f"near names are {', '.join(near)}"
+        if near
+        else "`placewright graph MODEL --ops` lists all names"
+    )
     raise GraphError(f"no op fits the pattern '{pattern}'; {hint}")
 
 

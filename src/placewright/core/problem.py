@@ -387,5 +387,9 @@ def op_named(graph: ComputationGraph, name: str) -> int:
         return graph.op_index[name]
     near = [other for other in graph.op_names if name.lower() in other.lower()][:3]
     near = near or get_close_matches(name, graph.op_names)
-    hint = f"did you mean {', '.join(near)}?" if near else "`graph MODEL --ops` lists all names"
+    hint = (
+        f"did you mean {', '.join(near)}?"
+        if near
+        else "`placewright graph MODEL --ops` lists all names"
+    )
     raise GraphError(f"the graph has no op '{name}'; {hint}")

@@ -18,6 +18,7 @@ from placewright.core.signature import Number
 from placewright.errors import FieldError, InputError, UnknownNameError
 from placewright.files.quantities import parse_bytes, parse_seconds
 from placewright.io.written import written_place
+from placewright.session.several_sizes import is_several
 from placewright.workers.address import ADDRESS
 
 _LOG = logging.getLogger(__name__)
@@ -69,6 +70,11 @@ def _shape(name: str, given: Any, form: str) -> tuple[int, ...]:
         shape = tuple(int(extent) for extent in extents)
     except (TypeError, ValueError):
         shape = (0,)
+    if isinstance(given, str) and is_several(f"{name}={given}"):
+        raise FieldError(
+            "shapes",
+            f"gives '{name}' several sizes ({given}), which only the command `place` takes",
+        )
     if any(extent < 1 for extent in shape):
         raise FieldError("shapes", f"expects {form}, got '{name}={given}'")
     return shape

@@ -1,0 +1,80 @@
+"""A command that makes one plan makes one for each size that ``--shape`` gives."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from collections.abc import Callable
+from functools import wraps
+from pathlib import Path
+from typing import Any
+
+from placewright.cli.output import print_json, print_line, print_table
+
+
+def for_each_size(command: Callable[..., None]) -> Callable[..., None]:
+    """Call a command with `shapes`, `output`, `report_file` and `as_json` for each size.
+
+    Files get the size behind their names. A size without a plan does not end the others.
+    """
+
+    @wraps(command)
+    def call(**given: Any) -> None:
+        from placewright.session.several_sizes import each_size, is_several
+
+        texts = given["shapes"] or []
+        if not any(map(is_several, texts)):
+            command(**given)
+            return
+        _call_each(command, given, each_size(texts))
+
+    del call.__dict__["__wrapped__"]
+    return call
+
+
+def _call_each(
+    command: Callable[..., None], given: dict[str, Any], sizes: list[tuple[str, list[str]]]
+) -> None:
+    from placewright.errors import AnswerError
+    from placewright.files.overwriting import refuse_overwriting
+    from placewright.session.companions import files_behind
+    from placewright.session.several_sizes import labelled
+
+    names = [name for name in ("output", "report_file") if given[name] is not None]
+    files = [{name: labelled(Path(given[name]), label) for name in names} for label, _ in sizes]
+    read = files_behind(Path(given["model"]))
+    refuse_overwriting([path for row in files for path in row.values()], read)
+    as_json: bool = given["as_json"]
+    failure: AnswerError | None = None
+    documents: dict[str, Any] = {}
+    rows = []
+    for (label, texts), written in zip(sizes, files, strict=True):
+        shown = io.StringIO()
+        if not as_json:
+            print_line(f"{label}:")
+        hidden = contextlib.redirect_stdout(shown) if as_json else contextlib.nullcontext()
+        try:
+            with hidden:
+                command(**{**given, "shapes": texts, **written})
+            documents[label] = json.loads(shown.getvalue()) if as_json else None
+            rows.append([label, *_row(written["output"])])
+        except AnswerError as error:
+            failure = error
+            documents[label] = {"error": str(error)}
+            rows.append([label, "-", str(error), "-"])
+    if as_json:
+        print_json({"plans": documents})
+    else:
+        print_table("One plan for each size", ["size", "takes", "verdict", "plan"], rows)
+    if failure is not None:
+        raise failure
+
+
+def _row(path: Path) -> list[str]:
+    from placewright.files.plan_file import read_plan
+    from placewright.report.values import value_text
+    from placewright.report.verdict import verdict_lines
+
+    plan = read_plan(path)
+    return [value_text(plan.value, plan.problem.time_unit), verdict_lines(plan)[0], str(path)]
