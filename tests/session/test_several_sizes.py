@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ from cli.runner import InProcess
 from model_makers import write_onnx
 
 import placewright as pw
+from placewright.cli.each_size import for_each_size
+from placewright.core.solution import Stop
 from placewright.errors import FieldError
 from placewright.session.parsing import parse_shapes
 from placewright.session.several_sizes import each_size, labelled
@@ -89,6 +92,20 @@ def test_a_size_without_a_plan_does_not_end_the_others(
     assert not (tmp_path / "plan-batch=1000000.json").exists()
     assert "does not fit" in found.stderr.splitlines()[-1] or "needs" in found.stderr
     assert "batch=1000000" in found.stdout.split("One plan for each size")[1]
+
+
+def test_an_interrupted_plan_is_the_last(tmp_path: Path, model: str) -> None:
+    made: list[Path] = []
+
+    def place(*, output: Path, **given: object) -> None:
+        plan = pw.place(str(tmp_path / model), devices="catalogue:2gpu", placer="single")
+        stopped = replace(plan.placer, stop=Stop.INTERRUPTED if made else Stop.DONE)
+        pw.write_plan(output, replace(plan, placer=stopped))
+        made.append(output)
+
+    said = {"shapes": ["batch=1|2|4"], "output": tmp_path / "p.json", "report_file": None}
+    for_each_size(place)(model=model, as_json=False, **said)
+    assert [path.name for path in made] == ["p-batch=1.json", "p-batch=2.json"]
 
 
 def test_what_is_read_is_not_written_over(tmp_path: Path, model: str, command: InProcess) -> None:

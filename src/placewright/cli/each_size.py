@@ -8,15 +8,19 @@ import json
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from placewright.cli.output import print_json, print_line, print_table
+
+if TYPE_CHECKING:
+    from placewright.core.plan import Plan
 
 
 def for_each_size(command: Callable[..., None]) -> Callable[..., None]:
     """Call a command with `shapes`, `output`, `report_file` and `as_json` for each size.
 
-    Files get the size behind their names. A size without a plan does not end the others.
+    Files get the size behind their names. A size without a plan does not end the others; Ctrl-C,
+    after which a plan holds what was found, does.
     """
 
     @wraps(command)
@@ -38,6 +42,7 @@ def _call_each(
 ) -> None:
     from placewright.errors import AnswerError
     from placewright.files.overwriting import refuse_overwriting
+    from placewright.files.plan_file import read_plan
     from placewright.session.companions import files_behind
     from placewright.session.several_sizes import labelled
 
@@ -58,7 +63,10 @@ def _call_each(
             with hidden:
                 command(**{**given, "shapes": texts, **written})
             documents[label] = json.loads(shown.getvalue()) if as_json else None
-            rows.append([label, *_row(written["output"])])
+            plan = read_plan(written["output"])
+            rows.append([label, *_row(plan, written["output"])])
+            if plan.placer.is_interrupted:
+                break
         except AnswerError as error:
             failure = error
             documents[label] = {"error": str(error)}
@@ -71,10 +79,8 @@ def _call_each(
         raise failure
 
 
-def _row(path: Path) -> list[str]:
-    from placewright.files.plan_file import read_plan
+def _row(plan: Plan, path: Path) -> list[str]:
     from placewright.report.values import value_text
     from placewright.report.verdict import verdict_lines
 
-    plan = read_plan(path)
     return [value_text(plan.value, plan.problem.time_unit), verdict_lines(plan)[0], str(path)]
