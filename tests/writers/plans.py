@@ -38,4 +38,4 @@ def plan_with(
     )
     placement = Placement.of(np.array([device_of_op(op) for op in range(graph.n_ops)]))
     solution = Solution(placement, 0.0, "feasible")
-    return plan_of(problem, solution, PlacerRecord("by hand", "0", 0, 0, 0.0), runtime)
+    return plan_of(problem, solution, PlacerRecord("manual", "0", 0, 0, 0.0), runtime)

@@ -91,7 +91,7 @@ def plan_for(problem: Problem) -> Plan:
     middle = np.zeros(problem.n_units, dtype=np.int64)
     middle[problem.unit_graph.topological_order[2:-2]] = 1
     found = Solution(Placement.of(middle), 1.0, "feasible", 0.0)
-    return plan_of(problem, found, PlacerRecord("by hand", "1", 0, 1, 0.0), "torch")
+    return plan_of(problem, found, PlacerRecord("manual", "1", 0, 1, 0.0), "torch")
 
 
 @pytest.mark.parametrize("in_flight", [1, 2, 4])
