@@ -32,7 +32,7 @@ fuzz: setup  ## mutate files of every format; FUZZ="--count 20000 --formats pt2"
 	.venv/bin/python -m benchmarks.fuzz $(FUZZ)
 
 fuzz-proofs: setup  ## bounds and proofs against brute force; PROOFS="--problems 10000 --results FILE"
-	.venv/bin/python -m benchmarks.fuzz_proofs.py $(or $(PROOFS),--problems 40)
+	.venv/bin/python -m benchmarks.proofs $(or $(PROOFS),--problems 40)
 
 check: lint docs  ## ruff, mypy strict, documentation
 

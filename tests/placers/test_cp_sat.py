@@ -169,6 +169,32 @@ def test_live_tensors_that_fit_nowhere_leave_the_answer_open() -> None:
     assert (value, status) == (math.inf, "unknown")
 
 
+def test_a_graph_output_with_a_reader_goes_home_too() -> None:
+    """The horizon has room for it, where list scheduling finds no placement that fits."""
+    builder = GraphBuilder()
+    builder.add_op("maker", "Op", inputs=[])
+    made = builder.add_tensor(0, 0.0)
+    builder.add_op("reader", "Op", inputs=[made])
+    builder.mark_output(made)
+    sizes = [3.0, 5.0, 4.0, 3.0, 7.0, 4.0]  # they fit in halves, but not taken in turn
+    for number, size in enumerate(sizes):
+        builder.add_op(f"filler{number}", "Op", inputs=[], weights=[builder.add_weight(size)])
+    seconds = np.zeros((2 + len(sizes), 3))
+    seconds[2:, 0] = math.inf
+    room = sum(sizes) / 2.0
+    devices = (Device("host"), *(Device(name, memory_bytes=room) for name in ("d1", "d2")))
+    pairs = [("d1", "host"), ("host", "d1"), ("d2", "host"), ("host", "d2")]
+    links = tuple(Link(source, target, 1.0, 8.0, "bus") for source, target in pairs)
+    problem = Problem(
+        builder.build(),
+        Cluster(devices, links, "host"),
+        CostTable(frozen_floats(seconds)),
+        Grouping.identity(len(seconds)),
+        pins={0: 1, 1: 2},
+    )
+    assert solve(problem) == (3.0, pytest.approx(3.0), "optimal")
+
+
 def test_the_budget_of_evaluations_ends_the_solver() -> None:
     """Not one query more; the incumbent is the answer."""
     problem = random_problem(np.random.default_rng(3), n_ops=8, n_devices=3, constrained=False)

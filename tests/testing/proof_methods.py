@@ -15,7 +15,7 @@ import numpy as np
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.placers.auto import Auto
-from placewright.placers.cp_sat import CpSat
+from placewright.placers.cp_sat import CpSat, all_in_turn
 from placewright.placers.dpl import Dpl
 from placewright.placers.ideal_dp import IdealDp
 from placewright.placers.latency_ip import LatencyIp
@@ -24,12 +24,15 @@ from placewright.placers.parts.programs import part_programs
 from placewright.placers.parts.search import search_parts
 from placewright.placers.pipedream import Pipedream
 from placewright.placers.registry import Placer
+from placewright.placers.schedule_program.model import ScheduleProgram
+from placewright.placers.schedule_program.ticks import Ticks
 from placewright.simulation.bounds import lower_bounds
 from placewright.simulation.evaluator import CLOSED, Evaluator
 from placewright.simulation.feasibility import prove_infeasible
 
 _EVALUATIONS = 20_000  # of `auto`: enough to enumerate placements, and orders in half of it
 _WORK = 0.5  # deterministic seconds of a solver
+_TICKS = 10**8  # that the horizon of the program alone is divided into
 
 
 @dataclass(frozen=True)
@@ -98,12 +101,29 @@ def _parts(problem: Problem) -> Claim | None:
     )
 
 
+def _program(problem: Problem) -> Claim | None:
+    """The program of `cp-sat` without an incumbent, which hides rows that cut too much off."""
+    from ortools.sat.python import cp_model
+
+    if problem.execution_model.name != "event" or prove_infeasible(problem) is not None:
+        return None
+    horizon = 4.0 * all_in_turn(problem)
+    ticks = Ticks(horizon / _TICKS if horizon > 0 else 1.0)
+    program = ScheduleProgram(problem, ticks, ticks.up(horizon) + 1)
+    solver = cp_model.CpSolver()
+    solver.parameters.max_deterministic_time, solver.parameters.num_workers = _WORK, 1
+    if solver.solve(program.model) == cp_model.INFEASIBLE:
+        return Claim(0.0, "infeasible")
+    return Claim(max(0.0, solver.best_objective_bound) * ticks.seconds * (1.0 - 1e-9), "unknown")
+
+
 METHODS: dict[str, Method] = {
     "general bounds": _general_bounds,
     "proofs that nothing fits": _no_placement,
     "parts": _parts,
+    "program": _program,
     "cp-sat": _of_placer(lambda: CpSat(deterministic_seconds=_WORK)),
-    "latency-ip": _of_placer(lambda: LatencyIp(annealing_rounds=2)),
+    "latency-ip": _of_placer(lambda: LatencyIp(annealing_rounds=2, max_nodes=10, max_columns=500)),
     "maxload-ip": _of_placer(lambda: MaxloadIp(annealing_rounds=2)),
     "ideal-dp": _of_placer(IdealDp),
     "dpl": _of_placer(Dpl),

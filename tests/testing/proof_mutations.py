@@ -199,6 +199,17 @@ def _smaller_window(of: Callable[..., Any]) -> Callable[..., Any]:
     return lambda problem, transfer, limit: of(problem, transfer, limit * 0.6)
 
 
+def _in_one_row(of: Callable[..., Any]) -> Callable[..., Any]:
+    """The first subgraph of an accelerator waits for the last one of another."""
+
+    def turns(self: Any, times: Any) -> None:
+        true, self.q = self.q, len(times) + 1
+        of(self, times)
+        self.q = true
+
+    return turns
+
+
 def _twice_arrived(of: Callable[..., Any]) -> Callable[..., Any]:
     def add(self: Any, terms: Any, tensor: int, unit: int) -> None:
         of(self, terms, tensor, unit)
@@ -217,7 +228,7 @@ def _without_routes(of: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _VIA_HOST = 2
-_PROGRAM = ("cp-sat", "parts")
+_PROGRAM = ("program", "cp-sat", "parts")
 
 
 def _mutations() -> dict[str, Mutation]:
@@ -263,7 +274,7 @@ def _mutations() -> dict[str, Mutation]:
         "_run_units",
         _with_arrays(streams=lambda streams: np.ones_like(streams)),
     )
-    event("three quarters of the memory", model.ScheduleProgram, "_keep_memory", _less_memory(0.75))
+    event("two fifths of the memory", model.ScheduleProgram, "_keep_memory", _less_memory(0.4))
     event(
         "every tensor goes home",
         model,
@@ -316,10 +327,10 @@ def _mutations() -> dict[str, Mutation]:
         _patched(relaxation.LatencyRelaxation, "way", _scaled(2.0)),
     )
     add(
-        "two thirds of the memory in the relaxation",
+        "two fifths of the memory in the relaxation",
         EVENT,
         general,
-        _patched(relaxed_program.Relaxation, "memory", _less_memory(0.67)),
+        _patched(relaxed_program.Relaxation, "memory", _less_memory(0.4)),
     )
     nothing = ("proofs that nothing fits",)
     add(
@@ -454,10 +465,10 @@ def _add_pieces(add: Callable[..., None]) -> None:
         ),
     )
     add(
-        "colocated units are one",
+        "all accelerators take turns",
         SERIAL,
         solved,
-        _patched(pieces_program._Builder, "_turns", _always(None)),
+        _patched(pieces_program._Builder, "_turns", _in_one_row),
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from placewright.core.arrays import frozen_floats
+from placewright.core.arrays import frozen_floats, frozen_ints
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
@@ -28,7 +28,7 @@ from placewright.core.execution_models import (
 from placewright.core.graph import BACKWARD, FORWARD, UPDATE, ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
-from placewright.errors import CostError, GroupingError
+from placewright.errors import InputError
 
 MOST_OPS, MOST_DEVICES = 6, 3
 EVENT, LOAD, PIECES, SERIAL, PLACETO = "event", "max-load", "subgraph", "subgraph-ip", "placeto"
@@ -54,38 +54,41 @@ class Feature:
 FEATURES: dict[str, Feature] = {
     "alike devices": Feature(0.35, _ALL),
     "unlike links": Feature(0.5, _PLAYED),
-    "shared channels": Feature(0.7, _PLAYED),
-    "routes through the host": Feature(0.55, _PLAYED),
+    "shared channels": Feature(0.65, _PLAYED),
+    "routes through the host": Feature(0.75, _PLAYED),
     "host that is no device": Feature(0.4, _PLAYED),
-    "links that do not queue": Feature(0.5, (EVENT,)),
-    "streams": Feature(0.35, _PLAYED),
+    "links that do not queue": Feature(0.95, (EVENT,)),
+    "streams": Feature(0.8, _PLAYED),
     "dispatch": Feature(0.12, (EVENT,)),
-    "cuts": Feature(0.18, (EVENT,)),
+    "cuts": Feature(0.22, (EVENT,)),
     "layouts": Feature(0.25, (EVENT,)),
     "contention": Feature(0.3, (EVENT,)),
-    "pins": Feature(0.25, _ALL),
+    "pins": Feature(0.4, _ALL),
     "colocation": Feature(0.3, _ALL),
     "unsupported ops": Feature(0.35, _ALL),
-    "memory limits": Feature(0.45, (EVENT, LOAD, PIECES, SERIAL)),
+    "memory limits": Feature(0.55, (EVENT, LOAD, PIECES, SERIAL)),
     "working bytes": Feature(0.9, (EVENT,)),
-    "shared weights": Feature(0.8, (EVENT, LOAD, PIECES, SERIAL)),
+    "shared weights": Feature(0.95, (EVENT, LOAD, PIECES, SERIAL)),
     "resident inputs": Feature(0.35, _PLAYED),
     "graph inputs": Feature(0.6, _PLAYED),
     "graph outputs": Feature(0.6, _PLAYED),
-    "outputs of inner ops": Feature(0.5, _PLAYED),
+    "outputs of inner ops": Feature(0.9, _PLAYED),
     "ops of several outputs": Feature(0.7, _ALL),
-    "own transfer seconds": Feature(0.2, (EVENT, LOAD)),
+    "own transfer seconds": Feature(0.24, (EVENT, LOAD)),
     "zero-second ops": Feature(0.4, _ALL),
     "zero-byte tensors": Feature(0.4, (EVENT, LOAD, PLACETO)),
-    "units of several ops": Feature(0.25, _ALL),
+    "units of several ops": Feature(0.3, _ALL),
     "training phases": Feature(0.5, (LOAD,)),
-    "split phases": Feature(0.6, (LOAD,)),
+    "split phases": Feature(0.5, (LOAD,)),
     "replicas": Feature(0.25, (LOAD,)),
     "samples in flight": Feature(0.6, (LOAD,)),
     "overlap": Feature(0.3, (LOAD,)),
     "devices that pay no transfers": Feature(0.3, (LOAD, PIECES, SERIAL)),
-    "several subgraphs": Feature(0.9, (SERIAL,)),
+    "several subgraphs": Feature(0.97, (SERIAL,)),
 }
+
+# Programs in which a device's load depends on nothing but what it runs take problems without these.
+_NOT_SEPARABLE = ("shared channels", "unlike links", "routes through the host")
 
 
 def features_of(model: str) -> list[str]:
@@ -116,17 +119,18 @@ class _Draw:
         rng = self.rng = np.random.default_rng([seed, MODELS.index(model)])
         self.model = model
         drawn = {name: bool(rng.random() < one.chance) for name, one in FEATURES.items()}
+        absent = {*without, *(_NOT_SEPARABLE if rng.random() < 0.4 and model == LOAD else ())}
         self.has = {
-            name: is_drawn and name not in without and model in FEATURES[name].models
+            name: is_drawn and name not in absent and model in FEATURES[name].models
             for name, is_drawn in drawn.items()
         }
-        self.n_ops = int(rng.choice([2, 3, 4, 5, 5, 6, 6]))
+        self.n_ops = int(rng.choice([2, 3, 4, 5, 5, 6, 6, 6]))
         self.n_devices = int(rng.choice([2, 3, 3]))
         shape = (MOST_OPS, MOST_DEVICES)
         self.seconds = rng.integers(1, 13, shape) / 2.0
         self.unsupported = rng.random(shape) < 0.3
         self.is_zero = rng.random(shape) < rng.choice([0.2, 0.6], (MOST_OPS, 1))
-        self.edge = rng.random((MOST_OPS, MOST_OPS)) < rng.choice([0.25, 0.45, 0.7])
+        self.edge = rng.random((MOST_OPS, MOST_OPS)) < rng.choice([0.2, 0.35, 0.6])
         self.reads_second = rng.random((MOST_OPS, MOST_OPS)) < 0.5
         self.has_second = rng.random(MOST_OPS) < 0.5
         self.reads_input = rng.random((2, MOST_OPS)) < [[0.5], [0.3]]
@@ -142,7 +146,10 @@ class _Draw:
         self.phase_ends = np.sort(rng.random(2) * 1.3)
         self.own = rng.integers(0, 7, 2 + 2 * MOST_OPS) / 2.0
         self.group_ends = rng.random(MOST_OPS) < 0.65
-        self.pin = (int(rng.integers(self.n_ops)), rng.random(MOST_DEVICES))
+        self.pinned = rng.random(MOST_OPS) < rng.choice([0.0, 0.5, 0.9])
+        self.pinned[rng.integers(self.n_ops)] = True
+        self.wish = rng.random(shape)
+        self.is_shuffled, self.number = rng.random() < 0.5, rng.random(MOST_OPS)
         self.draw_cluster(rng)
         if not self.has["unlike links"]:
             self.latency[:], self.bandwidth[:] = self.latency[0, 1], self.bandwidth[0, 1]
@@ -185,11 +192,11 @@ class _Draw:
         self.pays = rng.random(n) < 0.5
         self.latency = rng.choice([0.0, 0.25, 0.5, 1.0], (ends, ends))
         self.bandwidth = rng.choice([1.0, 2.0, 4.0, math.inf], (ends, ends))
-        self.is_missing = rng.random((ends, ends)) < 0.5
+        self.is_missing = rng.random((ends, ends)) < 0.7
         self.host_is_missing = rng.random((ends, ends)) < rng.choice([0.0, 0.0, 0.0, 0.3])
         self.way_of_sharing = int(rng.choice([0, 0, 1, 2, 3, 4]))
         self.shares = rng.random((ends, ends)) < 0.6
-        self.queues = rng.random((ends, ends)) < 0.4
+        self.queues = rng.random((ends, ends)) < 0.3
         self.samples = int(rng.integers(1, 4))
         self.per_accelerator = int(rng.integers(2, 4))
 
@@ -203,8 +210,7 @@ class _Draw:
             gone = self.unsupported[: self.n_ops, : self.n_devices].copy()
             gone[gone.all(axis=1), 0] = False
             seconds[gone] = math.inf
-        op, wish = self.pin
-        pinned = int(np.where(np.isfinite(seconds[op]), wish[: self.n_devices], -1.0).argmax())
+        pins = self.pins(np.isfinite(seconds)) if has["pins"] else {}
         own = self.own_seconds(graph)
         resident = (0,) if has["resident inputs"] and graph.tensor_producers[0] < 0 else ()
         whole = Problem(
@@ -214,7 +220,7 @@ class _Draw:
             Grouping.identity(self.n_ops),
             objective="throughput" if self.model == LOAD else "latency",
             execution_model=self.execution_model(),
-            pins={op: pinned} if has["pins"] else {},
+            pins=pins,
             transfer_seconds=own,
             inner_tensors=has["working bytes"],
             op_working_bytes=frozen_floats(self.working[: self.n_ops])
@@ -224,6 +230,18 @@ class _Draw:
         )
         return self.in_units(whole)
 
+    def pins(self, can_run: np.ndarray) -> dict[int, int]:
+        """Some ops where they can run; those of a colocation class together, if they can."""
+        found = {}
+        for op in np.flatnonzero(self.pinned[: self.n_ops]).tolist():
+            together = self.class_of[: self.n_ops] == self.class_of[op]
+            if self.class_of[op] < 0 or not self.has["colocation"]:
+                together = np.arange(self.n_ops) == op
+            wish = self.wish[int(np.argmax(together)), : self.n_devices]
+            fits = np.where(can_run[together].all(axis=0), 2.0, can_run[op] * 1.0)
+            found[op] = int((wish + fits).argmax())
+        return found
+
     def own_seconds(self, graph: ComputationGraph) -> np.ndarray | None:
         """The problem's own seconds of transfers; models of subgraphs know no others."""
         if self.has["own transfer seconds"] or self.model in (PIECES, SERIAL):
@@ -231,14 +249,22 @@ class _Draw:
         return None
 
     def in_units(self, whole: Problem) -> Problem:
-        """Neighbours in topological order together, where one device can run them."""
-        if not self.has["units of several ops"]:
-            return whole
-        labels = np.concatenate([[0], np.cumsum(self.group_ends[: self.n_ops - 1])])
+        """Neighbours in topological order together, where one device can run them.
+
+        Some problems number their units by chance, so that readers are in no topological order.
+        """
+        ends = self.group_ends[: self.n_ops - 1] | (not self.has["units of several ops"])
+        labels = np.concatenate([[0], np.cumsum(ends)])
         try:
-            return whole.coarsened(Grouping.from_labels(labels))
-        except (CostError, GroupingError):
-            return whole
+            found = whole.coarsened(Grouping.from_labels(labels))
+            found.pinned_device  # noqa: B018 - raises where a unit has pins to two devices
+        except InputError:
+            found = whole
+        if not self.is_shuffled:
+            return found
+        count = found.n_units
+        numbers = np.argsort(self.number[:count], kind="stable")
+        return found.coarsened(Grouping(frozen_ints(numbers)))
 
     def execution_model(self) -> ExecutionModel:
         """With its parameters."""
@@ -352,6 +378,7 @@ class _Draw:
             return True
         return any(
             producer >= 0
+            and graph.tensor_bytes[t] > 0
             and phases[producer] != UPDATE
             and (phases[readers.row(t)] == UPDATE).any()
             for t, producer in enumerate(graph.tensor_producers.tolist())

@@ -1,4 +1,4 @@
-"""Bounds, `optimal` and `infeasible` against brute force: a slice of the campaign in scripts/."""
+"""Bounds, `optimal` and `infeasible` against brute force: a slice of `benchmarks.proofs`."""
 
 from __future__ import annotations
 
@@ -66,6 +66,6 @@ def test_the_false_bound_of_a_shared_channel_is_seen() -> None:
     mutation = MUTATIONS["one of two transfers that exclude each other is first"]
     tally = Tally()
     with mutation.patch():
-        for seed in (6, 7):
+        for seed in (15, 29):
             look_at(mutation.model, seed, tally, mutation.methods)
     assert any("false bound" in fault for fault in tally.faults)

@@ -97,7 +97,7 @@ class CpSat:
             return self._narrowed(problem, evaluator, rng)
         start = _start(problem, evaluator)
         value = math.inf if start is None else evaluator.simulator.value(start)
-        horizon = value if math.isfinite(value) else _all_in_turn(problem)
+        horizon = value if math.isfinite(value) else all_in_turn(problem)
         ticks = Ticks(horizon / _TICKS if horizon > 0 else 1.0)
         program = ScheduleProgram(problem, ticks, ticks.up(horizon) + 1)
         if start is not None:
@@ -183,7 +183,7 @@ def _start(problem: Problem, evaluator: Evaluator) -> Placement | None:
     return evaluator.best
 
 
-def _all_in_turn(problem: Problem) -> float:
+def all_in_turn(problem: Problem) -> float:
     """More than any schedule without needless waiting takes, in seconds."""
     arrays = event_arrays(problem)
     seconds = np.where(np.isfinite(arrays.seconds), arrays.seconds, 0.0).max(axis=1).sum()
@@ -194,10 +194,11 @@ def _all_in_turn(problem: Problem) -> float:
         hop = arrays.own_transfer
     per_byte = arrays.cut_per_byte + arrays.layout_per_byte
     cuts = ((arrays.cut + arrays.layout)[:, None] + per_byte[:, None] * arrays.tensor_bytes).max(0)
-    readers = np.maximum(1, np.diff(arrays.consumer_ptr))
+    readers = np.diff(arrays.consumer_ptr)
     overheads = float(arrays.dispatch.max() * problem.n_units + (readers * cuts).sum())
     factor = float(arrays.factors.max(initial=1.0))
-    return float(seconds * factor + overheads + 2.0 * (readers * hop).sum())
+    ways = readers + arrays.is_output  # to the readers, and home
+    return float(seconds * factor + overheads + 2.0 * (ways * hop).sum())
 
 
 def _run(program: ScheduleProgram, evaluator: Evaluator, solver: Any) -> tuple[int, float]:

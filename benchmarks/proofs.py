@@ -1,7 +1,7 @@
 """Hold bounds, `optimal` and `infeasible` against brute force on random problems.
 
-    python scripts/fuzz_proofs.py [--models event,max-load] [--problems 10000] [--changes 200]
-                                  [--mutations 100] [--results docs/results/proofs.json]
+    python -m benchmarks.proofs [--models event,max-load] [--problems 10000] [--changes 200]
+                                [--mutations 150] [--results docs/results/proofs.json]
 
 Each problem is solved once by brute force over all placements and, under `event`, all orders, and
 asked of every method that claims something. The results file is written as the campaign goes on;
@@ -56,18 +56,19 @@ def one_batch(model: str, wanted: Any, known: dict[str, Any]) -> bool:
     from proof_campaign import Tally, look_at
 
     row = known.setdefault("problems", {}).setdefault(
-        model, {"problems": 0, "without a placement": 0, "seconds": 0, "methods": {}, "faults": []}
+        model,
+        {"problems": 0, "without a placement": 0, "core-seconds": 0.0, "methods": {}, "faults": []},
     )
     first = row["problems"]
     stop = min(first + BATCH, wanted.problems)
     if first >= stop:
         return False
-    tally, began = Tally(), time.monotonic()
+    tally, began = Tally(), time.process_time()
     for seed in range(first, stop):
         look_at(model, seed, tally)
     row["problems"] = stop
     row["without a placement"] += tally.infeasible
-    row["seconds"] += round(time.monotonic() - began)
+    row["core-seconds"] = round(row["core-seconds"] + time.process_time() - began, 1)
     row["faults"] += tally.faults
     for fault in tally.faults:
         sys.stdout.write(f"{fault}\n")
