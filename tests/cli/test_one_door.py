@@ -15,7 +15,7 @@ from cli.runner import InProcess, the_line
 
 import placewright as pw
 from placewright.cli.app import app
-from placewright.cli.wording import option_of, with_options
+from placewright.cli.wording import document_with_options, option_of, with_options
 from placewright.errors import FieldError, InputError
 from placewright.files.cluster_file import write_cluster
 from placewright.report.timeline_text import timeline_data
@@ -136,7 +136,8 @@ def test_a_plan_is_simulated_and_run_alike_through_both(
     assert told.returncode == 0, told.stderr
     assert (tmp_path / "trace.json").exists()
     assert loads == ["load"], "measured and traced with one load"
-    both = [json.loads(told.stdout), json.loads(json.dumps(run.data()))]
+    said = document_with_options(run.data())  # `searched` is --searched on the command line
+    both = [json.loads(told.stdout), json.loads(json.dumps(said))]
     for document in both:
         for name in ("measured", "prediction_error", "best_single_device_measured"):
             assert document.pop(name) is not None

@@ -43,9 +43,9 @@ def test_the_fit_comes_back(tmp_path: Path) -> None:
         problem_on(Cluster(DEVICES, LINKS)), CostStore(tmp_path / "store"), "1"
     )
     assert found is not None
-    assert found.cluster.devices == before.cluster.devices
-    assert found.cluster.links == before.cluster.links
-    assert found.cluster.contention == before.cluster.contention
+    assert found.problem.cluster.devices == before.cluster.devices
+    assert found.problem.cluster.links == before.cluster.links
+    assert found.problem.cluster.contention == before.cluster.contention
 
 
 def test_a_fit_of_an_earlier_version_has_no_scatter(tmp_path: Path) -> None:
@@ -56,11 +56,18 @@ def test_a_fit_of_an_earlier_version_has_no_scatter(tmp_path: Path) -> None:
         for key, value in connection.execute("SELECT key, value FROM facts").fetchall():
             kept = {k: v for k, v in json.loads(value).items() if k != "scatter"}
             connection.execute("UPDATE facts SET value = ? WHERE key = ?", (json.dumps(kept), key))
-    assert set(kept) == {"devices", "latencies", "contention", "prediction_error", "probe"}
+    assert set(kept) == {
+        "devices",
+        "latencies",
+        "contention",
+        "prediction_error",
+        "probe",
+        "left_out",
+    }
     found = known_calibration(problem_on(Cluster(DEVICES, LINKS)), store, "1")
     assert found is not None
-    assert [device.speed_scatter for device in found.cluster.devices] == [None, None]
-    assert found.cluster.devices[0].dispatch_seconds == 3e-5
+    assert [device.speed_scatter for device in found.problem.cluster.devices] == [None, None]
+    assert found.problem.cluster.devices[0].dispatch_seconds == 3e-5
 
 
 def test_what_a_file_says_of_memory_and_bandwidth_stays(tmp_path: Path) -> None:
@@ -70,11 +77,11 @@ def test_what_a_file_says_of_memory_and_bandwidth_stays(tmp_path: Path) -> None:
     narrow = tuple(replace(link, bandwidth=7.0, channel="bus") for link in LINKS)
     found = known_calibration(problem_on(Cluster(small, narrow)), store, "1")
     assert found is not None
-    assert [device.memory_bytes for device in found.cluster.devices] == [5.0, 5.0]
-    assert [link.channel for link in found.cluster.links] == ["bus", "bus"]
-    assert [link.bandwidth for link in found.cluster.links] == [7.0, 7.0]
-    assert [link.latency_seconds for link in found.cluster.links] == [2e-5, 2e-5]
-    assert found.cluster.devices[0].dispatch_seconds == 3e-5
+    assert [device.memory_bytes for device in found.problem.cluster.devices] == [5.0, 5.0]
+    assert [link.channel for link in found.problem.cluster.links] == ["bus", "bus"]
+    assert [link.bandwidth for link in found.problem.cluster.links] == [7.0, 7.0]
+    assert [link.latency_seconds for link in found.problem.cluster.links] == [2e-5, 2e-5]
+    assert found.problem.cluster.devices[0].dispatch_seconds == 3e-5
 
 
 def test_another_model_shape_or_version_has_none(tmp_path: Path) -> None:
@@ -92,3 +99,23 @@ def test_a_fit_of_a_machine_that_has_drifted_is_measured_again(tmp_path: Path) -
     keep_calibration(calibrated_problem(), store, "1", before)
     assert known_calibration(problem, store, "1", lambda: (1.1, 1.2, 1e-5)) is not None
     assert known_calibration(problem, store, "1", lambda: (1.8, 1.2, 1e-5)) is None
+
+
+def test_a_quick_fit_is_found_by_quick_requests_until_there_is_a_complete_one(
+    tmp_path: Path,
+) -> None:
+    store, problem = CostStore(tmp_path / "store"), problem_on(Cluster(DEVICES, LINKS))
+    quick = calibrated_problem()
+    keep_calibration(quick, store, "1", left_out="calibration: 3 placements measured")
+    assert known_calibration(problem, store, "1") is None
+    found = known_calibration(problem, store, "1", is_quick=True)
+    assert found is not None
+    assert found.left_out == "calibration: 3 placements measured"
+    assert found.problem.cluster.contention == quick.cluster.contention
+    keep_calibration(
+        replace(quick, cluster=replace(quick.cluster, contention={"cpu": (1.0, 1.5)})), store, "1"
+    )
+    found = known_calibration(problem, store, "1", is_quick=True)
+    assert found is not None
+    assert found.left_out == ""
+    assert found.problem.cluster.contention == {"cpu": (1.0, 1.5)}

@@ -26,6 +26,8 @@ from placewright.profiling.machine_costs import (
 )
 from placewright.profiling.segment_fit import SegmentRow, Wait
 from placewright.profiling.store import CostStore
+from placewright.session.machine import MachineCosts
+from placewright.session.runtimes import runtime_named
 from placewright.simulation.model import Simulator
 
 CLUSTER = Cluster(
@@ -146,3 +148,21 @@ def test_the_cost_of_cuts_never_becomes_part_of_the_plain_problem() -> None:
     assert bare.devices == CLUSTER.devices
     assert bare.contention == {}
     assert bare.prediction_error is None
+
+
+def test_what_was_just_measured_is_what_later_calls_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rounds are not kept; the first call must not use them either."""
+    rounds = np.array([1.3e-3, 1.1e-3, 1.2e-3])
+    rows = tuple(replace(row, rounds=rounds) for row in MACHINE.rows)
+    measured = replace(MACHINE, rows=rows)
+    monkeypatch.setattr(MachineCosts, "_of_small_model", lambda *_: measured)
+    runtime, store = runtime_named("openvino"), CostStore(tmp_path / "costs.sqlite")
+    first = MachineCosts(CLUSTER, runtime, store).measured()
+    later = MachineCosts(CLUSTER, runtime, store).measured()
+    assert first is not None
+    assert later is not None
+    clusters = [fitted(pair(), NOTHING, (), one)[0].cluster for one in (first, later)]
+    assert clusters[0].devices == clusters[1].devices
+    assert clusters[0].contention == clusters[1].contention

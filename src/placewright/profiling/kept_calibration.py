@@ -1,14 +1,15 @@
 """A calibration that outlives a process: what was fitted is kept, never the cluster itself.
 
 Two clusters of the same devices may differ in memory limits, bandwidths and channels that the user
-wrote into a file; a fit belongs to the devices and the model, and goes with any of them.
+wrote into a file; a fit belongs to the devices and the model, and goes with any of them. A quick
+fit is kept apart, and found by quick requests only, until there is a complete one.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from placewright.core.cluster import Cluster
@@ -29,11 +30,30 @@ _FITTED = (
     "layout_seconds",
     "layout_seconds_per_byte",
 )
+_QUICK = "quick calibration/1"
+
+
+@dataclass(frozen=True)
+class KnownCalibration:
+    """A problem with a fit that was kept.
+
+    Attributes:
+        problem: with the fit.
+        left_out: what its calibration left out, as a clause; "" of a complete one.
+    """
+
+    problem: Problem
+    left_out: str
 
 
 def known_calibration(
-    problem: Problem, store: CostStore, version: str, probe: Probe | None = None
-) -> Problem | None:
+    problem: Problem,
+    store: CostStore,
+    version: str,
+    probe: Probe | None = None,
+    *,
+    is_quick: bool = False,
+) -> KnownCalibration | None:
     """The problem with what an earlier call of `keep_calibration` fitted; None without, or where
     the probe tells of another machine now.
 
@@ -42,9 +62,13 @@ def known_calibration(
         store: in the user's cache folder.
         version: of the runtime.
         probe: looks at the machine; None trusts what is stored.
+        is_quick: take the fit of a quick calibration, too, where there is no complete one.
     """
-    fit = _kept(store, _key_of(problem, version), probe)
-    return None if fit is None else replace(problem, cluster=_with_fit(problem.cluster, fit))
+    fit = _kept(store, _key_of(problem, version), probe, is_quick=is_quick)
+    if fit is None:
+        return None
+    found = replace(problem, cluster=_with_fit(problem.cluster, fit))
+    return KnownCalibration(found, fit.get("left_out", ""))
 
 
 def is_calibration_known(
@@ -56,6 +80,7 @@ def is_calibration_known(
     *,
     of_streams: bool = False,
     probe: Probe | None = None,
+    is_quick: bool = False,
 ) -> bool:
     """Whether `known_calibration` will find a fit, before there is a problem.
 
@@ -64,14 +89,19 @@ def is_calibration_known(
         n_units: of it on these devices.
         cluster, store, version: as there.
         of_streams: of a problem for throughput.
-        probe: as there.
+        probe, is_quick: as there.
     """
     key = _key(model, n_units, cluster, version)
-    return _kept(store, f"{_OF_STREAMS}|{key}" if of_streams else key, probe) is not None
+    key = f"{_OF_STREAMS}|{key}" if of_streams else key
+    return _kept(store, key, probe, is_quick=is_quick) is not None
 
 
-def _kept(store: CostStore, key: str, probe: Probe | None) -> dict[str, Any] | None:
+def _kept(
+    store: CostStore, key: str, probe: Probe | None, *, is_quick: bool
+) -> dict[str, Any] | None:
     text = store.fact(key)
+    if text is None and is_quick:
+        text = store.fact(f"{_QUICK}|{key}")
     if text is None:
         return None
     fit: dict[str, Any] = json.loads(text)
@@ -81,9 +111,22 @@ def _kept(store: CostStore, key: str, probe: Probe | None) -> dict[str, Any] | N
 
 
 def keep_calibration(
-    problem: Problem, store: CostStore, version: str, probed: Sequence[float] = ()
+    problem: Problem,
+    store: CostStore,
+    version: str,
+    probed: Sequence[float] = (),
+    *,
+    left_out: str = "",
 ) -> None:
-    """Store what a calibration fitted to a problem's cluster, and what a probe says beside it."""
+    """Store what a calibration fitted to a problem's cluster, and what a probe says beside it.
+
+    Args:
+        problem: with the fit.
+        store: in the user's cache folder.
+        version: of the runtime.
+        probed: by the probe.
+        left_out: what a quick calibration left out, as a clause; "" of a complete one.
+    """
     cluster = problem.cluster
     fit = {
         "devices": {d.name: [getattr(d, name) for name in _FITTED] for d in cluster.devices},
@@ -92,8 +135,10 @@ def keep_calibration(
         "contention": {domain: list(row) for domain, row in cluster.contention.items()},
         "prediction_error": cluster.prediction_error,
         "probe": list(probed),
+        "left_out": left_out,
     }
-    store.put_fact(_key_of(problem, version), json.dumps(fit))
+    key = _key_of(problem, version)
+    store.put_fact(f"{_QUICK}|{key}" if left_out else key, json.dumps(fit))
 
 
 def _key_of(problem: Problem, version: str) -> str:

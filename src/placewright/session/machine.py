@@ -87,6 +87,8 @@ class MachineCosts:
                 return None
             if self.known is not None:
                 keep_machine_costs(self._store, self._key, self.known, self.probe())
+                # As later calls will read it, so that the same request is the same problem.
+                self.known = Evidence.of_text(self.known.text())
         return self.known
 
     def _of_small_model(

@@ -202,8 +202,7 @@ class _Measurement:
 
     def calibrated(self, problem: Problem, loaded: LoadedModel) -> Problem:
         """The problem with what cuts, dispatch and contention cost; later calls find it stored."""
-        version = self.runtime.version
-        known = known_calibration(problem, self.store, version, self._costs.probe)
+        known = self._known(problem)
         if known is not None:
             return known
         end, is_quick = self._calibration_end(), self.extent.is_quick
@@ -221,15 +220,36 @@ class _Measurement:
             deadline=end,
             machine=machine,
         )
+        left_out = ""
         if is_quick or not found.is_complete:
             others = _DEFAULT if machine is None else _MACHINE
             if machine is None and found.placements >= LEAST_TRIALS:
                 others = "of this model alone"
             what = counted(found.placements, "placement")
-            self.left_out.append(f"calibration: {what} measured, not {PLACEMENTS}; {others}")
-        elif found.problem is not problem:  # something was fitted
-            keep_calibration(found.problem, self.store, version, self._costs.probe())
+            left_out = f"calibration: {what} measured, not {PLACEMENTS}; {others}"
+            self.left_out.append(left_out)
+        is_kept = found.is_complete and found.problem is not problem  # something was fitted
+        if is_kept and (machine is not None or not is_quick):
+            self._keep(found.problem, left_out)
         return found.problem
+
+    def _known(self, problem: Problem) -> Problem | None:
+        """The problem with an earlier calibration, the same to the last bit; None without."""
+        found = known_calibration(
+            problem,
+            self.store,
+            self.runtime.version,
+            self._costs.probe,
+            is_quick=self.extent.is_quick,
+        )
+        if found is None:
+            return None
+        self.left_out += [found.left_out] * bool(found.left_out)
+        return found.problem
+
+    def _keep(self, problem: Problem, left_out: str = "") -> None:
+        probed = self._costs.probe()
+        keep_calibration(problem, self.store, self.runtime.version, probed, left_out=left_out)
 
     def _machine(self, end: Deadline, *, is_needed: bool) -> Evidence | None:
         """What splitting costs on this machine; it is measured only where it is needed."""
@@ -245,8 +265,7 @@ class _Measurement:
 
     def stream_calibrated(self, problem: Problem, loaded: LoadedModel) -> Problem:
         """The problem with what streams cost beside their units; later calls find it stored."""
-        version = self.runtime.version
-        known = known_calibration(problem, self.store, version, self._costs.probe)
+        known = self._known(problem)
         if known is not None:
             return known
         if self.extent.is_quick:
@@ -261,7 +280,7 @@ class _Measurement:
         if not found.is_complete:
             return self._streams_of_machine(found.problem, found.streams)
         if found.problem is not problem:
-            keep_calibration(found.problem, self.store, version, self._costs.probe())
+            self._keep(found.problem)
         return found.problem
 
     def _streams_of_machine(self, problem: Problem, streams: int) -> Problem:
@@ -311,6 +330,7 @@ class _Measurement:
             version,
             of_streams=is_stream,
             probe=self._costs.probe,
+            is_quick=self.extent.is_quick,
         )
 
     def _calibration_seconds(self, ahead: Ahead) -> float:
