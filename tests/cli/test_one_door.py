@@ -38,6 +38,7 @@ def without_times(plan: Path) -> dict[str, Any]:
     del document["measured"], document["problem"]["path"]
     times = document["placer"].pop("history")
     document["placer"].pop("seconds")
+    document["placer"].pop("core_seconds")
     document["placer"]["history"] = [[row[0], *row[2:]] for row in times]
     return document
 

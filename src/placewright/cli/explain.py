@@ -23,13 +23,14 @@ def explain(
     plan_file: PlanFile,
     op: Annotated[str, typer.Argument(metavar="OP", help="Name of an op.")],
     searched: opt.Searched = False,
+    model_file: opt.ModelOfPlan = None,
     as_json: opt.Json = False,
 ) -> None:
     """Why OP of PLAN is where it is: each other device, what decides, what it waits for."""
     from placewright.report.explain import explain as explained
     from placewright.session.checked_plan import read_plan
 
-    found = explained(read_plan(plan_file, searched=searched), op)
+    found = explained(read_plan(plan_file, searched=searched, model=model_file), op)
     if as_json:
         print_json(found.data())
         return
@@ -42,13 +43,15 @@ def explain(
 def diff(
     plan_file: PlanFile,
     other_file: Annotated[Path, typer.Argument(metavar="OTHER", help="Another plan.json.")],
+    model_file: opt.ModelOfPlan = None,
     as_json: opt.Json = False,
 ) -> None:
     """What moved from PLAN to OTHER, and what each move gains and loses."""
     from placewright.report.difference import DEVICE_COLUMNS, GROUP_COLUMNS, difference_of
     from placewright.session.checked_plan import read_plan
 
-    found = difference_of(read_plan(plan_file), read_plan(other_file))
+    plans = [read_plan(path, model=model_file) for path in (plan_file, other_file)]
+    found = difference_of(*plans)
     if as_json:
         print_json(found.data())
         return

@@ -39,6 +39,7 @@ def export(
         Writes(_parts),
     ],
     searched: opt.Searched = False,
+    model_file: opt.ModelOfPlan = None,
     as_json: opt.Json = False,
 ) -> None:
     """Write PLAN in the format of another tool."""
@@ -51,7 +52,7 @@ def export(
     if form not in exporting.formats():
         raise UnknownNameError("export format", form, exporting.formats())
     require_folder(output / "file" if form == "onnx-segments" and output.is_dir() else output)
-    plan = read_plan(plan_file, searched=searched)
+    plan = read_plan(plan_file, searched=searched, model=model_file)
     use = exporting.export(plan, form, output)
     for line in recommendation_lines(plan):
         print_note(line)

@@ -15,6 +15,10 @@ Searched = Annotated[
         "--searched", help="Take what the search found, where the plan holds a simpler placement."
     ),
 ]
+ModelOfPlan = Annotated[
+    Path | None,
+    typer.Option("--model", help="Where the plan's model is now, with the same content."),
+]
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="File to write."), Writes()]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")]

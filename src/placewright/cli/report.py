@@ -26,6 +26,7 @@ def report(
         "report.html"
     ),
     searched: opt.Searched = False,
+    model_file: opt.ModelOfPlan = None,
     as_json: opt.Json = False,
 ) -> None:
     """One self-contained page: what was placed where, why, and what would change it."""
@@ -35,7 +36,7 @@ def report(
     from placewright.session.checked_plan import read_plan
 
     files = [path for path in (plan_file, other_file) if path is not None]
-    plans = [(path.name, read_plan(path, searched=searched)) for path in files]
+    plans = [(path.name, read_plan(path, searched=searched, model=model_file)) for path in files]
     document = plans_document(*plans)
     write_text(output, page_text(document))
     if as_json:

@@ -56,6 +56,7 @@ def simulate(
     samples: Samples = None,
     in_flight: InFlight = None,
     searched: opt.Searched = False,
+    model_file: opt.ModelOfPlan = None,
     report_file: ReportFile = None,
     as_json: opt.Json = False,
 ) -> None:
@@ -67,7 +68,7 @@ def simulate(
     from placewright.session.session import Session
 
     _check_in_flight(samples, in_flight)
-    read = read_plan(plan_file, searched=searched)
+    read = read_plan(plan_file, searched=searched, model=model_file)
     pairs = parse_pairs(changes or [], "changes", "OP=DEVICE")
     found = Session(read).simulate(read, pairs)
     plan, simulator = found.plan, found.simulator
@@ -165,6 +166,7 @@ def run(
         ),
     ] = None,
     searched: opt.Searched = False,
+    model_file: opt.ModelOfPlan = None,
     trace: Annotated[
         Path | None,
         typer.Option("--trace", help="Write a Chrome trace: measured beside predicted."),
@@ -190,7 +192,7 @@ def run(
     warn_of_bare_number(timeout, "timeout")
     allowed = None if timeout is None else parse_seconds(timeout)
     values = None if inputs is None else read_arrays(inputs)
-    plan = read_plan(plan_file, searched=searched)
+    plan = read_plan(plan_file, searched=searched, model=model_file)
     if is_stream and inputs is not None:
         raise InputError("--inputs is of single runs; leave out --samples and --seconds")
     if is_stream and (trace is not None or report_file is not None):

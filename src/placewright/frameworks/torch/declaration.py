@@ -61,7 +61,9 @@ class TorchFramework:
         return found.graph, found.source
 
     def runnable(self, source: ModelSource, find: Find) -> ModelSource:
-        """The source itself: the runtime reads it, and checks it, as it is."""
+        """The source itself, which the runtime reads as it is; a file's content is checked here."""
+        if Path(source.path).suffix.lower() == ".pt2":
+            load_torch_program(source, find)  # the runtime finds it read
         return source
 
     def runtime(self, find: Find) -> Runtime:
