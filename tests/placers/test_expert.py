@@ -74,3 +74,16 @@ def test_layers_stay_whole_and_follow_one_another() -> None:
     problem = Problem.of_ops(builder.build(), cluster, CostTable(seconds))
     assert layers_of(problem).group_of.tolist() == [0, 0, 1, 2]
     assert by_layers(problem).tolist() == [0, 0, 0, 1]
+
+
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_a_unit_that_no_fast_device_may_run_has_no_share_of_the_layers() -> None:
+    """Ops of 2, 2 and 4 s for two devices, and b, which only the CPU can run: c ends at 4 of 8."""
+    builder = GraphBuilder()
+    tensors: list[int] = []
+    for name in ("a", "b", "c", "d"):
+        tensors.append(builder.add_tensor(builder.add_op(name, "Op", inputs=tensors[-1:]), 1))
+    seconds = np.array([[2.0, 2.0, 9.0], [np.inf, np.inf, 9.0], [2.0, 2.0, 9.0], [4.0, 4.0, 9.0]])
+    cluster = Cluster((Device("gpu:0", "gpu"), Device("gpu:1", "gpu"), Device("cpu:0", "cpu")))
+    problem = Problem.of_ops(builder.build(), cluster, CostTable(seconds))
+    assert by_layers(problem).tolist() == [0, 2, 0, 1]

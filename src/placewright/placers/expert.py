@@ -197,10 +197,10 @@ def by_layers(problem: Problem) -> IntArray:
     For graphs of no known family. Devices take their stretch as in `by_rule`.
     """
     layers = layers_of(problem)
-    seconds = np.where(problem.allowed, problem.costs.seconds, np.nan)
     devices = _fast_devices(problem)
-    with np.errstate(all="ignore"):
-        work = np.nan_to_num(np.nanmean(seconds[:, devices], axis=1), nan=0.0)
+    allowed = problem.allowed[:, devices]  # nowhere for a unit that is pinned to a CPU
+    seconds = np.where(allowed, problem.costs.seconds[:, devices], 0.0)
+    work = seconds.sum(axis=1) / np.maximum(allowed.sum(axis=1), 1)
     layer_work = np.bincount(layers.group_of, work, minlength=layers.n_groups)
     position = np.full(layers.n_groups, problem.n_units, dtype=np.int64)
     rank = np.empty(problem.n_units, dtype=np.int64)
