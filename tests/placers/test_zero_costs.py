@@ -13,6 +13,9 @@ from placewright.core.costs import CostTable
 from placewright.core.execution_models import Subgraph, SubgraphIP
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
+from placewright.placers.learned.baselines import MovingAverage
+from placewright.placers.learned.hsdag.episodes import Judge
+from placewright.placers.learned.hsdag.placer import Hsdag
 from placewright.placers.registry import make_placer, reason_against
 from placewright.simulation.evaluator import Evaluator
 from placewright.testing.problems import random_problem, under_subgraphs
@@ -56,3 +59,14 @@ def test_every_method_answers(model: str) -> None:
         assert found.value == 0.0, name
         if name in PROVE:
             assert (found.status, found.lower_bound) == ("optimal", 0.0), name
+
+
+@pytest.mark.parametrize("reward", ["inverse", "root"])
+def test_rewards_of_hsdag_are_finite_and_equal(reward: str) -> None:
+    problem = free_problem("event")
+    judge = Judge(Hsdag(reward=reward).choices, Evaluator(problem), MovingAverage(0.9))
+    placements = np.stack([np.arange(problem.n_units) % 2, np.arange(problem.n_units) // 7])
+    rewards = judge.rewards(placements)
+    assert np.isfinite(rewards).all()
+    assert rewards[0] == rewards[1]
+    assert np.isfinite(judge.weights(rewards)).all()

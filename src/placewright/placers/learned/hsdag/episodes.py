@@ -194,6 +194,8 @@ class Judge:
         if self.choices.reward == "root":
             times = np.where(failed, FAILING_TIMES, np.minimum(values / reference, FAILING_TIMES))
             return np.asarray(-np.sqrt(times))
+        # If nothing takes time, every placement has the reward 1.
+        values = np.maximum(values, np.finfo(np.float64).tiny)
         return np.asarray(reference / np.where(failed, FAILED_LATENCY, values))
 
     def mean_time(self, last: int = 20) -> float:
