@@ -6,11 +6,12 @@ import dataclasses
 from typing import Any
 
 import numpy as np
+import pytest
 
 import placewright as pw
 from benchmarks.enlarged import EnlargedRow
+from benchmarks.tables import enlarged_table
 from placewright.report.benchmark_tables import (
-    enlarged_table,
     profiles_table,
     rivals_table,
     tarnawski_table,
@@ -19,6 +20,7 @@ from placewright.report.comparison_table import ComparisonTable, Run
 from placewright.report.difference import difference_of
 from placewright.report.learned.runs import LearnedRun
 from placewright.report.learned.text import report_text
+from placewright.report.terminal import column_widths
 from placewright.suites.papers.catalogue import paper_suite
 from placewright.suites.papers.report import suite_report
 from placewright.suites.suite.against_auto import comparisons
@@ -52,6 +54,25 @@ def test_the_table_of_a_comparison() -> None:
     assert "auto has the smallest median" in table.headline
     assert "(20 evaluations, 4 core-seconds)" in table.headline
     assert "(1 evaluations, 0.1 core-seconds)" in table.headline
+
+
+@pytest.mark.parametrize(
+    ("fastest", "shown"),
+    [
+        (5.4321e-6, "5.432 .. 5.541 us"),
+        (0.12345, "123.5 .. 125.9 ms"),
+        (10.2345, "10.23 .. 10.44 s"),
+    ],
+)
+def test_a_comparison_of_long_values_fits_80_columns(fastest: float, shown: str) -> None:
+    """A table, not a block of lines for each row; all its values are in one unit."""
+    runs = [
+        Run("local-search", seed, fastest * (1 + seed / 100), 20_000, 1234.5, ((10_000, fastest),))
+        for seed in range(3)
+    ]
+    table = ComparisonTable("s", tuple(runs), fastest)
+    assert table.text_rows()[0][2] == shown
+    assert column_widths(table.columns, table.text_rows(), 80) is not None
 
 
 def test_tables_of_the_suite() -> None:

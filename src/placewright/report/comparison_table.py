@@ -74,7 +74,7 @@ class ComparisonTable:
             "median",
             "range",
             "above best",
-            "evaluations to 2 %",
+            "to 2 %",
             "evaluations",
             "core s",
         ),
@@ -94,7 +94,7 @@ class ComparisonTable:
             [
                 row.placer,
                 self.text_of(row.median),
-                f"{self.text_of(row.low)} .. {self.text_of(row.high)}",
+                f"{self._number(row.low)} .. {self.text_of(row.high)}",
                 f"{row.gap_to_best:.1%}" if math.isfinite(row.gap_to_best) else "-",
                 f"{row.evaluations_to_near:.0f} ({row.runs_near}/{row.runs})"
                 if row.runs_near
@@ -129,10 +129,22 @@ class ComparisonTable:
         }
 
     def text_of(self, value: float) -> str:
-        """A value with its unit."""
+        """A value with its unit, which is the same for all values of the table."""
+        return f"{self._number(value)} {self._shown_unit[0]}" if math.isfinite(value) else "-"
+
+    def _number(self, value: float) -> str:
         if not math.isfinite(value):
             return "-"
-        return f"{value * 1e3:.4g} ms" if self.unit == "s" else f"{value:.5g} {self.unit}"
+        digits = 4 if self.unit == "s" else 5
+        return f"{value / self._shown_unit[1]:.{digits}g}"
+
+    @property
+    def _shown_unit(self) -> tuple[str, float]:
+        """The unit in which the best value needs few digits, and how many of `unit` it is."""
+        if self.unit != "s":
+            return self.unit, 1.0
+        sizes = (("us", 1e-6), ("ms", 1e-3), ("s", 1.0))
+        return next((one for one in sizes if self.best_known < 1e3 * one[1]), sizes[-1])
 
     def _row(self, runs: list[Run]) -> Row:
         values = [run.value for run in runs]
