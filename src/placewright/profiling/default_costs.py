@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from placewright.core.problem import Problem
 
-# What a device pays for that nobody measured; twice what the slowest machine was seen to pay.
+# Chosen, not measured, and pessimistic by intent: a split must be worth it on a slow machine, too.
 DEFAULT_DISPATCH, DEFAULT_CUT, DEFAULT_CUT_PER_BYTE = 3e-4, 1e-4, 1e-9
 DEFAULT_CONTENTION, DEFAULT_ERROR = 1.5, 1.0
 
