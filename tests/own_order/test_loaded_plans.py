@@ -23,7 +23,10 @@ from placewright.core.plan import Measurement, Plan
 from placewright.core.replicas import grouped
 from placewright.core.solution import Solution
 from placewright.errors import InputError, RuntimeFailure, UnknownNameError
+from placewright.session.recommended import searched_plan
+from placewright.session.running import loaded_model
 from placewright.session.search import plan_of
+from placewright.session.streaming import unsplit_devices
 
 
 def unsplit(plan: Plan) -> Plan:
@@ -221,3 +224,12 @@ def test_a_plan_moves_with_its_model(
         file.rename(tmp_path / "elsewhere" / file.name)
     with pw.load("../moved/plans/plan.json", model=path.name) as model:
         require_right(model(values()), values(), names)
+
+
+@pytest.mark.parametrize("way", ["all cores", "throughput mode"])
+def test_searched_runs_the_placement_where_another_way_was_recommended(
+    split: Plan, way: str
+) -> None:
+    plan = searched_plan(recommended(split, way))
+    assert unsplit_devices(plan, loaded_model(plan.problem, plan.runtime)) == ()
+    assert plan.placement is split.placement

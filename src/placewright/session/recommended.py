@@ -86,8 +86,9 @@ def searched_plan(plan: Plan) -> Plan:
     """The plan with what the search found; the same plan where it holds that already."""
     if plan.searched is None:
         measured = plan.measured
-        is_unsplit = measured is not None and measured.recommendation in UNSPLIT_STREAMS
-        return replace(plan, measured=None) if is_unsplit else plan
+        others = (ALL_CORES, *UNSPLIT_STREAMS)  # which no placement expresses
+        is_other = measured is not None and measured.recommendation in others
+        return replace(plan, measured=None) if is_other else plan
     found = plan.searched
     is_closed = found.value <= plan.lower_bound * (1.0 + CLOSED)
     solution = Solution(
