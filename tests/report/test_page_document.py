@@ -18,6 +18,7 @@ from placewright.report.page.html import page_text, unpacked
 from placewright.report.page.idle import device_times
 from placewright.report.page.layout import layout_of
 from placewright.report.page.memory import memory_curves, thinned
+from placewright.report.page.plans import plans_document
 from placewright.simulation.model import Simulator
 from placewright.testing.problems import random_problem
 from tests.report.report_problems import allowed_rows, layered_plan, odd_problem, plan_for
@@ -227,3 +228,15 @@ def test_a_single_unit_is_its_own_picture() -> None:
     node = group_tree(_diamonds(1))
     assert isinstance(node, Node)
     assert len(node.units()) == 4
+
+
+def test_commands_on_the_page_name_the_plans_file() -> None:
+    plan = layered_plan(60)
+    timeless = random_problem(
+        np.random.default_rng(3), n_ops=12, objective="throughput", constrained=False
+    )
+    for shown in (plan, plan_for(timeless, np.arange(12) % 2)):
+        page = page_text(plans_document(("net", shown), file="my plans/p.json"))
+        visible = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
+        assert " PLAN" not in visible
+        assert "placewright run &#x27;my plans/p.json&#x27;" in visible

@@ -73,7 +73,7 @@ def place(
                 raise
             plan = error.plan
     write_plan(target, plan)
-    write_plan_report(report_file, request.name, plan)
+    write_plan_report(report_file, request.name, plan, target)
     tell_warning(limit_warning(plan.problem))
     _tell(plan, request.name, target, session.table, as_json)
 

@@ -37,7 +37,7 @@ def report(
 
     files = [path for path in (plan_file, other_file) if path is not None]
     plans = [(path.name, read_plan(path, searched=searched, model=model_file)) for path in files]
-    document = plans_document(*plans)
+    document = plans_document(*plans, file=str(plan_file))
     write_text(output, page_text(document))
     if as_json:
         print_json(document)

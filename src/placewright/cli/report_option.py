@@ -22,15 +22,15 @@ ReportFile = Annotated[
 ]
 
 
-def write_plan_report(path: Path | None, title: str, plan: Plan) -> None:
-    """The page of a plan; nothing without a path."""
+def write_plan_report(path: Path | None, title: str, plan: Plan, file: Path) -> None:
+    """The page of a plan in a file; nothing without a path."""
     if path is None:
         return
     from placewright.files.text import write_text
     from placewright.report.page.html import page_text
     from placewright.report.page.plans import plans_document
 
-    write_text(path, page_text(plans_document((title, plan))))
+    write_text(path, page_text(plans_document((title, plan), file=str(file))))
     print_note(f"wrote {path}")
 
 

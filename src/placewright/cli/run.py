@@ -74,7 +74,7 @@ def simulate(
     plan, simulator = found.plan, found.simulator
     is_timed = simulator.has_timeline or trace is not None
     timeline = simulator.timeline(plan.placement) if is_timed else None
-    write_plan_report(report_file, plan_file.name, plan)
+    write_plan_report(report_file, plan_file.name, plan, plan_file)
     if not as_json:
         print_plan(plan, str(plan_file), plan_file)
         for line in recommendation_lines(plan):
@@ -211,7 +211,8 @@ def run(
     if is_stream:
         _tell(streamed, as_json, table=streamed.table())
         return
-    write_plan_report(report_file, plan_file.name, replace(plan, measured=result.measurement))
+    measured = replace(plan, measured=result.measurement)
+    write_plan_report(report_file, plan_file.name, measured, plan_file)
     _tell(result, as_json)
 
 

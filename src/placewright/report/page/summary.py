@@ -35,7 +35,7 @@ def summary_parts(document: dict[str, Any]) -> dict[str, str]:
             f"{document['objective']} under '{document['execution_model']}'; placed by "
             f"{plan['search']}"
         ),
-        "measured": _measured(plan, unit),
+        "measured": _measured(plan, unit, document.get("file", "PLAN")),
         "devices": _devices(document),
         "critical": _critical(document),
         "idle": _idle(document),
@@ -76,11 +76,11 @@ def _prose(text: str) -> str:
     return re.sub(r"`([^`]+)`", r"<code>\1</code>", escape(text))
 
 
-def _measured(plan: dict[str, Any], unit: str) -> str:
+def _measured(plan: dict[str, Any], unit: str, file: str) -> str:
     rows = [["predicted", value_text(plan["value"], unit)]]
     measured = plan["measured"]
     if measured is None:
-        rows.append(["measured", "not yet: `placewright run PLAN`"])
+        rows.append(["measured", f"not yet: `placewright run {file}`"])
     else:
         text = f"{format_duration(measured['median'])} (median of {measured['runs']} runs"
         rows.append(["measured", f"{text}, quartiles {format_duration(measured['iqr'])} apart)"])
