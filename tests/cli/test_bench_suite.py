@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from cli.runner import InProcess
 
 from placewright.suites.suite.runs import FORMAT
@@ -16,8 +17,11 @@ def row(placer: str, value: float) -> dict[str, object]:
     return {**fields, "placer": placer, "value": value}
 
 
-def test_commands_go_on_from_their_results(tmp_path: Path, cli: InProcess) -> None:
+def test_commands_go_on_from_their_results(
+    tmp_path: Path, cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """All rows are there already, so that nothing runs and nothing depends on the machine."""
+    monkeypatch.setenv("COLUMNS", "200")
     rows = [row("auto", 1.0), row("heft", 1.25)]
     lines = ", ".join(json.dumps(one) for one in rows)
     (tmp_path / "auto.json").write_text(f'{{"format": "{FORMAT}", "rows": [{lines}]}}')

@@ -3,6 +3,7 @@
 Each case places a model on described devices with a fixed seed and number of evaluations, simulates
 the plan and compares placers. `answers/` holds what the commands printed when it was recorded with
 ``PLACEWRIGHT_RECORD_ANSWERS=1``. Measured fields, texts and paths are left out.
+`run` is not among the commands: a plan runs only on the machine where it was measured.
 """
 
 from __future__ import annotations
@@ -19,7 +20,6 @@ from cli.runner import InProcess
 
 ANSWERS = Path(__file__).parent / "answers"
 GOLDEN = Path(__file__).parent.parent / "golden"
-PLANS = Path(__file__).parent.parent / "data" / "plans"
 RECORDS = bool(os.environ.get("PLACEWRIGHT_RECORD_ANSWERS"))
 
 # name: model, options of `place`, placers of `compare`
@@ -36,18 +36,18 @@ CASES: dict[str, tuple[str, list[str], str]] = {
     ),
     "gpt2-torch-4gpu": (
         "zoo:gpt2/tiny",
-        ["--devices", "catalogue:4gpu", "--runtime", "torch", "--placer", "post"],
-        "m-sct,single,round-robin,post",
+        ["--devices", "catalogue:4gpu", "--runtime", "torch", "--placer", "problem-space"],
+        "m-sct,single,round-robin,problem-space",
     ),
     "nasnet-openvino-4gpu": (
         "zoo:nasnet_a/tiny",
         ["--devices", "catalogue:4gpu", "--placer", "multilevel"],
         "multilevel,heft,greedy",
     ),
-    "rnnlm-openvino-auto": (
-        "zoo:rnnlm/tiny",
-        ["--devices", "catalogue:2gpu", "--placer", "auto"],
-        "auto,heft",
+    "workload-throughput-auto": (
+        str(GOLDEN / "small_workload.json"),
+        ["--objective", "throughput", "--placer", "auto"],
+        "auto,pipedream",
     ),
     "bert-throughput-openvino-2gpu": (
         "zoo:bert_base/tiny",
@@ -69,7 +69,7 @@ CASES: dict[str, tuple[str, list[str], str]] = {
     "rnnlm-training-torch-2gpu": (
         "zoo:rnnlm/tiny",
         ["--devices", "catalogue:2gpu", "--objective", "training", "--placer", "local-search"],
-        "expert,heft,local-search,placeto",
+        "expert,heft,local-search",
     ),
     "gnmt-training-placeto-model": (
         "zoo:gnmt/tiny",
@@ -103,31 +103,28 @@ def test_the_commands_answer_as_before(
 ) -> None:
     """`place`, `simulate` and `compare` of described devices."""
     model, options, placers = CASES[name]
-    budget = ["--evaluations", "200", "--seed", "3"]
+    budget = ["--evaluations", "200"]
     without_placer = options[: options.index("--placer")]
     answers = {
-        "place": _printed(cli, tmp_path, "place", model, *options, *budget, "-o", "plan.json"),
+        "place": _printed(
+            cli, tmp_path, "place", model, *options, *budget, "--seed", "3", "-o", "plan.json"
+        ),
         "plan": json.loads((tmp_path / "plan.json").read_text()),
         "simulate": _printed(cli, tmp_path, "simulate", "plan.json"),
         "compare": _printed(
-            cli, tmp_path, "compare", model, *without_placer, "--placers", placers, *budget
+            cli,
+            tmp_path,
+            "compare",
+            model,
+            *without_placer,
+            "--placers",
+            placers,
+            *budget,
+            "--seeds",
+            "2",
         ),
     }
     _agree(name, answers)
-
-
-@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
-@pytest.mark.parametrize("plan", ["pinned", "throughput"])
-def test_a_stored_plan_runs_as_before(plan: str, tmp_path: Path, cli: InProcess) -> None:  # noqa: F811
-    """`run` of a plan that was stored beside its model."""
-    for file in PLANS.iterdir():
-        (tmp_path / file.name).write_bytes(file.read_bytes())
-    more = ["--samples", "8"] if plan == "throughput" else []
-    printed = _printed(cli, tmp_path, "run", f"{plan}.json", *more)
-    _agree(
-        f"run-{plan}",
-        {"run": {key: printed[key] for key in ("equal", "outputs") if key in printed}},
-    )
 
 
 def _printed(cli: InProcess, folder: Path, *words: str) -> Any:  # noqa: F811

@@ -8,7 +8,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from hypothesis import given, settings
-from placewright.simulation.incremental import Incremental
 from simulation.oracle import Reference
 from simulation.test_by_hand import graph_of, problem_of
 from strategies import random_order, random_placement, random_problem, seeds
@@ -57,19 +56,6 @@ def test_an_order_means_the_same_under_both_rules(seed: int) -> None:
     placement = Placement.of(device_of, random_order(rng, problem))
     values = [Simulator(under(problem, rule)).value(placement) for rule in DISPATCH_RULES]
     assert values[0] == values[1]
-
-
-@settings(max_examples=50, deadline=None)
-@given(seeds)
-def test_moves_have_the_value_of_a_full_evaluation(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    problem = under(random_problem(rng), "fifo")
-    placement = random_placement(rng, problem).device_of.copy()
-    held = Incremental(Simulator(problem), placement)
-    unit, device = int(rng.integers(problem.n_units)), int(rng.integers(problem.n_devices))
-    asked = held.value_after(unit, device=device)
-    placement[unit] = device
-    assert asked == Simulator(problem).value(Placement.of(placement))
 
 
 def starts(problem: Problem, rule: Dispatch, device_of: list[int]) -> list[float]:

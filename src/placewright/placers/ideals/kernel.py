@@ -12,7 +12,7 @@ are left, each at its cheapest, below it.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -143,7 +143,7 @@ def _change_weights(item, sign, weight_ptr, weights, weight_bytes, uses) -> floa
 
 
 @compiled
-def remaining_work(indptr, added, reached, work) -> Any:  # type: ignore[no-untyped-def]
+def remaining_work(indptr, added, reached, work) -> FloatArray:  # type: ignore[no-untyped-def]
     """Weighted least seconds of the items outside each ideal, shape (n_ideals,).
 
     A billionth of the total is taken off, so that rounding never prunes.
@@ -154,7 +154,7 @@ def remaining_work(indptr, added, reached, work) -> Any:  # type: ignore[no-unty
     for ideal in range(n_ideals):
         for at in range(indptr[ideal], indptr[ideal + 1]):
             left[reached[at]] = left[ideal] - work[added[at]]
-    return np.maximum(left - 1e-9 * left[0], 0.0)
+    return np.maximum(left - 1e-9 * left[0], 0.0)  # type: ignore[no-any-return]
 
 
 @compiled
@@ -280,7 +280,7 @@ def _extend(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def walk(lattice, model, growing, states, incumbent, seen, first, quota) -> Any:  # type: ignore[no-untyped-def]
+def walk(lattice, model, growing, states, incumbent, seen, first, quota) -> int:  # type: ignore[no-untyped-def]
     """Extend ideals `first`, `first` + 1, ... until about `quota` sets have been visited.
 
     Args:
@@ -319,4 +319,4 @@ def walk(lattice, model, growing, states, incumbent, seen, first, quota) -> Any:
             total += visits
         origin += 1
     incumbent[0] = bound
-    return origin
+    return origin  # type: ignore[no-any-return]

@@ -7,7 +7,7 @@ as the initial value, so that a start without room finds its way back.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -298,7 +298,7 @@ def _choose(rng, items, targets, chosen, fixed, device_of) -> int:  # type: igno
 
 
 @compiled
-def _neighbour(rng, item, fixed) -> Any:  # type: ignore[no-untyped-def]
+def _neighbour(rng, item, fixed) -> int:  # type: ignore[no-untyped-def]
     """A random item that shares a tensor with `item`, -1 where it has none."""
     first_in, n_in = fixed.input_ptr[item], fixed.input_ptr[item + 1] - fixed.input_ptr[item]
     first_out, n_out = fixed.output_ptr[item], fixed.output_ptr[item + 1] - fixed.output_ptr[item]
@@ -306,7 +306,7 @@ def _neighbour(rng, item, fixed) -> Any:  # type: ignore[no-untyped-def]
         return -1
     pick = int(rng.random() * (n_in + n_out))
     if pick < n_in:
-        return max(-1, fixed.producers[fixed.inputs[first_in + pick]])
+        return max(-1, fixed.producers[fixed.inputs[first_in + pick]])  # type: ignore[no-any-return]
     tensor = fixed.outputs[first_out + pick - n_in]
     first = fixed.consumer_ptr[tensor]
     n_readers = fixed.consumer_ptr[tensor + 1] - first
@@ -314,7 +314,7 @@ def _neighbour(rng, item, fixed) -> Any:  # type: ignore[no-untyped-def]
 
 
 @compiled
-def anneal(fixed, state, best, best_value, rng, n_steps, hot, cold) -> Any:  # type: ignore[no-untyped-def]
+def anneal(fixed, state, best, best_value, rng, n_steps, hot, cold) -> float:  # type: ignore[no-untyped-def]
     """Anneal `state` in place from temperature `hot` to `cold` (both in seconds of load).
 
     Args:
@@ -351,4 +351,4 @@ def anneal(fixed, state, best, best_value, rng, n_steps, hot, cold) -> Any:  # t
         if value < best_value * (1 - 1e-12):
             best_value = value
             best[:] = state.device_of
-    return best_value
+    return best_value  # type: ignore[no-any-return]
