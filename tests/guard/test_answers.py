@@ -63,8 +63,8 @@ CASES: dict[str, tuple[str, list[str], str]] = {
     "moe-throughput-torch-cpu-gpu": (
         "zoo:moe/tiny",
         ["--devices", "catalogue:cpu+gpu", "--objective", "throughput", "--runtime", "torch",
-         "--placer", "maxload-ip"],
-        "maxload-ip,single,local-search",
+         "--placer", "dpl"],
+        "dpl,single,local-search",
     ),
     "rnnlm-training-torch-2gpu": (
         "zoo:rnnlm/tiny",
