@@ -221,7 +221,7 @@ STRANGERS: dict[str, tuple[Maker, str]] = {
         "calls itself",
     ),
     "a branch that misses a value": (onnx(branches_that_miss_a_value), "do not fit"),
-    "a size below zero": (onnx(relu, (1, -4)), "dimensions must be >= 0"),
+    "a size below zero": (onnx(relu, (1, -4)), "those of 'x' [1, ?] are open"),
     "an input of 2^80 numbers": (
         onnx(relu, (2**40, 2**40), words=PLACE), "the model cannot run here",
     ),

@@ -224,7 +224,7 @@ def test_devices_of_the_catalogue_need_no_hardware(tmp_path: Path, cli: InProces
     )
     assert result.returncode == 0, result.stderr
     plan = json.loads(result.stdout)
-    assert set(plan["placement"].values()) == {"gpu:0", "gpu:1"}
+    assert set(plan["searched"]["placement"].values()) == {"gpu:0", "gpu:1"}
     assert plan["measured"] is None
     two = "catalogue:cpu-xeon-8480,gpu-t4"
     result = cli("compare", *words, "--placers", "single", "--devices", two, "--json", cwd=tmp_path)
