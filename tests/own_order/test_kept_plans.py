@@ -1,0 +1,80 @@
+"""Plans that stay loaded between calls: within a limit of bytes, and never of another content."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import torch
+from own_order.models import write_onnx
+from own_order.test_formats import split_plan
+from own_order.test_loaded_plans import for_throughput, unsplit
+
+import placewright as pw
+from placewright.core.plan import Plan
+from placewright.errors import StalePlanError
+from placewright.execution.runtime import LoadedModel
+from placewright.session.kept_plans import LIMIT_VARIABLE, KeptPlans
+from placewright.session.loaded_plan import LoadedPlan
+from placewright.session.running import loaded_model
+
+
+def used(kept: KeptPlans, plan: Plan, loads: list[Plan]) -> LoadedPlan:
+    """The loaded plan after one use; a load is noted."""
+
+    def load() -> LoadedModel:
+        loads.append(plan)
+        return loaded_model(plan.problem, plan.runtime)
+
+    with kept.using(plan, load) as loaded:
+        return loaded
+
+
+def test_what_was_used_longest_ago_goes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_onnx(tmp_path / "m.onnx")
+    first = split_plan(tmp_path / "m.onnx", "onnxruntime")
+    makers: tuple[Callable[[Plan], Plan], ...] = (unsplit, for_throughput)
+    second, third = (make(first) for make in makers)
+    kept, loads = KeptPlans(), list[Plan]()
+    weight = used(kept, first, loads).weight
+    monkeypatch.setenv(LIMIT_VARIABLE, str(int(2.5 * weight)))  # two of the three
+    for plan in (second, first, third, first):
+        used(kept, plan, loads)
+    assert loads == [first, second, third]
+    used(kept, second, loads)  # the second went when the third came
+    assert loads == [first, second, third, second]
+    kept.clear()
+
+
+def test_a_changed_model_file_is_not_served(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    write_onnx(path)
+    plan = split_plan(path, "onnxruntime")
+    kept, loads = KeptPlans(), list[Plan]()
+    used(kept, plan, loads)
+    used(kept, plan, loads)
+    assert loads == [plan]
+    model = onnx.load(str(path))
+    model.doc_string = "another content"
+    onnx.save(model, str(path))
+    with pytest.raises(StalePlanError, match="has changed"):
+        used(kept, plan, loads)
+    assert loads == [plan, plan]
+    kept.clear()
+
+
+def test_a_module_of_this_process_is_loaded() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4))
+    given = torch.ones(2, 8)
+    plan = pw.place(
+        module, example_inputs=(given,), devices="cpu:0", runtime="torch", check=False,
+        calibrate=False, placer="random", evaluations=2,
+    )  # fmt: skip
+    with pw.load(plan) as model:
+        found = model(given.numpy())[0]
+    np.testing.assert_allclose(found, module(given).detach().numpy(), rtol=1e-5, atol=1e-6)
