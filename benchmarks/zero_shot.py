@@ -36,7 +36,7 @@ RANDOM_CLUSTERS = (*TRAINING_CLUSTERS, "4a100")
 RANDOM_GRAPHS = 24
 EPISODES = 216  # six rounds over the family's 36 problems
 # Whole families of the zoo, recurrent models and plain transformers; then graphs of families that
-# were made after all settings had been chosen (decision 116).
+# were made after all settings had been chosen.
 HELD_OUT = ("gnmt", "rnnlm", "bert_base", "gpt2")
 GENERATED = tuple(f"{family}-{index}" for family in FAMILIES for index in range(3))
 HELD_OUT_CLUSTERS = ("cpu+gpu", "2gpu", "4gpu", "4a100")
