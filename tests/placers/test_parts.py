@@ -14,6 +14,7 @@ from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
+from placewright.core.grouping import Grouping
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.placers.parts import programs, twins
@@ -257,3 +258,25 @@ def test_a_problem_that_is_too_large_is_left_alone() -> None:
     assert len(articulation_units(problem)) >= 1
     assert parts_bound(problem) == 0.0
     assert part_programs(problem) is None
+
+
+def test_parts_of_which_none_has_a_placement_are_not_solved() -> None:
+    """The last output has no way home from where the first op must be."""
+    builder = GraphBuilder()
+    tensors: list[int] = []
+    for width in (1, 2, 1, 2, 1):
+        made = []
+        for _ in range(width):
+            op = builder.add_op(f"op{len(builder._names)}", "Op", inputs=tensors)
+            made.append(builder.add_tensor(op, 1.0))
+        tensors = made
+    builder.mark_output(tensors[0])
+    seconds = np.ones((7, 2))
+    seconds[0, 0] = math.inf
+    cluster = Cluster((Device("d0"), Device("d1")), (Link("d0", "d1", 0.0, 1.0),), "d0")
+    problem = Problem(
+        builder.build(), cluster, CostTable(frozen_floats(seconds)), Grouping.identity(7)
+    )
+    found = solve_parts(part_programs(problem), lambda: 1.0, deterministic=True)
+    assert found.bound == math.inf
+    assert found.device_of is None

@@ -54,14 +54,14 @@ class Feature:
 FEATURES: dict[str, Feature] = {
     "alike devices": Feature(0.35, _ALL),
     "unlike links": Feature(0.5, _PLAYED),
-    "shared channels": Feature(0.65, _PLAYED),
+    "shared channels": Feature(0.6, _PLAYED),
     "routes through the host": Feature(0.75, _PLAYED),
     "host that is no device": Feature(0.4, _PLAYED),
     "links that do not queue": Feature(0.95, (EVENT,)),
     "streams": Feature(0.8, _PLAYED),
     "dispatch": Feature(0.12, (EVENT,)),
-    "cuts": Feature(0.22, (EVENT,)),
-    "layouts": Feature(0.25, (EVENT,)),
+    "cuts": Feature(0.35, (EVENT,)),
+    "layouts": Feature(0.35, (EVENT,)),
     "contention": Feature(0.3, (EVENT,)),
     "pins": Feature(0.4, _ALL),
     "colocation": Feature(0.3, _ALL),
@@ -69,7 +69,7 @@ FEATURES: dict[str, Feature] = {
     "memory limits": Feature(0.55, (EVENT, LOAD, PIECES, SERIAL)),
     "working bytes": Feature(0.9, (EVENT,)),
     "shared weights": Feature(0.95, (EVENT, LOAD, PIECES, SERIAL)),
-    "resident inputs": Feature(0.35, _PLAYED),
+    "resident inputs": Feature(0.4, _PLAYED),
     "graph inputs": Feature(0.6, _PLAYED),
     "graph outputs": Feature(0.6, _PLAYED),
     "outputs of inner ops": Feature(0.9, _PLAYED),
@@ -82,7 +82,7 @@ FEATURES: dict[str, Feature] = {
     "split phases": Feature(0.5, (LOAD,)),
     "replicas": Feature(0.25, (LOAD,)),
     "samples in flight": Feature(0.6, (LOAD,)),
-    "overlap": Feature(0.3, (LOAD,)),
+    "overlap": Feature(0.5, (LOAD,)),
     "devices that pay no transfers": Feature(0.3, (LOAD, PIECES, SERIAL)),
     "several subgraphs": Feature(0.97, (SERIAL,)),
 }
@@ -119,7 +119,7 @@ class _Draw:
         rng = self.rng = np.random.default_rng([seed, MODELS.index(model)])
         self.model = model
         drawn = {name: bool(rng.random() < one.chance) for name, one in FEATURES.items()}
-        absent = {*without, *(_NOT_SEPARABLE if rng.random() < 0.4 and model == LOAD else ())}
+        absent = {*without, *(_NOT_SEPARABLE if rng.random() < 0.3 and model == LOAD else ())}
         self.has = {
             name: is_drawn and name not in absent and model in FEATURES[name].models
             for name, is_drawn in drawn.items()
@@ -191,12 +191,12 @@ class _Draw:
         self.overlaps = rng.random(n) < 0.6
         self.pays = rng.random(n) < 0.5
         self.latency = rng.choice([0.0, 0.25, 0.5, 1.0], (ends, ends))
-        self.bandwidth = rng.choice([1.0, 2.0, 4.0, math.inf], (ends, ends))
+        self.bandwidth = rng.choice([0.5, 1.0, 2.0, math.inf], (ends, ends))
         self.is_missing = rng.random((ends, ends)) < 0.7
         self.host_is_missing = rng.random((ends, ends)) < rng.choice([0.0, 0.0, 0.0, 0.3])
-        self.way_of_sharing = int(rng.choice([0, 0, 1, 2, 3, 4]))
+        self.way_of_sharing = int(rng.choice([0, 0, 1, 2, 3, 4, 4]))
         self.shares = rng.random((ends, ends)) < 0.6
-        self.queues = rng.random((ends, ends)) < 0.3
+        self.queues = rng.random((ends, ends)) < 0.1
         self.samples = int(rng.integers(1, 4))
         self.per_accelerator = int(rng.integers(2, 4))
 

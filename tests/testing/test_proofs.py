@@ -66,6 +66,6 @@ def test_the_false_bound_of_a_shared_channel_is_seen() -> None:
     mutation = MUTATIONS["one of two transfers that exclude each other is first"]
     tally = Tally()
     with mutation.patch():
-        for seed in (15, 29):
+        for seed in (15, 17):
             look_at(mutation.model, seed, tally, mutation.methods)
     assert any("false bound" in fault for fault in tally.faults)

@@ -138,7 +138,7 @@ class LatencyIp:
             if new < value:
                 best, value, idle = found, new, 0
                 evaluator.evaluate(classes.expand(best))
-            if idle == _IDLE_ROUNDS:
+            if idle == _IDLE_ROUNDS or evaluator.is_closed:  # a value of 0 is no scale for heat
                 break
         return classes.expand(best)
 

@@ -158,8 +158,14 @@ class PartPrograms:
         return np.asarray(self._order[self._firsts[part] : self._stops[part]])
 
     def _at_first(self, part: int, pair: Pair) -> Known:
-        """Nothing runs beside a single unit between two others: the table has what it takes."""
+        """Nothing runs beside a single unit between two others: the table has what it takes.
+
+        Nor is there anything to solve where the table says that no placement has this pair.
+        """
         known, units = Known(float(self._least[(part, *pair)])), self._units(part)
+        if math.isinf(known.bound):
+            known.is_solved = True
+            return known
         if len(units) == 0 or self._is_single(part, units):
             known.is_solved = True
             known.device_of, known.start = np.full(len(units), pair[1]), np.zeros(len(units))
