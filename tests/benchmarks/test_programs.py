@@ -63,3 +63,14 @@ def test_two_workers_are_timed_beside_one(tmp_path: Path, benchmark: Benchmark) 
     assert (row["kind"], row["problems"], row["runs"], row["equal"]) == ("processes", 1, 2, True)
     assert len(row["one"]) == len(row["two"]) == 1
     assert os.sched_getaffinity(0) == cores
+
+
+def test_serving_measures_all_contenders_in_one_loop(tmp_path: Path, benchmark: Benchmark) -> None:
+    """A row for each runtime that was asked for; timings are never asserted."""
+    words = ("--models", "zoo:rnnlm/tiny", "--runtime", "onnxruntime", "--rounds", 3)
+    done = benchmark("serving", *words, "--results", "s.json", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (row,) = json.loads(done.stdout)
+    assert row["cuts"] > 0
+    assert min(row[name] for name in ("plain", "unsplit", "split", "kept_run")) > 0.0
+    assert json.loads((tmp_path / "s.json").read_text())["rows"] == [row]

@@ -1,0 +1,197 @@
+"""Milliseconds of a call of a loaded plan, beside the plain compiled model in the same loop."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from benchmarks.command import run
+from placewright.cli import options as opt
+from placewright.cli.derived import takes_request
+from placewright.cli.output import print_json, print_line, print_note
+from placewright.cli.overwriting import Writes
+from placewright.core.placement import Placement
+from placewright.core.plan import PlacerRecord, Plan
+from placewright.core.problem import Problem
+from placewright.core.solution import Solution
+from placewright.execution.placements import placement_segments
+from placewright.execution.processor import processor_text
+from placewright.files.results import read_rows, write_rows
+from placewright.session.facade import run as run_plan
+from placewright.session.loaded_plan import LoadedPlan
+from placewright.session.request import Request
+from placewright.session.search import plan_of
+from placewright.session.session import Session
+
+FORMAT = "placewright.serving/1"
+_RECORD = PlacerRecord("benchmarks.serving", "1", 0, 0, 0.0)
+
+
+@dataclass(frozen=True)
+class ServingRow:
+    """Medians of one model in one runtime; every figure but the counts is in milliseconds.
+
+    Attributes:
+        model, runtime: names.
+        rounds: of the loop in which all contenders take turns.
+        plain: a call of the compiled model as the library's users make it, on one core.
+        unsplit: a call of a loaded plan that keeps the model on that core.
+        unsplit_above: median over rounds of `unsplit` minus `plain`.
+        split: a call of a loaded plan that alternates between two cores.
+        cuts: tensors that cross from one core to the other in one call of it.
+        copies: a copy of the bytes of all these tensors.
+        split_above_per_cut: (`split` minus `unsplit` minus `copies`) over `cuts`, by round.
+        kept_run: a call of `pw.run`, which keeps the unsplit plan loaded.
+        machine: the processor.
+    """
+
+    model: str
+    runtime: str
+    rounds: int
+    plain: float
+    unsplit: float
+    unsplit_above: float
+    split: float
+    cuts: int
+    copies: float
+    split_above_per_cut: float
+    kept_run: float
+    machine: str
+
+
+def serving_row(name: str, session: Session, rounds: int, pieces: int = 4) -> ServingRow:
+    """Measure one model: all contenders once in each round.
+
+    Args:
+        name: of the model.
+        session: with two devices.
+        rounds: at least 1; ten more come first and are not counted.
+        pieces: runs of units in topological order, dealt to the two devices in turn.
+    """
+    problem, model = session.problem, session.loaded
+    inputs = model.random_inputs(np.random.default_rng(0))
+    alone = Placement.on_one_device(problem.n_units, 0)
+    apart = _alternating(problem, pieces)
+    crossing = _crossing(problem, apart)
+    plans = [_plan(session, placement) for placement in (alone, apart)]
+    plain = model.plain(problem.cluster.devices[0])
+    sources = [np.zeros(max(1, size), np.uint8) for size in crossing]
+    targets = [np.empty_like(source) for source in sources]
+
+    def copy() -> None:
+        for source, target in zip(sources, targets, strict=True):
+            np.copyto(target, source)
+
+    with LoadedPlan(plans[0], model) as unsplit, LoadedPlan(plans[1], model) as split:
+        contenders: list[Callable[[], Any]] = [
+            lambda: plain(inputs),
+            lambda: unsplit.run(inputs),
+            lambda: split.run(inputs),
+            copy,
+            lambda: run_plan(plans[0], inputs),
+        ]
+        seconds = 1e3 * _rounds(contenders, rounds)
+    one, two, three, copies, kept = seconds.T
+    cuts = max(1, len(crossing))
+    return ServingRow(
+        name,
+        str(session.request.runtime),
+        rounds,
+        plain=statistics.median(one),
+        unsplit=statistics.median(two),
+        unsplit_above=statistics.median(two - one),
+        split=statistics.median(three),
+        cuts=len(crossing),
+        copies=statistics.median(copies),
+        split_above_per_cut=statistics.median((three - two - copies) / cuts),
+        kept_run=statistics.median(kept),
+        machine=processor_text(),
+    )
+
+
+def _plan(session: Session, placement: Placement) -> Plan:
+    found = Solution(placement, 0.0, "feasible", 0.0)
+    return plan_of(session.problem, found, _RECORD, str(session.request.runtime))
+
+
+def _alternating(problem: Problem, pieces: int) -> Placement:
+    position = np.empty(problem.n_units, dtype=np.int64)
+    position[problem.unit_graph.topological_order] = np.arange(problem.n_units)
+    return Placement.of(position * pieces // problem.n_units % 2)
+
+
+def _crossing(problem: Problem, placement: Placement) -> list[int]:
+    """Bytes of each tensor that enters a segment of the other device."""
+    graph, device_of = problem.unit_graph, placement.device_of
+    sizes = []
+    for tensor, producer in enumerate(graph.tensor_producers.tolist()):
+        readers = graph.tensor_consumers.row(tensor)
+        if producer >= 0 and np.any(device_of[readers] != device_of[producer]):
+            sizes.append(int(graph.tensor_bytes[tensor]))
+    assert len(placement_segments(problem, placement)) > 1
+    return sizes
+
+
+def _rounds(contenders: list[Callable[[], Any]], rounds: int) -> np.ndarray[Any, Any]:
+    """Seconds, shape (rounds, contenders)."""
+    found = np.empty((rounds + 10, len(contenders)))
+    for row in found:
+        for at, call in enumerate(contenders):
+            start = time.perf_counter()
+            call()
+            row[at] = time.perf_counter() - start
+    return found[10:]
+
+
+@takes_request("runtime", model=None)
+def serving(
+    request: Request,
+    models: Annotated[str, typer.Option(help="Comma-separated models.")] = (
+        "zoo:rnnlm/tiny,zoo:resnet50/tiny"
+    ),
+    rounds: Annotated[int, typer.Option(min=1, help="In which all contenders take turns.")] = 400,
+    results: Annotated[
+        Path, typer.Option("--results", help="Results file; other rows stay in it."), Writes()
+    ] = Path("serving.json"),
+    as_json: opt.Json = False,
+) -> None:
+    """Calls of loaded plans beside the plain compiled model, in one loop."""
+    from dataclasses import replace
+
+    from placewright.session.devices import devices_by_runtime
+    from placewright.session.parsing import parse_names
+
+    names = [request.runtime] if request.runtime else list(devices_by_runtime()[0])
+    known = read_rows(results, FORMAT, ServingRow) if results.exists() else []
+    rows = []
+    for model in parse_names(models):
+        for runtime in names:
+            asked = replace(request, runtime=runtime, devices="cpu:0,cpu:1", quick=True)
+            session = Session(asked, model=model, calibrate=False)
+            row = serving_row(model, session, rounds)
+            rows.append(row)
+            print_note(f"{model} {runtime}: done")
+    again = {(row.model, row.runtime) for row in rows}
+    kept = [row for row in known if (row.model, row.runtime) not in again]
+    write_rows(results, FORMAT, [*kept, *rows])
+    if as_json:
+        print_json([asdict(row) for row in rows])
+        return
+    for row in rows:
+        print_line(
+            f"{row.model} {row.runtime}: plain {row.plain:.3f} ms, unsplit plan "
+            f"{row.unsplit:.3f} ms ({row.unsplit_above:+.3f}), split {row.split:.3f} ms, "
+            f"{row.split_above_per_cut:+.3f} ms for each of {row.cuts} cuts, "
+            f"pw.run {row.kept_run:.3f} ms"
+        )
+
+
+if __name__ == "__main__":
+    run(serving)
