@@ -35,7 +35,7 @@ class Comparison:
         error: largest difference, relative to the largest magnitude of the tensor or of its slices
             of such a scale, or of what a step updates to the largest change.
         tolerance: what the precision, or `scatter`, explains.
-        worst: name of the op whose tensor (or of the state that) has the largest error.
+        worst: name of the output, inner op or state tensor with the largest error.
         n_updated: parameters and other tensors of state that the step changed and that were
             compared, too; 0 for inference.
         random: ops whose outputs differ between two runs of the unsplit model itself, so that they
@@ -103,7 +103,7 @@ def compare_outputs(
     devices = problem.cluster.devices
     check = OutputCheck(model, devices, plain)
     execution, before, state = _split_values(model, segments, devices, values)
-    names = [_maker(problem.graph, port.tensor) for port in model.signature.outputs]
+    names = [port.name or _maker(problem.graph, port.tensor) for port in model.signature.outputs]
     judged = check.judged(values, execution.outputs, check.plain(values))
     random = tuple(
         dict.fromkeys(name for name, one in zip(names, judged, strict=True) if one.random)
