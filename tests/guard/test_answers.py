@@ -146,7 +146,10 @@ def _agree(name: str, answers: dict[str, Any]) -> None:
 def _kept(value: Any) -> Any:
     """A document without what is measured or said in words."""
     if isinstance(value, dict):
-        return {key: _kept(inner) for key, inner in value.items() if key not in _LEFT_OUT}
+        kept = {key: _kept(inner) for key, inner in value.items() if key not in _LEFT_OUT}
+        if "history" in kept:  # evaluations, seconds, value, bound
+            kept["history"] = [[row[0], *row[2:]] for row in kept["history"]]
+        return kept
     if isinstance(value, list):
         return [_kept(inner) for inner in value]
     return value

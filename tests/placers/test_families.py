@@ -351,7 +351,8 @@ def test_an_exported_transformer_without_names_is_recognised(tmp_path: Path) -> 
         (onnx_file, "onnxruntime"),
         (ir_file, "openvino"),
     ):
-        graph = load_model(str(path), runtime=runtime).graph
+        shapes = {"input_ids": (1, 8)} if path == ir_file else {}  # the IR file has open ones
+        graph = load_model(str(path), shapes=shapes, runtime=runtime).graph
         assert family_of(graph) == "transformer"
         flops = np.bincount(placed(graph, 2), graph.op_flops)
         assert abs(flops[0] / flops.sum() - 0.5) < 0.05, (path, runtime)

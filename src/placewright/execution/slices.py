@@ -106,7 +106,7 @@ def _sizes(values: HostArray) -> FloatArray:
     """Magnitudes; 0 for what is no number or infinite, and for values that are not inexact."""
     if not np.issubdtype(values.dtype, np.inexact):
         return np.zeros(values.shape)
-    found: FloatArray = np.abs(values.astype(_wide(values)))
+    found: FloatArray = np.asarray(np.abs(values.astype(_wide(values))))  # a scalar has no items
     found[~np.isfinite(found)] = 0.0
     return found
 

@@ -73,6 +73,7 @@ def test_an_operator_that_raises_in_a_worker(kind: type[Words]) -> None:
     text = str(caught.value)
     assert text.startswith("segment 0 on 'cpu' [embedding")
     assert text.endswith("failed: op 'embedding': index out of range in self")
+    runner.close()
     assert workers(others) == []
     with ConcurrentRunner(model, segments, DEVICES) as fresh:
         assert np.isfinite(fresh.run([np.array([1, 2, 9])]).outputs[0])
@@ -90,6 +91,7 @@ def test_a_device_that_runs_out_of_memory() -> None:
     assert text.startswith(start)
     assert "8796093022208 bytes" in text
     assert "argument `memory`" in text
+    runner.close()
     assert workers(others) == []
 
 
