@@ -69,3 +69,10 @@ def test_the_false_bound_of_a_shared_channel_is_seen() -> None:
         for seed in (15, 17):
             look_at(mutation.model, seed, tally, mutation.methods)
     assert any("false bound" in fault for fault in tally.faults)
+
+
+def test_a_class_on_a_cpu_is_not_bounded_by_the_cpu_of_least_total_time() -> None:
+    """Which of two unlike CPUs is best for a class depends on paths: the campaign saw 8.5 for 5."""
+    tally = Tally()
+    look_at("subgraph-ip", 455, tally, ("latency-ip",))
+    assert tally.faults == []

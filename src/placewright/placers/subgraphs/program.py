@@ -89,9 +89,7 @@ class _Builder:
         self.rows = Rows()
         self.upper: list[float] = []
         seconds = np.empty((problem.n_units, len(self.machines)))
-        units = np.arange(problem.n_units)
-        cpu = self.cpu_of_unit
-        seconds[:, 0] = np.where(cpu >= 0, arrays.seconds[units, np.maximum(cpu, 0)], np.inf)
+        seconds[:, 0] = _least_cpu_seconds(problem, arrays)
         seconds[:, 1:] = arrays.seconds[:, self.machines[1:]]
         self.seconds = seconds
         self.placed = self._columns(np.isfinite(seconds), 1.0)
@@ -264,3 +262,20 @@ def _cpu_of_units(problem: Problem, arrays: LatencyArrays) -> IntArray:
     np.add.at(total, classes.group_of, arrays.seconds[:, cpus])
     best = np.where(np.isfinite(total.min(axis=1)), cpus[total.argmin(axis=1)], -1)
     return classes.expand(best)
+
+
+def _least_cpu_seconds(problem: Problem, arrays: LatencyArrays) -> FloatArray:
+    """Least seconds of each unit on a CPU that may run its class; inf where none may.
+
+    Units of one class share a CPU, but which one is best depends on the paths through them, not
+    on the sum of their seconds. Each unit takes its own least, so that no solution is lost.
+    """
+    classes = problem.colocation
+    cpus = np.flatnonzero(arrays.is_atomic == 0)
+    if len(cpus) == 0:
+        return np.full(problem.n_units, np.inf)
+    total = np.zeros((classes.n_groups, len(cpus)))
+    np.add.at(total, classes.group_of, arrays.seconds[:, cpus])
+    may_run = np.isfinite(total)[classes.group_of]
+    least: FloatArray = np.where(may_run, arrays.seconds[:, cpus], np.inf).min(axis=1)
+    return least
