@@ -19,7 +19,7 @@ from placewright.cli.output import print_line, print_note
 from placewright.cli.overwriting import Writes
 from placewright.core.solution import Budget
 from placewright.files.results import ResultsFile
-from placewright.placers.auto import Auto
+from placewright.placers.portfolio.auto import Auto
 from placewright.session.parsing import parse_names
 from placewright.session.search import search
 from placewright.session.spread_search import SpreadAuto

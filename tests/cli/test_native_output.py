@@ -18,7 +18,7 @@ PARTITIONERS = ("metis", "scotch", "mincut", "mt-kahypar", "accelerate")
 # As a library does that prints with C's own buffer, which is written when the process ends.
 NOISY = """
 import ctypes
-from placewright.placers.heft import Heft
+from placewright.placers.list_scheduling.heft import Heft
 from placewright.cli import main
 place = Heft.place
 def noisy(*arguments):

@@ -15,8 +15,8 @@ WITHIN_A_SEARCH = """
 import os, signal
 from placewright.cli import main
 from placewright.placers.anytime import anytime
-from placewright.placers.auto import Auto
-from placewright.placers.local_search import LocalSearch
+from placewright.placers.portfolio.auto import Auto
+from placewright.placers.search.local_search import LocalSearch
 
 def signalled(place):
     def search(self, problem, evaluator, rng):

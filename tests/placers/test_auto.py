@@ -13,9 +13,9 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Objective, Problem
 from placewright.core.solution import Budget, Solution, Stop
 from placewright.errors import MissingExtraError
-from placewright.placers import auto
 from placewright.placers.anytime import anytime
-from placewright.placers.auto import Auto
+from placewright.placers.portfolio import auto
+from placewright.placers.portfolio.auto import Auto
 from placewright.placers.registry import make_placer, placer_class
 from placewright.session.search import search
 from placewright.simulation import relaxation

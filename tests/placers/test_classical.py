@@ -13,8 +13,8 @@ from placewright.core.costs import CostTable
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.placers.list_scheduling.in_order import planned_in_order
+from placewright.placers.list_scheduling.m_sct import favourite_children
 from placewright.placers.list_scheduling.ranks import by_rank, mean_upward_ranks
-from placewright.placers.m_sct import favourite_children
 from placewright.placers.registry import make_placer
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.feasibility import prove_infeasible

@@ -16,12 +16,12 @@ from placewright.core.graph import BACKWARD, FORWARD
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
-from placewright.placers.dpl import Dpl
-from placewright.placers.ideal_dp import IdealDp
-from placewright.placers.ideals.load_model import load_model_of
-from placewright.placers.ideals.replication import replicated
-from placewright.placers.maxload_ip import MaxloadIp
-from placewright.placers.pipedream import Pipedream
+from placewright.placers.exact.maxload_ip import MaxloadIp
+from placewright.placers.pipelines.dpl import Dpl
+from placewright.placers.pipelines.ideal_dp import IdealDp
+from placewright.placers.pipelines.ideals.load_model import load_model_of
+from placewright.placers.pipelines.ideals.replication import replicated
+from placewright.placers.pipelines.pipedream import Pipedream
 from placewright.placers.registry import Placer
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator

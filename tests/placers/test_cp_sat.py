@@ -19,7 +19,7 @@ from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError
-from placewright.placers.cp_sat import CpSat
+from placewright.placers.exact.cp_sat import CpSat
 from placewright.simulation.evaluator import Evaluator
 from placewright.testing.brute_force import brute_force
 from placewright.testing.problems import packing_problem, random_problem

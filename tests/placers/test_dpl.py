@@ -7,9 +7,9 @@ import pytest
 from pipelines import best_by_brute_force, max_load, pipeline_problem, random_pipeline
 
 from placewright.core.arrays import Csr
-from placewright.placers.dpl import Dpl
-from placewright.placers.ideals.orders import biconnected_tails, depth_first_order
-from placewright.placers.pipedream import Pipedream
+from placewright.placers.pipelines.dpl import Dpl
+from placewright.placers.pipelines.ideals.orders import biconnected_tails, depth_first_order
+from placewright.placers.pipelines.pipedream import Pipedream
 from placewright.simulation.evaluator import Evaluator
 
 

@@ -14,7 +14,7 @@ from placewright.core.cluster import Cluster, Device
 from placewright.core.costs import CostTable
 from placewright.core.problem import Problem
 from placewright.errors import FileFormatError, InputError
-from placewright.placers.expert import Expert, by_layers, layers_of
+from placewright.placers.baselines.expert import Expert, by_layers, layers_of
 from placewright.simulation.evaluator import Evaluator
 
 

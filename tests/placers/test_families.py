@@ -16,8 +16,8 @@ from placewright.core.costs import CostTable
 from placewright.core.graph import BACKWARD, ComputationGraph
 from placewright.core.problem import Problem
 from placewright.errors import InputError
-from placewright.placers.expert import FAMILIES, Expert, by_rule, family_of
-from placewright.placers.families.shares import contiguous
+from placewright.placers.baselines.expert import FAMILIES, Expert, by_rule, family_of
+from placewright.placers.baselines.families.shares import contiguous
 from placewright.session.models import load_model
 
 FAMILY_OF = {

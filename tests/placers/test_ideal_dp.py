@@ -26,13 +26,17 @@ from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError
-from placewright.placers.ideal_dp import IdealDp
-from placewright.placers.ideals.contiguous import device_of_units
-from placewright.placers.ideals.enumeration import chain, enumerate_ideals, enumerate_in_time
-from placewright.placers.ideals.items import items_of
-from placewright.placers.ideals.load_model import load_model_of
-from placewright.placers.ideals.program import ContiguousProgram
-from placewright.placers.ideals.transfers import why_not_separable
+from placewright.placers.pipelines.ideal_dp import IdealDp
+from placewright.placers.pipelines.ideals.contiguous import device_of_units
+from placewright.placers.pipelines.ideals.enumeration import (
+    chain,
+    enumerate_ideals,
+    enumerate_in_time,
+)
+from placewright.placers.pipelines.ideals.items import items_of
+from placewright.placers.pipelines.ideals.load_model import load_model_of
+from placewright.placers.pipelines.ideals.program import ContiguousProgram
+from placewright.placers.pipelines.ideals.transfers import why_not_separable
 from placewright.simulation.evaluator import Evaluator
 
 

@@ -14,8 +14,8 @@ from placewright.core.execution_models import Subgraph, SubgraphIP
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError
-from placewright.placers.greedy import Greedy, filled
-from placewright.placers.latency_ip import LatencyIp
+from placewright.placers.exact.latency_ip import LatencyIp
+from placewright.placers.list_scheduling.greedy import Greedy, filled
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.subgraph import latency, latency_arrays, pieces
 from placewright.testing.problems import packing_problem, under_subgraphs

@@ -13,10 +13,10 @@ from pipelines import best_by_brute_force, pipeline_problem, random_pipeline, ra
 from placewright.core.execution_models import MaxLoad
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
-from placewright.placers.cp_sat import CpSat
-from placewright.placers.ideals.load_model import load_model_of
-from placewright.placers.integer_program.limited import LimitedProgram
-from placewright.placers.max_load.program import max_load_program
+from placewright.placers.exact.cp_sat import CpSat
+from placewright.placers.exact.integer_program.limited import LimitedProgram
+from placewright.placers.exact.max_load.program import max_load_program
+from placewright.placers.pipelines.ideals.load_model import load_model_of
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.feasibility import prove_infeasible
 from placewright.testing.brute_force import brute_force

@@ -28,14 +28,14 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError
-from placewright.placers import maxload_ip
-from placewright.placers.ideal_dp import IdealDp
-from placewright.placers.ideals.load_model import load_model_of
-from placewright.placers.ideals.transfers import why_not_separable
-from placewright.placers.integer_program.highs import MipResult, solve
-from placewright.placers.max_load.annealing import anneal, annealing_state, fixed_arrays
-from placewright.placers.max_load.symmetry import first_devices, relabelled
-from placewright.placers.maxload_ip import MaxloadIp
+from placewright.placers.exact import maxload_ip
+from placewright.placers.exact.integer_program.highs import MipResult, solve
+from placewright.placers.exact.max_load.annealing import anneal, annealing_state, fixed_arrays
+from placewright.placers.exact.max_load.symmetry import first_devices, relabelled
+from placewright.placers.exact.maxload_ip import MaxloadIp
+from placewright.placers.pipelines.ideal_dp import IdealDp
+from placewright.placers.pipelines.ideals.load_model import load_model_of
+from placewright.placers.pipelines.ideals.transfers import why_not_separable
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.feasibility import prove_infeasible
 from placewright.simulation.model import Simulator

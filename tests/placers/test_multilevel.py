@@ -15,9 +15,9 @@ from placewright.core.costs import CostTable
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError
-from placewright.placers.levels.coarsening import levels_of
-from placewright.placers.levels.search import Shape, cycles
-from placewright.placers.multilevel import Multilevel
+from placewright.placers.search.levels.coarsening import levels_of
+from placewright.placers.search.levels.search import Shape, cycles
+from placewright.placers.search.multilevel import Multilevel
 from placewright.simulation.evaluator import Evaluator
 from placewright.suites.random_graphs import (
     linked_devices,

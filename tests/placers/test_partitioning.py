@@ -19,8 +19,8 @@ from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
 from placewright.errors import InputError, MissingExtraError
-from placewright.placers import mt_kahypar
-from placewright.placers.partitioning import hyperedges, shares, weighted_graph
+from placewright.placers.partitioning import mt_kahypar
+from placewright.placers.partitioning.weighted_graph import hyperedges, shares, weighted_graph
 from placewright.placers.registry import make_placer
 from placewright.simulation.evaluator import Evaluator
 

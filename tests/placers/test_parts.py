@@ -17,12 +17,12 @@ from placewright.core.costs import CostTable
 from placewright.core.grouping import Grouping
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
-from placewright.placers.parts import programs, twins
-from placewright.placers.parts.articulation import articulation_units
-from placewright.placers.parts.bound import parts_bound
-from placewright.placers.parts.exact import PartsFound, solve_parts
-from placewright.placers.parts.problems import Part
-from placewright.placers.parts.programs import part_programs
+from placewright.placers.exact.parts import programs, twins
+from placewright.placers.exact.parts.articulation import articulation_units
+from placewright.placers.exact.parts.bound import parts_bound
+from placewright.placers.exact.parts.exact import PartsFound, solve_parts
+from placewright.placers.exact.parts.problems import Part
+from placewright.placers.exact.parts.programs import part_programs
 from placewright.simulation.bounds import critical_path_bound
 from placewright.simulation.model import Simulator
 from placewright.suites.random_graphs import random_layered_problem

@@ -14,8 +14,8 @@ from placewright.core.arrays import FloatArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import BudgetSpent
-from placewright.placers import auto
-from placewright.placers.auto import Auto
+from placewright.placers.portfolio import auto
+from placewright.placers.portfolio.auto import Auto
 from placewright.placers.portfolio.beside import beside
 from placewright.placers.portfolio.first import evaluate_first
 from placewright.placers.portfolio.kernels import make_ready

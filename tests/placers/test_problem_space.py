@@ -16,8 +16,8 @@ from placewright.core.costs import CostTable
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError
-from placewright.placers.problem_space import ProblemSpace
 from placewright.placers.registry import make_placer
+from placewright.placers.search.problem_space import ProblemSpace
 from placewright.simulation.evaluator import Evaluator
 from placewright.suites.random_graphs import random_layered_problem
 

@@ -24,9 +24,9 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.replicas import alike_devices, grouped
 from placewright.errors import ClusterError, InputError
-from placewright.placers.ideal_dp import IdealDp
-from placewright.placers.ideals.replication import replicated
-from placewright.placers.maxload_ip import MaxloadIp
+from placewright.placers.exact.maxload_ip import MaxloadIp
+from placewright.placers.pipelines.ideal_dp import IdealDp
+from placewright.placers.pipelines.ideals.replication import replicated
 from placewright.simulation.bounds import lower_bounds
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator

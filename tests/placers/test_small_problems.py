@@ -18,7 +18,7 @@ from placewright.core.execution_models import (
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
-from placewright.placers.auto import Auto
+from placewright.placers.portfolio.auto import Auto
 from placewright.placers.portfolio.enumeration import enumerate_small
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator

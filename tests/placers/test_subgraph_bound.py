@@ -15,11 +15,11 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError
-from placewright.placers.cp_sat import CpSat
-from placewright.placers.integer_program.highs import solve
-from placewright.placers.latency_ip import LatencyIp
-from placewright.placers.subgraphs.bound import bound_program, program_size
-from placewright.placers.subgraphs.windows import Window, Windows
+from placewright.placers.exact.cp_sat import CpSat
+from placewright.placers.exact.integer_program.highs import solve
+from placewright.placers.exact.latency_ip import LatencyIp
+from placewright.placers.exact.subgraphs.bound import bound_program, program_size
+from placewright.placers.exact.subgraphs.windows import Window, Windows
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
 from placewright.simulation.subgraph import latency_arrays

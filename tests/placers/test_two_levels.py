@@ -18,10 +18,10 @@ from placewright.core.graph import BACKWARD, FORWARD
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
-from placewright.placers.dpl import Dpl
-from placewright.placers.ideal_dp import IdealDp
-from placewright.placers.ideals.link_levels import link_levels
-from placewright.placers.maxload_ip import MaxloadIp
+from placewright.placers.exact.maxload_ip import MaxloadIp
+from placewright.placers.pipelines.dpl import Dpl
+from placewright.placers.pipelines.ideal_dp import IdealDp
+from placewright.placers.pipelines.ideals.link_levels import link_levels
 from placewright.simulation.evaluator import Evaluator
 
 Edges = list[tuple[int, int]]

@@ -19,9 +19,9 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution, Stop
 from placewright.errors import Interrupted
 from placewright.files.problem_file import write_problem
-from placewright.placers import auto
-from placewright.placers.auto import Auto
-from placewright.placers.parts import programs
+from placewright.placers.exact.parts import programs
+from placewright.placers.portfolio import auto
+from placewright.placers.portfolio.auto import Auto
 from placewright.placers.registry import Placer, make_placer
 from placewright.session import search as searching
 from placewright.session.search import search

@@ -14,18 +14,18 @@ import numpy as np
 
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
-from placewright.placers.auto import Auto
-from placewright.placers.cp_sat import CpSat, all_in_turn
-from placewright.placers.dpl import Dpl
-from placewright.placers.ideal_dp import IdealDp
-from placewright.placers.latency_ip import LatencyIp
-from placewright.placers.maxload_ip import MaxloadIp
-from placewright.placers.parts.programs import part_programs
-from placewright.placers.parts.search import search_parts
-from placewright.placers.pipedream import Pipedream
+from placewright.placers.exact.cp_sat import CpSat, all_in_turn
+from placewright.placers.exact.latency_ip import LatencyIp
+from placewright.placers.exact.maxload_ip import MaxloadIp
+from placewright.placers.exact.parts.programs import part_programs
+from placewright.placers.exact.parts.search import search_parts
+from placewright.placers.exact.schedule_program.model import ScheduleProgram
+from placewright.placers.exact.schedule_program.ticks import Ticks
+from placewright.placers.pipelines.dpl import Dpl
+from placewright.placers.pipelines.ideal_dp import IdealDp
+from placewright.placers.pipelines.pipedream import Pipedream
+from placewright.placers.portfolio.auto import Auto
 from placewright.placers.registry import Placer
-from placewright.placers.schedule_program.model import ScheduleProgram
-from placewright.placers.schedule_program.ticks import Ticks
 from placewright.simulation.bounds import lower_bounds
 from placewright.simulation.evaluator import CLOSED, Evaluator
 from placewright.simulation.feasibility import prove_infeasible

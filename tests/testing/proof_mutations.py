@@ -16,15 +16,22 @@ import numpy as np
 from proof_problems import EVENT, LOAD, PIECES, SERIAL
 
 from placewright.core.grouping import Grouping
-from placewright.placers import latency_ip, maxload_ip
-from placewright.placers.ideals.load_model import LoadModel
-from placewright.placers.max_load import limits as load_limits
-from placewright.placers.parts import bound as parts_bound
-from placewright.placers.parts import programs as part_programs
-from placewright.placers.parts import twins
-from placewright.placers.schedule_program import extra, first_come, implied, model, ticks, transfers
-from placewright.placers.subgraphs import bound as pieces_bound
-from placewright.placers.subgraphs import program as pieces_program
+from placewright.placers.exact import latency_ip, maxload_ip
+from placewright.placers.exact.max_load import limits as load_limits
+from placewright.placers.exact.parts import bound as parts_bound
+from placewright.placers.exact.parts import programs as part_programs
+from placewright.placers.exact.parts import twins
+from placewright.placers.exact.schedule_program import (
+    extra,
+    first_come,
+    implied,
+    model,
+    ticks,
+    transfers,
+)
+from placewright.placers.exact.subgraphs import bound as pieces_bound
+from placewright.placers.exact.subgraphs import program as pieces_program
+from placewright.placers.pipelines.ideals.load_model import LoadModel
 from placewright.simulation import bounds, feasibility, max_load_relaxation, relaxed_program
 from placewright.simulation.event import relaxation
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.placers.local_search import LocalSearch
+from placewright.placers.search.local_search import LocalSearch
 from placewright.simulation.evaluator import Evaluator
 
 

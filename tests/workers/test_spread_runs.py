@@ -20,7 +20,7 @@ from placewright.core.problem import Objective, Problem
 from placewright.core.solution import Budget, Stop
 from placewright.errors import FieldError
 from placewright.files.problem_file import read_problem, write_problem
-from placewright.placers.auto import Auto, PortfolioMembers
+from placewright.placers.portfolio.auto import Auto, PortfolioMembers
 from placewright.session.comparison import compare
 from placewright.session.spread_search import SpreadAuto
 from placewright.simulation.evaluator import Evaluator

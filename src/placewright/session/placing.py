@@ -14,8 +14,8 @@ from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import FieldError, Interrupted, OutOfTime
-from placewright.placers.auto import Auto
 from placewright.placers.learned.training import check_takes_policy
+from placewright.placers.portfolio.auto import Auto
 from placewright.placers.portfolio.kernels import make_ready
 from placewright.placers.registry import Placer, make_placer
 from placewright.profiling.hardware import measured_values

@@ -17,7 +17,7 @@ from placewright.core.plan import PlacerRecord, Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution, Stop
 from placewright.errors import InfeasibleError, InputError, Interrupted
-from placewright.placers.ideals.replication import replicated
+from placewright.placers.pipelines.ideals.replication import replicated
 from placewright.placers.registry import Placer, make_placer, reason_against
 from placewright.session.runtimes import default_runtime
 from placewright.session.smallest_change import advice

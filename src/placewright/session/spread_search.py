@@ -16,7 +16,7 @@ from placewright.core.arrays import IntArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution, Stop
 from placewright.errors import BudgetSpent
-from placewright.placers.auto import Auto
+from placewright.placers.portfolio.auto import Auto
 from placewright.placers.portfolio.enumeration import enumerate_small
 from placewright.placers.portfolio.first import evaluate_first
 from placewright.placers.portfolio.kernels import make_ready

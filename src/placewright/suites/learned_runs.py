@@ -19,7 +19,7 @@ from placewright.errors import InputError
 from placewright.files.problem_file import content_sha256
 from placewright.files.results import ResultsFile, read_rows, write_rows
 from placewright.placers.anytime import pass_interrupt_on
-from placewright.placers.homogeneous import homogeneous_placements
+from placewright.placers.baselines.homogeneous import homogeneous_placements
 from placewright.placers.registry import reason_against
 from placewright.report.learned.runs import LearnedRun
 from placewright.session.comparison import named_placer

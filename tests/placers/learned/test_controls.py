@@ -7,7 +7,7 @@ import pytest
 import toys
 
 from placewright.errors import InputError
-from placewright.placers.homogeneous import homogeneous_placements
+from placewright.placers.baselines.homogeneous import homogeneous_placements
 from placewright.placers.learned.random_grouped import HasActions
 from placewright.placers.registry import make_placer
 

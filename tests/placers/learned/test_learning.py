@@ -13,7 +13,6 @@ from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
-from placewright.placers.cem import Cem
 from placewright.placers.learned.baselines import PerStepAverage
 from placewright.placers.learned.grouper_placer.placer import GrouperPlacer
 from placewright.placers.learned.hierarchical.placer import Hierarchical
@@ -24,6 +23,7 @@ from placewright.placers.learned.post.objective import log_softmax, ppo_objectiv
 from placewright.placers.learned.post.placer import Post
 from placewright.placers.learned.seq2seq.placer import Seq2Seq
 from placewright.placers.registry import Placer, make_placer
+from placewright.placers.search.cem import Cem
 from placewright.simulation.evaluator import Evaluator
 
 # placer with its default settings, ops of the toy, evaluations, and every how many evaluations a

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
-from placewright.placers.homogeneous import evaluate_homogeneous
+from placewright.placers.baselines.homogeneous import evaluate_homogeneous
 from placewright.placers.learned.baselines import MovingAverage
 from placewright.placers.learned.learning_scope import clipped_step
 from placewright.placers.learned.monitoring import EarlyStop, Scalars

@@ -9,7 +9,7 @@ import numpy as np
 
 from placewright.core.arrays import IntArray
 from placewright.core.problem import Problem
-from placewright.placers.even_split import contiguous_split
+from placewright.placers.baselines.even_split import contiguous_split
 from placewright.simulation.evaluator import Evaluator
 
 

@@ -20,7 +20,7 @@ from placewright.core.execution_models import Event, ExecutionModel, MaxLoad
 from placewright.core.problem import Objective, Problem
 from placewright.core.solution import Budget
 from placewright.placers.anytime import pass_interrupt_on
-from placewright.placers.parts.bound import parts_bound
+from placewright.placers.exact.parts.bound import parts_bound
 from placewright.placers.registry import make_placer
 from placewright.simulation.bounds import quick_bounds, relaxed_bounds
 from placewright.simulation.evaluator import Evaluator

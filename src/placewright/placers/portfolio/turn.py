@@ -14,8 +14,8 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
 from placewright.errors import BudgetSpent, MissingExtraError
-from placewright.placers.parts.programs import part_programs
-from placewright.placers.parts.search import search_parts
+from placewright.placers.exact.parts.programs import part_programs
+from placewright.placers.exact.parts.search import search_parts
 from placewright.placers.portfolio.kernels import make_ready
 from placewright.placers.registry import make_placer, reason_against
 from placewright.simulation.bounds import relaxed_bounds

@@ -88,7 +88,7 @@ def bound_row(name: str, problem: Problem, results: Path) -> LearnedRun:
 
 def single_value(problem: Problem) -> float:
     """Of the fastest homogeneous placement."""
-    from placewright.placers.homogeneous import homogeneous_placements
+    from placewright.placers.baselines.homogeneous import homogeneous_placements
     from placewright.simulation.evaluator import Evaluator
 
     return float(Evaluator(problem).evaluate_many(homogeneous_placements(problem)).min())

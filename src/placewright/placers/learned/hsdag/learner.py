@@ -10,7 +10,7 @@ import torch
 
 from placewright.core.problem import Problem
 from placewright.errors import FileFormatError
-from placewright.placers.homogeneous import evaluate_homogeneous
+from placewright.placers.baselines.homogeneous import evaluate_homogeneous
 from placewright.placers.learned.baselines import MovingAverage
 from placewright.placers.learned.checkpoint import Checkpoint, load_checkpoint
 from placewright.placers.learned.hsdag.episodes import (

@@ -14,7 +14,7 @@ from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.execution_models import Event
 from placewright.core.placement import Placement
 from placewright.errors import BudgetSpent, FileFormatError
-from placewright.placers.homogeneous import evaluate_homogeneous
+from placewright.placers.baselines.homogeneous import evaluate_homogeneous
 from placewright.placers.learned.baselines import PerStepAverage
 from placewright.placers.learned.checkpoint import load_checkpoint
 from placewright.placers.learned.encoders import perceptron

@@ -11,7 +11,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import Requires
 from placewright.placers.anytime import anytime
-from placewright.placers.homogeneous import evaluate_homogeneous
+from placewright.placers.baselines.homogeneous import evaluate_homogeneous
 from placewright.placers.learned.post.distribution import learn
 from placewright.placers.learned.post.settings import PostSettings
 from placewright.placers.learned.searching import PlacesGroups

@@ -1,0 +1,1 @@
+"""Placers that prove bounds and optima: constraint and integer programs."""

@@ -1,0 +1,248 @@
+"""Constraint programming of placement and order together, with a proof.
+
+OR-tools' CP-SAT (L. Perron, F. Didier, "CP-SAT") on a model of our own execution model `event`:
+`schedule_program.model` says what the program holds and what it loosens. It minimises the makespan
+over placements and orders; each of its solutions is valued by the evaluator, once with the order
+and once by rank dispatch, and its bound holds for every placement in every order.
+
+Under `max-load`, `subgraph` and `subgraph-ip` a placement is all there is. The programs are those
+of `max_load.program` (Tarnawski et al. 2020) and `subgraphs.bound`, with a limit in the place of
+the objective: see `integer_program.narrowing`.
+"""
+
+from __future__ import annotations
+
+import math
+import threading
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from placewright.core.execution_models import Event, MaxLoad, Subgraph, SubgraphIP
+from placewright.core.placement import Placement
+from placewright.core.problem import Problem
+from placewright.core.solution import Solution
+from placewright.errors import BudgetSpent, InputError
+from placewright.placers.anytime import anytime, found_none, pass_interrupt_on
+from placewright.placers.exact.max_load.limits import max_load_limits
+from placewright.placers.exact.schedule_program.model import ScheduleProgram
+from placewright.placers.exact.schedule_program.ticks import Ticks
+from placewright.placers.exact.subgraphs.limits import subgraph_limits
+from placewright.placers.pipelines.ideals.transfers import why_not_separable
+from placewright.simulation.bounds import quick_bounds
+from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.event.arrays import event_arrays
+from placewright.simulation.interruptible import interruptible
+
+_TICKS = 10**8  # that the first known makespan is divided into
+
+
+@dataclass(frozen=True)
+class CpSat:
+    """Solves a constraint program, from the incumbent or from list scheduling.
+
+    Attributes:
+        max_units: larger problems are refused: the program would not fit the memory, >= 1. But
+            under `event`, classes of units that share a device are counted.
+        deterministic_seconds: the solver's own measure of work, where the budget has no seconds,
+            > 0.
+        workers: threads where the budget has seconds, >= 0; 0 is one for each core. Runs without
+            such a limit use one, so that their answers repeat.
+        alternatives: further placements to try, one by one, where the best of the program is worth
+            less to the evaluator than to the program, >= 0.
+    """
+
+    name: ClassVar[str] = "cp-sat"
+    paper: ClassVar[str] = "constraint programming, OR-tools"
+    objectives: ClassVar[tuple[str, ...]] = ("latency", "training", "throughput")
+    needs_training: ClassVar[bool] = False
+
+    max_units: int = 500
+    deterministic_seconds: float = 10.0
+    workers: int = 0
+    alternatives: int = 10
+
+    def __post_init__(self) -> None:
+        if self.max_units < 1:
+            raise InputError(f"cp-sat: max_units must be >= 1, got {self.max_units}")
+        if not self.deterministic_seconds > 0:
+            raise InputError(
+                f"cp-sat: deterministic_seconds must be > 0, got {self.deterministic_seconds}"
+            )
+        for what in ("workers", "alternatives"):
+            if getattr(self, what) < 0:
+                raise InputError(f"cp-sat: {what} must be >= 0, got {getattr(self, what)}")
+
+    def why_not(self, problem: Problem) -> str | None:
+        """None for a few hundred units, but for `placeto`'s simulator."""
+        model = problem.execution_model
+        if not isinstance(model, Event | MaxLoad | Subgraph | SubgraphIP):
+            return f"cp-sat has no program for execution model '{model.name}'"
+        is_event = isinstance(model, Event)
+        units = problem.n_units if is_event else problem.colocation.n_groups
+        if units > self.max_units:
+            return (
+                f"cp-sat takes up to {self.max_units} units and this problem has {units}; raise "
+                "max_units if you have the memory"
+            )
+        return why_not_separable(problem) if isinstance(model, MaxLoad) else None
+
+    @anytime
+    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
+        """Two evaluations for each solution of the solver, and a few for the start."""
+        for quick in quick_bounds(problem):
+            evaluator.offer_bound(quick.value, quick.method)
+        if not isinstance(problem.execution_model, Event):
+            return self._narrowed(problem, evaluator, rng)
+        start = _start(problem, evaluator)
+        value = math.inf if start is None else evaluator.simulator.value(start)
+        horizon = value if math.isfinite(value) else all_in_turn(problem)
+        ticks = Ticks(horizon / _TICKS if horizon > 0 else 1.0)
+        program = ScheduleProgram(problem, ticks, ticks.up(horizon) + 1)
+        if start is not None:
+            timeline = evaluator.simulator.timeline(start)
+            program.hint(start.device_of, timeline.start, timeline.end)
+        return self._solved(program, evaluator, rng, has_start=start is not None)
+
+    def _narrowed(
+        self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator
+    ) -> Solution:
+        """Between what is proven and what is known, by limits."""
+        seconds = evaluator.remaining_seconds
+        all_of = self.deterministic_seconds if math.isinf(seconds) else seconds
+
+        def solver(share: float) -> Any:
+            return self._solver(evaluator, rng, share * all_of)
+
+        is_load = isinstance(problem.execution_model, MaxLoad)
+        questions = (max_load_limits if is_load else subgraph_limits)(problem, evaluator, solver)
+        questions.run()
+        if questions.is_infeasible:
+            return evaluator.solution(
+                message=found_none("placement that keeps support and resident bytes")
+            )
+        return evaluator.solution("optimal" if evaluator.is_closed else None)
+
+    def _solved(
+        self,
+        program: ScheduleProgram,
+        evaluator: Evaluator,
+        rng: np.random.Generator,
+        has_start: bool,
+    ) -> Solution:
+        from ortools.sat.python import cp_model
+
+        status, bound = _run(program, evaluator, self._solver(evaluator, rng))
+        if status == cp_model.INFEASIBLE and not has_start:
+            return evaluator.solution(
+                message=found_none("assignment that keeps support, routes and resident bytes")
+            )
+        evaluator.offer_bound(bound, "constraint program")
+        for _ in range(self.alternatives):
+            if status != cp_model.OPTIMAL or evaluator.is_closed:
+                break
+            # The program's best is worth less than it promised: what is next best may be better.
+            program.forbid_found()
+            if math.isfinite(evaluator.best_value):
+                program.stay_below(evaluator.best_value)
+            status, _ = _run(program, evaluator, self._solver(evaluator, rng))
+        if status not in (cp_model.OPTIMAL, cp_model.INFEASIBLE):
+            return evaluator.cut_short()
+        return evaluator.solution("optimal" if evaluator.is_closed else None)
+
+    def _solver(
+        self, evaluator: Evaluator, rng: np.random.Generator, seconds: float = math.inf
+    ) -> Any:
+        """A solver with what is left of the budget, or `seconds` where that is less."""
+        from ortools.sat.python import cp_model
+
+        solver = cp_model.CpSolver()
+        solver.parameters.random_seed = int(rng.integers(0, 2**31 - 1))
+        if math.isfinite(evaluator.remaining_seconds):
+            most = max(0.01, min(seconds, 0.95 * evaluator.remaining_seconds))
+            solver.parameters.max_time_in_seconds = most
+            solver.parameters.num_workers = self.workers
+        else:
+            most = min(seconds, self.deterministic_seconds)
+            solver.parameters.max_deterministic_time = most
+            solver.parameters.num_workers = 1
+        return solver
+
+
+def _start(problem: Problem, evaluator: Evaluator) -> Placement | None:
+    """The incumbent, or else the best of list scheduling and of each device alone."""
+    from placewright.placers.registry import make_placer
+
+    if evaluator.best is None:
+        for name in ("single", "heft", "peft"):
+            found = make_placer(name).place(problem, evaluator, np.random.default_rng(0))
+            pass_interrupt_on(found)
+            if evaluator.is_spent:
+                raise BudgetSpent
+    return evaluator.best
+
+
+def all_in_turn(problem: Problem) -> float:
+    """More than any schedule without needless waiting takes, in seconds."""
+    arrays = event_arrays(problem)
+    seconds = np.where(np.isfinite(arrays.seconds), arrays.seconds, 0.0).max(axis=1).sum()
+    slowest = float(np.max(arrays.seconds_per_byte, initial=0.0, where=arrays.channel >= 0))
+    latency = float(np.max(arrays.latency, initial=0.0, where=arrays.channel >= 0))
+    hop = latency + arrays.tensor_bytes * slowest
+    if len(arrays.own_transfer):
+        hop = arrays.own_transfer
+    per_byte = arrays.cut_per_byte + arrays.layout_per_byte
+    cuts = ((arrays.cut + arrays.layout)[:, None] + per_byte[:, None] * arrays.tensor_bytes).max(0)
+    readers = np.diff(arrays.consumer_ptr)
+    overheads = float(arrays.dispatch.max() * problem.n_units + (readers * cuts).sum())
+    factor = float(arrays.factors.max(initial=1.0))
+    ways = readers + arrays.is_output  # to the readers, and home
+    return float(seconds * factor + overheads + 2.0 * (ways * hop).sum())
+
+
+def _run(program: ScheduleProgram, evaluator: Evaluator, solver: Any) -> tuple[int, float]:
+    """Solve once, valuing every solution: the solver's status, and its bound in seconds."""
+    from ortools.sat.python import cp_model
+
+    watch = _watch(program, evaluator)
+    solver.parameters.catch_sigint_signal = False  # the interpreter handles Ctrl-C
+    status = interruptible(
+        lambda: solver.solve(program.model, watch),
+        stop=solver.stop_search,
+        is_over=lambda: evaluator.is_spent or evaluator.is_closed,
+    )
+    if watch.interrupted is not None and not isinstance(watch.interrupted, BudgetSpent):
+        raise watch.interrupted
+    bound = 0.0
+    if status in (cp_model.OPTIMAL, cp_model.FEASIBLE, cp_model.UNKNOWN):
+        bound = max(0.0, solver.best_objective_bound) * program.ticks.seconds * (1.0 - 1e-9)
+    return status, bound
+
+
+def _watch(program: ScheduleProgram, evaluator: Evaluator) -> Any:
+    """What the solver calls with each solution."""
+    from ortools.sat.python import cp_model
+
+    class Watch(cp_model.CpSolverSolutionCallback):
+        """Values each solution; the budget's end or a fault stops the solver."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.interrupted: BaseException | None = None
+            self._turn = threading.Lock()
+
+        def on_solution_callback(self) -> None:
+            """With the order, then by rank dispatch."""
+            with self._turn:
+                if self.interrupted is not None:
+                    return
+                try:
+                    device_of, order = program.decoded(self.value)
+                    evaluator.evaluate(device_of, order)
+                    evaluator.evaluate(device_of)
+                except BaseException as error:  # it must not cross the solver's own code
+                    self.interrupted = error
+                    self.stop_search()
+
+    return Watch()

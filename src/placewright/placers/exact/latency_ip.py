@@ -1,0 +1,263 @@
+"""Integer program for the latency of a sample on accelerator subgraphs, started from search.
+
+Tarnawski, Phanishayee, Devanur, Mahajan, Nina Paravecino: "Efficient Algorithms for Device
+Placement of DNN Graph Operators", NeurIPS 2020, section 4 and appendix A (q subgraphs per
+accelerator). HiGHS solves it; incumbent and bound are kept when time ends.
+
+Departures from the paper: the solver starts from the best of the greedy filling, the all-CPU
+placement, DPL's split and simulated annealing, whose value replaces the big constant. Before it, a
+relaxation is solved whose bound also holds under the `subgraph` execution model, where the pieces
+of an accelerator do not wait for each other (see `subgraphs.bound`); there the published program
+only proposes placements.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from placewright.core.arrays import IntArray
+from placewright.core.execution_models import MaxLoad, Subgraph, SubgraphIP
+from placewright.core.problem import Problem
+from placewright.core.solution import Solution
+from placewright.errors import InputError
+from placewright.placers.anytime import anytime, found_none
+from placewright.placers.exact.integer_program.highs import solve
+from placewright.placers.exact.subgraphs.bound import bound_program, program_size
+from placewright.placers.exact.subgraphs.limits import all_in_turn
+from placewright.placers.exact.subgraphs.program import LatencyProgram, latency_program
+from placewright.placers.exact.subgraphs.search import Moves, anneal, moves_of
+from placewright.placers.legal import failure
+from placewright.placers.list_scheduling.greedy import filled
+from placewright.placers.pipelines.ideals.contiguous import linear_program, why_not_contiguous
+from placewright.placers.pipelines.ideals.items import items_of
+from placewright.placers.pipelines.ideals.load_model import allowed_devices, load_model_of
+from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.subgraph import LatencyArrays, latency_arrays, pieces
+
+_STEPS_PER_SECOND = 10_000  # of annealing, on a slow core and a graph of a thousand ops
+_STEPS_PER_ITEM = 1000  # of one round: small problems need no more
+_IDLE_ROUNDS = 24  # without an improvement, six at each heat
+_HEATS = (0.1, 0.03, 0.01, 0.003)  # first temperatures, relative to the value
+_TOLERANCE = 1e-6
+
+
+@dataclass(frozen=True)
+class LatencyIp:
+    """Searches, then solves the latency integer program.
+
+    Attributes:
+        annealing_share: part of the budget's seconds that annealing takes, in [0, 1].
+        annealing_steps: steps of one of the first rounds at most, >= 1.
+        annealing_rounds: rounds where the budget has no seconds, >= 0.
+        bound_share: part of what is left after annealing that the relaxation takes, in [0, 1].
+        max_nodes: branch-and-bound nodes where the budget has no seconds, >= 1.
+        max_columns: the program is left out beyond so many columns, >= 0.
+    """
+
+    name: ClassVar[str] = "latency-ip"
+    paper: ClassVar[str] = "Tarnawski et al., NeurIPS 2020"
+    objectives: ClassVar[tuple[str, ...]] = ("latency",)
+    needs_training: ClassVar[bool] = False
+
+    annealing_share: float = 0.3
+    bound_share: float = 0.7
+    annealing_steps: int = 50_000
+    annealing_rounds: int = 8
+    max_nodes: int = 50
+    max_columns: int = 60_000
+
+    def __post_init__(self) -> None:
+        for what in ("annealing_share", "bound_share"):
+            if not 0 <= getattr(self, what) <= 1:
+                raise InputError(f"latency-ip: {what} must be in [0, 1], got {getattr(self, what)}")
+        limits = {"annealing_steps": 1, "annealing_rounds": 0, "max_nodes": 1, "max_columns": 0}
+        for what, least in limits.items():
+            if getattr(self, what) < least:
+                raise InputError(
+                    f"latency-ip: {what} must be >= {least}, got {getattr(self, what)}"
+                )
+
+    def why_not(self, problem: Problem) -> str | None:
+        """None for the execution models `subgraph` and `subgraph-ip`."""
+        if not isinstance(problem.execution_model, Subgraph | SubgraphIP):
+            return (
+                "it minimises the latency of atomic subgraphs, not "
+                f"'{problem.execution_model.name}'; use execution model subgraph or subgraph-ip"
+            )
+        return None
+
+    @anytime
+    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
+        """Known placements, annealing from the best of them, then the integer program."""
+        arrays = latency_arrays(problem)
+        evaluator.offer_bound(_longest_path(problem, arrays), "longest path")
+        best: IntArray | None = None
+        for start in _starts(problem, arrays):
+            before = evaluator.best_value
+            if evaluator.evaluate(start) < before:
+                best = start
+        if evaluator.is_closed:  # also where nothing takes time, which is no scale for heat
+            return evaluator.solution("optimal")
+        if best is not None:
+            best = self._annealed(problem, arrays, best, evaluator, rng)
+        if evaluator.is_closed:
+            return evaluator.solution("optimal")
+        best = self._bounded(problem, arrays, best, evaluator)
+        if evaluator.is_closed:
+            return evaluator.solution("optimal")
+        return self._solved(problem, arrays, best, evaluator)
+
+    def _annealed(
+        self,
+        problem: Problem,
+        arrays: LatencyArrays,
+        start: IntArray,
+        evaluator: Evaluator,
+        rng: np.random.Generator,
+    ) -> IntArray:
+        """Rounds of annealing at falling heat, each from the best so far; improvements count."""
+        moves: Moves = moves_of(problem, arrays)
+        classes = problem.colocation
+        best = start[classes.members.indices[classes.members.indptr[:-1]]]
+        value = evaluator.best_value
+        share = self.annealing_share * evaluator.remaining_seconds
+        timed, end, done, idle = math.isfinite(share), evaluator.seconds + share, 0, 0
+        while (evaluator.seconds < end) if timed else (done < self.annealing_rounds):
+            steps = min(self.annealing_steps, _STEPS_PER_ITEM * classes.n_groups)
+            if timed:
+                left = int((end - evaluator.seconds) * _STEPS_PER_SECOND) + 100
+                steps = min(steps * (1 + done // len(_HEATS)), left)
+            heat = _HEATS[done % len(_HEATS)] * value
+            found = best.copy()
+            new = anneal(arrays, moves, best.copy(), found, value, rng, steps, heat, value * 1e-4)
+            done, idle = done + 1, idle + 1
+            if new < value:
+                best, value, idle = found, new, 0
+                evaluator.evaluate(classes.expand(best))
+            if idle == _IDLE_ROUNDS or evaluator.is_closed:  # a value of 0 is no scale for heat
+                break
+        return classes.expand(best)
+
+    def _bounded(
+        self,
+        problem: Problem,
+        arrays: LatencyArrays,
+        best: IntArray | None,
+        evaluator: Evaluator,
+    ) -> IntArray | None:
+        """Solve the relaxation for its bound; the placement in its solution may be best, too."""
+        too_large = program_size(problem, arrays) > self.max_columns
+        if too_large or evaluator.is_spent or self.bound_share == 0:
+            return best
+        scaled, scale = _scaled(arrays, best, evaluator)
+        program = bound_program(problem, scaled)
+        result = solve(
+            program.program,
+            seconds=self.bound_share * evaluator.remaining_seconds,
+            max_nodes=self.max_nodes,
+            is_over=lambda: evaluator.is_spent,
+        )
+        bound = result.lower_bound / scale * (1 - _TOLERANCE)
+        if math.isfinite(bound):
+            evaluator.offer_bound(bound, "paths between accelerators")
+        if result.columns is None or evaluator.is_spent:
+            return best
+        found = problem.colocation.expand(program.classes_on(result.columns))
+        before = evaluator.best_value
+        return found if evaluator.evaluate(found) < before else best
+
+    def _solved(
+        self,
+        problem: Problem,
+        arrays: LatencyArrays,
+        best: IntArray | None,
+        evaluator: Evaluator,
+    ) -> Solution:
+        """Run the solver on the program and turn what it leaves into a solution."""
+        chosen = problem.execution_model
+        is_exact = isinstance(chosen, SubgraphIP)
+        q = chosen.per_accelerator if isinstance(chosen, SubgraphIP) else 1
+        n_machines = 1 + q * int(arrays.is_atomic.sum())
+        size = n_machines * (2 * problem.n_units + 2 * len(arrays.transfer))
+        if size > self.max_columns or evaluator.is_spent:
+            return evaluator.solution(message="search only: the program is too large")
+        scaled, scale = _scaled(arrays, best, evaluator)
+        horizon = _horizon(arrays, best, evaluator) * scale
+        program = latency_program(problem, scaled, q, horizon)
+        result = solve(
+            program.program,
+            start=None if best is None else _start_columns(program, arrays, best, q),
+            seconds=evaluator.remaining_seconds * 0.98 - 0.2,
+            max_nodes=self.max_nodes,
+            is_over=lambda: evaluator.is_spent,
+        )
+        bound = result.lower_bound / scale * (1 - _TOLERANCE)
+        if is_exact and math.isfinite(bound):
+            evaluator.offer_bound(bound, "integer program")
+        if result.columns is not None and not evaluator.is_spent:
+            found = program.devices(result.columns)
+            evaluator.evaluate(found)
+            if evaluator.best is None:  # the program takes CPUs as having all memory
+                reason = failure(evaluator, found)
+                return evaluator.solution(message=f"the program's best is infeasible: {reason}")
+        if is_exact and result.is_infeasible and best is None:
+            return evaluator.solution(message=found_none("placement that keeps memory and support"))
+        if result.is_out_of_time:
+            return evaluator.cut_short()
+        return evaluator.solution("optimal" if is_exact and evaluator.is_closed else None)
+
+
+def _starts(problem: Problem, arrays: LatencyArrays) -> list[IntArray]:
+    """Greedy filling, all on a CPU, and DPL's split of the same problem as a pipeline."""
+    starts: list[IntArray] = []
+    greedy = filled(problem)
+    if greedy is not None:
+        starts.append(greedy)
+    cpus = np.flatnonzero(arrays.is_atomic == 0)
+    starts += [np.full(problem.n_units, cpu, dtype=np.int64) for cpu in cpus[:1].tolist()]
+    pipeline = replace(
+        problem, objective="throughput", execution_model=MaxLoad(samples_in_flight=0)
+    )
+    if why_not_contiguous(pipeline) is None:
+        items = items_of(pipeline)
+        program = linear_program(load_model_of(pipeline, items.grouping), items)
+        if program.found:
+            starts.append(items.grouping.expand(program.devices()))
+    return starts
+
+
+def _longest_path(problem: Problem, arrays: LatencyArrays) -> float:
+    """Longest path of each unit's least seconds where its class fits: a bound on any placement."""
+    fits = allowed_devices(problem, problem.colocation)[problem.colocation.group_of]
+    least = np.where(fits, arrays.seconds, np.inf).min(axis=1)
+    done = np.zeros(problem.n_units)
+    predecessors = problem.unit_graph.predecessors
+    for unit in arrays.order.tolist():
+        done[unit] = least[unit] + done[predecessors.row(unit)].max(initial=0.0)
+    return float(done.max())
+
+
+def _horizon(arrays: LatencyArrays, best: IntArray | None, evaluator: Evaluator) -> float:
+    """A value that is reached: the incumbent's, or more than any placement takes."""
+    return evaluator.best_value if best is not None else all_in_turn(arrays)
+
+
+def _scaled(
+    arrays: LatencyArrays, best: IntArray | None, evaluator: Evaluator
+) -> tuple[LatencyArrays, float]:
+    """Times such that the incumbent's value is 1000, since tolerances are absolute; the factor."""
+    horizon = _horizon(arrays, best, evaluator)
+    scale = 1000.0 / horizon if horizon > 0 else 1.0
+    return arrays._replace(seconds=arrays.seconds * scale, transfer=arrays.transfer * scale), scale
+
+
+def _start_columns(
+    program: LatencyProgram, arrays: LatencyArrays, device_of: IntArray, q: int
+) -> np.ndarray[tuple[int], np.dtype[np.float64]] | None:
+    piece = np.empty(len(device_of), dtype=np.int64)
+    pieces(arrays, device_of, piece)
+    return program.start(device_of, piece, q)

@@ -1,0 +1,202 @@
+"""The max-load integer program of Tarnawski et al. 2020 as rows and columns.
+
+Columns: x[v, d] item v on device d; in[t, d] and out[t, d] tensor t received, sent by device d;
+the loads' maximum T (forward and backward apart where phases split); with contiguity z[v, d].
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from placewright.core.arrays import BoolArray, Csr, IntArray
+from placewright.placers.exact.integer_program.program import IntegerProgram, Rows
+from placewright.placers.pipelines.ideals.load_model import LoadModel
+from placewright.placers.pipelines.ideals.transfers import AT_HOST, FROM_HOST
+
+
+@dataclass(frozen=True, eq=False)
+class MaxLoadProgram:
+    """The program over a subset of the devices.
+
+    Attributes:
+        program: rows and columns.
+        placed: column of x[v, d], -1 where the item may not be there; shape (n_items, n_devices).
+    """
+
+    program: IntegerProgram
+    placed: IntArray
+
+
+def max_load_program(
+    model: LoadModel,
+    *,
+    successors: Csr | None = None,
+    split_phases: bool = False,
+    may_be: BoolArray | None = None,
+) -> MaxLoadProgram:
+    """Build the program.
+
+    Args:
+        model: what items cost.
+        successors: precedence among items; given, every device's set must be contiguous.
+        split_phases: minimise max forward + max backward load.
+        may_be: where each item may be beyond what the model allows, shape (n_items, n_devices).
+    """
+    return _Builder(model, split_phases, may_be).build(successors)
+
+
+class _Builder:
+    """Numbers the columns block by block and adds the rows."""
+
+    def __init__(self, model: LoadModel, split_phases: bool, may_be: BoolArray | None) -> None:
+        self.model, self.split_phases = model, split_phases
+        self.kinds = model.kind_of
+        self.n_devices = len(self.kinds)
+        allowed = np.isfinite(model.seconds[self.kinds]).T
+        if may_be is not None:
+            allowed = allowed & may_be
+        self.allowed = allowed
+        self.rows = Rows()
+        self.n_columns = 0
+        self.upper: list[float] = []
+        self.n_integer = 0
+        self.placed = self._columns(allowed, 1.0)
+        self.n_integer = self.n_columns
+
+    def build(self, successors: Csr | None) -> MaxLoadProgram:
+        """All blocks in turn."""
+        model = self.model
+        peak = [self._column(np.inf) for _ in range(2 if self.split_phases else 1)]
+        for item in range(model.n_items):
+            columns = self.placed[item][self.placed[item] >= 0].tolist()
+            self.rows.add(1.0, 1.0, columns, [1.0] * len(columns))
+        received, sent = self._transfers()
+        for device in range(self.n_devices):
+            self._load(device, peak, received, sent)
+            self._memory(device)
+        if successors is not None:
+            for device in range(self.n_devices):
+                self._contiguity(device, successors)
+        cost = np.zeros(self.n_columns)
+        cost[peak] = 1.0
+        is_integer = np.arange(self.n_columns) < self.n_integer
+        program = IntegerProgram(self.rows, np.array(self.upper), is_integer, cost)
+        return MaxLoadProgram(program, self.placed)
+
+    def _column(self, upper: float) -> int:
+        self.upper.append(upper)
+        self.n_columns += 1
+        return self.n_columns - 1
+
+    def _columns(self, wanted: BoolArray, upper: float) -> IntArray:
+        """One new column for each True, -1 elsewhere."""
+        numbers = np.full(wanted.shape, -1, dtype=np.int64)
+        n_new = int(np.count_nonzero(wanted))
+        numbers[wanted] = self.n_columns + np.arange(n_new)
+        self.upper += [upper] * n_new
+        self.n_columns += n_new
+        return numbers
+
+    def _transfers(self) -> tuple[IntArray, IntArray]:
+        """in[t, d] >= x[c, d] - x[p, d], out[t, d] >= x[p, d] - x[c, d] for every consumer c."""
+        model = self.model
+        receive, send = model.receive[self.kinds].T, model.send[self.kinds].T
+        received = self._columns((receive > 0) & ~self._is_always()[:, None], 1.0)
+        for tensor in np.flatnonzero(self._is_always()).tolist():
+            received[tensor] = self.placed[int(model.consumers.row(tensor)[0])]
+        sent = self._columns((send > 0) & (model.producers != FROM_HOST)[:, None], 1.0)
+        for tensor, producer in enumerate(model.producers.tolist()):
+            for device in range(self.n_devices):
+                home = int(self.placed[producer, device]) if producer >= 0 else -1
+                into, out = int(received[tensor, device]), int(sent[tensor, device])
+                for consumer in model.consumers.row(tensor).tolist():
+                    if producer == FROM_HOST and into == int(self.placed[consumer, device]):
+                        continue
+                    there = int(self.placed[consumer, device])
+                    if into >= 0 and there >= 0:
+                        self._difference(into, there, home)
+                    if out >= 0 and home >= 0:
+                        self._difference(out, home, there)
+                    elif out >= 0 and producer == AT_HOST:  # only the host has a price to send it
+                        columns = [out] if there < 0 else [out, there]
+                        self.rows.add(1.0, np.inf, columns, [1.0] * len(columns))
+        return received, sent
+
+    def _is_always(self) -> BoolArray:
+        """Tensors from the host that one item reads: they come with it, shape (n_tensors,)."""
+        single = np.diff(self.model.consumers.indptr) == 1
+        return np.asarray((self.model.producers == FROM_HOST) & single)
+
+    def _difference(self, flag: int, positive: int, negative: int) -> None:
+        """flag >= positive - negative; a negative of -1 is 0."""
+        if negative >= 0:
+            self.rows.add(0.0, np.inf, [flag, positive, negative], [1.0, -1.0, 1.0])
+        else:
+            self.rows.add(0.0, np.inf, [flag, positive], [1.0, -1.0])
+
+    def _load(self, device: int, peak: list[int], received: IntArray, sent: IntArray) -> None:
+        """Compute plus transfers (or each on its own, where they overlap) <= T, by phase."""
+        model, kind = self.model, int(self.kinds[device])
+        total = np.where(np.isfinite(model.seconds[kind]), model.seconds[kind], 0.0)
+        parts = [total]
+        if self.split_phases:
+            forward = np.minimum(model.forward_seconds[kind], total)
+            parts = [forward, total - forward]
+        tensor_phase = np.where(model.is_forward, 0, len(parts) - 1)
+        for phase, seconds in enumerate(parts):
+            compute = (self.placed[:, device], seconds)
+            moved = tensor_phase == phase
+            into = (np.where(moved, received[:, device], -1), model.receive[kind])
+            out = (np.where(moved, sent[:, device], -1), model.send[kind])
+            groups = [[compute], [into, out]] if model.overlaps[kind] else [[compute, into, out]]
+            standing = model.standing[:, kind]
+            base = float(standing[phase] if self.split_phases else standing.sum())
+            for group in groups:
+                row = np.zeros(self.n_columns)
+                for numbers, amounts in group:
+                    used = np.flatnonzero((numbers >= 0) & (amounts != 0))
+                    np.add.at(row, numbers[used], -amounts[used])
+                row[peak[phase]] = 1.0
+                columns = np.flatnonzero(row)
+                low = base if len(group) > 1 else 0.0  # transfers are in it
+                self.rows.add(low, np.inf, columns.tolist(), row[columns].tolist())
+
+    def _memory(self, device: int) -> None:
+        """Resident bytes fit; a shared weight has a column that every item keeping it raises."""
+        model = self.model
+        limit = float(model.memory[self.kinds[device]])
+        if not np.isfinite(limit) or model.weight_bytes.sum() <= limit:
+            return
+        users = model.weights.transposed(len(model.weight_bytes))
+        columns: list[int] = []
+        values: list[float] = []
+        for weight, size in enumerate(model.weight_bytes.tolist()):
+            keepers = [int(self.placed[item, device]) for item in users.row(weight).tolist()]
+            keepers = [column for column in keepers if column >= 0]
+            if len(keepers) > 1:
+                kept = self._column(1.0)
+                for column in keepers:
+                    self.rows.add(0.0, np.inf, [kept, column], [1.0, -1.0])
+                keepers = [kept]
+            columns += keepers
+            values += [size / limit] * len(keepers)
+        self.rows.add(-np.inf, 1.0, columns, values)
+
+    def _contiguity(self, device: int, successors: Csr) -> None:
+        """z[v] >= x[v]; for an edge (v, w): z[w] <= z[v], z[w] <= x[w] - x[v] + 1."""
+        reach = [self._column(1.0) for _ in range(self.model.n_items)]
+        for item in range(self.model.n_items):
+            here = int(self.placed[item, device])
+            if here >= 0:
+                self.rows.add(0.0, np.inf, [reach[item], here], [1.0, -1.0])
+            for target in successors.row(item).tolist():
+                there = int(self.placed[target, device])
+                self.rows.add(0.0, np.inf, [reach[item], reach[target]], [1.0, -1.0])
+                columns, values = [reach[target]], [1.0]
+                if here >= 0:
+                    columns, values = [*columns, here], [*values, 1.0]
+                if there >= 0:
+                    columns, values = [*columns, there], [*values, -1.0]
+                self.rows.add(-np.inf, 1.0, columns, values)

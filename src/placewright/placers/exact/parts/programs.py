@@ -1,0 +1,249 @@
+"""The constraint programs of parts between articulation units, and what is known of each.
+
+A part and the devices of its two ends make a program (`placers.parts.problems`). Those that are
+alike share one (`placers.parts.twins`). What a program proves goes into the table from which a
+dynamic program takes the cheapest devices of all articulation units.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.execution_models import Event
+from placewright.core.problem import Problem
+from placewright.placers.exact.parts.articulation import articulation_units
+from placewright.placers.exact.parts.bound import is_too_large, least_of_parts
+from placewright.placers.exact.parts.problems import Part, part_problem
+from placewright.placers.exact.parts.twins import Pair, Twins
+from placewright.placers.exact.schedule_program.implied import add_implied
+from placewright.placers.exact.schedule_program.model import ScheduleProgram
+from placewright.placers.exact.schedule_program.ticks import Ticks
+from placewright.simulation.interruptible import interruptible
+
+_TICKS = 10**7  # that the horizon of a part is divided into
+_FIRST_SECONDS = 1.0  # of the first try of a program
+
+
+@dataclass
+class Known:
+    """One part with one pair of devices: seconds that it takes at least, and its best schedule."""
+
+    bound: float
+    is_solved: bool = False
+    seconds: float = _FIRST_SECONDS
+    tries: int = 0
+    value: float = math.inf
+    device_of: IntArray | None = None
+    start: FloatArray | None = None
+
+
+def part_programs(problem: Problem) -> PartPrograms | None:
+    """Programs of the parts; None where there is no articulation unit, or the table is too large.
+
+    Args:
+        problem: another execution model than `event` has none.
+    """
+    if not isinstance(problem.execution_model, Event) or is_too_large(problem):
+        return None
+    cuts = articulation_units(problem)
+    return PartPrograms(problem, cuts) if len(cuts) else None
+
+
+class PartPrograms:
+    """All parts of a problem with all pairs of devices at their ends."""
+
+    def __init__(self, problem: Problem, cuts: IntArray) -> None:
+        self.problem, self.cuts = problem, cuts
+        order = problem.unit_graph.topological_order
+        position = np.empty(problem.n_units, dtype=np.int64)
+        position[order] = np.arange(problem.n_units)
+        self._stops = [*(position[cuts] + 1).tolist(), problem.n_units]
+        self._firsts = [0, *self._stops[:-1]]
+        self._order = order
+        self._least = least_of_parts(problem)  # (n_parts, before, after)
+        self._twins = Twins(problem, cuts, [self._units(at) for at in range(len(self._stops))])
+        self._known: dict[tuple[int, Pair], Known] = {}
+
+    def cheapest(self) -> tuple[float, list[tuple[int, int]]]:
+        """The least sum of bounds, and its devices before and after each part (0 for none)."""
+        table = self._least
+        n_parts, n_devices = table.shape[0], table.shape[1]
+        reached = np.full(n_devices, np.inf)
+        reached[0] = 0.0
+        came = np.zeros((n_parts, n_devices), dtype=np.int64)
+        for part in range(n_parts):
+            sums = reached[:, None] + table[part]
+            came[part] = sums.argmin(axis=0)
+            reached = sums.min(axis=0)
+        after = int(reached.argmin())
+        total, pairs = float(reached[after]), []
+        for part in range(n_parts - 1, -1, -1):
+            before = int(came[part, after])
+            pairs.append((before, after))
+            after = before
+        return total, pairs[::-1]
+
+    def known(self, part: int, pair: Pair) -> Known:
+        """What is known of a part with a pair of devices, and of all that have the same program."""
+        key = self._twins.program(part, pair)
+        if key not in self._known:
+            self._known[key] = self._at_first(*key)
+        return self._known[key]
+
+    def solve(
+        self,
+        part: int,
+        pair: Pair,
+        seconds: float,
+        threads: int,
+        repeats: bool,
+        is_over: Callable[[], bool],
+    ) -> bool:
+        """Solve a program for so long; what it proves holds for all that have the same program.
+
+        Args:
+            part, pair: whose program.
+            seconds: at most.
+            threads: of the solver.
+            repeats: seconds are the solver's own measure of work.
+            is_over: asked while the solver runs.
+
+        Returns:
+            Whether it has a better schedule now.
+        """
+        known = self.known(part, pair)
+        first, (before, after) = self._twins.program(part, pair)
+        cut = None if first == 0 else (int(self.cuts[first - 1]), before)
+        whole = part_problem(
+            self.problem, self._units(first), cut, None if self._is_last(first) else after
+        )
+        solver = _solver(seconds, threads, repeats)
+        solver.parameters.random_seed = known.tries
+        before_value = known.value
+        _solve(whole, known, solver, 0 if cut is None else 1, is_over)
+        known.seconds *= 4.0
+        known.tries += 1
+        for other, (before, after) in self._twins.alike(part, pair):
+            least = self._least[other, before, after]
+            self._least[other, before, after] = max(least, known.bound)
+        return known.value < before_value
+
+    def together(self, chosen: list[Pair]) -> tuple[IntArray, IntArray] | None:
+        """The placement and the order that the parts' solutions make; None where one has none."""
+        device_of = np.full(self.problem.n_units, -1, dtype=np.int64)
+        start = np.zeros(self.problem.n_units)
+        for part, pair in enumerate(chosen):
+            known, units = self.known(part, pair), self._units(part)
+            if known.device_of is None or known.start is None:
+                return None
+            device_of[units] = self._twins.exchanged(known.device_of, part, pair)
+            start[units] = known.start
+        place = np.empty(self.problem.n_units, dtype=np.int64)
+        place[self._order] = np.arange(self.problem.n_units)
+        part_of = np.searchsorted(np.array(self._stops), place, side="right")
+        order = np.lexsort((place, start, part_of)).astype(np.int64)
+        return device_of, order
+
+    def size(self, part: int) -> int:
+        """Units of a part, its later articulation unit among them."""
+        return int(self._stops[part] - self._firsts[part])
+
+    def _units(self, part: int) -> IntArray:
+        return np.asarray(self._order[self._firsts[part] : self._stops[part]])
+
+    def _at_first(self, part: int, pair: Pair) -> Known:
+        """Nothing runs beside a single unit between two others: the table has what it takes.
+
+        Nor is there anything to solve where the table says that no placement has this pair.
+        """
+        known, units = Known(float(self._least[(part, *pair)])), self._units(part)
+        if math.isinf(known.bound):
+            known.is_solved = True
+            return known
+        if len(units) == 0 or self._is_single(part, units):
+            known.is_solved = True
+            known.device_of, known.start = np.full(len(units), pair[1]), np.zeros(len(units))
+        return known
+
+    def _is_single(self, part: int, units: IntArray) -> bool:
+        if len(units) > 1 or part == 0 or self._is_last(part):
+            return False
+        graph = self.problem.unit_graph
+        made = graph.op_outputs.row(int(self.cuts[part - 1]))
+        read = np.isin(made, graph.op_inputs.row(int(units[0])))
+        return int(read.sum()) <= 1  # several tensors wait for each other on their way
+
+    def _is_last(self, part: int) -> bool:
+        return part == len(self._stops) - 1
+
+
+def _solver(seconds: float, threads: int, deterministic: bool) -> Any:
+    from ortools.sat.python import cp_model
+
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = threads
+    if deterministic:
+        solver.parameters.max_deterministic_time = seconds
+    else:
+        solver.parameters.max_time_in_seconds = max(0.01, seconds)
+    return solver
+
+
+def _solve(
+    part: Part, known: Known, solver: Any, n_before: int, is_over: Callable[[], bool]
+) -> None:
+    """Keep the bound of the part's program, and its best schedule."""
+    from ortools.sat.python import cp_model
+
+    horizon = _in_turn(part.problem)
+    ticks = Ticks(horizon / _TICKS if horizon > 0 else 1.0)
+    program = ScheduleProgram(part.problem, ticks, ticks.up(horizon) + 1, part.in_order)
+    add_implied(program)
+    if known.device_of is not None:
+        _hint(program, known, n_before)
+    program.model.add(program.makespan >= ticks.down(known.bound * (1.0 - 1e-9)))
+    solver.parameters.catch_sigint_signal = False  # the interpreter handles Ctrl-C
+    status = interruptible(
+        lambda: solver.solve(program.model), stop=solver.stop_search, is_over=is_over
+    )
+    if status == cp_model.INFEASIBLE:
+        known.bound, known.is_solved = math.inf, True
+        return
+    proven = max(0.0, solver.best_objective_bound) * ticks.seconds * (1.0 - 1e-9)
+    known.bound = max(known.bound, proven)
+    known.is_solved = status == cp_model.OPTIMAL
+    value = solver.objective_value * ticks.seconds
+    if status in (cp_model.OPTIMAL, cp_model.FEASIBLE) and value < known.value:
+        device_of, _ = program.decoded(solver.value)
+        starts = np.array([solver.value(one) for one in program.start], dtype=np.float64)
+        known.value, known.device_of, known.start = value, device_of[n_before:], starts[n_before:]
+
+
+def _hint(program: ScheduleProgram, known: Known, n_before: int) -> None:
+    """Begin at the best schedule that is known, in ticks of the same program."""
+    assert known.device_of is not None
+    assert known.start is not None
+    for at, (device, start) in enumerate(zip(known.device_of, known.start, strict=True), n_before):
+        for other, literal in program.x[int(program.group_of[at])].items():
+            program.model.add_hint(literal, bool(other == device))
+        program.model.add_hint(program.start[at], int(start))
+
+
+def _in_turn(part: Problem) -> float:
+    """More than a schedule of the part takes in which everything waits for everything, seconds."""
+    seconds = part.costs.seconds
+    work = float(np.where(np.isfinite(seconds), seconds, 0.0).max(axis=1).sum())
+    cluster, sizes = part.cluster, part.graph.tensor_bytes
+    linked = cluster.link_channel >= 0
+    latency = float(np.max(cluster.link_latency, initial=0.0, where=linked))
+    per_byte = float(np.max(cluster.link_seconds_per_byte, initial=0.0, where=linked))
+    hops = latency + sizes * per_byte
+    if part.transfer_seconds is not None:
+        hops = part.transfer_seconds
+    return work + 2.0 * part.n_devices * float(np.sum(hops))

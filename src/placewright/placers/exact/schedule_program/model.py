@@ -1,0 +1,155 @@
+"""A constraint program (OR-tools CP-SAT) of execution model `event`: who runs what, and when.
+
+Time is counted in ticks. Every duration is rounded down, and a schedule stays one when something
+in it gets shorter, so that no placement in any order is faster than the program's bound.
+
+Exactly as in the event model: streams; one transfer at a time on a channel, also through the host,
+first come first served where a channel has no more than some hundred transfers; tensors sent once
+per destination; graph inputs from and graph outputs to the host; contention; pins, support,
+colocation and resident bytes. Loosened, which keeps the bound valid: of segments' costs those count
+that a unit pays for sure, because it reads what another device made; live tensors do not count as
+memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.core.problem import Problem
+from placewright.placers.exact.schedule_program.extra import Extra
+from placewright.placers.exact.schedule_program.first_come import serve_in_turn
+from placewright.placers.exact.schedule_program.ticks import Ticks
+from placewright.placers.exact.schedule_program.transfers import add_transfers
+from placewright.placers.exact.schedule_program.variables import ChannelUse, Variables
+
+
+class ScheduleProgram(Variables):
+    """The program of one problem."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        ticks: Ticks,
+        horizon: int,
+        in_order: BoolArray | None = None,
+    ) -> None:
+        """Write all rows.
+
+        Args:
+            problem: of execution model `event`.
+            ticks: of time.
+            horizon: ticks within which some schedule ends.
+            in_order: tensors whose readers are in the order in which the model looks at them,
+                shape (n_tensors,); None for all.
+        """
+        super().__init__(problem, ticks, horizon)
+        self._found: list[tuple[int, ...]] = []
+        self._run_units()
+        self._keep_memory()
+        add_transfers(self)
+        for transfers in self.channels.values():
+            self.model.add_no_overlap([self._sent(transfer) for transfer in transfers])
+            serve_in_turn(self, transfers, in_order)
+        self.model.minimize(self.makespan)
+
+    def hint(self, device_of: IntArray, start: FloatArray, end: FloatArray) -> None:
+        """Begin the search at a schedule, seconds."""
+        for group, literals in enumerate(self.x):
+            unit = int(self.problem.colocation.members.row(group)[0])
+            for device, literal in literals.items():
+                self.model.add_hint(literal, bool(device == device_of[unit]))
+        for unit in range(self.problem.n_units):
+            self.model.add_hint(self.start[unit], self.ticks.down(float(start[unit])))
+            self.model.add_hint(self.end[unit], self.ticks.down(float(end[unit])))
+
+    def forbid_found(self) -> None:
+        """Leave out the placements that `decoded` has given, whatever the order."""
+        for groups in self._found:
+            chosen = [row[device] for row, device in zip(self.x, groups, strict=True)]
+            self.model.add_bool_or([literal.negated() for literal in chosen])
+        self._found.clear()
+        self.model.clear_hints()
+
+    def stay_below(self, seconds: float) -> None:
+        """Ask for schedules that take less than so long."""
+        self.model.add(self.makespan <= self.ticks.down(seconds))
+
+    def decoded(self, value: Any) -> tuple[IntArray, IntArray]:
+        """Device of each unit, and the units by start; `value` gives a variable's."""
+        groups = np.array(
+            [next(d for d, literal in row.items() if value(literal)) for row in self.x],
+            dtype=np.int64,
+        )
+        place = np.empty(self.problem.n_units, dtype=np.int64)
+        place[self.arrays.topological] = np.arange(self.problem.n_units)
+        starts = np.array([value(start) for start in self.start], dtype=np.int64)
+        order = np.lexsort((place, starts))
+        self._found.append(tuple(groups.tolist()))
+        return self.problem.colocation.expand(groups), np.asarray(order, dtype=np.int64)
+
+    def _run_units(self) -> None:
+        """Durations, streams, producers before consumers, and the load of each device."""
+        busy: list[list[Any]] = [[] for _ in range(self.problem.n_devices)]
+        loads: list[list[Any]] = [[] for _ in range(self.problem.n_devices)]
+        extra = Extra(self)
+        for unit in range(self.problem.n_units):
+            seconds = self.arrays.seconds[unit]
+            literals = self.x[int(self.group_of[unit])]
+            plain = {device: self.ticks.down(float(seconds[device])) for device in literals}
+            duration = sum(literals[device] * ticks for device, ticks in plain.items())
+            size = extra.duration(unit, plain) if extra.is_needed else duration
+            self.model.add(self.end[unit] == self.start[unit] + size)
+            self.model.add(self.makespan >= self.end[unit])
+            for device, literal in literals.items():
+                if plain[device] == 0 and not extra.is_needed:
+                    continue
+                loads[device].append(literal * plain[device])
+                busy[device].append(self._interval(unit, size, plain[device], literal, extra))
+        for before, after in self._edges():
+            self.model.add(self.start[after] >= self.end[before])
+        for device, streams in enumerate(self.arrays.streams.tolist()):
+            if streams == 1:
+                self.model.add_no_overlap(busy[device])
+            else:
+                self.model.add_cumulative(busy[device], [1] * len(busy[device]), streams)
+            self.model.add(sum(loads[device]) <= streams * self.makespan)
+
+    def _interval(self, unit: int, size: Any, plain: int, literal: Any, extra: Extra) -> Any:
+        start, end = self.start[unit], self.end[unit]
+        if extra.is_needed:
+            return self.model.new_optional_interval_var(start, size, end, literal, "")
+        return self.model.new_optional_fixed_size_interval_var(start, plain, literal, "")
+
+    def _sent(self, transfer: ChannelUse) -> Any:
+        return self.model.new_optional_fixed_size_interval_var(
+            transfer.start, transfer.size, transfer.is_sent, ""
+        )
+
+    def _edges(self) -> list[tuple[int, int]]:
+        graph = self.problem.unit_graph
+        return [
+            (before, unit)
+            for unit in range(self.problem.n_units)
+            for before in graph.predecessors.row(unit).tolist()
+        ]
+
+    def _keep_memory(self) -> None:
+        """Resident bytes, a shared weight once per device."""
+        arrays = self.arrays
+        for device in np.flatnonzero(np.isfinite(arrays.memory)).tolist():
+            kept = []
+            for weight, size in enumerate(arrays.kept_bytes.tolist()):
+                first, stop = arrays.kept_ptr[weight], arrays.kept_ptr[weight + 1]
+                groups = np.unique(self.group_of[arrays.kept_units[first:stop]]).tolist()
+                keepers = [self.x[g][device] for g in groups if device in self.x[g]]
+                if len(keepers) > 1:
+                    is_kept = self.literal()
+                    for keeper in keepers:
+                        self.model.add_implication(keeper, is_kept)
+                    keepers = [is_kept]
+                kept += [keeper * int(size) for keeper in keepers]
+            if kept:
+                self.model.add(sum(kept) <= int(arrays.memory[device]))

@@ -1,0 +1,262 @@
+"""A lower bound on the latency of atomic subgraphs: paths that pay for leaving an accelerator.
+
+The published program (see `program`) allows q serialised subgraphs per accelerator, so its bound
+does not hold where pieces are as many as a placement makes (`subgraph`). This one relaxes both
+execution models. It keeps the classes' assignment to one of the accelerators or to the CPUs, the
+accelerators' memory, and of time this:
+
+A piece first receives, then computes in topological order, then sends. Let end[v] be the moment
+when unit v is computed in it (or has run on its CPU). For every tensor t from u to v
+  end[v] >= end[u] + out(t, u, v) + in(t, u, v) + seconds of v,
+because a piece that t leaves ends after u and after t is sent, and one that t enters receives it
+before v. Further, t is received before the first unit that reads it in the global order; that unit
+waits for all tensors of which it is the first reader, whichever path is looked at:
+  end[v] >= ... + the sum over such tensors t of in(t, producer of t, v).
+Left out are: pieces that wait for unrelated inputs, what else is in them, second readers of an
+entering tensor, and pieces of one accelerator that send to each other.
+
+Columns: x[class, machine], machine 0 all CPUs together; leaves[u, v, d] >= x[u, d] - x[v, d] for
+classes on an edge; then x[v, d] - x[u, d] + leaves[u, v, d] is 1 where v on d reads u's tensor from
+elsewhere. Both are priced only on accelerators, at the tensor's transfer seconds.
+
+Fractions would spread each class over all accelerators, so that memory holds everything and nothing
+leaves. Rows of `windows` forbid that. Take a tree of units that no accelerator can hold together.
+If its root is on one, some tensor of the tree leaves it, on an edge that leads away from the root,
+or enters it, on one that leads to the root; else all of the tree would be there:
+  x[root, CPUs] + the sum over edges away of leaves + the sum over edges towards of enters >= 1,
+where leaves and enters of an edge (u, v) are summed over the accelerators.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.core.problem import Problem
+from placewright.placers.exact.integer_program.program import IntegerProgram, Rows
+from placewright.placers.exact.subgraphs.windows import Windows
+from placewright.placers.pipelines.ideals.load_model import allowed_devices, grouped_entries
+from placewright.simulation.subgraph import LatencyArrays
+
+
+@dataclass(frozen=True, eq=False)
+class BoundProgram:
+    """A program whose value no placement undercuts.
+
+    Attributes:
+        program: rows and columns.
+        placed: column of x[class, machine], -1 where the class may not be; machine 0 is the CPUs.
+        devices: device of each machine for each class, shape (n_classes, n_machines).
+    """
+
+    program: IntegerProgram
+    placed: IntArray
+    devices: IntArray
+
+    def classes_on(self, columns: FloatArray) -> IntArray:
+        """Device of each class in a solution, shape (n_classes,)."""
+        machine = np.where(self.placed >= 0, columns[self.placed], -1.0).argmax(axis=1)
+        return np.asarray(self.devices[np.arange(len(machine)), machine])
+
+
+def program_size(problem: Problem, arrays: LatencyArrays) -> int:
+    """Columns of the program, roughly."""
+    n_edges = len(problem.unit_graph.tensor_consumers.indices)
+    n_accelerators = int(arrays.is_atomic.sum())
+    return (problem.colocation.n_groups + n_edges) * (1 + n_accelerators) + problem.n_units
+
+
+def bound_program(problem: Problem, arrays: LatencyArrays) -> BoundProgram:
+    """Build the program of a problem of execution model `subgraph` or `subgraph-ip`."""
+    return _Builder(problem, arrays).build()
+
+
+class _Builder:
+    """Numbers the columns and adds the rows."""
+
+    def __init__(self, problem: Problem, arrays: LatencyArrays) -> None:
+        self.problem, self.arrays = problem, arrays
+        self.graph, self.group_of = problem.unit_graph, problem.colocation.group_of
+        self.accelerators = np.flatnonzero(arrays.is_atomic).astype(np.int64)
+        cpus = np.flatnonzero(arrays.is_atomic == 0).astype(np.int64)
+        allowed = allowed_devices(problem, problem.colocation)
+        n_classes = problem.colocation.n_groups
+        here = allowed[:, self.accelerators] & _first_twins(problem, arrays, allowed)
+        wanted = np.concatenate([allowed[:, cpus].any(axis=1, keepdims=True), here], axis=1)
+        cpu = np.full((n_classes, 1), -1, dtype=np.int64)
+        if len(cpus):
+            cpu[:, 0] = cpus[allowed[:, cpus].argmax(axis=1)]
+        machines = np.tile(self.accelerators, (n_classes, 1))
+        self.devices = np.concatenate([cpu, machines], axis=1)
+        # All CPUs are one machine, so a unit takes the least of their seconds there.
+        least = arrays.seconds[:, cpus].min(axis=1, initial=np.inf, keepdims=True)
+        self.seconds = np.concatenate([least, arrays.seconds[:, self.accelerators]], axis=1)
+        self.rows, self.upper = Rows(), [1.0] * int(wanted.sum())
+        self.placed = np.full(wanted.shape, -1, dtype=np.int64)
+        self.placed[wanted] = np.arange(len(self.upper))
+        self.leaves: dict[tuple[int, int], list[int]] = {}
+
+    def build(self) -> BoundProgram:
+        """All blocks in turn."""
+        n_integer = len(self.upper)
+        for item in range(len(self.placed)):
+            used = self.placed[item][self.placed[item] >= 0].tolist()
+            self.rows.add(1.0, 1.0, used, [1.0] * len(used))
+        self._memory()
+        self._windows()
+        total = self._column(np.inf)
+        ends = [self._column(np.inf) for _ in range(self.problem.n_units)]
+        rank = np.empty(self.problem.n_units, dtype=np.int64)
+        rank[self.arrays.order] = np.arange(self.problem.n_units)
+        for unit, end in enumerate(ends):
+            self._unit(unit, ends, rank)
+            self.rows.add(0.0, np.inf, [total, end], [1.0, -1.0])
+        cost = np.zeros(len(self.upper))
+        cost[total] = 1.0
+        is_integer = np.arange(len(self.upper)) < n_integer
+        program = IntegerProgram(self.rows, np.array(self.upper), is_integer, cost)
+        return BoundProgram(program, self.placed, self.devices)
+
+    def _column(self, upper: float) -> int:
+        self.upper.append(upper)
+        return len(self.upper) - 1
+
+    def _memory(self) -> None:
+        """Resident bytes of every accelerator fit, a weight that classes share once."""
+        weights, sizes = grouped_entries(self.problem, self.problem.colocation)
+        users = weights.transposed(len(sizes))
+        for machine, device in enumerate(self.accelerators.tolist(), start=1):
+            limit = float(self.problem.cluster.memory_bytes[device])
+            if sizes.sum() <= limit:
+                continue
+            columns: list[int] = []
+            values: list[float] = []
+            for weight, size in enumerate(sizes.tolist()):
+                keepers = self.placed[users.row(weight), machine]
+                keepers = keepers[keepers >= 0].tolist()
+                if len(keepers) > 1:
+                    kept = self._column(1.0)
+                    for keeper in keepers:
+                        self.rows.add(0.0, np.inf, [kept, keeper], [1.0, -1.0])
+                    keepers = [kept]
+                columns += keepers
+                values += [size / limit] * len(keepers)
+            self.rows.add(-np.inf, 1.0, columns, values)
+
+    def _windows(self) -> None:
+        """Where a root is on an accelerator, its window is not all there; see the module."""
+        limit = self.problem.cluster.memory_bytes[self.accelerators].max(initial=0.0)
+        for window in Windows(self.problem, self.arrays.transfer, float(limit)):
+            terms: dict[int, float] = {}
+            column = int(self.placed[self.group_of[window.root], 0])
+            if column >= 0:
+                terms[column] = 1.0
+            for producer, consumer, leads_away in window.edges:
+                before, after = int(self.group_of[producer]), int(self.group_of[consumer])
+                for column in self._crossings(before, after):
+                    _add(terms, column, 1.0)
+                if not leads_away:
+                    self._add_placed(terms, after, 1.0)
+                    self._add_placed(terms, before, -1.0)
+            self.rows.add(1.0, np.inf, list(terms), list(terms.values()))
+
+    def _add_placed(self, terms: dict[int, float], group: int, value: float) -> None:
+        """Add a class's columns on accelerators."""
+        for column in self.placed[group, 1:].tolist():
+            if column >= 0:
+                _add(terms, column, value)
+
+    def _unit(self, unit: int, ends: list[int], rank: IntArray) -> None:
+        """What a unit waits for."""
+        own = {ends[unit]: 1.0}
+        for column, value in zip(
+            self.placed[self.group_of[unit]].tolist(), self.seconds[unit].tolist(), strict=True
+        ):
+            if column >= 0:
+                own[column] = -value
+        inputs = [
+            tensor
+            for tensor in self.graph.op_inputs.row(unit).tolist()
+            if self.arrays.producers[tensor] >= 0
+        ]
+        first = []
+        for tensor in inputs:
+            readers = self.graph.tensor_consumers.row(tensor)
+            if int(rank[readers].min()) == int(rank[unit]):
+                first.append(tensor)
+                self._add_arrival(own, tensor, unit)
+        self.rows.add(0.0, np.inf, list(own), list(own.values()))
+        for tensor in inputs:
+            producer = int(self.arrays.producers[tensor])
+            terms = dict(own)
+            _add(terms, ends[producer], -1.0)
+            if tensor not in first:
+                self._add_arrival(terms, tensor, unit)
+            for leaves in self._leaves(tensor, unit):
+                _add(terms, leaves, -float(self.arrays.transfer[tensor]))
+            self.rows.add(0.0, np.inf, list(terms), list(terms.values()))
+
+    def _add_arrival(self, terms: dict[int, float], tensor: int, unit: int) -> None:
+        """Take off the seconds in which a tensor enters the unit's piece from elsewhere."""
+        seconds = float(self.arrays.transfer[tensor])
+        leaves = self._leaves(tensor, unit)
+        if not leaves:
+            return
+        for column in leaves:
+            _add(terms, column, -seconds)
+        self._add_placed(terms, int(self.group_of[unit]), -seconds)
+        self._add_placed(terms, int(self.group_of[self.arrays.producers[tensor]]), seconds)
+
+    def _leaves(self, tensor: int, unit: int) -> list[int]:
+        """Columns that are 1 where a tensor leaves an accelerator for the unit."""
+        if self.arrays.transfer[tensor] <= 0:
+            return []
+        producer = self.arrays.producers[tensor]
+        return self._crossings(int(self.group_of[producer]), int(self.group_of[unit]))
+
+    def _crossings(self, before: int, after: int) -> list[int]:
+        """Columns, one an accelerator, that are 1 where it holds class `before`, not `after`."""
+        if before == after:
+            return []
+        if (before, after) not in self.leaves:
+            self.leaves[before, after] = []
+            for machine in range(1, 1 + len(self.accelerators)):
+                here, there = int(self.placed[before, machine]), int(self.placed[after, machine])
+                column = self._column(1.0)
+                self.leaves[before, after].append(column)
+                terms = {column: 1.0}
+                if here >= 0:
+                    terms[here] = -1.0
+                if there >= 0:
+                    terms[there] = 1.0
+                self.rows.add(0.0, np.inf, list(terms), list(terms.values()))
+        return self.leaves[before, after]
+
+
+def _add(terms: dict[int, float], column: int, value: float) -> None:
+    terms[column] = terms.get(column, 0.0) + value
+
+
+def _first_twins(problem: Problem, arrays: LatencyArrays, allowed: BoolArray) -> BoolArray:
+    """Where classes may be when twins among accelerators are numbered by the largest class on them.
+
+    Of the classes in falling order of bytes, the j-th (from 0) is on one of the first j + 1 twins.
+
+    Returns:
+        shape (n_classes, n_accelerators).
+    """
+    accelerators = np.flatnonzero(arrays.is_atomic)
+    weights, sizes = grouped_entries(problem, problem.colocation)
+    own = np.bincount(weights.row_of_each(), sizes[weights.indices], minlength=len(allowed))
+    largest = np.argsort(-own, kind="stable")
+    memory = problem.cluster.memory_bytes
+    may_be = np.ones((len(allowed), len(accelerators)), dtype=np.bool_)
+    kinds: dict[bytes, int] = {}
+    for column, device in enumerate(accelerators.tolist()):
+        kind = b"".join(part[..., device].tobytes() for part in (arrays.seconds, allowed, memory))
+        rank = kinds.get(kind, 0)
+        kinds[kind] = rank + 1
+        may_be[largest[:rank], column] = False
+    return may_be

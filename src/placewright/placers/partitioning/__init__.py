@@ -1,0 +1,1 @@
+"""Placers that hand a weighted undirected graph to a partitioner."""

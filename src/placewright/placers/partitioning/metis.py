@@ -1,0 +1,90 @@
+"""METIS: a multilevel partition with the least cut whose parts are as large as devices are fast.
+
+G. Karypis, V. Kumar, "A Fast and High Quality Multilevel Scheme for Partitioning Irregular Graphs",
+SIAM J. Sci. Comput. 20(1), 1998; a baseline of Gao et al. (Post, 2018).
+The binding passes one weight per vertex (seconds), so that memory is kept by repair.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.problem import Problem
+from placewright.core.solution import Solution
+from placewright.errors import InputError, MissingExtraError, Requires
+from placewright.placers.anytime import anytime
+from placewright.placers.partitioning.weighted_graph import WeightedGraph, place_by_partition
+from placewright.simulation.evaluator import Evaluator
+
+
+@dataclass(frozen=True)
+class Metis:
+    """Minimum cut, balanced to device speed.
+
+    Attributes:
+        imbalance: by how much a part may exceed its share, > 0.
+        recursive: recursive bisection (best for up to eight parts) or k-way refinement.
+        assignments: parts-to-devices assignments tried at most, >= 1.
+    """
+
+    name: ClassVar[str] = "metis"
+    paper: ClassVar[str] = "Karypis and Kumar, SIAM J. Sci. Comput. 1998"
+    objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput", "training")
+    needs_training: ClassVar[bool] = False
+    requires: ClassVar[Requires] = (("pymetis", "partitioning"),)
+
+    imbalance: float = 0.03
+    recursive: bool = True
+    assignments: int = 24
+
+    def __post_init__(self) -> None:
+        if not 0 < self.imbalance <= 1 or self.assignments < 1:
+            raise InputError(
+                "metis: imbalance must be in (0, 1] and assignments >= 1, "
+                f"got {self.imbalance}, {self.assignments}"
+            )
+
+    def why_not(self, problem: Problem) -> str | None:
+        """Defined for every problem."""
+        del problem
+        return None
+
+    @anytime
+    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
+        """One partition, an evaluation per assignment of its parts to devices."""
+        return place_by_partition(
+            problem, evaluator, rng, self.partition, assignments=self.assignments
+        )
+
+    def partition(self, graph: WeightedGraph, fractions: FloatArray, seed: int) -> IntArray:
+        """Part of each vertex, shape (n_vertices,).
+
+        Raises:
+            MissingExtraError: `pymetis` is not installed.
+        """
+        try:
+            import pymetis
+        except ImportError:
+            raise MissingExtraError("pymetis", "partitioning", "placer 'metis'") from None
+        options = pymetis.Options()
+        options.seed = seed
+        options.ufactor = max(1, round(self.imbalance * 1000))
+        _, part_of = pymetis.part_graph(
+            len(fractions),
+            pymetis.CSRAdjacency(graph.indptr.tolist(), graph.neighbours.tolist()),
+            vweights=graph.vertex_weights.tolist(),
+            eweights=graph.edge_weights.tolist(),
+            tpwgts=_summing_to_one(fractions),
+            recursive=self.recursive,
+            options=options,
+        )
+        return np.asarray(part_of, dtype=np.int64)
+
+
+def _summing_to_one(fractions: FloatArray) -> list[float]:
+    listed = [float(fraction) for fraction in fractions]
+    return [*listed[:-1], 1.0 - sum(listed[:-1])]

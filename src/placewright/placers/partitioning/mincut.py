@@ -1,0 +1,61 @@
+"""MinCut as Mirhoseini et al. used it: Scotch on the accelerators alone.
+
+A. Mirhoseini et al., "Device Placement Optimization with Reinforcement Learning", ICML 2017,
+section 4: the Scotch mapping without the CPU among the devices. What no accelerator can run, or is
+pinned elsewhere, stays where it must. On a cluster of CPUs alone nothing is left out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from placewright.core.problem import Problem
+from placewright.core.solution import Solution
+from placewright.errors import InputError
+from placewright.placers.anytime import anytime
+from placewright.placers.partitioning.scotch import scotch_partition
+from placewright.placers.partitioning.weighted_graph import place_by_partition
+from placewright.simulation.evaluator import Evaluator
+
+
+@dataclass(frozen=True)
+class Mincut:
+    """Minimum cut between accelerators, balanced to their speed.
+
+    Attributes:
+        assignments: parts-to-devices assignments tried at most, >= 1.
+    """
+
+    name: ClassVar[str] = "mincut"
+    paper: ClassVar[str] = "Mirhoseini et al., ICML 2017"
+    objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput", "training")
+    needs_training: ClassVar[bool] = False
+
+    assignments: int = 24
+
+    def __post_init__(self) -> None:
+        if self.assignments < 1:
+            raise InputError(f"mincut: assignments must be >= 1, got {self.assignments}")
+
+    def why_not(self, problem: Problem) -> str | None:
+        """Defined for every problem."""
+        del problem
+        return None
+
+    @anytime
+    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
+        """One mapping, an evaluation per assignment of its parts to accelerators."""
+        kinds = [device.kind for device in problem.cluster.devices]
+        accelerators = np.array([kind != "cpu" for kind in kinds])
+        usable = accelerators if accelerators.any() else ~accelerators
+        return place_by_partition(
+            problem,
+            evaluator,
+            rng,
+            scotch_partition,
+            usable=usable,
+            assignments=self.assignments,
+        )

@@ -1,0 +1,125 @@
+"""Mt-KaHyPar: the graph mapped onto the cluster so that tensors travel the shortest trees.
+
+L. Gottesbüren et al., "Scalable High-Quality Hypergraph Partitioning", ACM Transactions on
+Algorithms 20(1), 2024, and T. Heuer, "A Direct k-Way Hypergraph Partitioning Algorithm for
+Optimizing the Steiner Tree Metric", ALENEX 2024. A tensor with its producer and consumers is one
+hyperedge; it costs its transfer seconds times the least tree in the cluster that spans the devices
+of its pins. Beyond 64 devices the library has no trees, and the number of devices stands for them.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.problem import Problem
+from placewright.core.solution import Solution
+from placewright.errors import InputError, MissingExtraError, Requires
+from placewright.placers.anytime import anytime
+from placewright.placers.partitioning.weighted_graph import (
+    WeightedGraph,
+    hyperedges,
+    place_by_partition,
+)
+from placewright.simulation.evaluator import Evaluator
+
+_MOST_MAPPED = 64  # blocks up to which the library knows the Steiner tree metric
+_FARTHEST = 100  # target edge weight of the slowest pair of devices
+
+
+@dataclass(frozen=True)
+class MtKahypar:
+    """Topology-aware mapping, balanced to device speed.
+
+    Attributes:
+        imbalance: by how much a device may exceed its share, > 0.
+    """
+
+    name: ClassVar[str] = "mt-kahypar"
+    paper: ClassVar[str] = "Gottesbüren et al., TALG 2024; Heuer, ALENEX 2024"
+    objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput", "training")
+    needs_training: ClassVar[bool] = False
+    requires: ClassVar[Requires] = (("mtkahypar", "partitioning"),)
+
+    imbalance: float = 0.03
+
+    def __post_init__(self) -> None:
+        if not 0 < self.imbalance <= 1:
+            raise InputError(f"mt-kahypar: imbalance must be in (0, 1], got {self.imbalance}")
+
+    def why_not(self, problem: Problem) -> str | None:
+        """Defined for every problem."""
+        del problem
+        return None
+
+    @anytime
+    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
+        """One mapping, one evaluation (more where memory binds)."""
+
+        def partition(graph: WeightedGraph, fractions: FloatArray, seed: int) -> IntArray:
+            return self.mapped(problem, graph, fractions, seed)
+
+        return place_by_partition(problem, evaluator, rng, partition, assignments=1)
+
+    def mapped(
+        self, problem: Problem, graph: WeightedGraph, fractions: FloatArray, seed: int
+    ) -> IntArray:
+        """Part of each vertex, shape (n_vertices,); part p is the p-th device that may run ops.
+
+        Raises:
+            MissingExtraError: `mtkahypar` is not installed.
+        """
+        library, instance = _library()
+        library.set_seed(seed)
+        n_parts = len(fractions)
+        context = instance.context_from_preset(library.PresetType.DETERMINISTIC)
+        context.logging = False
+        pins, weights = hyperedges(problem)
+        mapping = n_parts <= _MOST_MAPPED and len(pins) > 0
+        if mapping:
+            context.set_mapping_parameters(n_parts, self.imbalance)
+        else:
+            context.set_partitioning_parameters(n_parts, self.imbalance, library.Objective.KM1)
+        total, largest = graph.vertex_weights.sum(), graph.vertex_weights.max()
+        # A part may always take one vertex more than its share: else some graphs have no answer.
+        most = np.ceil(total * fractions * (1.0 + self.imbalance) + largest * (n_parts > 1))
+        context.set_individual_target_block_weights(most.astype(np.int64).tolist())
+        source = instance.create_hypergraph(
+            context, graph.n_vertices, len(pins), pins, graph.vertex_weights.tolist(), weights
+        )
+        if mapping:
+            found = source.map_onto_graph(_target(instance, context, problem, n_parts), context)
+        else:
+            found = source.partition(context)
+        return np.array([found.block_id(vertex) for vertex in range(graph.n_vertices)])
+
+
+@functools.cache
+def _library() -> tuple[Any, Any]:
+    """The module and its one thread pool of this process: one thread, so that runs repeat."""
+    try:
+        import mtkahypar
+    except ImportError:
+        raise MissingExtraError("mtkahypar", "partitioning", "placer 'mt-kahypar'") from None
+    return mtkahypar, mtkahypar.initialize(1, False)
+
+
+def _target(instance: Any, context: Any, problem: Problem, n_parts: int) -> Any:
+    """The cluster: devices that may run ops, joined by the relative seconds of a mean tensor."""
+    devices = np.flatnonzero(problem.allowed.any(axis=0))[:n_parts]
+    cluster, sizes = problem.cluster, problem.unit_graph.tensor_bytes
+    mean_bytes = float(sizes.mean()) if len(sizes) else 0.0
+    with np.errstate(invalid="ignore"):  # inf * 0 where there is no link
+        seconds = cluster.link_latency + mean_bytes * cluster.link_seconds_per_byte
+    seconds = np.where(np.isfinite(seconds), seconds, np.inf)[np.ix_(devices, devices)]
+    both = np.maximum(seconds, seconds.T)
+    slowest = float(both[np.isfinite(both)].max(initial=0.0))
+    relative = both / slowest if slowest > 0 else np.where(np.isfinite(both), 0.0, np.inf)
+    distance = np.where(np.isfinite(relative), np.rint(relative * _FARTHEST), 2 * _FARTHEST)
+    edges = [(a, b) for a in range(n_parts) for b in range(a + 1, n_parts)]
+    weights = [max(1, int(distance[a, b])) for a, b in edges]
+    return instance.create_target_graph(context, n_parts, len(edges), edges, weights)

@@ -1,0 +1,79 @@
+"""Scotch: dual recursive bipartitioning of the graph onto a machine of weighted devices.
+
+F. Pellegrini, J. Roman, "Scotch: A Software Package for Static Mapping by Dual Recursive
+Bipartitioning of Process and Architecture Graphs", HPCN Europe 1996; a baseline of Mirhoseini et
+al. 2017, who give it op costs, device speeds and tensor sizes, as here. The machine is complete:
+every pair of devices is equally far, and which part goes where is asked of the evaluator.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.problem import Problem
+from placewright.core.solution import Solution
+from placewright.errors import InputError, MissingExtraError, Requires
+from placewright.placers.anytime import anytime
+from placewright.placers.partitioning.weighted_graph import WeightedGraph, place_by_partition
+from placewright.simulation.evaluator import Evaluator
+
+
+@dataclass(frozen=True)
+class Scotch:
+    """Minimum cut, balanced to device speed.
+
+    Attributes:
+        assignments: parts-to-devices assignments tried at most, >= 1.
+    """
+
+    name: ClassVar[str] = "scotch"
+    paper: ClassVar[str] = "Pellegrini and Roman, HPCN 1996"
+    objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput", "training")
+    needs_training: ClassVar[bool] = False
+    requires: ClassVar[Requires] = (("pyscotch", "partitioning"),)
+
+    assignments: int = 24
+
+    def __post_init__(self) -> None:
+        if self.assignments < 1:
+            raise InputError(f"scotch: assignments must be >= 1, got {self.assignments}")
+
+    def why_not(self, problem: Problem) -> str | None:
+        """Defined for every problem."""
+        del problem
+        return None
+
+    @anytime
+    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
+        """One mapping, an evaluation per assignment of its parts to devices."""
+        return place_by_partition(
+            problem, evaluator, rng, scotch_partition, assignments=self.assignments
+        )
+
+
+def scotch_partition(graph: WeightedGraph, fractions: FloatArray, seed: int) -> IntArray:
+    """Part of each vertex, shape (n_vertices,).
+
+    Raises:
+        MissingExtraError: `pyscotch`, which brings the library, is not installed.
+    """
+    try:
+        # The binding writes to standard error where it found its library.
+        with contextlib.redirect_stderr(io.StringIO()):
+            import pyscotch
+
+            pyscotch.random_seed(seed)
+            pyscotch.random_reset()
+    except ImportError:
+        raise MissingExtraError("pyscotch", "partitioning", "placer 'scotch'") from None
+    weights = np.maximum(1, np.rint(fractions * 1000)).astype(np.int64)
+    with pyscotch.Graph() as source, pyscotch.Architecture() as target:
+        source.build(graph.indptr, graph.neighbours, graph.vertex_weights, graph.edge_weights)
+        target.complete_weighted(len(fractions), weights)
+        return np.asarray(source.map(target), dtype=np.int64)

@@ -1,0 +1,1 @@
+"""Placers for throughput by dynamic programs over ideals and stages."""

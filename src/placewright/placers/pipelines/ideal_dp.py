@@ -1,0 +1,103 @@
+"""Dynamic program over ideals: the best contiguous split, exactly.
+
+Tarnawski, Phanishayee, Devanur, Mahajan, Nina Paravecino: "Efficient Algorithms for Device
+Placement of DNN Graph Operators", NeurIPS 2020, sections 5.1 and 5.2. A split is contiguous
+when the devices' sets follow one another: each is the difference of two nested ideals of the
+forward graph; backward ops follow the forward ops of their class.
+
+Where links have two levels (accelerators in hosts, an appendix of the paper), the program runs once
+over groups of devices and once within each (see `ideals.two_levels`).
+
+Departures from the paper: any number of kinds of devices; only pairs of ideals that can still beat
+the incumbent are looked at (it starts from DPL's split), so that no table of pairs exists; weights
+that several items share are counted once per device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from placewright.core.problem import Problem
+from placewright.core.solution import Solution
+from placewright.errors import InputError
+from placewright.placers.anytime import anytime
+from placewright.placers.pipelines.ideals.contiguous import (
+    evaluate_split,
+    linear_program,
+    why_not_contiguous_in_groups,
+)
+from placewright.placers.pipelines.ideals.enumeration import enumerate_in_time
+from placewright.placers.pipelines.ideals.in_groups import GroupSplitter
+from placewright.placers.pipelines.ideals.items import Items, items_of
+from placewright.placers.pipelines.ideals.load_model import load_model_of
+from placewright.placers.pipelines.ideals.program import (
+    MAX_TABLE_ENTRIES,
+    ContiguousProgram,
+    table_entries,
+)
+from placewright.placers.pipelines.ideals.transfers import why_not_separable
+from placewright.simulation.evaluator import Evaluator
+
+
+@dataclass(frozen=True)
+class IdealDp:
+    """Finds the contiguous split of least max-load.
+
+    Attributes:
+        max_ideals: give up on exactness (and return DPL's split) beyond so many ideals, >= 2.
+    """
+
+    name: ClassVar[str] = "ideal-dp"
+    paper: ClassVar[str] = "Tarnawski et al., NeurIPS 2020"
+    objectives: ClassVar[tuple[str, ...]] = ("throughput",)
+    needs_training: ClassVar[bool] = False
+
+    max_ideals: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        if self.max_ideals < 2:
+            raise InputError(f"ideal-dp: max_ideals must be >= 2, got {self.max_ideals}")
+
+    def why_not(self, problem: Problem) -> str | None:
+        """None for a max-load problem whose links have one level or two."""
+        return why_not_contiguous_in_groups(problem)
+
+    @anytime
+    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
+        """DPL's split first, then the exact program where it still finds a better one."""
+        if why_not_separable(problem) is not None:
+            return GroupSplitter(problem, evaluator).exact(self.max_ideals)
+        evaluator.offer_bound(
+            load_model_of(problem, problem.colocation).area_bound, "balanced load"
+        )
+        items = items_of(problem)
+        model = load_model_of(problem, items.grouping)
+        linear = linear_program(model, items)
+        if linear.found:
+            evaluate_split(linear, items, evaluator)
+        lattice, most = enumerate_in_time(
+            items.successors, self.max_ideals, lambda: evaluator.remaining_seconds
+        )
+        if lattice is None or table_entries(model.counts, lattice.n_ideals) > MAX_TABLE_ENTRIES:
+            limit = f"more than {most} ideals" if lattice is None else "too many states"
+            return evaluator.solution(message=f"not proven optimal: {limit}; best linear split")
+        program = ContiguousProgram(model, lattice, linear.value)
+        is_complete = program.run(lambda: evaluator.is_spent)
+        if program.found:
+            evaluate_split(program, items, evaluator)
+        if not is_complete:
+            return evaluator.solution(message="the budget ended before the proof")
+        return evaluator.solution(message=_verdict(items, found=linear.found or program.found))
+
+
+def _verdict(items: Items, *, found: bool) -> str:
+    if not found:
+        return "no contiguous split fits the devices' memory and support"
+    if items.absorbed_memory:
+        return (
+            "optimal among contiguous placements that keep ops without run time at their neighbour"
+        )
+    return "optimal among contiguous placements"

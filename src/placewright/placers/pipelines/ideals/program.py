@@ -1,0 +1,220 @@
+"""Best contiguous splits: states, the kernel run in slices, and the split read back."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from placewright.core.arrays import FloatArray, IntArray
+from placewright.placers.pipelines.ideals import kernel
+from placewright.placers.pipelines.ideals.enumeration import IdealLattice
+from placewright.placers.pipelines.ideals.load_model import LoadModel
+from placewright.placers.pipelines.ideals.transfers import AT_HOST
+
+_VISITS_PER_SLICE = 2_000_000
+MAX_TABLE_ENTRIES = 100_000_000
+
+
+@dataclass(frozen=True, eq=False)
+class Pools:
+    """The devices that kinds of a load model are made of.
+
+    Attributes:
+        pool_of: pool that each kind takes devices from, shape (n_kinds,).
+        size: how many it takes, shape (n_kinds,); one kind of each pool takes one.
+        counts: devices in each pool, shape (n_pools,).
+    """
+
+    pool_of: IntArray
+    size: IntArray
+    counts: IntArray
+
+    @classmethod
+    def of_kinds(cls, model: LoadModel) -> Pools:
+        """Every kind takes its own devices, one at a time."""
+        kinds = np.arange(model.n_kinds)
+        return cls(kinds, np.ones_like(kinds), model.counts)
+
+    @property
+    def single(self) -> IntArray:
+        """The kind of each pool that takes one device, shape (n_pools,)."""
+        ones = np.flatnonzero(self.size == 1)
+        return np.asarray(ones[np.argsort(self.pool_of[ones])], dtype=np.int64)
+
+
+class ContiguousProgram:
+    """The dynamic program over one lattice of ideals.
+
+    Args:
+        model: what sets of items cost.
+        lattice: ideals of the precedence among items.
+        incumbent: only splits with a smaller value are looked for; inf without one.
+        pools: of devices that the kinds share; None where each kind has its own.
+
+    Attributes:
+        value: of the best split found so far, `incumbent` until there is one.
+    """
+
+    def __init__(
+        self,
+        model: LoadModel,
+        lattice: IdealLattice,
+        incumbent: float = np.inf,
+        pools: Pools | None = None,
+    ) -> None:
+        self._model, self._lattice = model, lattice
+        self._kernel_model = _kernel_model(model)
+        self._states = _states(model, pools or Pools.of_kinds(model), lattice.n_ideals)
+        self._left = kernel.remaining_work(
+            lattice.indptr, lattice.added, lattice.reached, self._states.work
+        )
+        self._incumbent = np.array([incumbent])
+        self._seen = np.full(lattice.n_ideals, -1, dtype=np.int64)
+        self._next = 0
+
+    @property
+    def value(self) -> float:
+        """Smallest max-load found, or the incumbent that was given."""
+        return float(self._incumbent[0])
+
+    @property
+    def found(self) -> bool:
+        """True when a split better than the given incumbent was found."""
+        return bool(np.isfinite(self._states.value[-1]).any())
+
+    def run(self, is_spent: Callable[[], bool] = lambda: False) -> bool:
+        """Walk all ideals; False when `is_spent` ended the walk before the proof was complete."""
+        lattice = self._lattice
+        growing = _empty_set(self._model)
+        while self._next < lattice.n_ideals - 1:
+            if is_spent():
+                return False
+            self._next = kernel.walk(
+                (lattice.indptr, lattice.added, lattice.reached, self._left),
+                self._kernel_model,
+                growing,
+                self._states,
+                self._incumbent,
+                self._seen,
+                self._next,
+                _VISITS_PER_SLICE,
+            )
+        return True
+
+    def kind_sets(self) -> list[tuple[int, IntArray]]:
+        """The best split found: (kind, items) of each device that is used, first to last."""
+        states = self._states
+        ideal = self._lattice.n_ideals - 1
+        state = int(np.argmin(states.value[ideal]))
+        inside = self._members(ideal)
+        result: list[tuple[int, IntArray]] = []
+        while ideal > 0:
+            kind = int(states.last_kind[ideal, state])
+            ideal, state = (
+                int(states.previous[ideal, state]),
+                state - int(states.stride[kind]),
+            )
+            before = self._members(ideal)
+            result.append((kind, np.flatnonzero(inside & ~before)))
+            inside = before
+        return result[::-1]
+
+    def devices(self) -> IntArray:
+        """Device of each item in the best split found, shape (n_items,)."""
+        free = [
+            np.flatnonzero(self._model.kind_of == kind).tolist()
+            for kind in range(self._model.n_kinds)
+        ]
+        device_of = np.empty(self._model.n_items, dtype=np.int64)
+        for kind, items in self.kind_sets():
+            device_of[items] = free[kind].pop(0)
+        return device_of
+
+    _origin: IntArray | None = None
+
+    def _members(self, ideal: int) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Items of an ideal as a mask, by walking additions backwards."""
+        lattice = self._lattice
+        if self._origin is None:
+            self._origin = _first_addition(lattice)
+        mask = np.zeros(self._model.n_items, dtype=np.bool_)
+        while ideal > 0:
+            edge = int(self._origin[ideal])
+            mask[lattice.added[edge]] = True
+            ideal = int(np.searchsorted(lattice.indptr, edge, side="right")) - 1
+        return mask
+
+
+def _first_addition(lattice: IdealLattice) -> IntArray:
+    """One addition that leads to each ideal, shape (n_ideals,); -1 for the empty set."""
+    edge = np.full(lattice.n_ideals, -1, dtype=np.int64)
+    edge[lattice.reached] = np.arange(len(lattice.reached))
+    return edge
+
+
+def table_entries(counts: IntArray, n_ideals: int) -> int:
+    """Entries of the value table for so many devices of each pool (n_pools,) and ideals."""
+    return int(np.prod(counts + 1)) * n_ideals
+
+
+def _kernel_model(model: LoadModel) -> kernel.KernelModel:
+    n_consumers = np.diff(model.consumers.indptr)
+    allowed = np.isfinite(model.seconds)
+    return kernel.KernelModel(
+        seconds=np.ascontiguousarray(np.where(allowed, model.seconds, 0.0).T),
+        barred=np.ascontiguousarray(~allowed.T).astype(np.int64),
+        receive=np.ascontiguousarray(model.receive.T),
+        send=np.ascontiguousarray(model.send.T),
+        standing=standing_loads(model),
+        memory=model.memory,
+        overlaps=model.overlaps,
+        input_ptr=model.inputs.indptr,
+        inputs=model.inputs.indices,
+        output_ptr=model.outputs.indptr,
+        outputs=model.outputs.indices,
+        n_consumers=n_consumers.astype(np.int64),
+        weight_ptr=model.weights.indptr,
+        weights=model.weights.indices,
+        weight_bytes=model.weight_bytes,
+    )
+
+
+def standing_loads(model: LoadModel) -> FloatArray:
+    """Transfers of each kind before it runs anything, graph inputs that the host sends included."""
+    sent = model.send[:, model.producers == AT_HOST].sum(axis=1)
+    return np.asarray(model.standing.sum(axis=0) + sent)
+
+
+def _empty_set(model: LoadModel) -> kernel.GrowingSet:
+    return kernel.GrowingSet(
+        compute=np.zeros(model.n_kinds),
+        n_barred=np.zeros(model.n_kinds, dtype=np.int64),
+        transfers=np.zeros(model.n_kinds),
+        n_inside=np.zeros(model.n_tensors, dtype=np.int64),
+        producer_inside=model.producers == AT_HOST,
+        weight_uses=np.zeros(len(model.weight_bytes), dtype=np.int64),
+    )
+
+
+def _states(model: LoadModel, pools: Pools, n_ideals: int) -> kernel.KernelStates:
+    counts, single = pools.counts, pools.single
+    step = np.concatenate([[1], np.cumprod(counts + 1)[:-1]]).astype(np.int64)
+    n_states = int(np.prod(counts + 1))
+    used = (np.arange(n_states)[:, None] // step) % (counts + 1)
+    standing = standing_loads(model)[single]
+    value = np.full((n_ideals, n_states), np.inf)
+    value[0, 0] = 0.0
+    return kernel.KernelStates(
+        n_used=used.astype(np.int64),
+        step=step,
+        has_room=used[:, pools.pool_of] + pools.size <= counts[pools.pool_of],
+        stride=step[pools.pool_of] * pools.size,
+        idle_load=np.where((used == 0) & (counts > 0), standing, 0.0).max(axis=1),
+        capacity=((counts - used) * model.speeds[single]).sum(axis=1),
+        work=model.scaled_work,
+        value=value,
+        previous=np.full((n_ideals, n_states), -1, dtype=np.int32),
+        last_kind=np.full((n_ideals, n_states), -1, dtype=np.int16),
+    )

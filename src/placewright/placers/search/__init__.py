@@ -1,0 +1,1 @@
+"""Placers that improve placements step by step."""

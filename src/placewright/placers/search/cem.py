@@ -1,0 +1,91 @@
+"""Search by the cross-entropy method: the simplest thing that learns, and a fair yardstick."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from placewright.core.problem import Problem
+from placewright.core.solution import Solution
+from placewright.errors import InputError
+from placewright.placers.anytime import anytime
+from placewright.placers.baselines.homogeneous import evaluate_homogeneous
+from placewright.placers.learned.grouping import ActionSpace
+from placewright.placers.shared_weights import with_shared_weights_tied
+from placewright.simulation.evaluator import Evaluator
+
+
+@dataclass(frozen=True)
+class Cem:
+    """An independent distribution per colocation class, moved towards the elite of each batch.
+
+    R. Y. Rubinstein and D. P. Kroese, "The Cross-Entropy Method", Springer 2004, Algorithm 4.2.1
+    with smoothing (Eq. 4.9): p <- smoothing * (frequencies in the elite) + (1 - smoothing) * p.
+    The homogeneous placements are evaluated first and are no part of a batch. Where memory is
+    short, units that share a weight stay together (`shared_weights`).
+
+    Attributes:
+        batch: placements per iteration.
+        elite: share of the batch that is kept, in (0, 1].
+        smoothing: weight of the new frequencies, in (0, 1].
+        floor: probability that is spread evenly, so that no device is ever ruled out, in [0, 1).
+        homogeneous_starts: evaluate the homogeneous placements first.
+        updates: False only samples, from the first distribution: the control of learning.
+    """
+
+    name: ClassVar[str] = "cem"
+    paper: ClassVar[str] = "Rubinstein and Kroese, 2004"
+    objectives: ClassVar[tuple[str, ...]] = ("latency", "training", "throughput")
+    needs_training: ClassVar[bool] = False
+
+    batch: int = 50
+    elite: float = 0.1
+    smoothing: float = 0.7
+    floor: float = 0.01
+    homogeneous_starts: bool = True
+    updates: bool = True
+
+    def __post_init__(self) -> None:
+        if self.batch < 2:
+            raise InputError(f"cem: batch must be >= 2, got {self.batch}")
+        if not (0 < self.elite <= 1 and 0 < self.smoothing <= 1 and 0 <= self.floor < 1):
+            raise InputError(
+                "cem: elite and smoothing must be in (0, 1] and floor in [0, 1), got "
+                f"{self.elite}, {self.smoothing}, {self.floor}"
+            )
+
+    def why_not(self, problem: Problem) -> str | None:
+        """Defined for every problem."""
+        del problem
+        return None
+
+    def actions(self, problem: Problem) -> ActionSpace:
+        """What the distribution is over: the devices of each colocation class."""
+        problem = with_shared_weights_tied(problem)
+        return ActionSpace(problem, problem.colocation)
+
+    @anytime
+    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
+        """Iterate until the budget ends; every batch is one call to the evaluator."""
+        problem = with_shared_weights_tied(problem)
+        classes, allowed = problem.colocation, problem.allowed_by_class
+        uniform = allowed / np.maximum(1, allowed.sum(axis=1, keepdims=True))
+        probability = uniform.copy()
+        n_elite = max(1, round(self.elite * self.batch))
+        if self.homogeneous_starts:
+            evaluate_homogeneous(problem, evaluator)
+        while not evaluator.is_spent:
+            # Inverse transform: (batch, classes)
+            draws = rng.random((self.batch, classes.n_groups, 1))
+            cumulative = probability.cumsum(axis=1)[None]
+            chosen = (draws * cumulative[..., -1:] >= cumulative).sum(axis=2)
+            values = evaluator.sample_many(chosen[:, classes.group_of])
+            best = np.argsort(values, kind="stable")[:n_elite]
+            elite = chosen[best[np.isfinite(values[best])]]  # (n_elite, classes)
+            if self.updates and len(elite):
+                counts = (elite[:, :, None] == np.arange(problem.n_devices)).mean(axis=0)
+                moved = self.smoothing * counts + (1 - self.smoothing) * probability
+                probability = (1 - self.floor) * moved + self.floor * uniform
+        return evaluator.solution()

@@ -1,0 +1,196 @@
+"""Iterated local search: descents over moves of classes, runs and branches, kicks, orders.
+
+H. R. Lourenco, O. C. Martin, T. Stuetzle, "Iterated Local Search", Handbook of Metaheuristics,
+2003. A descent evaluates random neighbours in batches and takes the best of a batch when it is
+better; after `patience` batches without one it tries shifted orders, then kicks the placement with
+random block moves. A worse local optimum is kept with a probability that falls with its excess
+(`temperature` of the incumbent's value), and `restart` kicks without an improvement return to the
+incumbent.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from placewright.core.arrays import IntArray
+from placewright.core.execution_models import Event
+from placewright.core.problem import Problem
+from placewright.core.solution import Solution
+from placewright.errors import InputError
+from placewright.placers.anytime import anytime, pass_interrupt_on
+from placewright.placers.baselines.even_split import contiguous_split
+from placewright.placers.baselines.random_search import random_placements
+from placewright.placers.registry import make_placer
+from placewright.placers.repair import repaired
+from placewright.placers.search.neighbourhood.moves import Moves, moves_of
+from placewright.placers.search.neighbourhood.orders import order_by_priority, shifted
+from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.ranks import upward_ranks
+
+_LISTS = ("m-etf", "heft", "peft")  # cheapest first
+_UNITS_AT_ONCE = 1_000_000  # half a second of simulation
+_LISTS_SHARE = 0.1  # of the seconds left: a list schedule that took more is the last one
+
+
+@dataclass(frozen=True)
+class LocalSearch:
+    """Starts from the best list schedule or baseline, or from what the evaluator already holds.
+
+    Attributes:
+        batch: neighbours per call to the evaluator.
+        patience: batches without improvement that end a descent.
+        kick: block moves between descents, at most.
+        temperature: excess over the incumbent, as a share of it, that is kept with chance 1/e.
+        restart: descents without a new incumbent before the search returns to it.
+        descents: descents where the budget has no limit of its own.
+    """
+
+    name: ClassVar[str] = "local-search"
+    paper: ClassVar[str] = "Lourenco et al., 2003"
+    objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput", "training")
+    needs_training: ClassVar[bool] = False
+
+    batch: int = 16
+    patience: int = 12
+    kick: int = 3
+    temperature: float = 0.005
+    restart: int = 20
+    descents: int = 100
+
+    def __post_init__(self) -> None:
+        counts = (self.batch, self.patience, self.kick, self.restart, self.descents)
+        if min(counts) < 1 or not self.temperature >= 0:
+            raise InputError(
+                "local-search: batch, patience, kick, restart and descents must be >= 1 and "
+                f"temperature >= 0, got {counts}, {self.temperature}"
+            )
+
+    def why_not(self, problem: Problem) -> str | None:
+        """Defined for every problem."""
+        del problem
+        return None
+
+    @anytime
+    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
+        """Search until the budget ends, the gap is closed, or `descents` without a budget."""
+        moves = moves_of(problem)
+        if evaluator.best is None:
+            _evaluate_starts(problem, evaluator, rng)
+        has_limit = evaluator.budget.is_limited
+        current, value = _incumbent(problem, evaluator, rng)
+        stale = done = 0
+        while not moves.is_empty and (has_limit or done < self.descents):
+            known = evaluator.best_value
+            found, reached = self._descended(evaluator, moves, (current, value), rng)
+            self._try_orders(problem, evaluator, found, reached, rng)
+            if evaluator.is_closed:
+                return evaluator.solution("optimal", "value equals the lower bound")
+            stale = 0 if evaluator.best_value < known else stale + 1
+            if stale >= self.restart:
+                current, value, stale = *_incumbent(problem, evaluator, rng), 0
+            elif self._accepts(reached, evaluator.best_value, rng):
+                current, value = found, reached
+            current = moves.shaken(current, rng, int(rng.integers(1, self.kick + 1)))
+            value = evaluator.evaluate(current)
+            done += 1
+        return evaluator.solution()
+
+    def _descended(
+        self,
+        evaluator: Evaluator,
+        moves: Moves,
+        start: tuple[IntArray, float],
+        rng: np.random.Generator,
+    ) -> tuple[IntArray, float]:
+        current, value = start
+        failures, size = 0, min(self.batch, _at_once(evaluator.problem))
+        while failures < self.patience:
+            rows = moves.batch(current, rng, size)
+            failures += 1
+            if len(rows) == 0:
+                continue
+            values = evaluator.evaluate_many(rows)
+            best = int(np.argmin(values))
+            if values[best] < value:
+                current, value, failures = rows[best], float(values[best]), 0
+        return current, value
+
+    def _accepts(self, value: float, best: float, rng: np.random.Generator) -> bool:
+        if value <= best:
+            return True
+        if not math.isfinite(value) or self.temperature == 0 or best <= 0:
+            return False
+        return bool(rng.random() < math.exp(-(value / best - 1.0) / self.temperature))
+
+    def _try_orders(
+        self,
+        problem: Problem,
+        evaluator: Evaluator,
+        device_of: IntArray,
+        value: float,
+        rng: np.random.Generator,
+    ) -> None:
+        """Orders pay off near the incumbent only: the device's own rule is hard to beat."""
+        if not isinstance(problem.execution_model, Event) or value > 1.01 * evaluator.best_value:
+            return
+        order = order_by_priority(problem, upward_ranks(problem, device_of))
+        best = evaluator.evaluate(device_of, order)
+        for _ in range(self.patience):
+            candidate = shifted(problem, order, rng)
+            reached = evaluator.evaluate(device_of, candidate)
+            if reached <= best:
+                order, best = candidate, reached
+
+
+def _evaluate_starts(problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> None:
+    """Baselines, then list schedules where they are defined; each one counts as an evaluation.
+
+    Where evaluations are few, list schedules come first: most baselines are worse. Where seconds
+    are, a list schedule of a large graph may take longer than they last, and comes second.
+    """
+    lists = [make_placer(name) for name in _LISTS]
+    lists = [placer for placer in lists if placer.why_not(problem) is None]
+    if not evaluator.budget.is_timed:
+        for placer in lists:
+            pass_interrupt_on(placer.place(problem, evaluator, rng))
+        lists = []
+    rows, size = _baselines(problem, rng), _at_once(problem)
+    while piece := list(itertools.islice(rows, size)):
+        evaluator.evaluate_many(np.array(piece))
+    for placer in lists:
+        began = evaluator.seconds
+        pass_interrupt_on(placer.place(problem, evaluator, rng))
+        if evaluator.seconds - began > _LISTS_SHARE * evaluator.remaining_seconds:
+            return
+
+
+def _baselines(problem: Problem, rng: np.random.Generator) -> Iterator[IntArray]:
+    """One device, contiguous splits and a few random placements, each (n_units,)."""
+    for device in range(problem.n_devices):
+        yield repaired(problem, np.full(problem.n_units, device, dtype=np.int64))
+    for share in ("speed", "work", "memory"):
+        yield repaired(problem, contiguous_split(problem, share))
+    for row in random_placements(problem, rng, 4):
+        yield repaired(problem, row)
+
+
+def _at_once(problem: Problem) -> int:
+    """Placements that are valued between two looks at the budget."""
+    return max(1, _UNITS_AT_ONCE // problem.n_units)
+
+
+def _incumbent(
+    problem: Problem, evaluator: Evaluator, rng: np.random.Generator
+) -> tuple[IntArray, float]:
+    if evaluator.best is not None:
+        device_of = np.array(evaluator.best.device_of)
+        if evaluator.best.order is None:
+            return device_of, evaluator.best_value
+        return device_of, evaluator.evaluate(device_of)
+    return repaired(problem, random_placements(problem, rng, 1)[0]), math.inf
