@@ -47,7 +47,7 @@ def test_links_to_parts_of_documents_lead_somewhere() -> None:
 
 
 def test_the_table_of_the_house_names_files_and_rooms_that_exist() -> None:
-    text = (ROOT / "docs" / "architecture.md").read_text()
+    text = (ROOT / "docs" / "develop" / "architecture.md").read_text()
     source = ROOT / "src" / "placewright"
     table = text.split("## Where is ...")[1].split("\n## ")[0]
     named = re.findall(r"`([\w/]+(?:/|\.py))`", table)
@@ -65,14 +65,14 @@ def test_placers_in_commands_exist() -> None:
 
 
 def test_the_published_schema_is_the_one_that_is_checked() -> None:
-    written = json.loads((ROOT / "docs" / "plan.schema.json").read_text())
+    written = json.loads((ROOT / "docs" / "reference" / "plan.schema.json").read_text())
     made = json.loads(json.dumps(PlanDocument.model_json_schema(by_alias=True)))
     assert {**written, "title": ""} == {**made, "title": ""}
 
 
 def test_every_field_of_a_cluster_file_is_documented() -> None:
     """With its default, in the table of what it belongs to."""
-    text = (ROOT / "docs" / "cluster-file.md").read_text()
+    text = (ROOT / "docs" / "reference" / "cluster-file.md").read_text()
     parts = {"## The file": ClusterDocument, "## A device": DeviceEntry, "## A link": LinkEntry}
     for title, entry in parts.items():
         table = text.split(title)[1].split("\n## ")[0]
@@ -105,7 +105,9 @@ def test_cluster_files_in_documents_are_read() -> None:
 def test_every_placer_is_documented() -> None:
     """Each has one row with its paper and objectives, and no row is of a placer that is not."""
     rows = re.findall(
-        r"^\| `([a-z0-9-]+)` \| (.*?) \| (.*?) \|", (ROOT / "docs" / "placers.md").read_text(), re.M
+        r"^\| `([a-z0-9-]+)` \| (.*?) \| (.*?) \|",
+        (ROOT / "docs" / "reference" / "placers.md").read_text(),
+        re.M,
     )
     assert sorted(name for name, _, _ in rows) == list(placer_names())
     for name, paper, objectives in rows:
@@ -114,7 +116,7 @@ def test_every_placer_is_documented() -> None:
 
 
 def test_default_devices_are_what_the_documents_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = " ".join((ROOT / "docs" / "profiling.md").read_text().split())
+    text = " ".join((ROOT / "docs" / "concepts" / "measuring.md").read_text().split())
     machines = {
         ("cpu", "cpu:0", "cpu:1", "GPU.0", "NPU"): "cpu,GPU.0,NPU",
         ("cpu", "cpu:0", "cpu:1"): "cores",
@@ -128,6 +130,6 @@ def test_default_devices_are_what_the_documents_say(monkeypatch: pytest.MonkeyPa
 
 
 def test_local_search_starts_as_the_documents_say() -> None:
-    rows = (ROOT / "docs" / "placers.md").read_text().splitlines()
+    rows = (ROOT / "docs" / "reference" / "placers.md").read_text().splitlines()
     row = next(row for row in rows if row.startswith("| `local-search` |"))
     assert "from the best list schedule or baseline" in row

@@ -27,7 +27,7 @@ from placewright.files.plan_file import problem_path_of, read_plan, write_plan
 from placewright.files.problem_file import problem_text, read_problem, write_problem
 from placewright.files.quantities import parse_bandwidth, parse_bytes, parse_seconds
 
-SCHEMA = Path(__file__).parents[2] / "docs" / "plan.schema.json"
+SCHEMA = Path(__file__).parents[2] / "docs" / "reference" / "plan.schema.json"
 
 
 def plan() -> Plan:

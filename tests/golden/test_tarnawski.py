@@ -162,8 +162,10 @@ def test_latency_of_the_experts_splits(name: str, tmp_path: Path) -> None:
 
 
 def test_the_document_lists_every_given_split() -> None:
-    """Each number of the published tables stands in docs/tarnawski.md beside its workload."""
-    lines = (Path(__file__).parents[2] / "docs" / "tarnawski.md").read_text().splitlines()
+    """Each number of the published tables stands in docs/results/tarnawski.md beside its workload."""
+    lines = (
+        (Path(__file__).parents[2] / "docs" / "results" / "tarnawski.md").read_text().splitlines()
+    )
     rows = {line.split("|")[1].strip(): line for line in lines if line.startswith("| `")}
     for name, (single, _, expert) in GIVEN_THROUGHPUT.items():
         assert f"| {single:.2f} " in rows[f"`throughput/{name}`"]

@@ -50,7 +50,7 @@ class Feature:
     models: tuple[str, ...]
 
 
-# What docs/simulation.md knows, by name. `without` takes these names.
+# What docs/reference/simulation.md knows, by name. `without` takes these names.
 FEATURES: dict[str, Feature] = {
     "alike devices": Feature(0.35, _ALL),
     "unlike links": Feature(0.5, _PLAYED),

@@ -46,5 +46,5 @@ def outside_class(path: str) -> type[Any]:
     missing = [member for member in _MEMBERS if not hasattr(found, member)]
     if not isinstance(found, type) or not dataclasses.is_dataclass(found) or missing:
         what = f"it has no {', '.join(missing)}" if missing else "it is no dataclass"
-        raise InputError(f"'{path}' is no placer: {what}; see docs/add-a-placer.md")
+        raise InputError(f"'{path}' is no placer: {what}; see docs/develop/add-a-placer.md")
     return found

@@ -1,4 +1,4 @@
-"""Bytes on each device over time, as docs/simulation.md (rule 7) counts them."""
+"""Bytes on each device over time, as docs/reference/simulation.md (rule 7) counts them."""
 
 from __future__ import annotations
 

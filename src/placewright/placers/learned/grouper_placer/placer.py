@@ -30,7 +30,7 @@ class GrouperPlacer(GrouperPlacerSettings, GroupsAndPlaces):
     with all ops alike, and either stays there or puts all into one group, which cuts nothing. On
     seven independent ops half of its runs end so, and on two ladders of ops with heavy tensors
     inside nine of ten. The default ``corrected`` finds the optimum of both, and on fifteen real
-    problems its best placements are nowhere worse (docs/learned.md). It sets
+    problems its best placements are nowhere worse (docs/results/learned.md). It sets
         * `aligned`: the decoder's logits see the encoder's state of the group that is placed;
         * `grouper_scale` 6: ops begin with different groups;
         * `usage_entropy_weight` 1: the groups are used evenly by all ops together, while each op

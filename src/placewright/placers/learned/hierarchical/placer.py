@@ -51,7 +51,7 @@ class Hierarchical(HierarchicalSettings, GroupsAndPlaces):
     placer learns one device for all. On seven independent ops and on two ladders of ops with heavy
     tensors inside ``paper`` mostly ends there. ``corrected`` finds the optimum of the ladders from
     twenty of twenty seeds and of the ops from fourteen; its best placements are nowhere worse on
-    fifteen real problems, and it takes a tenth of the time (docs/learned.md). It sets
+    fifteen real problems, and it takes a tenth of the time (docs/results/learned.md). It sets
         * `usage_entropy_weight` 2 and `grouper_entropy_weight` -1.2: ops use all groups and each
           is sure of one (mutual information of op and group, `grouper.joint_bonus`);
         * `grouper_scale` 6: ops begin with different groups;

@@ -109,7 +109,7 @@ PAPER: Mapping[str, Any] = {
     "homogeneous_starts": True,
 }
 # What learns. Needed are `baseline` and a `discount` of 0 (or `returns` "own"); the others make no
-# difference that thirteen problems show (docs/learned.md).
+# difference that thirteen problems show (docs/results/learned.md).
 CORRECTED: Mapping[str, Any] = {
     **PAPER,
     "max_nodes": 1024,

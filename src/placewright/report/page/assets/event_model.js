@@ -1,4 +1,4 @@
-// Execution model `event`, tables: what docs/simulation.md says of devices, links and tensors.
+// Execution model `event`, tables: what docs/reference/simulation.md says of devices, links and tensors.
 // A second implementation of the simulator in Python, for moves that the reader of a page makes.
 (function (root) {
   "use strict";
