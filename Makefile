@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test test-all fuzz fuzz-proofs check lint docs format clean
+.PHONY: help setup demo test test-all fuzz fuzz-proofs check lint docs site format clean
 
 help:  ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
@@ -43,6 +43,9 @@ lint: setup
 
 docs: setup  ## check that the documents name real commands, files and placers
 	$(BIN)/python -m pytest -q tests/test_docs.py
+
+site: setup  ## build the documentation site into build/site, warnings are errors
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/site
 
 format: setup  ## format the code
 	$(BIN)/ruff check --fix .

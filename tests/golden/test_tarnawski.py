@@ -162,7 +162,7 @@ def test_latency_of_the_experts_splits(name: str, tmp_path: Path) -> None:
 
 
 def test_the_document_lists_every_given_split() -> None:
-    """Each number of the published tables stands in docs/results/tarnawski.md beside its workload."""
+    """Each number of the published tables stands beside its workload in the results page."""
     lines = (
         (Path(__file__).parents[2] / "docs" / "results" / "tarnawski.md").read_text().splitlines()
     )

@@ -1,6 +1,7 @@
 """The least makespan over all placements and orders, compiled; it imports nothing of the simulator.
 
-Written from docs/reference/simulation.md alone, apart from the kernels and from `oracle.py`, against which
+Written from docs/reference/simulation.md alone, apart from the kernels and from `oracle.py`,
+against which
 it is checked. Times only grow, so that a schedule is given up at the best makespan so far.
 """
 

@@ -74,12 +74,17 @@ def _run() -> int:
     from placewright.cli.wording import warn_of_options
 
     warn_of_options()
+    protect_inputs(all_commands())
+    return _exit_code()
+
+
+def all_commands() -> typer.Typer:
+    """The application with every command registered."""
     from placewright.cli import bench, compare, explain, export, inspect, place, report, run, train
 
     for module in (inspect, place, run, report, explain, export, compare, train, bench):
         module.register(app)
-    protect_inputs(app)
-    return _exit_code()
+    return app
 
 
 def _exit_code() -> int:

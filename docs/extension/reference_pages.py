@@ -1,0 +1,180 @@
+"""Sphinx extension that writes the pages of commands, placers and Python names from the code."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import inspect
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from sphinx.application import Sphinx
+
+import placewright
+from placewright.placers.registry import placer_class, placer_names
+
+_OPTIONS_HEADER = "| option | default | meaning |\n| --- | --- | --- |\n"
+
+
+def setup(app: Sphinx) -> dict[str, bool]:
+    """Register the step that writes the pages before Sphinx reads any."""
+    app.connect("builder-inited", _write_pages)
+    app.connect("missing-reference", _code_of_unknown_name)
+    return {"parallel_read_safe": True}
+
+
+def _write_pages(app: Sphinx) -> None:
+    reference = Path(app.srcdir) / "reference"
+    pages = {f"commands/{name}.md": text for name, text in command_pages()}
+    pages |= {f"placers/{name}.md": placer_page(name) for name in placer_names()}
+    pages["commands/index.md"] = _index("Commands", [name for name, _ in command_pages()])
+    pages["placers/index.md"] = _index("Pages of the placers", placer_names())
+    pages["python-names.md"] = python_page()
+    for name, text in pages.items():
+        path = reference / name
+        path.parent.mkdir(exist_ok=True)
+        if not path.exists() or path.read_text() != text:  # an unchanged page is not read again
+            path.write_text(text)
+
+
+def _index(title: str, names: Sequence[str]) -> str:
+    links = "\n".join(names)
+    return f"# {title}\n\n```{{toctree}}\n:maxdepth: 1\n\n{links}\n```\n"
+
+
+def command_pages() -> Iterator[tuple[str, str]]:
+    """Name and Markdown of each command, `bench` with its subcommands on one page."""
+    for name, command in sorted(_group().commands.items()):
+        parts = [f"# placewright {name}", _description(command)]
+        for inner, each in sorted(getattr(command, "commands", {}).items()):
+            parts += [f"## placewright {name} {inner}", _description(each), _parameters(each)]
+        if not hasattr(command, "commands"):
+            parts += [_parameters(command)]
+        yield name, "\n\n".join(parts) + "\n"
+
+
+def _group() -> Any:
+    from typer.main import get_command
+
+    from placewright.cli.app import all_commands
+
+    return get_command(all_commands())
+
+
+def _description(command: Any) -> str:
+    paragraphs = inspect.cleandoc(command.help or "").split("\n\n")
+    return "\n\n".join(_escaped(" ".join(part.split())) for part in paragraphs)
+
+
+def _parameters(command: Any) -> str:
+    arguments = [each for each in command.params if each.param_type_name == "argument"]
+    options = [each for each in command.params if each.param_type_name == "option"]
+    usage = " ".join([*(_metavar(each) for each in arguments), "[OPTIONS]"])
+    text = f"Usage: `placewright {command.name} {usage}`\n\n"
+    if options:
+        text += _OPTIONS_HEADER + "".join(_option_row(each) for each in options)
+    return text
+
+
+def _metavar(argument: Any) -> str:
+    return str(argument.metavar or argument.name.upper())
+
+
+def _option_row(option: Any) -> str:
+    names = ", ".join(f"`{name}`" for name in option.opts)
+    default = option.default
+    shown = "" if default in (None, False, (), []) or callable(default) else f"`{default}`"
+    return f"| {names} | {shown} | {_escaped(option.help or '')} |\n"
+
+
+def _escaped(text: str) -> str:
+    return re.sub(r"([|*_<>\[\]{}$])", r"\\\1", text)
+
+
+def placer_page(name: str) -> str:
+    """Markdown of one placer: paper, idea, options with defaults, departures from the paper."""
+    placer = placer_class(name)
+    module = importlib.import_module(placer.__module__)
+    objectives = ", ".join(placer.objectives)
+    parts = [
+        f"# {name}",
+        f"Paper: {placer.paper}. Objectives: {objectives}. "
+        f"{'Learns while it searches.' if placer.needs_training else ''}".rstrip(),
+        _rst(inspect.cleandoc(module.__doc__ or "")),
+        _rst(_summary_of(placer)),
+        "## Options",
+        _option_table(name, placer),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _summary_of(placer: type[Any]) -> str:
+    return re.split(r"\n\s*Attributes:\n", inspect.cleandoc(placer.__doc__ or ""))[0].strip()
+
+
+def _option_table(name: str, placer: type[Any]) -> str:
+    meanings = attribute_descriptions(placer)
+    rows = [
+        f"| `{field.name}` | `{field.default}` | {_escaped(meanings.get(field.name, ''))} |\n"
+        for field in dataclasses.fields(placer)
+    ]
+    if not rows:
+        return "None."
+    given = f"Pass an option with `--set-placer {rows[0].split('`')[1]}=VALUE`, or in a table of "
+    given += f"placers as `{name}:{rows[0].split('`')[1]}=VALUE`."
+    return f"{given}\n\n{_OPTIONS_HEADER}{''.join(rows)}"
+
+
+def attribute_descriptions(documented: type[Any]) -> dict[str, str]:
+    """Name and text of each entry below ``Attributes:`` in a docstring."""
+    parts = re.split(r"\n\s*Attributes:\n", inspect.cleandoc(documented.__doc__ or ""))
+    if len(parts) < 2:
+        return {}
+    entries = re.findall(r"^    (\w+(?:, \w+)*): ((?:.*\n?)(?:^     +.*\n?)*)", parts[1], re.M)
+    return {name: " ".join(text.split()) for names, text in entries for name in names.split(", ")}
+
+
+def python_page() -> str:
+    """Markdown with the documentation of every public name."""
+    parts = ["# Names in Python", "Everything here is in `import placewright as pw`."]
+    for name in placewright.__all__:
+        value = getattr(placewright, name)
+        if isinstance(value, str):
+            continue
+        kind = "autoclass" if inspect.isclass(value) else "autofunction"
+        kind = "autoexception" if kind == "autoclass" and issubclass(value, Exception) else kind
+        path = f"placewright.{name}"
+        members = "   :members:\n" if kind == "autoclass" else ""
+        parts.append(f"## {name}\n\n" + _directive(f".. {kind}:: {path}\n{members}"))
+    return "\n\n".join(parts) + "\n"
+
+
+def _directive(text: str) -> str:
+    return f"```{{eval-rst}}\n{text}```"
+
+
+def _rst(text: str) -> str:
+    return _directive(f"{_with_spaced_lists(text)}\n") if text else ""
+
+
+def _with_spaced_lists(text: str) -> str:
+    """Put blank lines around lists, which docstrings leave out and reStructuredText wants."""
+    lines: list[str] = []
+    bullet = -1  # indentation of the list that is open
+    for line in text.split("\n"):
+        depth = len(line) - len(line.lstrip())
+        begins = re.match(r"\s*\* ", line) is not None and bullet < 0
+        ends = bullet >= 0 and line.strip() != "" and depth < bullet
+        if begins or ends:
+            lines.append("")
+            bullet = depth if begins else -1
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _code_of_unknown_name(app: Sphinx, env: Any, node: Any, content: Any) -> Any:
+    """Show a type that has no page of its own as plain code."""
+    del app, env
+    return content if node.get("reftype") in ("class", "obj", "data", "exc", "func") else None

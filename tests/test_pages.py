@@ -1,0 +1,132 @@
+"""Commands and Python of the site run as they are written, page by page, in a new folder."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from placewright.isolation.call_filter import lacks_call_filter
+from placewright.isolation.file_rules import lacks_file_rules
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+# A page with commands -> files that a reader of it has already.
+PAGES = {
+    "start/first-placement.md": (),
+    "tutorials/serve-on-unequal-devices.md": (),
+    "tutorials/fit-into-memory.md": (),
+    "tutorials/compare-your-placer.md": (),
+    "how-to/limits.md": ("model.onnx",),
+    "how-to/pins.md": ("model.onnx", "plan.json"),
+    "how-to/serve.md": ("model.onnx", "plan.json"),
+    "how-to/streams.md": ("model.onnx",),
+    "how-to/untrusted-models.md": ("model.onnx", "plan.json"),
+}
+FILE = re.compile(r"[Ww]rite this file as `([^`]+)`")
+BLOCK = re.compile(r"```(console|python|yaml)\n(.*?)```", re.S)
+QUICK = ("--quick", "--budget", "1s")  # for commands that the page leaves at their defaults
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+def write_model(path: Path) -> None:
+    """A small network with the names of ops that the pages use."""
+    import onnx
+    from onnx import TensorProto, helper
+
+    nodes = [helper.make_node("MatMul", ["x", "w0"], ["h0"], name="embedding")]
+    last = "h0"
+    for name in ("layers.0.attention", "layers.0.feed", "layers.1.attention", "layers.1.feed"):
+        nodes += [
+            helper.make_node("MatMul", [last, "w0"], [f"{name}.sum"], name=name),
+            helper.make_node("Relu", [f"{name}.sum"], [f"{name}.out"], name=f"{name}.relu"),
+        ]
+        last = f"{name}.out"
+    shape = [64, 64]
+    weight = helper.make_tensor("w0", TensorProto.FLOAT, shape, [0.01] * 64 * 64)
+    graph = helper.make_graph(
+        nodes,
+        "small",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info(last, TensorProto.FLOAT, shape)],
+        [weight],
+    )
+    opset = [helper.make_opsetid("", 17)]
+    onnx.save(helper.make_model(graph, opset_imports=opset, ir_version=9), path)
+
+
+def run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
+    return subprocess.run(
+        words, cwd=folder, capture_output=True, text=True, env=environment, check=False
+    )
+
+
+def run_command(line: str, folder: Path) -> None:
+    """One line after ``$``; ``# exit code N`` behind it says how it ends."""
+    wanted = re.search(r"# exit code (\d+)", line)
+    words = shlex.split(line, comments=True)
+    if words[1] == "place" and not {"--budget", "--quick", "--total"} & set(words):
+        words += QUICK
+    result = run(words, folder)
+    told = f"{line}\n{result.stdout}{result.stderr}"
+    assert result.returncode == (int(wanted[1]) if wanted else 0), told
+
+
+def run_page(text: str, folder: Path) -> None:
+    """All blocks in turn; a block of a file is written, other YAML is left alone."""
+    for block in BLOCK.finditer(text):
+        kind, body = block.groups()
+        before = text[: block.start()].rstrip().rsplit("\n\n", 1)[-1]
+        named = FILE.search(before)
+        if named is not None:
+            (folder / named[1]).write_text(body)
+        elif kind == "console":
+            for line in body.splitlines():
+                if line.startswith("$ placewright"):
+                    run_command(line[2:], folder)
+        elif kind == "python":
+            result = run([sys.executable, "-c", body], folder)
+            assert result.returncode == 0, f"{body}\n{result.stderr}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
+def test_a_page_runs_as_it_is_written(page: str, folder: Path) -> None:
+    if "model.onnx" in PAGES[page]:
+        write_model(folder / "model.onnx")
+    if "plan.json" in PAGES[page]:
+        run_command("placewright place model.onnx --devices cpu:0,cpu:1 --placer single", folder)
+    if page == "how-to/untrusted-models.md":
+        why_not = lacks_file_rules() or lacks_call_filter()
+        if why_not is not None:
+            pytest.skip(why_not)
+    run_page((DOCS / page).read_text(), folder)
+
+
+def test_pages_with_commands_are_tried() -> None:
+    """Each page of Start, Tutorials and How-to that shows a command, but for older pages."""
+    older = {"costs-without-hardware", "export", "python", "report", "training", "workers-and-ray"}
+    for part in ("start", "tutorials", "how-to"):
+        for path in sorted((DOCS / part).glob("*.md")):
+            if re.search(r"^\$ placewright (?!--version)", path.read_text(), re.M):
+                name = f"{part}/{path.name}"
+                assert (name in PAGES) is (path.stem not in older), name
+
+
+def test_messages_of_the_page_of_errors_exist() -> None:
+    source = "\n".join(path.read_text() for path in (ROOT / "src").rglob("*.py"))
+    rows = re.findall(r"^\| `(.+?)` \|", (DOCS / "reference" / "errors.md").read_text(), re.M)
+    assert len(rows) > 10
+    for message in rows:
+        for part in re.split(r"'?\b[A-Z]{4,}\b'?|[()]", message):
+            assert part.strip() in source, message
