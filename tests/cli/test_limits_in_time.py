@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from cli.runner import InProcess, the_line
 
-from placewright.core.deadline import Deadline
+from placewright.core.deadline import Deadline, Stopwatch
 from placewright.core.solution import Budget
 from placewright.session.placing import _within
 
@@ -91,7 +91,7 @@ def test_a_total_cuts_the_search_and_says_so(folder: Path, cli: InProcess) -> No
 
 def test_the_check_keeps_its_seconds_of_a_total() -> None:
     """100 s are left and 40 are for the check: the search and its last bound get 60, 50 + 10."""
-    deadline = Deadline(100.0, clock=lambda: 0.0)
+    deadline = Deadline(100.0, clock=Stopwatch(lambda: 0.0))
     assert _within(Budget(seconds=1e9), deadline, 40.0) == Budget(seconds=50.0)
     assert _within(Budget(seconds=8.0), deadline, 40.0) == Budget(seconds=8.0)
     assert _within(Budget(evaluations=5), deadline, 40.0) == Budget(seconds=50.0, evaluations=5)

@@ -6,14 +6,14 @@ import math
 
 import pytest
 
-from placewright.core.deadline import NEVER, Deadline
+from placewright.core.deadline import NEVER, Deadline, Stopwatch
 from placewright.errors import InputError, OutOfTime
 
 
 def test_a_part_is_of_what_is_left() -> None:
     """60 s from 100: after 20 s half of the other 40 s ends at 140."""
     now = [100.0]
-    deadline = Deadline.after(60.0, clock=lambda: now[0])
+    deadline = Deadline.after(60.0, clock=Stopwatch(lambda: now[0]))
     now[0] = 120.0
     assert deadline.seconds_left == 40.0
     assert deadline.part(0.5).ends == 140.0

@@ -12,7 +12,7 @@ import pytest
 from profiling.synthetic import SOURCE, SyntheticModel, SyntheticRuntime, chain
 
 from placewright.core.cluster import Cluster, Device
-from placewright.core.deadline import Deadline
+from placewright.core.deadline import Deadline, Stopwatch
 from placewright.errors import OutOfTime
 from placewright.profiling import measure
 from placewright.profiling.measure import Effort, Ends, Progress
@@ -147,7 +147,7 @@ class Ticking:
 
 def test_a_deadline_ends_measuring_and_leaves_samples_open(tmp_path: Path) -> None:
     model = SyntheticModel(chain(3), SECONDS)
-    deadline = Deadline(10.0, Ticking())
+    deadline = Deadline(10.0, Stopwatch(Ticking()))
     cut = profiled(model, tmp_path / "store", ends=Ends(deadline))
     assert np.isfinite(cut.costs.seconds[0]).all(), "each device ran once"
     again = SyntheticModel(chain(3), SECONDS)
@@ -161,7 +161,7 @@ def test_a_deadline_ends_measuring_and_leaves_samples_open(tmp_path: Path) -> No
 def test_a_deadline_before_the_first_run_says_so(tmp_path: Path) -> None:
     model = SyntheticModel(chain(3), SECONDS)
     with pytest.raises(OutOfTime, match="the total ended before 'a' had run the model once"):
-        profiled(model, tmp_path / "store", ends=Ends(Deadline(0.0, Ticking())))
+        profiled(model, tmp_path / "store", ends=Ends(Deadline(0.0, Stopwatch(Ticking()))))
     assert model.profiled == []
 
 
@@ -201,7 +201,7 @@ def test_a_limit_leaves_devices_to_others_of_their_kind(tmp_path: Path) -> None:
     seconds = {"fast": [0.001, 0.002], "slow": [0.010, 0.030], "gpu": [0.5, 0.25]}
     devices = (FAST, SLOW, Device("g", kind="gpu", fingerprint="gpu"))
     model = SyntheticModel(chain(2), seconds)
-    ends = Ends(limit=Deadline(0.0, lambda: 1.0))
+    ends = Ends(limit=Deadline(0.0, Stopwatch(lambda: 1.0)))
     measuring = Measuring(CostStore(tmp_path / "store"), EFFORT, ends=ends)
     cluster = Cluster(devices)
     runtime: Any = SyntheticRuntime(devices)

@@ -4,10 +4,35 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 
 from placewright.errors import InputError, OutOfTime
+
+
+class Stopwatch:
+    """A clock in seconds that can be stopped for a block.
+
+    Args:
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock, self._stood = clock, 0.0
+
+    def __call__(self) -> float:
+        """Seconds, without those of all blocks that have ended."""
+        return self._clock() - self._stood
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Leave out the seconds of a block, in which nobody may ask for the time."""
+        began = self._clock()
+        try:
+            yield
+        finally:
+            self._stood += self._clock() - began
 
 
 @dataclass(frozen=True)
@@ -16,24 +41,25 @@ class Deadline:
 
     Attributes:
         ends: on the clock, in seconds; inf is never.
-        clock: seconds, monotonic.
+        clock: shared by all deadlines that are made of this one.
     """
 
     ends: float = math.inf
-    clock: Callable[[], float] = time.monotonic
+    clock: Stopwatch = field(default_factory=Stopwatch)
 
     @classmethod
-    def after(cls, seconds: float | None, clock: Callable[[], float] = time.monotonic) -> Deadline:
+    def after(cls, seconds: float | None, clock: Stopwatch | None = None) -> Deadline:
         """So many seconds from now; None is never.
 
         Raises:
             InputError: seconds is not > 0.
         """
+        watch = clock or Stopwatch()
         if seconds is None:
-            return cls(clock=clock)
+            return cls(clock=watch)
         if not seconds > 0:
             raise InputError(f"a total needs seconds > 0, got {seconds:g}")
-        return cls(clock() + seconds, clock)
+        return cls(watch() + seconds, watch)
 
     @property
     def seconds_left(self) -> float:

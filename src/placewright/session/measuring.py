@@ -16,7 +16,7 @@ from placewright.core.execution_models import EVENT, ExecutionModel, MaxLoad
 from placewright.core.problem import Objective, Problem
 from placewright.errors import InputError
 from placewright.execution.runtime import LoadedModel, Runtime
-from placewright.placers.portfolio.kernels import seconds_to_compile
+from placewright.placers.portfolio.kernels import make_ready, seconds_to_compile
 from placewright.profiling.calibration import calibration, calibration_seconds, has_overheads
 from placewright.profiling.default_costs import with_default_costs
 from placewright.profiling.evidence import (
@@ -79,7 +79,8 @@ class Extent:
         is_quick: a few rounds, and a stored calibration or one of few placements.
         calibrate: False fits no overheads, and takes no stored fit.
         remeasure: what is stored is measured again.
-        limit: of measuring and calibrating; after it starts only what a plan cannot do without.
+        limit: of measuring and calibrating, on the clock of `deadline`; after it starts only what
+            a plan cannot do without.
     """
 
     deadline: Deadline = NEVER
@@ -197,6 +198,12 @@ class _Measurement:
         ]
         return problem
 
+    def _compile_kernels(self, objective: Objective, model: ExecutionModel) -> None:
+        """Compile what calibration and search run: once per version, and within no limit."""
+        with self.extent.deadline.clock.stopped():
+            self.steps.tell(KERNELS, "compiling kernels")
+            make_ready(objective, model)
+
     def _calibration_end(self) -> Deadline:
         return self.extent.deadline.part(_SHARE).within(self.extent.limit.seconds_left)
 
@@ -205,6 +212,7 @@ class _Measurement:
         known = self._known(problem)
         if known is not None:
             return known
+        self._compile_kernels(problem.objective, problem.execution_model)
         end, is_quick = self._calibration_end(), self.extent.is_quick
         assert self.ahead is not None
         machine = self._machine(end, is_needed=self._wants_machine(end, self.ahead))
@@ -270,6 +278,7 @@ class _Measurement:
             return known
         if self.extent.is_quick:
             return self._streams_of_machine(problem, 0)
+        self._compile_kernels(problem.objective, problem.execution_model)
         found = stream_calibration(
             problem,
             loaded,
@@ -289,6 +298,8 @@ class _Measurement:
         if streams >= STREAMS_ENOUGH:
             self.left_out.append(f"{what}, not {STREAMS}")
             return problem
+        if self._costs.known is None:  # the small model is calibrated by latency
+            self._compile_kernels("latency", EVENT)
         machine = self._machine(self._calibration_end(), is_needed=True)
         self.left_out.append(f"{what}, not {STREAMS}; {_DEFAULT if machine is None else _MACHINE}")
         if machine is None:
@@ -303,17 +314,24 @@ class _Measurement:
     def _forecast(self, ahead: Ahead) -> None:
         self.ahead = ahead
         seconds = {MEASURING: ahead.seconds}
-        if self._will_calibrate(ahead.n_units):
+        will_calibrate = self._will_calibrate(ahead.n_units)
+        if will_calibrate or self.steps.search_seconds:
+            seconds[KERNELS] = self._compiling_seconds(will_calibrate)
+        if will_calibrate:
             costs = self._costs
             if costs.known is None and self._wants_machine(self._calibration_end(), ahead):
                 seconds[MACHINE] = MACHINE_SECONDS
             seconds[CALIBRATING] = self._calibration_seconds(ahead)
-        if self.steps.search_seconds:
-            seconds[KERNELS] = seconds_to_compile(self.objective, _model_of(self.objective))
         seconds[SEARCHING] = self.steps.search_seconds
         if self.steps.is_checked:
             seconds[CHECKING] = _check_seconds(ahead, self.objective)
         self.steps.expect(seconds, _what(ahead))
+
+    def _compiling_seconds(self, will_calibrate: bool) -> float:
+        seconds = seconds_to_compile(self.objective, _model_of(self.objective))
+        if will_calibrate and self.extent.is_quick and self.objective == "throughput":
+            seconds += seconds_to_compile("latency", EVENT)
+        return seconds
 
     def _will_calibrate(self, n_units: int) -> bool:
         if not self.extent.calibrate or self.cluster.n_devices < 2:

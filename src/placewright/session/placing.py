@@ -145,8 +145,9 @@ def _searched(
         by = placer if workers is None else SpreadAuto(cast(Auto, placer), workers)
         told = "" if workers is None else f", {workers.name}"
         if isinstance(placer, Auto) and workers is None:
-            steps.tell(KERNELS, "compiling kernels")
-            make_ready(problem.objective, problem.execution_model)
+            with deadline.clock.stopped():
+                steps.tell(KERNELS, "compiling kernels")
+                make_ready(problem.objective, problem.execution_model)
         seconds = None if limit.seconds is None else limit.seconds * (1.0 + search.BOUND_SHARE)
         steps.tell(SEARCHING, f"searching with {placer.name}{told}", seconds)
         try:

@@ -89,7 +89,7 @@ def _measured(
         request.quick,
         request.calibrate and not request.compiled,
         request.remeasure,
-        Deadline().within(request.profiling),
+        Deadline(clock=deadline.clock).within(request.profiling),
     )
     found = measured(
         model.read,
