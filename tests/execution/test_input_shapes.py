@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from pathlib import Path
 from types import ModuleType
 
@@ -31,14 +32,32 @@ class TestRefusals:
     def test_an_image_is_not_one_pixel(self) -> None:
         assert refusal(IMAGE) == (
             "costs need fixed dimensions, and those of 'image' [batch, 3, height, width] are open; "
-            "give argument `shapes` image=1,3,height,width, or argument `shapes` height=NUMBER for "
-            "all that have it"
+            "give sizes of your own, for example argument `shapes` image=1,3,224,224, or, wherever "
+            "they occur, argument `shapes` height=224 argument `shapes` width=224"
         )
 
     def test_a_dimension_without_a_symbol_is_a_question_mark(self) -> None:
         told = refusal(StatedInput(("x",), ("", 3, "", 7)))
-        assert "'x' [?, 3, ?, 7] are open; give argument `shapes` x=1,3,?,7" in told
-        assert "NUMBER" not in told
+        assert "'x' [?, 3, ?, 7] are open; give sizes of your own, for example " in told
+        assert told.endswith("argument `shapes` x=1,3,224,7")
+
+    @pytest.mark.parametrize(
+        "inputs", [[IMAGE], [TOKENS, MASK, *KEYS], [StatedInput(("x",), ("", 3, "", 7))]]
+    )
+    def test_both_examples_can_be_typed_as_they_stand(self, inputs: list[StatedInput]) -> None:
+        told = refusal(*inputs).partition("for example ")[2]
+        whole, _, by_symbol = told.partition(", or, ")
+        of_inputs = dict(re.findall(r"`shapes` (\S+)=([\d,]+)", whole))
+        asked = {name: tuple(map(int, text.split(","))) for name, text in of_inputs.items()}
+        shown = fixed_shapes(inputs[:4], asked)
+        if by_symbol:
+            of_symbols = dict(re.findall(r"`shapes` (\S+)=(\d+)", by_symbol))
+            sizes = {name: (int(text),) for name, text in of_symbols.items()}
+            assert fixed_shapes(inputs, sizes)[:4] == shown
+
+    def test_an_input_of_unknown_rank_gets_an_example(self) -> None:
+        told = refusal(StatedInput(("x",), None))
+        assert told.endswith("give its dimensions, for example argument `shapes` x=1,3,224,224")
 
     def test_inputs_that_are_given_are_not_named(self) -> None:
         told = refusal(IMAGE, TOKENS, image=(1, 3, 8, 8))
@@ -122,7 +141,7 @@ def resized(path: Path) -> str:
 @pytest.mark.parametrize("runtime", ["openvino", "onnxruntime"])
 def test_every_reader_of_onnx_files_asks_for_what_is_open(tmp_path: Path, runtime: str) -> None:
     name = resized(tmp_path / "resized.onnx")
-    told = r"'image' \[batch, 3, height, width\], 'mask' .* open; give .* image=1,3,height,width"
+    told = r"'image' \[batch, 3, height, width\], 'mask' .* open; give .* image=1,3,224,224"
     with pytest.raises(InputError, match=told):
         pw.read(name, runtime=runtime)
     found = pw.read(name, runtime=runtime, shapes=["height=6", "width=5"])

@@ -175,37 +175,44 @@ def _require_all(
     unranked = next((one for one in lacking if one.dimensions is None), None)
     if unranked is not None:
         raise InputError(
-            f"input {unranked.name!r} has no known rank; give argument `shapes` "
-            f"{unranked.name}=1,..."
+            f"input {unranked.name!r} has no known rank; give its dimensions, for example argument "
+            f"`shapes` {unranked.name}=1,3,224,224"
         )
     if not lacking:
         return
     shown = ", ".join(f"'{one.name}' {_text(one)}" for one in lacking[:_SHOWN])
     more = f" and {len(lacking) - _SHOWN} more" if len(lacking) > _SHOWN else ""
+    sizes = {s: _SIDE if len(one.dimensions or ()) >= _IMAGE_RANK else _LENGTH
+             for one in lacking for s in _symbols_of(one)}  # fmt: skip
+    sizes |= dict.fromkeys(batches, 1)
     examples = " ".join(
-        f"argument `shapes` {one.name}={_example(one, batches)}" for one in lacking[:_SHOWN]
+        f"argument `shapes` {one.name}={_example(one, sizes)}" for one in lacking[:_SHOWN]
     )
-    symbols = [s for s in dict.fromkeys(s for one in lacking for s in _symbols_of(one))
-               if s not in batches]  # fmt: skip
-    by_symbol = (
-        f", or argument `shapes` {symbols[0]}=NUMBER for all that have it" if symbols else ""
-    )
+    symbols = " ".join(
+        f"argument `shapes` {symbol}={size}" for symbol, size in sizes.items()
+        if symbol not in batches
+    )  # fmt: skip
+    by_symbol = f", or, wherever they occur, {symbols}" if symbols else ""
     raise InputError(
-        f"costs need fixed dimensions, and those of {shown}{more} are open; give {examples}"
-        f"{by_symbol}"
+        f"costs need fixed dimensions, and those of {shown}{more} are open; give sizes of your "
+        f"own, for example {examples}{by_symbol}"
     )
 
 
 _SHOWN = 4
+_SIDE, _LENGTH = 224, 128  # examples of the open dimensions of images, and of other inputs
+_IMAGE_RANK = 4
 
 
-def _example(one: StatedInput, batches: Mapping[str, None]) -> str:
-    """Its dimensions with what is known filled in."""
+def _example(one: StatedInput, sizes: Mapping[str, int]) -> str:
+    """Its dimensions as they can be typed, with example sizes of open ones."""
+    dimensions = one.dimensions or ()
+    otherwise = _SIDE if len(dimensions) >= _IMAGE_RANK else _LENGTH
+    known = [_size(dimension, sizes) for dimension in dimensions]
     return ",".join(
-        str(1 if isinstance(dimension, str) and (at == 0 or dimension in batches) else
-            (dimension or "?")) if not isinstance(dimension, int) else str(dimension)
-        for at, dimension in enumerate(one.dimensions or ())
-    )  # fmt: skip
+        str(size if size is not None else otherwise if at > 0 else 1)
+        for at, size in enumerate(known)
+    )
 
 
 def _text(one: StatedInput) -> str:
