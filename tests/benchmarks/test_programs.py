@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from cli.runner import Benchmark
 
+from benchmarks import searches_at_once
 from placewright.files.problem_file import write_problem
 from placewright.placers.learned.hsdag.graph_view import GraphView
 from placewright.testing.problems import random_problem
@@ -48,6 +49,11 @@ def test_updates_of_hsdag_are_timed_on_any_problem(tmp_path: Path, benchmark: Be
     assert (row["graph"], row["units"]) == ("own.json", problem.n_units)
     assert 1 <= row["nodes"] <= GraphView.of(problem.unit_graph).n_nodes
     assert row["seconds"] > 0
+
+
+def test_a_search_goes_on_beside_a_long_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(searches_at_once, "LENGTH", 3)
+    assert searches_at_once.ratio(searches_at_once.chains()) > 0
 
 
 def test_two_workers_are_timed_beside_one(tmp_path: Path, benchmark: Benchmark) -> None:
