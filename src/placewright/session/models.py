@@ -11,7 +11,7 @@ import numpy as np
 from placewright.core.graph import ComputationGraph
 from placewright.core.problem import Objective, Problem
 from placewright.core.source import ModelSource
-from placewright.errors import FileFormatError, InputError, StalePlanError
+from placewright.errors import FieldError, FileFormatError, InputError, StalePlanError
 from placewright.execution.framework import Framework, ReadOptions
 from placewright.files.graph_file import GRAPH_FORMAT, read_graph
 from placewright.files.plan_document import EARLIER_FORMAT, PLAN_FORMAT
@@ -88,8 +88,13 @@ def load_model(
     path = Path(name)
     if name and path.suffix == ".json" and path.exists() and not path.is_dir():
         return _from_json(path, objective)
-    prefixes = (ZOO_PREFIX, MODULE_PREFIX) if framework.reads_modules else (ZOO_PREFIX,)
-    if not name.startswith(prefixes):
+    if name.startswith(MODULE_PREFIX) and not framework.reads_modules:
+        raise FieldError(
+            "runtime",
+            f"{framework.library} reads no modules in memory: export yours to a file "
+            "(torch.export.save) and place that, or leave the runtime out",
+        )
+    if not name.startswith((ZOO_PREFIX, MODULE_PREFIX)):
         require_file(name)
     options = ReadOptions(
         dict(shapes or {}), fold_constants, objective == "training", optimizer, colocate_backward

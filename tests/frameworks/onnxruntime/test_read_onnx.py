@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from placewright.core import flops
 from placewright.errors import FileFormatError, GraphError, InputError, UnknownNameError
+from placewright.frameworks.onnxruntime.conversion import onnx_file_of
 from placewright.frameworks.onnxruntime.reader import read_onnx
 
 FLOAT = TensorProto.FLOAT
@@ -221,3 +222,25 @@ def test_damaged_models_are_refused(tmp_path: Path) -> None:
         read_onnx(path)
     with pytest.raises(InputError, match=r"damaged\.onnx"):
         read_onnx(write(path, [helper.make_node("Add", ["x", "ghost"], ["y"], name="sum")]))
+
+
+def test_converting_a_program_says_nothing_of_what_cannot_be_folded(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Whose constant folding fails on a gather of Hugging Face's kind, which runs all the same."""
+    import torch
+
+    class Gathers(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("kinds", torch.zeros((1, 512), dtype=torch.int64))
+            self.register_buffer("places", torch.arange(16)[None])
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            assert isinstance(self.kinds, torch.Tensor)
+            assert isinstance(self.places, torch.Tensor)
+            return x + torch.gather(self.kinds, 1, self.places)
+
+    made = onnx_file_of("m", Gathers().eval(), (torch.randn(2, 16),), folder=tmp_path)
+    assert made.exists()
+    assert caplog.messages == []

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+import placewright as pw
 from placewright.errors import InputError
 from placewright.frameworks.torch.reading.inference import read_inference
 
@@ -51,6 +54,19 @@ class Reshaped(Network):
         return torch.cat([y, y])
 
 
+@dataclasses.dataclass
+class Both:
+    """As `Registered`, of a module whose batch is open."""
+
+    first: torch.Tensor
+    second: torch.Tensor
+
+
+class ReshapedPair(Reshaped):
+    def forward(self, x: torch.Tensor) -> Any:
+        return Both(super().forward(x), x * 2)
+
+
 def test_fields_of_a_dataclass_are_outputs() -> None:
     module = Network().eval()
     read = read_inference(module, (torch.randn(3, 8),), name="m")
@@ -68,6 +84,56 @@ def test_a_file_whose_outputs_are_a_class_is_read_without_the_class(tmp_path: Pa
     read = read_inference(tmp_path / "m.pt2")
     assert read.source.signature is not None
     assert [port.name for port in read.source.signature.outputs] == ["first", "second"]
+
+
+QUICK: dict[str, Any] = {
+    "devices": "cpu:0,cpu:1",
+    "evaluations": 20,
+    "quick": True,
+    "calibrate": False,
+}
+needs_two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="places on two cores")
+
+
+@needs_two_cores
+def test_a_module_that_returns_a_dataclass_is_placed_and_run() -> None:
+    x = np.random.default_rng(0).standard_normal((3, 8)).astype(np.float32)
+    module = Network().eval()
+    plan = pw.place(module, example_inputs=(torch.from_numpy(x),), **QUICK)
+    outputs = pw.run(plan, {"x": x})
+    assert isinstance(outputs, dict)
+    with torch.no_grad():
+        expected = module(torch.from_numpy(x))
+    assert list(outputs) == ["hidden", "pair_0", "pair_1"]
+    np.testing.assert_allclose(outputs["pair_1"], expected.pair[1].numpy(), rtol=1e-5)
+
+
+@pytest.mark.parametrize("runtime", ["openvino", "onnxruntime"])
+def test_a_module_in_memory_is_refused_where_it_cannot_be_read(runtime: str) -> None:
+    told = "runtime: .* reads no modules in memory: export yours to a file .torch.export.save"
+    with pytest.raises(InputError, match=told):
+        pw.place(Network().eval(), example_inputs=(torch.randn(3, 8),), runtime=runtime, **QUICK)
+
+
+@needs_two_cores
+@pytest.mark.parametrize("runtime", ["torch", "openvino", "onnxruntime"])
+def test_a_file_with_a_class_and_an_open_batch_is_placed_and_run(
+    tmp_path: Path, runtime: str
+) -> None:
+    """By each runtime that reads it, for the batch that is asked for."""
+    torch.export.register_dataclass(Both, serialized_type_name="nowhere.Both")
+    module, batch = ReshapedPair().eval(), torch.export.Dim("batch", min=2, max=64)
+    program = torch.export.export(module, (torch.randn(3, 8),), dynamic_shapes=({0: batch},))
+    torch.export.save(program, tmp_path / "m.pt2")
+    plan = pw.place(str(tmp_path / "m.pt2"), runtime=runtime, shapes={"x": (5, 8)}, **QUICK)
+    x = np.random.default_rng(0).standard_normal((5, 8)).astype(np.float32)
+    with pw.load(plan) as loaded:
+        outputs = loaded(x)
+        assert [one.name for one in loaded.outputs] == ["first", "second"]
+    with torch.no_grad():
+        expected = module(torch.from_numpy(x))
+    np.testing.assert_allclose(outputs["first"], expected.first.numpy(), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(outputs["second"], expected.second.numpy(), rtol=1e-4, atol=1e-5)
 
 
 def test_open_dimensions_are_those_of_the_example_or_as_asked(

@@ -128,16 +128,19 @@ def _kept(name: str, key: Sequence[object], make: Callable[[], Any], folder: Pat
 
 @contextlib.contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Keep the exporter's remarks about packages that a model does not need from stderr."""
-    logger = logging.getLogger("torch.onnx")
-    level = logger.level
-    logger.setLevel(logging.ERROR)
+    """Keep from stderr what the exporter says of packages that a model does not need, and of
+    constants that it cannot fold."""
+    loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.setLevel(level)
 
 
 def _libraries() -> tuple[Any, Any, Any]:
