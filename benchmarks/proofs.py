@@ -103,17 +103,17 @@ def break_each(models: list[str], wanted: Any, known: dict[str, Any]) -> None:
     for name, mutation in MUTATIONS.items():
         if mutation.model not in models or rows.get(name, {}).get("seen by"):
             continue
-        tally, seed = Tally(), -1
+        tally, seed = Tally(), mutation.first - 1
         with mutation.patch():
             while not any(": false " in fault for fault in tally.faults):
                 seed += 1
-                if seed >= wanted.mutations:
+                if seed >= mutation.first + wanted.mutations:
                     break
                 look_at(mutation.model, seed, tally, mutation.methods)
         seen = [fault for fault in tally.faults if ": false " in fault]
         rows[name] = {
             "execution model": mutation.model,
-            "problems": min(seed + 1, wanted.mutations),
+            "problems": min(seed + 1 - mutation.first, wanted.mutations),
             "seen by": seen[0] if seen else None,
         }
         sys.stdout.write(f"{name}: {rows[name]}\n")

@@ -71,6 +71,18 @@ def test_the_false_bound_of_a_shared_channel_is_seen() -> None:
     assert any("false bound" in fault for fault in tally.faults)
 
 
+@pytest.mark.parametrize(
+    "name", [name for name, mutation in MUTATIONS.items() if mutation.first > 0]
+)
+def test_what_seldom_binds_is_seen_by_a_problem_in_which_it_does(name: str) -> None:
+    mutation, tally, broken = MUTATIONS[name], Tally(), Tally()
+    look_at(mutation.model, mutation.first, tally, mutation.methods)
+    with mutation.patch():
+        look_at(mutation.model, mutation.first, broken, mutation.methods)
+    assert tally.faults == []
+    assert any("false bound" in fault for fault in broken.faults)
+
+
 def test_a_class_on_a_cpu_is_not_bounded_by_the_cpu_of_least_total_time() -> None:
     """Which of two unlike CPUs is best for a class depends on paths: the campaign saw 8.5 for 5."""
     tally = Tally()
