@@ -28,7 +28,7 @@ from benchmarks.accuracy_streams import (
 )
 from benchmarks.command import run
 from placewright.cli import options as opt
-from placewright.cli.derived import takes_request
+from placewright.cli.command import command
 from placewright.cli.output import print_json, print_note, print_shown
 from placewright.cli.overwriting import Writes
 from placewright.core.arrays import IntArray
@@ -265,7 +265,7 @@ Results = Annotated[
 Plot = Annotated[Path | None, typer.Option(help="SVG file to draw the results into."), Writes()]
 
 
-@takes_request("devices", "runtime", "objective", "seed", "remeasure", model=None, devices="cores")
+@command("devices", "runtime", "objective", "seed", "remeasure", model=None, devices="cores")
 def accuracy(
     request: Request,
     models: Annotated[

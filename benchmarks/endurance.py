@@ -16,7 +16,7 @@ import typer
 from benchmarks.command import run
 from benchmarks.resident import Resident, resident
 from placewright.cli import options as opt
-from placewright.cli.derived import takes_request
+from placewright.cli.command import command
 from placewright.cli.output import print_json, print_line, print_note
 from placewright.cli.overwriting import Writes
 from placewright.errors import AnswerError, InputError, PlacewrightError
@@ -222,7 +222,7 @@ def _peak_bytes() -> int:
     return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM:"))
 
 
-@takes_request("devices", "runtime", model=None, devices="cpu:0,cpu:1")
+@command("devices", "runtime", model=None, devices="cpu:0,cpu:1")
 def endurance(
     request: Request,
     model: Annotated[str, typer.Option(help="A model file, or zoo:NAME.")] = "zoo:resnet50",

@@ -19,7 +19,7 @@ import typer
 from benchmarks import tables
 from benchmarks.command import run
 from placewright.cli import options as opt
-from placewright.cli.derived import takes_request
+from placewright.cli.command import command
 from placewright.cli.output import print_json, print_note, print_shown, progress
 from placewright.cli.overwriting import Writes
 from placewright.core.placement import Placement
@@ -138,7 +138,7 @@ def _simulated(name: str, problem: Problem, placement: Placement, found: Solutio
     )
 
 
-@takes_request("devices", "runtime", model=None, devices="cpu:0,cpu:1")
+@command("devices", "runtime", model=None, devices="cpu:0,cpu:1")
 def enlarged(
     request: Request,
     evaluations: Annotated[int, typer.Option(help="Of every run.")] = 300,

@@ -12,7 +12,7 @@ import typer
 from benchmarks import tables
 from benchmarks.command import run
 from placewright.cli import options as opt
-from placewright.cli.derived import takes_request
+from placewright.cli.command import command
 from placewright.cli.output import print_json, print_note, print_shown
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
@@ -72,7 +72,7 @@ def run_equality_benchmark(
     return EqualityResult(placements, equal, worst.error, worst.tolerance, min(counts), max(counts))
 
 
-@takes_request("devices", "runtime", "objective", "optimizer", "seed", devices="cores")
+@command("devices", "runtime", "objective", "optimizer", "seed", devices="cores")
 def equality(
     request: Request,
     placements: Annotated[int, typer.Option(help="Random placements to run.")] = 200,

@@ -98,8 +98,8 @@ def corpus(folder: Path) -> dict[str, tuple[Callable[[], list[bytes]], str]]:
 def reader(name: str) -> Callable[[Path], object]:
     """What reads a format; imported in the child."""
     from placewright.files.cluster_file import read_cluster
-    from placewright.session.checked_plan import read_plan
     from placewright.session.models import load_model
+    from placewright.session.plans import read_plan
 
     if name == "plan":
         return read_plan

@@ -34,10 +34,10 @@ from placewright.execution.runtime import LoadedModel, Runtime, TellsVersions
 from placewright.files.problem_file import read_problem, write_problem
 from placewright.files.quantities import parse_bytes, parse_seconds
 from placewright.files.text import read_json_object, write_text
+from placewright.session.models import default_runtime_name, loaded_model, runtime_named
 from placewright.session.parsing import parse_objective
 from placewright.session.problems import constrained
-from placewright.session.running import check_devices, loaded_model
-from placewright.session.runtimes import default_runtime_name, runtime_named
+from placewright.session.running import check_devices
 from placewright.session.session import Session
 
 FORMAT = "placewright.hardware-record/1"

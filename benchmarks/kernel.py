@@ -23,7 +23,7 @@ from benchmarks import tables
 from benchmarks.command import run
 from benchmarks.plain_simulator import PlainSimulator
 from placewright.cli import options as opt
-from placewright.cli.derived import takes_request
+from placewright.cli.command import command
 from placewright.cli.output import print_json, print_note, print_shown
 from placewright.cli.overwriting import Writes
 from placewright.core.placement import Placement
@@ -179,7 +179,7 @@ Results = Annotated[
 Plot = Annotated[Path | None, typer.Option(help="SVG file to draw the results into."), Writes()]
 
 
-@takes_request("seed", model=None)
+@command("seed", model=None)
 def kernel(
     request: Request,
     sizes: Annotated[str, typer.Option(help="Comma-separated numbers of ops.")] = (

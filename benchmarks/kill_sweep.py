@@ -229,7 +229,7 @@ def damage(folder: Path, number: signal.Signals) -> list[str]:
     from placewright.errors import PlacewrightError, StalePlanError
     from placewright.files.problem_file import read_problem
     from placewright.placers.learned.checkpoint import load_checkpoint
-    from placewright.session.checked_plan import read_plan
+    from placewright.session.plans import read_plan
 
     readers: dict[str, Callable[[Path], object]] = {
         "problem.json": read_problem,

@@ -25,7 +25,7 @@ from benchmarks.memory_streams import (
     whole_stream_bytes,
 )
 from placewright.cli import options as opt
-from placewright.cli.derived import takes_request
+from placewright.cli.command import command
 from placewright.cli.output import print_json, print_note, print_shown
 from placewright.cli.overwriting import Writes
 from placewright.core.placement import Placement
@@ -175,7 +175,7 @@ Results = Annotated[
 Plot = Annotated[Path | None, typer.Option(help="SVG file to draw the results into."), Writes()]
 
 
-@takes_request(
+@command(
     "devices", "runtime", "objective", "optimizer", "placer", "budget", "seed",
     model=None, devices="cpu:0,cpu:1", runtime="torch", objective="training", budget="20s",
 )  # fmt: skip

@@ -23,8 +23,8 @@ from placewright.errors import InfeasibleError
 from placewright.execution.output_check import OutputCheck
 from placewright.execution.runtime import LoadedModel
 from placewright.profiling.streams import different_samples, sample_error, stream_runner
-from placewright.session.search import plan_of
-from placewright.session.stream_memory import stream_memory
+from placewright.session.plans import plan_of
+from placewright.session.streams import stream_memory
 from placewright.simulation.model import Simulator
 from placewright.simulation.stream.segments import stream_segments
 

@@ -14,7 +14,7 @@ import typer
 
 from benchmarks.command import run
 from placewright.cli import options as opt
-from placewright.cli.derived import takes_request
+from placewright.cli.command import command
 from placewright.cli.output import print_json, print_line, print_note
 from placewright.cli.overwriting import Writes
 from placewright.core.placement import Placement
@@ -23,11 +23,11 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.execution.processor import processor_text
 from placewright.files.results import read_rows, write_rows
-from placewright.session.facade import run as run_plan
-from placewright.session.loaded_plan import LoadedPlan
+from placewright.session.loaded_plans import LoadedPlan
+from placewright.session.plans import plan_of
 from placewright.session.request import Request
-from placewright.session.search import plan_of
 from placewright.session.session import Session
+from placewright.session.session import run as run_plan
 
 FORMAT = "placewright.serving/1"
 PIECES = 4
@@ -149,7 +149,7 @@ def _rounds(contenders: list[Callable[[], Any]], rounds: int) -> np.ndarray[Any,
     return found[10:]
 
 
-@takes_request("runtime", model=None)
+@command("runtime", model=None)
 def serving(
     request: Request,
     models: Annotated[str, typer.Option(help="Comma-separated models.")] = (

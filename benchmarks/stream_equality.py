@@ -14,7 +14,7 @@ import typer
 from benchmarks import tables
 from benchmarks.command import run
 from placewright.cli import options as opt
-from placewright.cli.derived import takes_request
+from placewright.cli.command import command
 from placewright.cli.output import print_json, print_note, print_shown
 from placewright.cli.overwriting import Writes
 from placewright.core.cluster import Cluster
@@ -31,9 +31,8 @@ from placewright.profiling.streams import sample_error, stream_parts, stream_run
 from placewright.profiling.units import common_units
 from placewright.report.time_left import Counted
 from placewright.session.devices import discover
-from placewright.session.models import load_model, runnable_source
+from placewright.session.models import load_model, runnable_source, runtime_named
 from placewright.session.request import Request
-from placewright.session.runtimes import runtime_named
 
 FORMAT = "placewright.stream-equality/1"
 _STICKINESS = 0.95
@@ -205,7 +204,7 @@ Results = Annotated[
 Plot = Annotated[Path | None, typer.Option(help="SVG file to draw the results into."), Writes()]
 
 
-@takes_request("seed", model=None)
+@command("seed", model=None)
 def stream_equality(
     request: Request,
     models: Annotated[

@@ -14,7 +14,7 @@ import typer
 from benchmarks import tables
 from benchmarks.command import run
 from placewright.cli import options as opt
-from placewright.cli.derived import takes_request
+from placewright.cli.command import command
 from placewright.cli.output import print_json, print_note, print_shown
 from placewright.cli.overwriting import Writes
 from placewright.core.cluster import Cluster, Device
@@ -22,12 +22,12 @@ from placewright.core.solution import Budget
 from placewright.errors import PlacewrightError
 from placewright.execution.processor import processor_text
 from placewright.files.results import ResultsFile, read_rows
+from placewright.session.checking import STREAM_ROUNDS, StreamLength, execute_stream
+from placewright.session.models import default_runtime_name, runtime_named
 from placewright.session.request import Request
-from placewright.session.runtimes import default_runtime_name, runtime_named
-from placewright.session.search import place
+from placewright.session.search import find_plan
 from placewright.session.session import Session
-from placewright.session.stream_candidates import best_measured
-from placewright.session.stream_measuring import ROUNDS, StreamLength, execute_stream
+from placewright.session.streams import best_measured
 
 FORMAT = "placewright.streams/1"
 F32, PAIR = "two f32 cores", "f32 + bf16"
@@ -99,7 +99,7 @@ def run_streams_benchmark(
     clusters: Sequence[str] = PAIRS,
     *,
     samples: int = 24,
-    rounds: int = ROUNDS,
+    rounds: int = STREAM_ROUNDS,
     seed: int = 0,
     results_path: Path | None = None,
     on_row: Callable[[StreamsRow], None] = lambda row: None,
@@ -151,7 +151,7 @@ def _measured(row: StreamsRow, samples: int, rounds: int) -> dict[str, Any]:
     )
     problem, loaded = session.problem, session.loaded
     budget = Budget(seconds=_SEARCH_SECONDS)
-    plan = place(problem, budget=budget, seed=row.seed, runtime=runtime)
+    plan = find_plan(problem, budget=budget, seed=row.seed, runtime=runtime)
     plan = best_measured(plan, loaded, np.random.default_rng(row.seed))
     result = execute_stream(plan, loaded, length=StreamLength(samples, rounds=rounds))
     contenders = result.verdict.contenders
@@ -160,11 +160,13 @@ def _measured(row: StreamsRow, samples: int, rounds: int) -> dict[str, Any]:
         "spreads": {name: one.iqr / one.median for name, one in contenders.items()},
         "latencies": {name: result.latencies(name)[1] for name in result.rounds},
         "predicted": {
-            name: 1.0 / period for name, period in result.predicted.items() if name in result.rounds
+            name: 1.0 / period
+            for name, period in result.contenders.predicted.items()
+            if name in result.rounds
         },
         "recommended": result.verdict.recommendation,
         "verdict": result.verdict.text,
-        "left_out": dict(result.left_out),
+        "left_out": dict(result.contenders.left_out),
     }
 
 
@@ -174,7 +176,7 @@ Results = Annotated[
 Plot = Annotated[Path | None, typer.Option(help="SVG file to draw the results into."), Writes()]
 
 
-@takes_request("seed", model=None)
+@command("seed", model=None)
 def streams(
     request: Request,
     models: Annotated[

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from cli.runner import InProcess, placewright
 
-from placewright.session.checked_plan import read_plan
-from placewright.session.facade import run
+from placewright.session.plans import read_plan
+from placewright.session.session import run
 
 DATA = Path(__file__).parents[1] / "data" / "tensorflow"
 SPLIT = ("--placer", "round-robin", "--no-check", "-o", "plan.json")

@@ -17,15 +17,15 @@ import placewright as pw
 # way, in the phase that compares outputs or in the one that measures.
 INTERRUPTED = """
 import os, signal
-import placewright.session.stream_measuring as stream_measuring
+import placewright.session.checking as checking
 from placewright.cli import main
-held, calls = stream_measuring.{function}, []
+held, calls = checking.{function}, []
 def interrupted(*arguments, **named):
     calls.append(1)
     if len(calls) == {call}:
         os.kill(os.getpid(), signal.SIGINT)
     return held(*arguments, **named)
-stream_measuring.{function} = interrupted
+checking.{function} = interrupted
 main()
 """
 

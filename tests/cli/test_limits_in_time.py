@@ -12,7 +12,7 @@ from cli.runner import InProcess, the_line
 
 from placewright.core.deadline import Deadline, Stopwatch
 from placewright.core.solution import Budget
-from placewright.session.placing import _within
+from placewright.session.search import _within
 
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
 PAIR = ("--devices", "cpu:0,cpu:1")

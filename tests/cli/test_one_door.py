@@ -19,9 +19,9 @@ from placewright.cli.wording import document_with_options, option_of, with_optio
 from placewright.errors import FieldError, InputError
 from placewright.files.cluster_file import write_cluster
 from placewright.report.timeline_text import timeline_data
-from placewright.session import machine, reading
+from placewright.session import devices, models
+from placewright.session.models import runtime_named
 from placewright.session.request import Request, words
-from placewright.session.runtimes import runtime_named
 
 CASES = [
     (model, runtime, objective)
@@ -54,7 +54,7 @@ def test_one_request_through_facade_and_command_line(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Beside other tests a probe may see another machine, and costs would be measured again.
-    monkeypatch.setattr(machine, "probe", lambda _: (0.0, 0.0, 0.0))
+    monkeypatch.setattr(devices, "probe", lambda _: (0.0, 0.0, 0.0))
     write_cluster(tmp_path / "pair.yaml", pw.discover("cpu:0,cpu:1", runtime=runtime))
     asked: dict[str, Any] = {
         "cluster": tmp_path / "pair.yaml", "runtime": runtime, "objective": objective,
@@ -91,7 +91,7 @@ def test_a_place_loads_its_model_once(
     assert isinstance(cli, InProcess)  # for a cache folder of its own
     counts = {"read": 0, "loaded": 0}
     kind = type(runtime_named(runtime))
-    load, read = kind.load, reading.load_model
+    load, read = kind.load, models.load_model
 
     def counted_load(*arguments: Any, **named: Any) -> Any:
         counts["loaded"] += 1
@@ -102,7 +102,7 @@ def test_a_place_loads_its_model_once(
         return read(*arguments, **named)
 
     monkeypatch.setattr(kind, "load", counted_load)
-    monkeypatch.setattr(reading, "load_model", counted_read)
+    monkeypatch.setattr(models, "load_model", counted_read)
     session = pw.Session(
         "zoo:rnnlm/tiny", devices="cpu:0,cpu:1", runtime=runtime, evaluator=evaluator,
         evaluations=3, placer="random", calibrate=False,

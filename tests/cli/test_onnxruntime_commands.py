@@ -11,7 +11,7 @@ import pytest
 from cli.runner import Benchmark, InProcess, the_line
 from frameworks.common.test_runtime_contract import branching_model
 
-from placewright.session import facade
+import placewright as pw
 
 RUNTIME = ("--runtime", "onnxruntime")
 CORES = ("--devices", "cores", *RUNTIME)
@@ -81,12 +81,12 @@ def test_without_the_library(folder: Path, cli: InProcess, monkeypatch: pytest.M
 
 def test_zoo_model_through_the_facade(cli: InProcess) -> None:
     """The exported file lies in the (empty) cache folder of the test."""
-    model = facade.read("zoo:rnnlm/tiny", runtime="onnxruntime")
+    model = pw.read("zoo:rnnlm/tiny", runtime="onnxruntime")
     assert model.graph.op_names[0] == "embedding/Gather"
-    cluster = facade.discover("cpu:0", runtime="onnxruntime")
-    problem = facade.profile(model, cluster)
-    plan = facade.place(problem, placer="single", budget="5s")
+    cluster = pw.discover("cpu:0", runtime="onnxruntime")
+    problem = pw.profile(model, cluster)
+    plan = pw.place(problem, placer="single", budget="5s")
     assert plan.runtime == "onnxruntime"
-    first, second = facade.run(plan), facade.run(plan)
+    first, second = pw.run(plan), pw.run(plan)
     np.testing.assert_array_equal(first[0], second[0])
     assert first[0].std() > 0

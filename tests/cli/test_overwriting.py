@@ -14,7 +14,8 @@ from cli.runner import InProcess, the_line
 from cli.test_bad_input import make_onnx, make_xml
 from model_makers import saved_model
 
-from placewright.cli.overwriting import Writes, protect_inputs
+from placewright.cli.command import plain_command
+from placewright.cli.overwriting import Writes, files_behind
 
 CORE = ("--devices", "cpu:0")
 SEARCH = ("--no-check", "--evaluations", "1", "--placer", "single")
@@ -163,35 +164,27 @@ def test_a_large_problem_is_looked_at_only_where_something_is_replaced(tmp_path:
 
 def test_two_outputs_in_one_file(tmp_path: Path) -> None:
     ran: list[int] = []
-    app = typer.Typer()
 
-    @app.command()
+    @plain_command
     def both(
         one: Annotated[Path, typer.Option(), Writes()],
         two: Annotated[Path, typer.Option(), Writes()],
     ) -> None:
         ran.append(1)
 
-    protect_inputs(app)
-    callback = app.registered_commands[0].callback
-    assert callback is not None
     (tmp_path / "a").write_text("")
     with pytest.raises(ValueError, match="one file"):
-        callback(one=tmp_path / "a", two=tmp_path / "." / "a")
-    callback(one=tmp_path / "a", two=tmp_path / "b")
+        both(one=tmp_path / "a", two=tmp_path / "." / "a")
+    both(one=tmp_path / "a", two=tmp_path / "b")
     assert ran == [1]
 
 
 def test_a_word_too_long_for_a_name_is_no_file() -> None:
     """A list of placers with settings is longer than the 255 bytes that a name may have."""
-    from placewright.session.companions import files_behind
-
     assert list(files_behind(Path("hsdag:discount=0.99," * 20))) == []
 
 
 def test_references_in_circles_end(tmp_path: Path) -> None:
-    from placewright.session.companions import files_behind
-
     for name, other in (("a", "b"), ("b", "a")):
         (tmp_path / f"{name}.json").write_text(json.dumps({"problem": {"path": f"{other}.json"}}))
     found = {file.name for file in files_behind(tmp_path / "a.json")}
@@ -199,7 +192,7 @@ def test_references_in_circles_end(tmp_path: Path) -> None:
 
 
 def test_every_option_that_writes_says_so() -> None:
-    """A new option without the mark would not be protected."""
+    """A new option without the mark, or a command without the wrapper, would not be protected."""
     from placewright.cli import bench, compare, export, inspect, place, run, train
 
     app = typer.Typer()
@@ -210,6 +203,7 @@ def test_every_option_that_writes_says_so() -> None:
     unmarked = []
     for command in commands:
         assert command.callback is not None
+        assert getattr(command.callback, "is_wrapped", False), command.callback
         for name, hint in get_type_hints(command.callback, include_extras=True).items():
             marks = get_args(hint)
             is_path = any("Path" in str(mark) for mark in marks[:1])

@@ -15,7 +15,7 @@ from frameworks.common.test_runtime_contract import branching_model
 
 import placewright as pw
 from placewright.profiling.hardware import measure_interleaved
-from placewright.session import contenders, running
+from placewright.session import checking, running
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
@@ -56,7 +56,7 @@ def test_a_machine_that_has_changed_its_speed_is_told(
         rounds = measure_interleaved(*runners, **options)
         return {name: [100 * seconds for seconds in found] for name, found in rounds.items()}
 
-    monkeypatch.setattr(contenders, "measure_interleaved", slow)
+    monkeypatch.setattr(checking, "measure_interleaved", slow)
     monkeypatch.setattr(running, "measure_interleaved", slow)
     placed = cli("place", "m.onnx", "--devices", "cpu:0,cpu:1", "--evaluations", 20, cwd=tmp_path)
     assert placed.returncode == 0, placed.stderr

@@ -11,7 +11,7 @@ import pytest
 from cli.runner import InProcess, the_line
 from frameworks.common.test_runtime_contract import branching_model
 
-from placewright.session import stream_measuring
+from placewright.session import checking
 
 two_cores = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
 
@@ -32,7 +32,7 @@ def test_a_stream_for_some_time_and_under_a_limit(
 
     # Time goes on by a tenth of a second with each sample.
     ticks = iter(range(10**6))
-    monkeypatch.setattr(stream_measuring, "_now", lambda: next(ticks) / 10)
+    monkeypatch.setattr(checking, "_now", lambda: next(ticks) / 10)
     done = cli("run", "plan.json", "--seconds", 5, "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["samples"] == 49

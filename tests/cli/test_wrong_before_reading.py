@@ -24,7 +24,7 @@ def _unread(monkeypatch: pytest.MonkeyPatch) -> None:
     def read(*arguments: Any, **named: Any) -> Any:
         raise AssertionError("the model was read")
 
-    monkeypatch.setattr("placewright.session.reading.load_model", read)
+    monkeypatch.setattr("placewright.session.models.load_model", read)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_a_runtime_that_is_not_installed(
     def missing(name: str, *others: Any) -> Any:
         raise MissingExtraError(name, name, f"runtime '{name}'")
 
-    monkeypatch.setattr("placewright.session.runtimes.make_runtime", missing)
+    monkeypatch.setattr("placewright.session.models.make_runtime", missing)
     (tmp_path / "m.onnx").write_bytes(b"large")
     line = the_line(cli("place", "m.onnx", "--runtime", "onnxruntime", cwd=tmp_path), 2)
     assert "pip install 'placewright[onnxruntime]'" in line

@@ -19,9 +19,7 @@ from placewright.core.plan import Plan
 from placewright.errors import FileFormatError, InputError, UnknownNameError
 from placewright.execution.comparing import compare_outputs
 from placewright.execution.output_check import RoundsOtherwise
-from placewright.session.models import load_model
-from placewright.session.running import loaded_model
-from placewright.session.runtimes import runtime_named
+from placewright.session.models import load_model, loaded_model, runtime_named
 
 
 def split_plan(path: Path, runtime: str) -> Plan:

@@ -18,9 +18,7 @@ from writers.plans import plan_with
 
 import placewright as pw
 from placewright.execution.placements import placement_runner
-from placewright.session.models import load_model
-from placewright.session.running import loaded_model
-from placewright.session.runtimes import runtime_named
+from placewright.session.models import load_model, loaded_model, runtime_named
 
 RUNTIMES = ["openvino", "onnxruntime", "torch"]
 

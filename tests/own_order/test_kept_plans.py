@@ -17,9 +17,8 @@ import placewright as pw
 from placewright.core.plan import Plan
 from placewright.errors import StalePlanError
 from placewright.execution.runtime import LoadedModel
-from placewright.session.kept_plans import LIMIT_VARIABLE, KeptPlans
-from placewright.session.loaded_plan import LoadedPlan
-from placewright.session.running import loaded_model
+from placewright.session.loaded_plans import LIMIT_VARIABLE, KeptPlans, LoadedPlan
+from placewright.session.models import loaded_model
 
 
 def used(kept: KeptPlans, plan: Plan, loads: list[Plan]) -> LoadedPlan:

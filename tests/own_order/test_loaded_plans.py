@@ -23,10 +23,9 @@ from placewright.core.plan import Measurement, Plan
 from placewright.core.replicas import grouped
 from placewright.core.solution import Solution
 from placewright.errors import InputError, RuntimeFailure, UnknownNameError
-from placewright.session.recommended import searched_plan
-from placewright.session.running import loaded_model
-from placewright.session.search import plan_of
-from placewright.session.streaming import unsplit_devices
+from placewright.session.loaded_plans import unsplit_devices
+from placewright.session.models import loaded_model
+from placewright.session.plans import plan_of, searched_plan
 
 
 def unsplit(plan: Plan) -> Plan:

@@ -23,8 +23,8 @@ from placewright.core.plan import Measurement
 from placewright.core.replicas import grouped
 from placewright.core.solution import Solution
 from placewright.errors import InputError
-from placewright.session.running import loaded_model
-from placewright.session.search import plan_of
+from placewright.session.models import loaded_model
+from placewright.session.plans import plan_of
 
 ONE_OF_EACH = [(file, runtime) for runtime, file in {r: f for f, r in CASES}.items()]
 

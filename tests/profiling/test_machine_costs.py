@@ -26,8 +26,8 @@ from placewright.profiling.machine_costs import (
 )
 from placewright.profiling.segment_fit import SegmentRow, Wait
 from placewright.profiling.store import CostStore
-from placewright.session.machine import MachineCosts
-from placewright.session.runtimes import runtime_named
+from placewright.session.devices import MachineCosts
+from placewright.session.models import runtime_named
 from placewright.simulation.model import Simulator
 
 CLUSTER = Cluster(

@@ -16,7 +16,7 @@ from placewright.core.placement import Placement
 from placewright.core.plan import PlacerRecord, Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import HistoryPoint, Solution
-from placewright.session.search import plan_of
+from placewright.session.plans import plan_of
 from placewright.simulation.model import Simulator
 from placewright.testing.problems import random_problem
 

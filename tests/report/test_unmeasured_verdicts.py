@@ -17,12 +17,12 @@ from placewright.core.solution import Budget
 from placewright.report.plan_text import plan_lines
 from placewright.report.predicted_gain import predicted_gain
 from placewright.report.verdict import verdict_lines
-from placewright.session.recommended import (
+from placewright.session.plans import (
     predicted_plan,
     recommendation_lines,
     searched_plan,
 )
-from placewright.session.search import place
+from placewright.session.search import find_plan
 
 
 def problem_with(error: float | None) -> Problem:
@@ -39,7 +39,7 @@ def problem_with(error: float | None) -> Problem:
 
 def plan_with(error: float | None) -> Plan:
     """The optimal one, which splits."""
-    found = place(problem_with(error), budget=Budget(evaluations=50))
+    found = find_plan(problem_with(error), budget=Budget(evaluations=50))
     assert sorted(found.placement.device_of.tolist()) == [0, 1]
     assert found.value == pytest.approx(1.1)
     return found

@@ -12,12 +12,11 @@ import pytest
 from frameworks.common.test_runtime_contract import branching_model
 
 from placewright.core.deadline import Deadline, Stopwatch
+from placewright.report.time_left import KERNELS, Steps
 from placewright.session import measuring
 from placewright.session.devices import cluster_for
-from placewright.session.measuring import Extent, measured
-from placewright.session.models import load_model, runnable_source
-from placewright.session.runtimes import runtime_named
-from placewright.session.steps import KERNELS, Steps
+from placewright.session.measuring import Extent, measure_model
+from placewright.session.models import load_model, runnable_source, runtime_named
 
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
 LONG = 1000.0
@@ -43,7 +42,7 @@ def test_compiling_kernels_spends_no_limit(tmp_path: Path, monkeypatch: pytest.M
     watch = Stopwatch(lambda: time.monotonic() + moved[0])
     deadline = Deadline.after(0.8 * LONG, watch)
     extent = Extent(deadline, remeasure=True, limit=Deadline(clock=watch).within(0.5 * LONG))
-    found = measured(
+    found = measure_model(
         model,
         runtime.load(runnable_source(model.source, model.graph), model.graph),
         cluster,

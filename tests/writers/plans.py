@@ -16,7 +16,7 @@ from placewright.core.plan import PlacerRecord, Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.core.source import ModelSource
-from placewright.session.search import plan_of
+from placewright.session.plans import plan_of
 
 
 def plan_with(

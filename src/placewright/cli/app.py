@@ -17,7 +17,6 @@ from placewright.cli.output import (
     keep_standard_output_for_results,
     open_standard_streams,
 )
-from placewright.cli.overwriting import protect_inputs
 from placewright.cli.signals import EXIT_INTERRUPTED, forget, leave, received, state, word
 from placewright.errors import AnswerError, PlacewrightError, TimedOut
 from placewright.frameworks.registry import prepare_process
@@ -74,7 +73,7 @@ def _run() -> int:
     from placewright.cli.wording import warn_of_options
 
     warn_of_options()
-    protect_inputs(all_commands())
+    all_commands()
     return _exit_code()
 
 

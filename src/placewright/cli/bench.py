@@ -10,6 +10,7 @@ import typer
 
 from placewright.cli import bench_learned, bench_paper, bench_suite
 from placewright.cli import options as opt
+from placewright.cli.command import plain_command
 from placewright.cli.output import print_json, print_note, print_shown, recorded
 from placewright.cli.overwriting import Writes
 from placewright.cli.report_option import ReportFile, write_tables_report
@@ -42,6 +43,7 @@ def _reported(context: typer.Context, report_file: ReportFile = None) -> None:
     context.call_on_close(lambda: write_tables_report(report_file, title, shown))
 
 
+@plain_command
 def tarnawski(
     data: Annotated[
         Path | None, typer.Option("--data", help="Folder with throughput/, latency/, experts/.")

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from placewright.cli import options as opt
-from placewright.cli.derived import takes_request
+from placewright.cli.command import command
 from placewright.cli.output import print_json, print_line, print_note, progress
 from placewright.cli.overwriting import Writes
 from placewright.cli.spread import spread
@@ -21,7 +21,7 @@ def register(group: typer.Typer) -> None:
     group.command()(learned)
 
 
-@takes_request(*SPREAD, model=None)
+@command(*SPREAD, model=None)
 def learned(
     request: Request,
     models: Annotated[

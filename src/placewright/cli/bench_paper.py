@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from placewright.cli import options as opt
-from placewright.cli.derived import takes_request
+from placewright.cli.command import command
 from placewright.cli.output import Report, print_json, print_line, print_note, progress
 from placewright.cli.overwriting import Writes
 from placewright.cli.spread import spread
@@ -34,7 +34,7 @@ def picture_of(results: Path, name: str) -> Path:
     return results.with_name(f"{results.stem}-{name}.svg")
 
 
-@takes_request(*SPREAD, model=None)
+@command(*SPREAD, model=None)
 def paper(
     request: Request,
     name: Annotated[str, typer.Argument(help="hsdag, post or placeto.")],

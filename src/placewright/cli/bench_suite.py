@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from placewright.cli import options as opt
-from placewright.cli.derived import takes_request
+from placewright.cli.command import command
 from placewright.cli.output import print_json, print_note, print_shown
 from placewright.cli.overwriting import Writes
 from placewright.cli.spread import spread
@@ -43,7 +43,7 @@ def register(group: typer.Typer) -> None:
     group.command()(auto)
 
 
-@takes_request(*SPREAD, model=None)
+@command(*SPREAD, model=None)
 def suite(
     request: Request,
     data: Data = None,
@@ -94,7 +94,7 @@ def suite(
     print_shown(profiles_table(profiles(rows)))
 
 
-@takes_request("seed", *SPREAD, model=None)
+@command("seed", *SPREAD, model=None)
 def auto(
     request: Request,
     problems: Problems = "",

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from placewright.cli import options as opt
-from placewright.cli.derived import takes_request
+from placewright.cli.command import command
 from placewright.cli.output import (
     print_json,
     print_line,
@@ -25,7 +25,7 @@ def register(app: typer.Typer) -> None:
     app.command()(compare)
 
 
-@takes_request(*COMPARED)
+@command(*COMPARED)
 def compare(
     request: Request,
     placers: Annotated[

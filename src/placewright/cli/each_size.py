@@ -6,7 +6,6 @@ import contextlib
 import io
 import json
 from collections.abc import Callable
-from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,35 +15,33 @@ if TYPE_CHECKING:
     from placewright.core.plan import Plan
 
 
-def for_each_size(command: Callable[..., None]) -> Callable[..., None]:
-    """Call a command with `shapes`, `output`, `report_file` and `as_json` for each size.
+def for_each_size(run: Callable[..., None], given: dict[str, Any]) -> None:
+    """Run a command once for each size of `shapes`.
 
-    Files get the size behind their names. A size without a plan does not end the others; Ctrl-C,
-    after which a plan holds what was found, does.
+    The files of `output` and `report_file` get the size behind their names. A size without a plan
+    does not end the others; Ctrl-C, after which a plan holds the incumbent, does.
+
+    Args:
+        run: the command.
+        given: its parameters, `shapes`, `output`, `report_file` and `as_json` among them.
     """
+    from placewright.session.parsing import each_size, is_several
 
-    @wraps(command)
-    def call(**given: Any) -> None:
-        from placewright.session.several_sizes import each_size, is_several
-
-        texts = given["shapes"] or []
-        if not any(map(is_several, texts)):
-            command(**given)
-            return
-        _call_each(command, given, each_size(texts))
-
-    del call.__dict__["__wrapped__"]
-    return call
+    texts = given["shapes"] or []
+    if any(map(is_several, texts)):
+        _run_each(run, given, each_size(texts))
+    else:
+        run(**given)
 
 
-def _call_each(
-    command: Callable[..., None], given: dict[str, Any], sizes: list[tuple[str, list[str]]]
+def _run_each(
+    run: Callable[..., None], given: dict[str, Any], sizes: list[tuple[str, list[str]]]
 ) -> None:
+    from placewright.cli.overwriting import files_behind
     from placewright.errors import AnswerError
     from placewright.files.overwriting import refuse_overwriting
     from placewright.files.plan_file import read_plan
-    from placewright.session.companions import files_behind
-    from placewright.session.several_sizes import labelled
+    from placewright.session.parsing import labelled
 
     names = [name for name in ("output", "report_file") if given[name] is not None]
     files = [{name: labelled(Path(given[name]), label) for name in names} for label, _ in sizes]
@@ -61,7 +58,7 @@ def _call_each(
         hidden = contextlib.redirect_stdout(shown) if as_json else contextlib.nullcontext()
         try:
             with hidden:
-                command(**{**given, "shapes": texts, **written})
+                run(**{**given, "shapes": texts, **written})
             documents[label] = json.loads(shown.getvalue()) if as_json else None
             plan = read_plan(written["output"])
             rows.append([label, *_row(plan, written["output"])])

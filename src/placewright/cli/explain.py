@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from placewright.cli import options as opt
+from placewright.cli.command import plain_command
 from placewright.cli.output import print_json, print_line, print_table
 
 PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan.json.")]
@@ -19,6 +20,7 @@ def register(app: typer.Typer) -> None:
     app.command()(diff)
 
 
+@plain_command
 def explain(
     plan_file: PlanFile,
     op: Annotated[str, typer.Argument(metavar="OP", help="Name of an op.")],
@@ -28,7 +30,7 @@ def explain(
 ) -> None:
     """Why OP of PLAN is where it is: each other device, what decides, what it waits for."""
     from placewright.report.explain import explain as explained
-    from placewright.session.checked_plan import read_plan
+    from placewright.session.plans import read_plan
 
     found = explained(read_plan(plan_file, searched=searched, model=model_file), op)
     if as_json:
@@ -40,6 +42,7 @@ def explain(
     print_table("Devices", columns, found.rows())
 
 
+@plain_command
 def diff(
     plan_file: PlanFile,
     other_file: Annotated[Path, typer.Argument(metavar="OTHER", help="Another plan.json.")],
@@ -48,7 +51,7 @@ def diff(
 ) -> None:
     """What moved from PLAN to OTHER, and what each move gains and loses."""
     from placewright.report.difference import DEVICE_COLUMNS, GROUP_COLUMNS, difference_of
-    from placewright.session.checked_plan import read_plan
+    from placewright.session.plans import read_plan
 
     plans = [read_plan(path, model=model_file) for path in (plan_file, other_file)]
     found = difference_of(*plans)

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from placewright.cli import options as opt
+from placewright.cli.command import plain_command
 from placewright.cli.output import print_json, print_line, print_note
 from placewright.cli.overwriting import Writes
 from placewright.cli.run import PlanFile
@@ -27,6 +28,7 @@ def _parts(target: Path) -> list[Path]:
     return [target.with_name(f"{target.name}.data")]
 
 
+@plain_command
 def export(
     plan_file: PlanFile,
     form: Annotated[
@@ -45,9 +47,8 @@ def export(
     """Write PLAN in the format of another tool."""
     from placewright.errors import UnknownNameError
     from placewright.session import export as exporting
-    from placewright.session.checked_plan import read_plan
     from placewright.session.parsing import require_folder
-    from placewright.session.recommended import recommendation_lines
+    from placewright.session.plans import read_plan, recommendation_lines
 
     if form not in exporting.formats():
         raise UnknownNameError("export format", form, exporting.formats())

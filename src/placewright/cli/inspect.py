@@ -9,14 +9,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from placewright.cli import options as opt
-from placewright.cli.derived import takes_request
-from placewright.cli.isolate import may_isolate
+from placewright.cli.command import command, plain_command
 from placewright.cli.output import print_json, print_line, print_note, print_table, progress
 from placewright.session.request import PROFILED, READ, Request
 
 if TYPE_CHECKING:
     from placewright.core.cluster import Cluster
-    from placewright.session.op_listing import OpListing
+    from placewright.session.problems import OpListing
 
 
 def register(app: typer.Typer) -> None:
@@ -27,7 +26,7 @@ def register(app: typer.Typer) -> None:
     app.command()(placers)
 
 
-@takes_request("devices", "runtime", "ray", model=None)
+@command("devices", "runtime", "ray", model=None)
 def devices(
     request: Request,
     output: opt.Output = None,
@@ -40,7 +39,7 @@ def devices(
     """
     from placewright.files.cluster_file import cluster_data, write_cluster
     from placewright.session.devices import devices_by_runtime
-    from placewright.session.runtimes import default_runtime_name
+    from placewright.session.models import default_runtime_name
 
     cluster, costs = _measured_devices(request, hidden=quiet or as_json)
     if output is not None:
@@ -81,10 +80,9 @@ def devices(
 
 def _measured_devices(request: Request, *, hidden: bool) -> tuple[Cluster, Cluster | None]:
     """The cluster, and with what splitting over it costs where that was measured."""
-    from placewright.session.devices import discover
+    from placewright.session.devices import discover, split_costs
     from placewright.session.hosts import discover_on_hosts
-    from placewright.session.machine import split_costs
-    from placewright.session.runtimes import default_runtime_name, runtime_named
+    from placewright.session.models import default_runtime_name, runtime_named
 
     with progress("devices", hidden=hidden) as report:
         report(0.0, "measuring links")
@@ -146,8 +144,7 @@ def _print_cluster(cluster: Cluster, title: str) -> None:
         print_table("Links", ["link", "latency", "bandwidth"], links)
 
 
-@may_isolate
-@takes_request(*READ)
+@command(*READ, isolates=True)
 def graph(
     request: Request,
     fold_constants: Annotated[
@@ -175,8 +172,8 @@ def graph(
     from placewright.files.graph_file import write_graph
     from placewright.files.quantities import format_bytes
     from placewright.report.plan_text import loss_lines
-    from placewright.session.op_listing import listed_ops
-    from placewright.session.reading import ModelOfRequest
+    from placewright.session.models import ModelOfRequest
+    from placewright.session.problems import listed_ops
 
     model = request.name
     loaded = ModelOfRequest(request, fold_constants=fold_constants).read
@@ -246,8 +243,7 @@ def _print_ops(found: OpListing, model: str, as_json: bool) -> None:
         print_line("No times are known: `placewright profile` measures them.")
 
 
-@may_isolate
-@takes_request(*PROFILED, "ray")
+@command(*PROFILED, "ray", isolates=True)
 def profile(
     request: Request,
     output: opt.Output = None,
@@ -296,6 +292,7 @@ def profile(
         print_line(f"left out: {clause}")
 
 
+@plain_command
 def placers(as_json: opt.Json = False) -> None:
     """All placers, their paper and objectives; which learn while they search, or take a policy."""
     from placewright.placers.registry import (

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any
 
 import typer
 
-from placewright.cli.overwriting import outputs_of, paths_in, written_by
+from placewright.cli.overwriting import Writes, files_behind, paths_in, written_by
 
 Isolate = Annotated[
     bool,
@@ -24,51 +22,41 @@ IsolationLimits = Annotated[
     str | None,
     typer.Option("--isolation-limits", help="With --isolate: such as memory=8GiB,cpu=1h."),
 ]
-_OPTIONS = {"isolate": (Isolate, False), "isolation_limits": (IsolationLimits, None)}
+# Parameter -> annotation and default.
+ISOLATION = {"isolate": (Isolate, False), "isolation_limits": (IsolationLimits, None)}
 _within: dict[str, Path] = {}
 _is_within: list[bool] = []
 
 
 def within_isolation(outputs: Mapping[str, Path]) -> None:
-    """This process is the isolated one.
+    """Let this process be the isolated one.
 
     Args:
-        outputs: parameter of the command -> the file that it writes here.
+        outputs: parameter of the command -> the file that it writes in this process.
     """
     _is_within[:] = [True]
     _within.clear()
     _within.update(outputs)
 
 
-def may_isolate(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command ``--isolate``: it is then run in a process of its own."""
-    own = inspect.signature(command).parameters.values()
-    hints = get_type_hints(command, include_extras=True)
-    kept = [
-        one.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=hints[one.name]) for one in own
-    ]
-    added = [
-        inspect.Parameter(
-            name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation
-        )
-        for name, (annotation, default) in _OPTIONS.items()
-    ]
+def in_isolation(outputs: Mapping[str, Writes], given: dict[str, Any]) -> dict[str, Any]:
+    """The parameters with which a command runs in this process; ends it if another process ran it.
 
-    @wraps(command)
-    def call(*, isolate: bool, isolation_limits: str | None, **given: Any) -> None:
-        if _is_within:
-            command(**{**given, **_within})
-        elif isolate:
-            raise typer.Exit(_isolated(command, given, isolation_limits))
-        else:
-            _refuse_limits(isolation_limits)
-            command(**given)
+    Args:
+        outputs: parameter of the command -> its mark.
+        given: its parameters with those of `ISOLATION`.
 
-    parameters = [*kept, *added]
-    call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    call.__annotations__ = {one.name: one.annotation for one in parameters}
-    del call.__dict__["__wrapped__"]
-    return call
+    Raises:
+        InputError: limits are given without isolation, or the command cannot be isolated.
+        typer.Exit: an isolated process ran the command.
+    """
+    own = {name: value for name, value in given.items() if name not in ISOLATION}
+    if _is_within:
+        return {**own, **_within}
+    if given["isolate"]:
+        raise typer.Exit(_isolated(outputs, own, given["isolation_limits"]))
+    _refuse_limits(given["isolation_limits"])
+    return own
 
 
 def _refuse_limits(limits: str | None) -> None:
@@ -78,7 +66,7 @@ def _refuse_limits(limits: str | None) -> None:
         raise InputError("--isolation-limits needs --isolate")
 
 
-def _isolated(command: Callable[..., None], given: Mapping[str, Any], limits: str | None) -> int:
+def _isolated(outputs: Mapping[str, Writes], given: Mapping[str, Any], limits: str | None) -> int:
     from placewright.errors import InputError
     from placewright.isolation.command import IsolatedCommand, run_isolated
 
@@ -92,16 +80,16 @@ def _isolated(command: Callable[..., None], given: Mapping[str, Any], limits: st
             "--report writes a page with scripts, which an isolated process may not; make it of "
             "the plan: placewright report PLAN"
         )
-    outputs = {
+    written = {
         name: written_by(marker, given[name])
-        for name, marker in outputs_of(command).items()
+        for name, marker in outputs.items()
         if given[name] is not None
     }
-    read = [value for name, value in given.items() if name not in outputs]
+    read = [value for name, value in given.items() if name not in written]
     return run_isolated(
         IsolatedCommand(
             words=sys.argv[1:],
-            outputs=outputs,
+            outputs=written,
             readable=list(dict.fromkeys(_readable(read))),
             model=str(given.get("model", given.get("plan_file"))),
             limits=_limits(limits),
@@ -110,13 +98,10 @@ def _isolated(command: Callable[..., None], given: Mapping[str, Any], limits: st
 
 
 def _readable(values: Iterable[Any]) -> Iterator[Path]:
-    """What the command line names, and the folders of the files behind it.
+    """Yield the files that the command line names, and those behind them, with their folders.
 
-    A model's own check tells which files of its folder it refers to; a library may look for others
-    beside it.
+    Folders are included, since a library may look for further files beside a model.
     """
-    from placewright.session.companions import files_behind
-
     for value in values:
         for path in paths_in(value):
             for file in files_behind(path):

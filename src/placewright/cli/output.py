@@ -187,18 +187,20 @@ def told_with(report: Report, by: str) -> Report:
 
 @contextmanager
 def _logged_lines(title: str, *, hidden: bool) -> Iterator[None]:
-    logger = logging.getLogger("placewright.session")  # steps say what is ahead
-    handler, level = _Lines(title), logger.level
+    loggers = [logging.getLogger(f"placewright.{room}") for room in ("session", "report")]
+    handler, levels = _Lines(title), [logger.level for logger in loggers]
     if hidden:
         yield
         return
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
     try:
         yield
     finally:
-        logger.removeHandler(handler)
-        logger.setLevel(level)
+        for logger, level in zip(loggers, levels, strict=True):
+            logger.removeHandler(handler)
+            logger.setLevel(level)
 
 
 class _Lines(logging.Handler):

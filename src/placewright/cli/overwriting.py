@@ -1,19 +1,18 @@
-"""Around every command: before it starts, what it writes must not be what it reads.
+"""Files of a command: no output may replace an input.
 
-A parameter that names an output says so with `Writes` in its annotation. All other values that
-name something on the disk are taken for what the command reads.
+An output is a parameter whose annotation has `Writes`. All other values that name a file are
+inputs, and so are the files behind them: weights of a model, problem and model of a plan.
 """
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import wraps
+from itertools import islice
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
-
-import typer
 
 
 def _nothing_else(path: Path) -> Iterable[Path]:
@@ -22,48 +21,37 @@ def _nothing_else(path: Path) -> Iterable[Path]:
 
 @dataclass(frozen=True)
 class Writes:
-    """Marks a parameter as a path that the command writes.
+    """Mark of a parameter: the command writes this path.
 
     Attributes:
-        also: further files that are written when the path is.
+        also: path -> further files that the command writes with it.
     """
 
     also: Callable[[Path], Iterable[Path]] = _nothing_else
 
 
-def protect_inputs(app: typer.Typer) -> None:
-    """Let every command of `app` refuse to write over what it reads."""
-    for group in app.registered_groups:
-        if group.typer_instance is not None:
-            protect_inputs(group.typer_instance)
-    for command in app.registered_commands:
-        if command.callback is not None:
-            command.callback = _protected(command.callback)
+def refuse_to_overwrite_inputs(outputs: Mapping[str, Writes], given: Mapping[str, Any]) -> None:
+    """Refuse a command that would write over what it reads.
 
+    Args:
+        outputs: parameter of the command -> its mark.
+        given: values of all parameters.
 
-def _protected(command: Callable[..., Any]) -> Callable[..., Any]:
-    outputs = outputs_of(command)
+    Raises:
+        InputError: it would, or two outputs are one file.
+    """
     if not outputs:
-        return command
+        return
+    from placewright.files.overwriting import refuse_overwriting
 
-    @wraps(command)
-    def call(**given: Any) -> Any:
-        from placewright.files.overwriting import refuse_overwriting
-        from placewright.session.companions import files_behind
-
-        written = [
-            file for name, marker in outputs.items() for file in written_by(marker, given[name])
-        ]
-        values = [value for name, value in given.items() if name not in outputs]
-        named = [path for value in values for path in paths_in(value)]
-        refuse_overwriting(written, (file for path in named for file in files_behind(path)))
-        return command(**given)
-
-    return call
+    written = [file for name, marker in outputs.items() for file in written_by(marker, given[name])]
+    values = [value for name, value in given.items() if name not in outputs]
+    named = [path for value in values for path in paths_in(value)]
+    refuse_overwriting(written, (file for path in named for file in files_behind(path)))
 
 
 def outputs_of(command: Callable[..., Any]) -> dict[str, Writes]:
-    """Parameter of a command -> how it says that it is written."""
+    """Parameter of a command -> its mark, for those that it writes."""
     hints = get_type_hints(command, include_extras=True)
     return {
         name: marker
@@ -74,12 +62,12 @@ def outputs_of(command: Callable[..., Any]) -> dict[str, Writes]:
 
 
 def written_by(marker: Writes, value: Any) -> list[Path]:
-    """The files that a parameter with this value writes, its own first."""
+    """The files that a marked parameter with this value writes, its own first."""
     return [file for path in paths_in(value) for file in (path, *marker.also(path))]
 
 
 def paths_in(value: Any) -> Iterator[Path]:
-    """A path; or a text, its parts between commas, or what stands behind a ``=`` in it."""
+    """Yield all paths that a value may name: itself, or parts of a text at commas and ``=``."""
     if isinstance(value, Path):
         yield value
     elif isinstance(value, list | tuple):
@@ -89,3 +77,45 @@ def paths_in(value: Any) -> Iterator[Path]:
         for part in dict.fromkeys((value, *re.split("[,=]", value))):
             if part and "\0" not in part and len(part) < 4096:
                 yield Path(part)
+
+
+_FILES_PER_FOLDER = 10_000
+_DEEPEST = 4  # a plan refers to a problem, that to a model, that to its weights
+
+
+def files_behind(path: Path, depth: int = 0) -> Iterator[Path]:
+    """Yield a file, then the files that it refers to, as far as it can be read.
+
+    A damaged file is not refused here, but by its reader.
+    """
+    from placewright.session.models import companions_of_model
+
+    if depth > _DEEPEST or not os.path.exists(path):  # also for a word too long for a name
+        return
+    if path.is_dir():
+        yield from islice((file for file in path.rglob("*") if file.is_file()), _FILES_PER_FOLDER)
+        return
+    yield path
+    if path.suffix.lower() == ".json":
+        for name in _references(path):
+            for candidate in dict.fromkeys((Path(name), path.parent / name)):
+                yield from files_behind(candidate, depth + 1)
+    else:
+        yield from companions_of_model(path)
+
+
+def _references(path: Path) -> list[str]:
+    """Paths that a plan, a problem or a graph names."""
+    from placewright.errors import PlacewrightError
+    from placewright.files.text import read_json_object
+
+    try:
+        document = read_json_object(path)
+    except PlacewrightError:
+        return []
+    found: list[Any] = []
+    for key, entry in (("problem", "path"), ("model", "source"), ("source", "path")):
+        part = document.get(key)
+        if isinstance(part, dict):
+            found.append(part.get(entry))
+    return [name for name in found if isinstance(name, str) and name]

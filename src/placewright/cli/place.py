@@ -9,9 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from placewright.cli import options as opt
-from placewright.cli.derived import takes_request
-from placewright.cli.each_size import for_each_size
-from placewright.cli.isolate import may_isolate
+from placewright.cli.command import command
 from placewright.cli.output import (
     print_bars,
     print_json,
@@ -28,7 +26,7 @@ from placewright.session.request import Request
 
 def register(app: typer.Typer) -> None:
     """Add the command of this module."""
-    app.command()(place)
+    app.command("place")(place_model)
 
 
 def _beside(plan: Path) -> list[Path]:
@@ -43,10 +41,8 @@ PlanOutput = Annotated[
 ]
 
 
-@may_isolate
-@for_each_size
-@takes_request()
-def place(
+@command(isolates=True, each_size=True)
+def place_model(
     request: Request,
     output: PlanOutput = Path("plan.json"),
     report_file: ReportFile = None,

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from placewright.cli import options as opt
+from placewright.cli.command import plain_command
 from placewright.cli.output import print_json, print_line, print_note
 from placewright.cli.overwriting import Writes
 
@@ -17,6 +18,7 @@ def register(app: typer.Typer) -> None:
     app.command()(report)
 
 
+@plain_command
 def report(
     plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan.json.")],
     other_file: Annotated[
@@ -33,7 +35,7 @@ def report(
     from placewright.files.text import write_text
     from placewright.report.page.html import page_text
     from placewright.report.page.plans import plans_document
-    from placewright.session.checked_plan import read_plan
+    from placewright.session.plans import read_plan
 
     files = [path for path in (plan_file, other_file) if path is not None]
     plans = [(path.name, read_plan(path, searched=searched, model=model_file)) for path in files]

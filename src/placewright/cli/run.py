@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from placewright.cli import options as opt
-from placewright.cli.derived import takes_request
-from placewright.cli.isolate import may_isolate
+from placewright.cli.command import command, plain_command
 from placewright.cli.output import print_json, print_line, print_note, print_table, progress
 from placewright.cli.overwriting import Writes
 from placewright.cli.place import print_plan
@@ -21,7 +20,7 @@ from placewright.session.request import Request
 if TYPE_CHECKING:
     from placewright.core.plan import Plan
     from placewright.session.running import RunResult
-    from placewright.session.stream_result import StreamResult
+    from placewright.session.streams import StreamResult
     from placewright.simulation.model import Simulator
     from placewright.simulation.timeline import Timeline
 
@@ -44,6 +43,7 @@ def register(app: typer.Typer) -> None:
     app.command()(run)
 
 
+@plain_command
 def simulate(
     plan_file: PlanFile,
     changes: Annotated[
@@ -62,9 +62,8 @@ def simulate(
 ) -> None:
     """Timeline of PLAN, or the loads of its devices; what-if with --set OP=DEVICE."""
     from placewright.report.values import value_text
-    from placewright.session.checked_plan import read_plan
     from placewright.session.parsing import parse_pairs
-    from placewright.session.recommended import recommendation_lines
+    from placewright.session.plans import read_plan, recommendation_lines
     from placewright.session.session import Session
 
     _check_in_flight(samples, in_flight)
@@ -140,8 +139,7 @@ def _print_loads(plan: Plan, simulator: Simulator, as_json: bool) -> None:
         print_table("Loads", columns, load_rows(plan.problem, loads))
 
 
-@may_isolate
-@takes_request("latency_limit", model=None)
+@command("latency_limit", model=None, isolates=True)
 def run(
     request: Request,
     plan_file: PlanFile,
@@ -180,8 +178,8 @@ def run(
     from placewright.errors import InputError
     from placewright.files.arrays_file import read_arrays
     from placewright.files.quantities import parse_seconds
-    from placewright.session.checked_plan import read_plan
     from placewright.session.parsing import warn_of_bare_number
+    from placewright.session.plans import read_plan
     from placewright.session.session import Session
 
     is_stream = samples is not None or seconds is not None

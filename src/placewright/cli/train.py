@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from placewright.cli import options as opt
-from placewright.cli.derived import takes_request
+from placewright.cli.command import command
 from placewright.cli.output import print_json, print_line, progress, told_with
 from placewright.cli.overwriting import Writes
 from placewright.session.request import SPREAD, Request
@@ -20,7 +20,7 @@ def register(app: typer.Typer) -> None:
     app.command()(train)
 
 
-@takes_request("settings", "devices", "cluster", "runtime", "seed", *SPREAD, model=None)
+@command("settings", "devices", "cluster", "runtime", "seed", *SPREAD, model=None)
 def train(
     request: Request,
     placer: Annotated[str, typer.Option("--placer", help="A placer that needs training.")],
@@ -43,7 +43,7 @@ def train(
     from placewright.placers.learned.training import TrainingOptions
     from placewright.placers.learned.training import train as train_policy
     from placewright.session.parsing import require_folder
-    from placewright.session.placing import workers_of
+    from placewright.session.search import workers_of
     from placewright.session.session import Session
     from placewright.session.spread_training import spread_rollouts
 

@@ -15,8 +15,8 @@ LEAST_FOR_INTERVAL = 6  # the extremes of fewer values hold the median with less
 
 
 @dataclass(frozen=True)
-class Contender:
-    """Samples of one way to run the model, in short.
+class Timing:
+    """Samples of one contender, summarised.
 
     Attributes:
         median: seconds.
@@ -48,7 +48,7 @@ class Verdict:
     speedup: float
     interval: tuple[float, float]
     text: str
-    contenders: Mapping[str, Contender]
+    contenders: Mapping[str, Timing]
 
 
 def judge(
@@ -130,6 +130,6 @@ def median_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float,
     return float(np.median(ordered)), float(ordered[low]), float(ordered[high])
 
 
-def _in_short(row: Sequence[float]) -> Contender:
+def _in_short(row: Sequence[float]) -> Timing:
     q1, median, q3 = np.percentile(row, [25, 50, 75])
-    return Contender(float(median), float(q3 - q1), len(row))
+    return Timing(float(median), float(q3 - q1), len(row))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from placewright.core.contender_names import PLAN
 from placewright.core.problem import Problem
+from placewright.core.quantities import format_bytes, format_duration
 from placewright.simulation.stream.play import Stream
 
 
@@ -65,3 +68,62 @@ def _busy(problem: Problem, stream: Stream) -> list[float]:
         seconds[segment.device] += stream.tasks.tables.seconds[tasks.compute]
     period = max(stream.steady.period, np.finfo(np.float64).tiny)
     return [float(one) for one in np.minimum(seconds / problem.cluster.replicas / period, 1.0)]
+
+
+def measured_stream_lines(document: Mapping[str, Any], latency_limit: float) -> list[str]:
+    """A measured stream in lines: outputs, rates, contenders beyond the latency limit, memory.
+
+    Args:
+        document: as `placewright run --samples N --json` prints it.
+        latency_limit: seconds that 95 % of a contender's samples may take; inf is no limit.
+    """
+    word = "equal" if document["equal"] else "NOT EQUAL"
+    contenders, memory = document["contenders"], document["memory"]
+    return [
+        f"outputs of all {document['samples']} samples {word} to the unsplit model's: relative "
+        f"error {document['relative_error']:.2g} (tolerance {document['tolerance']:.2g}, worst in "
+        f"sample {document['worst_sample']})",
+        f"{contenders[PLAN]['samples_per_second']:.1f} samples/s measured, "
+        f"{document['predicted_samples_per_second']:.1f} predicted (period "
+        f"{document['prediction_error']:+.1%}), {document['in_flight']} in flight",
+        *(
+            f"'{name}' takes {format_duration(row['latency_95'])} for 95 % of the samples, more "
+            f"than {format_duration(latency_limit)}"
+            for name, row in contenders.items()
+            if row["latency_95"] > latency_limit
+        ),
+        *(f"'{name}' is not comparable: {why}" for name, why in document["not_comparable"].items()),
+        *memory_lines(memory),
+        document["verdict"],
+    ]
+
+
+def measured_stream_table(
+    document: Mapping[str, Any],
+) -> tuple[tuple[str, ...], list[list[str]]]:
+    """Columns and rows of the contenders of a measured stream; see `measured_stream_lines`."""
+    columns = ("contender", "predicted", "samples/s", "spread", "latency", "95th percentile")
+    rows = []
+    for name, row in document["contenders"].items():
+        predicted, rate = row["predicted_samples_per_second"], row["samples_per_second"]
+        rows.append(
+            [
+                name,
+                "-" if predicted is None else f"{predicted:.1f}",
+                f"{rate:.1f}",
+                f"{row['iqr'] * rate:.1%}",
+                format_duration(row["latency_median"]),
+                format_duration(row["latency_95"]),
+            ]
+        )
+    return columns, rows
+
+
+def memory_lines(memory: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Device -> measured and predicted peak bytes, in lines; none for a device without a peak."""
+    return [
+        f"peak memory of '{name}': measured {format_bytes(row['measured'])}, predicted "
+        f"{format_bytes(row['predicted'])} ({row['predicted'] / row['measured'] - 1.0:+.1%})"
+        for name, row in memory.items()
+        if row["measured"] > 0
+    ]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 _LEAST_SECONDS, _LEAST_SHARE = 2.0, 0.02  # before which nothing is estimated
 
@@ -65,3 +66,86 @@ class Counted:
         self._done += 1
         total = max(self._total, self._done)
         return f"{self._done} of {total}: {self._left.told(self._done / total, text)}"
+
+
+MEASURING, CALIBRATING, SEARCHING = "measuring", "calibration", "search"
+CHECKING = "check on the hardware"
+MACHINE = "costs of this machine"
+KERNELS = "compiling kernels"
+_TRUSTED_SHARE = 0.1  # of a step; then its pace predicts the rest
+_log = logging.getLogger(__name__)
+Report = Callable[[float, str], None]
+
+
+def no_report(fraction: float, what: str) -> None:
+    """Report nothing."""
+
+
+class Steps:
+    """Reports the progress of a command, in seconds if they are known.
+
+    Args:
+        report: is called with the fraction that is done, and the step with the time left.
+        search_seconds: of the search that comes after measuring; 0 without one.
+        is_checked: the placement is measured beside other contenders after it.
+        clock: seconds.
+    """
+
+    def __init__(
+        self,
+        report: Report = no_report,
+        *,
+        search_seconds: float = 0.0,
+        is_checked: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.search_seconds, self.is_checked = search_seconds, is_checked
+        self._report, self._clock, self._start = report, clock, clock()
+        self._seconds: dict[str, float] = {}
+        self._shown = 0.0
+        self._step, self._step_began = "", self._start
+
+    def expect(self, seconds: Mapping[str, float], what: str) -> None:
+        """Announce all steps, once.
+
+        Args:
+            seconds: step -> seconds that it should take, in their order.
+            what: is being measured.
+        """
+        self._seconds = {name: value for name, value in seconds.items() if value > 0}
+        elapsed = self._clock() - self._start
+        each = [f"{name} {rough_duration(value)}" for name, value in self._seconds.items()]
+        if each:
+            if elapsed >= 1.0:
+                each.insert(0, f"until here {rough_duration(elapsed)}")
+            total = rough_duration(elapsed + sum(self._seconds.values()))
+            _log.info("%s: about %s in all (%s)", what, total, ", ".join(each))
+
+    def tell(self, step: str, what: str, left: float | None = None, part: float = 0.0) -> None:
+        """Report a step.
+
+        Args:
+            step: of the announced ones; the later ones are still to come.
+            what: the step in a few words.
+            left: seconds left of this step; None estimates them from the part that is done, or
+                from the announced seconds.
+            part: of this step that is done, 0 to 1.
+        """
+        names = list(self._seconds)
+        if step not in self._seconds:
+            self._report(self._shown, what)
+            return
+        now = self._clock()
+        if step != self._step:
+            self._step, self._step_began = step, now
+        later = sum(self._seconds[name] for name in names[names.index(step) + 1 :])
+        if left is None:
+            left = self._left(step, now - self._step_began, part)
+        elapsed, seconds = now - self._start, later + left
+        self._shown = max(self._shown, elapsed / max(elapsed + seconds, 1e-9))
+        self._report(self._shown, f"{what}, about {rough_duration(seconds)} left")
+
+    def _left(self, step: str, elapsed: float, part: float) -> float:
+        if part >= _TRUSTED_SHARE:
+            return elapsed * (1.0 - part) / part
+        return max(0.0, self._seconds[step] - elapsed)

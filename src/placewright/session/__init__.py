@@ -1,1 +1,1 @@
-"""The steps behind the Python facade and the command line: model -> problem -> plan -> run."""
+"""The steps from a request to a problem, a plan, a run: one way for Python and the command line."""

@@ -1,7 +1,9 @@
-"""Several placers on one problem: same evaluator, same budget, median and range over seeds."""
+"""Several placers on one problem: same evaluator, same budget, several seeds, results on disk."""
 
 from __future__ import annotations
 
+import json
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,16 +14,109 @@ import numpy as np
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
-from placewright.errors import InputError
+from placewright.errors import FileFormatError, InputError
+from placewright.files.problem_file import content_sha256
+from placewright.files.text import read_json_object, write_text
 from placewright.placers.anytime import pass_interrupt_on
 from placewright.placers.outside import is_path
 from placewright.placers.registry import REGISTRY, make_placer, reason_against
-from placewright.report.comparison_table import ComparisonTable, Run
-from placewright.session.comparison_file import ComparisonFile
+from placewright.report.comparison_table import FORMAT, ComparisonTable, Run
 from placewright.simulation.evaluator import Evaluator
 from placewright.workers.here import ThisProcess
 from placewright.workers.interface import Workers
 from placewright.workers.tasks import Done, Shared, Task
+
+
+class ComparisonFile:
+    """The runs on one problem with one budget.
+
+    Args:
+        path: JSON file, read now where it exists; None keeps the runs in memory only.
+        problem: what is placed.
+        budget: of every run.
+
+    Attributes:
+        runs: (placer, seed) -> run.
+
+    Raises:
+        FileFormatError: the file is damaged or of another format.
+        InputError: it belongs to another problem or budget.
+    """
+
+    def __init__(self, path: str | Path | None, problem: Problem, budget: Budget) -> None:
+        self.runs: dict[tuple[str, int], Run] = {}
+        self._path = None if path is None else Path(path)
+        self._unit = problem.time_unit
+        self._key = {
+            "problem": content_sha256(problem),
+            "evaluations": budget.evaluations,
+            "budget_seconds": budget.seconds,
+            "budget_core_seconds": budget.core_seconds,
+        }
+        if self._path is not None and self._path.exists():
+            document = _read(self._path)
+            if {name: document.get(name) for name in self._key} != self._key:
+                raise InputError(
+                    f"'{path}' holds results of another problem or budget; give another file"
+                )
+            self.runs = {(run.placer, run.seed): run for run in _runs(self._path, document)}
+
+    def add(self, run: Run) -> None:
+        """Add a run and write all runs."""
+        self.runs[run.placer, run.seed] = run
+        if self._path is not None:
+            table = table_of_runs(self._unit, list(self.runs.values()))
+            write_text(self._path, _text({**self._key, **table.data()}))
+
+
+def table_of_runs(unit: str, runs: Sequence[Run]) -> ComparisonTable:
+    """The table of some runs on one problem."""
+    return ComparisonTable(unit, tuple(runs), min(run.value for run in runs))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    document = read_json_object(path)
+    if document.get("format") != FORMAT:
+        raise FileFormatError(
+            f"results '{path}' have format {document.get('format')!r}, expected '{FORMAT}'"
+        )
+    return document
+
+
+def _runs(path: Path, document: Mapping[str, Any]) -> list[Run]:
+    try:
+        return [_run_from(entry) for entry in document["runs"]]
+    except (ValueError, KeyError, TypeError) as error:
+        raise FileFormatError(f"results '{path}' are damaged: {error}") from error
+
+
+def _run_from(entry: Mapping[str, Any]) -> Run:
+    value = math.inf if entry["value"] is None else float(entry["value"])
+    history = tuple((int(n), float(v)) for n, v in entry["history"])
+    return Run(**{**entry, "value": value, "history": history})
+
+
+def _text(document: Mapping[str, Any]) -> str:
+    """JSON with one row and one run per line."""
+    lines = []
+    for name, value in document.items():
+        if isinstance(value, list) and value:
+            entries = ",\n  ".join(json.dumps(_without_inf(entry)) for entry in value)
+            lines.append(f" {json.dumps(name)}: [\n  {entries}\n ]")
+        else:
+            lines.append(f" {json.dumps(name)}: {json.dumps(_without_inf(value))}")
+    return "{\n" + ",\n".join(lines) + "\n}\n"
+
+
+def _without_inf(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, dict):
+        return {key: _without_inf(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_inf(item) for item in value]
+    return value
+
 
 Report = Callable[[float, str], None]
 
@@ -45,7 +140,7 @@ def compare(
         seeds: runs per placer.
         budget: of every single run; all queries count, intermediate ones too.
         measure: seconds of a placement on hardware; None simulates.
-        progress: told the fraction done and what is running.
+        progress: is called with the fraction done and what is running.
         results_path: results are kept here after every run, and runs found here are not repeated.
         workers: that do the runs, which simulate; None is this process.
 
@@ -60,44 +155,44 @@ def compare(
             raise InputError(f"placer '{name}' cannot place this problem: {reason}")
     store = ComparisonFile(results_path, problem, budget)
     wanted = [(name, seed) for name in dict.fromkeys(placers) for seed in range(seeds)]
-    told = _Told(progress, len(wanted))
+    shown = _ComparisonProgress(progress, len(wanted))
     shared = Shared(problem)
 
     def missing() -> Iterator[Task]:
         for name, seed in wanted:
-            told.begins(name, seed)
+            shown.begins(name, seed)
             if (name, seed) not in store.runs:
                 yield Task(_run, (name, seed, budget, measure), shared, f"{name}, seed {seed}")
 
     for done in (workers or ThisProcess()).run(missing()):
         store.add(done.result)
-        told.ended(done)
+        shown.ended(done)
     runs = tuple(store.runs[key] for key in wanted)
     best = min(run.value for run in store.runs.values())
     return ComparisonTable(problem.time_unit, runs, best)
 
 
-class _Told:
-    """Who runs, for whoever follows a comparison."""
+class _ComparisonProgress:
+    """Reports the progress of a comparison."""
 
     def __init__(self, progress: Report | None, count: int) -> None:
         self._progress, self._count, self._begun = progress, count, 0
 
     def begins(self, name: str, seed: int) -> None:
-        """A run is given to a worker, or was found."""
+        """A run was given to a worker, or is stored."""
         if self._progress is not None:
             self._progress(self._begun / self._count, f"{name}, seed {seed}")
         self._begun += 1
 
     def ended(self, done: Done) -> None:
-        """A run has ended; which worker did it is told where it was another process."""
+        """A run has ended; the report names the worker if it is another process."""
         if self._progress is not None and done.worker:
             what = f"{done.task.label}, by worker {done.worker}"
             self._progress((self._begun - 1) / self._count, what)
 
 
 def made_placers(names: Sequence[str], seeds: int) -> dict[str, Any]:
-    """Placers by the names of `compare`; a wrong one is found before any long work.
+    """Make the placers of `compare` by name, before any long work.
 
     Raises:
         UnknownNameError: there is no such placer.
@@ -110,7 +205,7 @@ def made_placers(names: Sequence[str], seeds: int) -> dict[str, Any]:
 
 
 def named_placer(name: str, settings: Mapping[str, str]) -> Any:
-    """The placer behind ``NAME:key=value:...``, with further settings as text."""
+    """Make the placer of ``NAME:key=value:...``, with further settings as text."""
     base, *pairs = name.split(":")
     if base not in REGISTRY and pairs and is_path(f"{base}:{pairs[0]}"):  # package.module:Class
         base = f"{base}:{pairs.pop(0)}"

@@ -1,193 +1,444 @@
-"""A plan beside simpler ways to run its model, measured, with a verdict: what `place` prints."""
+"""Contenders: ways to run a plan's model that are measured beside the plan.
+
+A contender obeys the limits, pins and colocation classes of the problem. One that breaks them
+answers another question, however fast it is: it is listed with the reason, and neither measured
+nor recommended.
+"""
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 
+from placewright.core.cluster import Device
 from placewright.core.contender_names import (
     ALL_CORES,
+    COPIES,
+    CORES,
     EVEN_SPLIT,
-    LOWER_BOUND,
+    MODE,
     PLAN,
+    UNSPLIT_STREAMS,
     contender_of,
     device_of,
 )
-from placewright.core.deadline import NEVER, Deadline
+from placewright.core.placement import Placement
 from placewright.core.plan import Plan
-from placewright.errors import MismatchError
-from placewright.execution.comparing import Comparison, compare_outputs
-from placewright.execution.placements import placement_runner, taking_turns, whole_model_runner
+from placewright.core.problem import Problem
+from placewright.errors import InfeasibleError
+from placewright.execution.members import Members
+from placewright.execution.placements import placement_runner, whole_model_runner
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import LoadedModel
-from placewright.profiling.hardware import measure_interleaved
+from placewright.execution.sample_server import HasThroughputMode, SampleServer
+from placewright.files.quantities import format_bytes
+from placewright.frameworks.registry import framework_named
+from placewright.placers.registry import make_placer
+from placewright.profiling.streams import copy_per_device, stream_runner
 from placewright.profiling.verdict import Verdict, judge
-from placewright.session.comparable import Ways, ways_to_run
-from placewright.session.machine_speed import drifted, speed_note
-from placewright.session.recommended import held_lines, recommended_plan
-from placewright.session.running import ROUNDS, limited
-from placewright.session.steps import Report, no_report
+from placewright.session.models import runtime_named
+from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.model import Simulator
+from placewright.simulation.stream.play import Stream
 
-_MEASURING_SECONDS = 60.0  # of all contenders, where a request is so slow that rounds are left out
+Runner = TypeVar("Runner", bound=SampleServer)
+
+_PLAYED = 60  # samples, to predict a period
+_SPLITS = (COPIES, CORES, EVEN_SPLIT, MODE)  # simpler contenders that use several devices
+_OURS = (ALL_CORES, EVEN_SPLIT, PLAN, *UNSPLIT_STREAMS)  # all others are single devices
 
 
 @dataclass(frozen=True)
-class Table:
-    """The table that `place` prints."""
+class Contender(Generic[Runner]):
+    """One way to run a plan's model.
 
-    title: str
-    columns: tuple[str, ...]
-    rows: list[list[str]]
-    verdict: str
+    Attributes:
+        name: see `core.contender_names`.
+        placement: of the problem's units; None if no placement expresses the contender.
+        predicted: seconds of a request, or per sample of a stream, by the simulator; None if it
+            cannot predict them.
+        open: make the runner, which the stack closes. The number limits the samples in flight of
+            copies of the whole model; None means as many as pay. Placements have a limit already.
+    """
+
+    name: str
+    placement: Placement | None
+    predicted: float | None
+    open: Callable[[ExitStack, int | None], Runner]
+
+    @property
+    def is_single(self) -> bool:
+        """True if one device runs the whole model."""
+        return self.name not in _OURS
 
 
-def check_on_hardware(
-    plan: Plan,
-    model: LoadedModel,
-    report: Report = no_report,
-    *,
-    rounds: int = ROUNDS,
-    deadline: Deadline = NEVER,
-) -> tuple[Plan, Table]:
-    """Run the plan beside every single device, the runtime's default and an even split.
+@dataclass(frozen=True)
+class Contenders(Generic[Runner]):
+    """The contenders of one plan.
+
+    Attributes:
+        members: simplest first; the searched placement last, unless a simpler contender equals it.
+        searched: name of the contender that the search returned.
+        left_out: name -> why it is not comparable.
+        played: the plan's stream by the simulator; None if single requests are measured.
+    """
+
+    members: tuple[Contender[Runner], ...]
+    searched: str = PLAN
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    played: Stream | None = None
+
+    def __getitem__(self, name: str) -> Contender[Runner]:
+        return next(member for member in self.members if member.name == name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of all members, in their order."""
+        return tuple(member.name for member in self.members)
+
+    @property
+    def predicted(self) -> dict[str, float]:
+        """Name -> predicted seconds, of the members that have them."""
+        return {m.name: m.predicted for m in self.members if m.predicted is not None}
+
+    def without(self, name: str, reason: str) -> Contenders[Runner]:
+        """The others, after a contender turned out not to be comparable."""
+        members = tuple(member for member in self.members if member.name != name)
+        return replace(self, members=members, left_out={**self.left_out, name: reason})
+
+    def simplest_first(self, medians: Mapping[str, float], kept: Collection[str]) -> Sequence[str]:
+        """Names of the members that are simpler than a plan: single devices are equally simple, so
+        that the fastest of them goes first."""
+        simpler = [m for m in self.members if m.name in kept and m.name != PLAN]
+        singles = sorted((m.name for m in simpler if m.is_single), key=medians.__getitem__)
+        return [*singles, *(m.name for m in simpler if not m.is_single)]
+
+
+def judged(
+    contenders: Contenders[Any],
+    seconds: Mapping[str, Sequence[float]],
+    kept: Collection[str] | None = None,
+    most_loss: float = math.inf,
+) -> Verdict:
+    """The verdict over contenders, simpler ones first.
 
     Args:
-        plan: what the search found.
-        model: the plan's, loaded by its runtime.
-        report: told what is being done.
-        rounds: of measuring.
-        deadline: of everything.
+        contenders: that were measured.
+        seconds: name -> of each round.
+        kept: names that keep the latency limit, and may be recommended; None is all.
+        most_loss: see `profiling.verdict.judge`.
+    """
+    medians = {name: statistics.median(row) for name, row in seconds.items()}
+    everyone = contenders.simplest_first(medians, seconds)
+    whole = judge(seconds, everyone, searched=contenders.searched, splits=_SPLITS)
+    if kept is None:
+        return whole
+    if not kept:
+        text = "no contender keeps the latency limit; let fewer samples in, or raise the limit"
+        return replace(whole, recommendation=PLAN, split=False, text=text)
+    simpler = contenders.simplest_first(medians, kept)
+    if contenders.searched in kept:
+        verdict = judge(
+            {name: row for name, row in seconds.items() if name in kept},
+            simpler,
+            searched=contenders.searched,
+            splits=_SPLITS,
+            most_loss=most_loss,
+        )
+        return replace(verdict, contenders=whole.contenders)
+    fastest = min(simpler, key=lambda name: whole.contenders[name].median)
+    text = f"run '{fastest}': the plan does not keep the latency limit, and this is the fastest"
+    return replace(whole, recommendation=fastest, split=False, text=text)
 
-    Returns:
-        The plan with the recommended placement (the best one, where the runtime's default beats
-        all placements) and its measurement, and a table with the verdict.
+
+def request_contenders(plan: Plan, model: LoadedModel) -> Contenders[ConcurrentRunner]:
+    """Every single device, the runtime's default, an even split and the plan, for single requests.
+
+    Args:
+        plan: of the search.
+        model: the plan's, loaded by its runtime.
+    """
+    problem, simulator = plan.problem, Simulator(plan.problem)
+    alone, left_out = _legal_devices(problem, simulator)
+    members = [alone_contender(simulator, device, model) for device in alone]
+    placements = {m.name: m.placement for m in members if m.placement is not None}
+    searched = _name_of(plan.placement, placements)
+    whole = whole_processor(plan)
+    reason = None if whole is None else why_default_is_not_comparable(problem, simulator)
+    if reason is not None:
+        left_out[ALL_CORES] = reason
+    elif whole is not None:
+        members.append(Contender(ALL_CORES, None, None, _opens_device(model, whole)))
+    even = _even_split(problem)
+    if even is None:
+        left_out[EVEN_SPLIT] = "no even split keeps the limits and pins"
+    elif not (_name_of(even, placements) or is_same(even, plan.placement)):
+        members.append(split_contender(EVEN_SPLIT, simulator, even, model))
+    if not searched:
+        members.append(split_contender(PLAN, simulator, plan.placement, model))
+    return Contenders(tuple(members), searched or PLAN, left_out)
+
+
+def alone_contender(
+    simulator: Simulator, device: int, model: LoadedModel
+) -> Contender[ConcurrentRunner]:
+    """One device with the unsplit model, for single requests."""
+    own = simulator.problem.cluster.devices[device]
+    placement = Placement.on_one_device(simulator.problem.n_units, device)
+    seconds = simulator.value(placement)
+    return Contender(contender_of(own.name), placement, seconds, _opens_device(model, own))
+
+
+def split_contender(
+    name: str, simulator: Simulator, placement: Placement, model: LoadedModel
+) -> Contender[ConcurrentRunner]:
+    """A placement, for single requests."""
+
+    def opened(stack: ExitStack, in_flight: int | None) -> ConcurrentRunner:
+        return stack.enter_context(placement_runner(simulator.problem, placement, model))
+
+    return Contender(name, placement, simulator.value(placement), opened)
+
+
+def stream_contenders(
+    plan: Plan, model: LoadedModel, *, in_flight: int | None = None
+) -> Contenders[SampleServer]:
+    """The best single device, copies of the whole model, an even split and the plan, for streams.
+
+    Args:
+        plan: of the search.
+        model: the plan's, loaded by its runtime.
+        in_flight: samples under way at most in the plan; None is as many as pay.
 
     Raises:
-        MismatchError: outputs differ from the unsplit model's.
-        OutOfTime: the deadline passed before enough rounds were measured.
+        InfeasibleError: the plan's own stream does not fit into a device's memory.
     """
-    problem = plan.problem
-    deadline.require("outputs were compared")
-    report(0.0, "comparing outputs")
-    with limited(plan):
-        comparison = compare_outputs(problem, plan.placement, model)
-    if not comparison.equal:
-        raise MismatchError(
-            f"outputs differ from the unsplit model: {comparison.text}; the plan was not written"
-        )
-    ways = ways_to_run(plan)
-    with limited(plan):
-        samples = _measured(plan, ways, model, rounds, report, deadline)
-    ways, chosen, verdict = _judged(plan, ways, samples, model)
-    found = recommended_plan(plan, ways, chosen, verdict)
-    return found, _table(plan, found, ways, verdict, comparison)
+    problem, simulator = plan.problem, Simulator(plan.problem)
+    played = simulator.stream(plan.placement, samples=_PLAYED, in_flight=in_flight)
+    whole = whole_model_streams(plan, model)
+    left_out = dict(whole.left_out)
+    members = [whole.contender(name, problem, model) for name in whole.devices]
+    even = _even_split(problem)
+    is_split = even is not None and len(np.unique(even.device_of)) > 1
+    if even is not None and is_split and not is_same(even, plan.placement):
+        try:
+            stream = simulator.stream(even, samples=_PLAYED)
+            members.append(_stream_contender(EVEN_SPLIT, problem, even, stream, model))
+        except InfeasibleError as error:
+            left_out[EVEN_SPLIT] = str(error)
+    members.append(_stream_contender(PLAN, problem, plan.placement, played, model))
+    return Contenders(tuple(members), PLAN, left_out, played)
 
 
-def _measured(
-    plan: Plan, ways: Ways, model: LoadedModel, rounds: int, report: Report, deadline: Deadline
-) -> dict[str, list[float]]:
-    """Seconds of each round of each way; single devices run the unsplit model."""
-    problem = plan.problem
-    runners: dict[str, ConcurrentRunner] = {}
-    with ExitStack() as stack:
-        with taking_turns(model):
-            for name, placement in ways.placements.items():
-                deadline.require(f"'{name}' was compiled")
-                one = device_of(name, problem.cluster.device_names)
-                runners[name] = stack.enter_context(
-                    placement_runner(problem, placement, model)
-                    if one is None
-                    else whole_model_runner(model, problem.cluster.devices[one])
-                )
-            if ways.whole is not None:
-                runners[ALL_CORES] = stack.enter_context(whole_model_runner(model, ways.whole))
-        return measure_interleaved(
-            runners,
-            model.random_inputs(np.random.default_rng(0)),
-            rounds=rounds,
-            seconds=_MEASURING_SECONDS,
-            deadline=deadline,
-            progress=lambda part: report(0.3 + 0.7 * part, "measuring on the hardware"),
+def _stream_contender(
+    name: str, problem: Problem, placement: Placement, played: Stream, model: LoadedModel
+) -> Contender[SampleServer]:
+    def opened(stack: ExitStack, in_flight: int | None) -> SampleServer:
+        return stack.enter_context(
+            stream_runner(problem, placement, model, in_flight=played.in_flight)
         )
 
+    return Contender(name, placement, played.steady.period, opened)
 
-def _judged(
-    plan: Plan, ways: Ways, samples: dict[str, list[float]], model: LoadedModel
-) -> tuple[Ways, str, Verdict]:
-    """What is left of the ways without those that compute other outputs, the placement to write,
-    and the verdict over all."""
-    while True:
-        verdict = _verdict(plan, ways, samples)
-        chosen = _verdict(plan, ways, {n: samples[n] for n in ways.placements}).recommendation
-        if chosen == ways.searched:
-            return ways, chosen, verdict
-        comparison = compare_outputs(plan.problem, ways.placements[chosen], model)
-        if comparison.equal:
-            return ways, chosen, verdict
-        ways = ways.without(
-            chosen,
-            f"its outputs differ from the unsplit model's (relative error {comparison.error:.2g}, "
-            f"tolerance {comparison.tolerance:.2g})",
+
+@dataclass(frozen=True)
+class WholeModelStreams:
+    """Ways to stream samples through the unsplit model.
+
+    Attributes:
+        devices: contender -> devices that each run the whole model, simplest contender first: the
+            best single device, the library's throughput mode, a copy on each device, or on each
+            core if the plan's device is the whole processor.
+        predicted: contender -> seconds per sample, if they follow from the cost table.
+        left_out: contender -> why it is not comparable.
+    """
+
+    devices: Mapping[str, tuple[Device, ...]]
+    predicted: Mapping[str, float]
+    left_out: Mapping[str, str]
+
+    def contender(self, name: str, problem: Problem, model: LoadedModel) -> Contender[SampleServer]:
+        """One of them."""
+        devices, predicted = self.devices[name], self.predicted.get(name)
+        if name == MODE and isinstance(model, HasThroughputMode):
+            return Contender(name, None, predicted, _opens_mode(model, devices[0]))
+        if name in UNSPLIT_STREAMS:
+            return Contender(name, None, predicted, _opens_copies(model, devices))
+        at = device_of(name, problem.cluster.device_names)  # None for a member of a group
+        placement = None if at is None else Placement.on_one_device(problem.n_units, at)
+        return Contender(name, placement, predicted, _opens_device(model, devices[0]))
+
+
+def whole_model_streams(plan: Plan, model: LoadedModel) -> WholeModelStreams:
+    """Ways to stream through the unsplit model that obey the plan's limits and pins.
+
+    Args:
+        plan: of the search.
+        model: the plan's, loaded by its runtime.
+    """
+    problem, simulator = plan.problem, Simulator(plan.problem)
+    alone, left_out = _legal_devices(problem, simulator)
+    seconds: dict[str, float] = {}
+    legal: list[Device] = []
+    for index in alone:
+        device = problem.cluster.devices[index]
+        own = float(problem.costs.seconds[:, index].sum()) + device.dispatch_seconds
+        for member in Members.of([device]).devices:
+            legal.append(member)
+            seconds[member.name] = own
+    devices: dict[str, tuple[Device, ...]] = {}
+    predicted: dict[str, float] = {}
+    if legal:
+        single = min(legal, key=lambda device: seconds[device.name])
+        devices[contender_of(single.name)] = (single,)
+        predicted[contender_of(single.name)] = seconds[single.name]
+    members = Members.of(problem.cluster.devices).devices
+    copies = members if len(members) > 1 and len(legal) == len(members) else ()
+    if len(members) > 1 and not copies:
+        left_out[COPIES] = next(iter(left_out.values()))
+    mode, cores = _processor_streams(plan, model, simulator, left_out)
+    devices |= {name: row for name, row in ((MODE, mode), (COPIES, copies), (CORES, cores)) if row}
+    if copies:
+        predicted[COPIES] = _copies_period(problem, members, seconds)
+    return WholeModelStreams(devices, predicted, left_out)
+
+
+def _copies_period(
+    problem: Problem, members: Sequence[Device], seconds: Mapping[str, float]
+) -> float:
+    """Seconds per sample if every device runs a copy, with all of them busy."""
+    rate = 0.0
+    for device in members:
+        factors = problem.cluster.contention.get(device.memory_domain or "", (1.0,))
+        busy = sum(other.memory_domain == device.memory_domain for other in members)
+        rate += 1.0 / (seconds[device.name] * factors[min(busy, len(factors)) - 1])
+    return 1.0 / rate
+
+
+def _processor_streams(
+    plan: Plan, model: LoadedModel, simulator: Simulator, left_out: dict[str, str]
+) -> tuple[tuple[Device, ...], tuple[Device, ...]]:
+    """The processor in the library's throughput mode, or its cores with a copy each."""
+    members = Members.of(plan.problem.cluster.devices).devices
+    cores = [device for device in members if device.name.startswith("cpu:")]
+    whole = whole_processor(plan)
+    if whole is None:
+        whole = next((device for device in members if device.name == "cpu"), None)
+    if whole is None:
+        return (), ()
+    reason = why_default_is_not_comparable(plan.problem, simulator)
+    if reason is not None:
+        left_out[MODE if isinstance(model, HasThroughputMode) else CORES] = reason
+        return (), ()
+    discovered = runtime_named(plan.runtime).discover()
+    all_cores = tuple(device for device in discovered if device.name.startswith("cpu:"))
+    if isinstance(model, HasThroughputMode):
+        return (model.throughput_device(whole, len(cores) or max(1, len(all_cores))),), ()
+    return (), () if cores or len(all_cores) < 2 else all_cores
+
+
+def _opens_device(
+    model: LoadedModel, device: Device
+) -> Callable[[ExitStack, int | None], ConcurrentRunner]:
+    return lambda stack, in_flight: stack.enter_context(whole_model_runner(model, device))
+
+
+def _opens_copies(
+    model: LoadedModel, devices: Sequence[Device]
+) -> Callable[[ExitStack, int | None], SampleServer]:
+    return lambda stack, in_flight: stack.enter_context(
+        copy_per_device(model, devices, in_flight=in_flight)
+    )
+
+
+def _opens_mode(
+    model: HasThroughputMode, device: Device
+) -> Callable[[ExitStack, int | None], SampleServer]:
+    def opened(stack: ExitStack, in_flight: int | None) -> SampleServer:
+        server = model.throughput_mode(device, in_flight)
+        stack.callback(server.close)
+        return server
+
+    return opened
+
+
+def _legal_devices(problem: Problem, simulator: Simulator) -> tuple[list[int], dict[str, str]]:
+    """Devices that may run the whole model alone; contender -> why the others may not."""
+    legal: list[int] = []
+    left_out: dict[str, str] = {}
+    for index, name in enumerate(problem.cluster.device_names):
+        violation = simulator.violation(Placement.on_one_device(problem.n_units, index))
+        if violation is None:
+            legal.append(index)
+        else:
+            left_out[contender_of(name)] = violation.message
+    return legal, left_out
+
+
+def is_same(first: Placement, second: Placement) -> bool:
+    """True if two placements run the same: on one device the runtime orders the ops."""
+    if not np.array_equal(first.device_of, second.device_of):
+        return False
+    if len(np.unique(first.device_of)) == 1 or first.order is second.order:
+        return True
+    return (
+        first.order is not None
+        and second.order is not None
+        and np.array_equal(first.order, second.order)
+    )
+
+
+def _name_of(wanted: Placement, placements: Mapping[str, Placement]) -> str:
+    return next((name for name, other in placements.items() if is_same(other, wanted)), "")
+
+
+def _even_split(problem: Problem) -> Placement | None:
+    placer = make_placer("even-split")
+    return placer.place(problem, Evaluator(problem), np.random.default_rng(0)).placement
+
+
+def whole_processor(plan: Plan) -> Device | None:
+    """The runtime's default: the CPU with all threads, in the precision of the first device.
+
+    None if the plan has that device already, or uses no core of it.
+    """
+    names = plan.problem.cluster.device_names
+    if "cpu" in names or not any(name.startswith("cpu:") for name in names):
+        return None
+    discovered = runtime_named(plan.runtime).discover()
+    whole = next((device for device in discovered if device.name == "cpu"), None)
+    if whole is None:
+        return None
+    first = plan.problem.cluster.devices[0].options
+    known = framework_named(plan.runtime).precision_options
+    precision = {option: first[option] for option in known if option in first}
+    return replace(whole, options={**whole.options, **precision})
+
+
+def why_default_is_not_comparable(problem: Problem, simulator: Simulator) -> str | None:
+    """Why the runtime's default breaks what the user asked for; None if it does not.
+
+    It runs every op on all cores and keeps the whole model in one memory, whatever the limits of
+    single cores are.
+    """
+    names = problem.cluster.device_names
+    for op, at in sorted(problem.pins.items()):
+        return (
+            f"op '{problem.graph.op_names[op]}' is pinned to '{names[at]}', and "
+            f"'{ALL_CORES}' runs every op on all cores"
         )
-        samples = {name: row for name, row in samples.items() if name != chosen}
-
-
-def _verdict(plan: Plan, ways: Ways, samples: Mapping[str, Sequence[float]]) -> Verdict:
-    devices = plan.problem.cluster.device_names
-    singles = [name for name in ways.placements if device_of(name, devices) is not None]
-    singles.sort(key=lambda name: statistics.median(samples[name]))  # all equally simple
-    simplest = [*singles, *(name for name in (ALL_CORES, EVEN_SPLIT) if name in samples)]
-    return judge(samples, simplest, searched=ways.searched, splits=(EVEN_SPLIT,))
-
-
-def _table(plan: Plan, found: Plan, ways: Ways, verdict: Verdict, comparison: Comparison) -> Table:
-    rows = [[name, "-", "not comparable", "-", "-"] for name in ways.left_out]
-    for name in sorted(verdict.contenders, key=_position):
-        contender, expected = verdict.contenders[name], ways.predicted.get(name)
-        rows.append(
-            [
-                _label(name, ways.searched, plan.placer.name),
-                "-" if expected is None else f"{expected * 1e3:.2f} ms",
-                f"{contender.median * 1e3:.2f} ms",
-                f"{contender.iqr * 1e3:.2f} ms",
-                "-" if expected is None else f"{expected / contender.median - 1:+.1%}",
-            ]
-        )
-    rows.append([LOWER_BOUND, f"{plan.lower_bound * 1e3:.2f} ms", "-", "-", "-"])
-    devices = {contender_of(device.name): device for device in plan.problem.cluster.devices}
-    alone = {name: c.median for name, c in verdict.contenders.items() if name in devices}
-    scatter = {name: device.speed_scatter for name, device in devices.items()}
-    singles, changed = list(alone.values()), drifted(ways.predicted, alone, scatter)
-    reached = ""
-    is_split = len(np.unique(plan.placement.device_of)) > 1
-    gained = min(singles, default=0.0) - verdict.contenders[ways.searched].median
-    # The bound is predicted: beside seconds of a machine that has changed it says nothing.
-    if is_split and gained > 0 and min(singles) > plan.lower_bound and not changed:
-        share = gained / (min(singles) - plan.lower_bound)
-        reached = f"; {share:.0%} of what a perfect split could gain over the best single device"
-    lines = [
-        *(f"'{name}' is not comparable: {reason}" for name, reason in ways.left_out.items()),
-        f"outputs equal to the unsplit model (relative error {comparison.error:.1g}, tolerance "
-        f"{comparison.tolerance:.1g}){reached}",
-        verdict.text,
-        *held_lines(found),
-        *filter(None, [speed_note(changed)]),
-    ]
-    columns = ("contender", "predicted", "measured", "spread", "prediction error")
-    title = "Training step" if plan.problem.objective == "training" else "Latency"
-    return Table(title, columns, rows, "\n".join(lines))
-
-
-def _position(name: str) -> int:
-    """The runtime's default stands behind single devices, before splits."""
-    return {ALL_CORES: 1, EVEN_SPLIT: 2, PLAN: 3}.get(name, 0)
-
-
-def _label(name: str, searched: str, placer: str) -> str:
-    if name != searched:
-        return name
-    return f"searched ({placer})" if name == PLAN else f"{name}, searched ({placer})"
+    for index, device in enumerate(problem.cluster.devices):
+        everything = Placement.on_one_device(problem.n_units, index)
+        size = float(simulator.memory_peaks(everything)[index])
+        if device.kind == "cpu" and size > device.memory_bytes:
+            return (
+                f"it keeps the whole model, {format_bytes(size)}, in one memory, and "
+                f"'{device.name}' has {format_bytes(device.memory_bytes)}"
+            )
+    return None

@@ -1,19 +1,42 @@
-"""This machine's devices, or those of a cluster file, as a cluster."""
+"""Devices that a request names, as a cluster, and what splitting a model over them costs."""
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 
 from placewright.core.cluster import Cluster
-from placewright.errors import FieldError, InputError, MissingExtraError
+from placewright.core.deadline import NEVER, Deadline
+from placewright.errors import FieldError, InputError, MissingExtraError, PlacewrightError
+from placewright.execution.framework import (
+    Framework,
+    MakesSmallModel,
+    ModelInMemory,
+    ReadOptions,
+)
+from placewright.execution.runtime import Runtime
+from placewright.execution.small_model import SmallModel
 from placewright.files.cluster_file import read_cluster
-from placewright.frameworks.registry import framework_names
+from placewright.frameworks.registry import framework_named, framework_names
 from placewright.profiling.catalogue import catalogue_cluster, device_names
 from placewright.profiling.discover import completed_cluster
 from placewright.profiling.discover import discover as discover_devices
-from placewright.session.runtimes import default_runtime_name, runtime_named
+from placewright.profiling.evidence import Evidence
+from placewright.profiling.machine_costs import (
+    keep_machine_costs,
+    known_machine_costs,
+    machine_key,
+    measure_machine,
+    probe,
+)
+from placewright.profiling.measure import ProgressCallback
+from placewright.profiling.profile import Measuring, profile
+from placewright.profiling.segment_fit import fitted_cluster
+from placewright.profiling.store import CostStore
+from placewright.session.models import default_runtime_name, runtime_named
 
 CATALOGUE = "catalogue:"
+MACHINE_SECONDS = 10.0  # rough duration of measuring the small model, to announce it
 
 
 def discover(names: str | None = None, *, runtime: str | None = None) -> Cluster:
@@ -21,7 +44,7 @@ def discover(names: str | None = None, *, runtime: str | None = None) -> Cluster
 
     Args:
         names: ``"cpu"``, ``"cores"``, or names separated by commas; None is the whole CPU with
-            every GPU and NPU, or the cores where there is nothing else to split over.
+            every GPU and NPU, or the cores if there is no other device.
         runtime: whose devices; None is OpenVINO.
 
     Raises:
@@ -35,14 +58,14 @@ def discover(names: str | None = None, *, runtime: str | None = None) -> Cluster
 
 
 def candidates(runtime: str | None = None) -> tuple[str, ...]:
-    """Names of all devices of this machine, those that overlap among them."""
+    """Names of all devices of this machine, including devices that overlap."""
     return tuple(
         device.name for device in runtime_named(runtime or default_runtime_name()).discover()
     )
 
 
 def devices_by_runtime() -> tuple[dict[str, tuple[str, ...]], dict[str, str]]:
-    """Device names of every runtime that is installed, and what to install for the others."""
+    """Device names of every installed runtime; for the others, the message that names the extra."""
     found: dict[str, tuple[str, ...]] = {}
     missing: dict[str, str] = {}
     for name in framework_names():
@@ -69,7 +92,7 @@ def cluster_for(names: str | None, cluster: Path | Cluster | None, runtime: str 
 
 
 def catalogue_for(names: str | None, given: Path | Cluster | None) -> Cluster | None:
-    """The cluster that a request names where its costs come from data sheets, else None.
+    """The cluster of a request whose costs come from data sheets; None for other requests.
 
     ``catalogue:4gpu`` is a cluster of the catalogue, ``catalogue:cpu-xeon-8480,gpu-t4`` devices of
     it on PCI Express; the devices of a file have fingerprints ``catalogue:NAME``, all or none.
@@ -102,7 +125,7 @@ def catalogue_for(names: str | None, given: Path | Cluster | None) -> Cluster | 
 
 
 def default_names(runtime: str | None) -> str:
-    """What is placed on where nobody says it: all that there is, or cores if it is one processor.
+    """The devices of a request that names none: all, or the cores of a machine that has only a CPU.
 
     Args:
         runtime: whose devices; None is OpenVINO's.
@@ -113,3 +136,79 @@ def default_names(runtime: str | None) -> str:
     if others or len(cores) < 2:
         return ",".join(["cpu", *others])
     return "cores"
+
+
+def split_costs(
+    cluster: Cluster, runtime: Runtime, progress: ProgressCallback | None = None
+) -> Cluster | None:
+    """Add the costs of splitting to a cluster; they are stored, or measured on a small model.
+
+    Args:
+        cluster: of this machine.
+        runtime: that measures.
+        progress: called before each placement.
+    """
+    if cluster.n_devices < 2:
+        return None
+    found = MachineCosts(cluster, runtime, CostStore()).measured(progress)
+    if found is None:
+        return None
+    return fitted_cluster(cluster.without_overheads, list(found.rows), list(found.waits))
+
+
+class MachineCosts:
+    """The costs of splitting any model over the devices of a cluster.
+
+    Args:
+        cluster: of this machine.
+        runtime: that measures.
+        store: in the user's cache folder.
+    """
+
+    def __init__(self, cluster: Cluster, runtime: Runtime, store: CostStore) -> None:
+        self._cluster = cluster.without_overheads
+        self._runtime, self._store = runtime, store
+        self._key = f"{SmallModel.VERSION}|{machine_key(cluster, runtime.name, runtime.version)}"
+        self.known = known_machine_costs(store, self._key, self.probe)
+
+    def probe(self) -> tuple[float, float, float]:
+        """See `profiling.machine_costs.probe`."""
+        return probe(self._cluster.devices)
+
+    def measured(
+        self, progress: ProgressCallback | None = None, deadline: Deadline = NEVER
+    ) -> Evidence | None:
+        """The stored costs, or measure them now; None if that is impossible or time is too short.
+
+        Args:
+            progress: called before each placement.
+            deadline: no round starts after it.
+        """
+        framework = framework_named(self._runtime.name)
+        if self.known is None and isinstance(framework, MakesSmallModel):
+            try:
+                self.known = self._of_small_model(framework, progress, deadline)
+            except PlacewrightError:  # a device that cannot run the small model may run others
+                return None
+            if self.known is not None:
+                keep_machine_costs(self._store, self._key, self.known, self.probe())
+                # As later calls will read it, so that the same request is the same problem.
+                self.known = Evidence.of_text(self.known.text())
+        return self.known
+
+    def _of_small_model(
+        self, framework: Framework, progress: ProgressCallback | None, deadline: Deadline
+    ) -> Evidence | None:
+        assert isinstance(framework, MakesSmallModel)
+        with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
+            found = framework.small_model(Path(folder))
+            name = found.name if isinstance(found, ModelInMemory) else str(found)
+            graph, source = framework.read(name, lambda _: found, ReadOptions())
+            runtime = framework.runtime(lambda _: found)
+            source = framework.runnable(source, lambda _: found)
+            loaded = runtime.load(source, graph)
+            kept = CostStore(Path(folder) / "costs.sqlite")
+            problem = profile(
+                graph, source, self._cluster, runtime, model=loaded, measuring=Measuring(kept)
+            )
+            return measure_machine(problem, loaded, progress=progress, deadline=deadline)

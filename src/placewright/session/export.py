@@ -1,4 +1,4 @@
-"""Plans to the formats of other tools: resolve the model, call the writer, put it on the disk."""
+"""Plans as files of other tools: find the model, call the writer, let the tool load the result."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ def export(plan: Plan, form: str, path: Path) -> str:
     Args:
         plan: to be exported.
         form: one of `formats()`.
-        path: of the file to write; of a folder for ``onnx-segments``.
+        path: of the file; of a folder for ``onnx-segments``.
 
     Returns:
-        How to use what was written, one line.
+        One line about how to use the file.
 
     Raises:
         UnknownNameError: there is no such format.
         ClusterError: a device stands for several.
-        InexpressibleError: the format cannot say what the plan does.
+        InexpressibleError: the format cannot express the plan.
         InputError: the model is missing, or the file cannot be written.
     """
     if form not in _WRITERS:
@@ -54,7 +54,7 @@ def _device_map(plan: Plan, path: Path) -> str:
 
     data, source = device_map(plan), plan.problem.source
     if source is not None and source.signature is None:
-        # An earlier version's file does not tell the parameters that no op reads.
+        # Files of earlier versions lack the parameters that no op reads.
         source = _source(plan)
         data = device_map(replace(plan, problem=replace(plan.problem, source=source)))
     loaded = _taken(path, "accelerate", why_refused(data, () if source is None else source.state))
@@ -131,7 +131,7 @@ def _onnx_segments(plan: Plan, path: Path) -> str:
 
 
 def _fixed(plan: Plan) -> str:
-    """That other shapes need another plan, where the export holds those of this one."""
+    """A note about fixed input shapes, if the export has them."""
     source = plan.problem.source
     shapes = {} if source is None else source.shapes
     if not shapes:
@@ -155,13 +155,13 @@ def _loaded(plan: Plan, files: Sequence[Path], entries: Mapping[str, str], path:
 
 
 def _taken(path: Path, tool: str, reason: str | None, what: str = "it") -> str:
-    """What is said of an export that its tool was given before it was written.
+    """A note whether the tool loaded an export before it was written.
 
     Args:
         path: of the export.
         tool: that loads it.
-        reason: what the tool says against it, "" where it takes it, None where it cannot be asked.
-        what: the file that it was given.
+        reason: error of the tool, "" if it loads the file, None if the tool is not installed.
+        what: name of the file.
 
     Raises:
         InexpressibleError: the tool refuses it.
@@ -182,7 +182,7 @@ def _model_file(plan: Plan) -> Path:
 
 @contextmanager
 def _written_beside(path: Path) -> Iterator[Path]:
-    """A folder for what goes to `path` once its tool has taken it.
+    """A temporary folder beside `path`, for files that the tool has yet to load.
 
     Raises:
         InputError: it cannot be written.
@@ -195,13 +195,13 @@ def _written_beside(path: Path) -> Iterator[Path]:
 
 
 def _move(scratch: Path, folder: Path) -> None:
-    """All files to their folder; data first: whoever finds a model finds its data."""
+    """Move all files to their folder, data first, so that no model is ever without its data."""
     files = sorted(scratch.iterdir(), key=lambda file: (file.suffix != ".data", file.name))
     move_files({file: folder / file.name for file in files})
 
 
 def _save_onnx(model: Any, path: Path, data_folder: Path) -> None:
-    """Write a model; what lies outside of it is brought along."""
+    """Write a model with the tensors that its original keeps in other files."""
     import onnx
     from onnx.external_data_helper import load_external_data_for_model
 

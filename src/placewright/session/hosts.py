@@ -1,4 +1,4 @@
-"""Devices of the hosts of a Ray cluster: listed, and measured where they are."""
+"""Devices of the hosts of a Ray cluster: each host lists and measures its own."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from placewright.core.cluster import Cluster
 from placewright.core.problem import Problem
 from placewright.errors import AnswerError, FieldError, InputError, UnknownNameError
 from placewright.profiling.several_hosts import Way, joined_cluster, joined_problem
+from placewright.report.time_left import Report, Steps, no_report
 from placewright.session.devices import candidates, default_names, discover
-from placewright.session.problems import constrained, resident
+from placewright.session.models import ModelOfRequest
+from placewright.session.problems import build, constrained, resident
 from placewright.session.request import Request
-from placewright.session.session import Session
-from placewright.session.steps import Report, no_report
 from placewright.workers.ray_hosts import (
     Answer,
     RayHost,
@@ -38,7 +38,7 @@ class HostsProblem:
 
     Attributes:
         problem: its devices are named ``host:device``.
-        left_out: what was not measured, one clause each.
+        left_out: one clause for each omission of a host, and for each lost host.
     """
 
     problem: Problem
@@ -54,18 +54,18 @@ def discover_on_hosts(
         names: ``host:device`` between commas, or hosts for all that they have; None is all.
         ray: address of the cluster; see `workers.opened.open_workers`.
         runtime: whose devices; None is OpenVINO.
-        report: told what is being done.
+        report: is called with what is being done.
 
     Raises:
         UnknownNameError: there is no such host or device.
         InputError: there is no such cluster, or a host cannot do it; the message names the host.
     """
-    with _Asked.opened(ray) as asked:
-        wanted = asked.devices(names, runtime)
+    with _Hosts.opened(ray) as hosts:
+        wanted = hosts.devices(names, runtime)
         report(0.1, "links within hosts")
         arguments = {host: (_text(of_host), runtime) for host, of_host in wanted.items()}
-        found = asked.values(_discovered, arguments, report, "links of")
-        return joined_cluster(found, asked.ways(list(found), report))
+        clusters = hosts.values(_discovered, arguments, report, "links of")
+        return joined_cluster(clusters, hosts.ways(list(clusters), report))
 
 
 def profile_on_hosts(request: Request, report: Report = no_report) -> HostsProblem:
@@ -77,7 +77,7 @@ def profile_on_hosts(request: Request, report: Report = no_report) -> HostsProbl
 
     Args:
         request: with `ray`; `devices` as of `discover_on_hosts`.
-        report: told what is being done.
+        report: is called with what is being done.
 
     Raises:
         UnknownNameError: there is no such host or device.
@@ -86,24 +86,24 @@ def profile_on_hosts(request: Request, report: Report = no_report) -> HostsProbl
     """
     assert request.ray is not None
     here = _for_hosts(request)
-    with _Asked.opened(request.ray) as asked:
-        wanted = asked.devices(request.devices, request.runtime)
+    with _Hosts.opened(request.ray) as hosts:
+        wanted = hosts.devices(request.devices, request.runtime)
         arguments = {
             host: (replace(here, devices=_text(of_host)),) for host, of_host in wanted.items()
         }
-        found = asked.values(_profiled, arguments, report, "measuring on")
-        ways = asked.ways(list(found), report)
-    problem = joined_problem({host: one for host, (one, _) in found.items()}, ways)
+        results = hosts.values(_profiled, arguments, report, "measuring on")
+        ways = hosts.ways(list(results), report)
+    problem = joined_problem({host: one for host, (one, _) in results.items()}, ways)
     problem = resident(problem, request.resident)
     return HostsProblem(
         constrained(problem, request.memory, request.pins),
-        tuple(f"{host}: {clause}" for host, (_, left) in found.items() for clause in left)
-        + tuple(f"{host}: it was lost" for host in wanted if host not in found),
+        tuple(f"{host}: {clause}" for host, (_, left) in results.items() for clause in left)
+        + tuple(f"{host}: it was lost" for host in wanted if host not in results),
     )
 
 
 def _for_hosts(request: Request) -> Request:
-    """What each host is asked; limits and pins name devices of the whole."""
+    """The request for each host, without limits and pins, which name devices of all hosts."""
     model = request.model
     if not isinstance(model, str):
         raise FieldError("ray", "measures a model that is a file, or zoo:NAME")
@@ -116,16 +116,16 @@ def _for_hosts(request: Request) -> Request:
     )
 
 
-class _Asked:
-    """A cluster's hosts and their actors."""
+class _Hosts:
+    """The hosts of a Ray cluster, with an actor on each."""
 
     def __init__(self, ray: Any, hosts: Sequence[RayHost], actors: Mapping[str, Any]) -> None:
         self.ray, self.hosts, self.actors = ray, hosts, actors
 
     @classmethod
     @contextmanager
-    def opened(cls, address: str) -> Iterator[_Asked]:
-        """A connection for a block."""
+    def opened(cls, address: str) -> Iterator[_Hosts]:
+        """Connect to the cluster for a block."""
         ray, is_ours = connect(address, None)
         try:
             first = ray.get_runtime_context().get_node_id()
@@ -137,7 +137,7 @@ class _Asked:
                 ray.shutdown()
 
     def devices(self, names: str | None, runtime: str | None) -> dict[str, list[str]]:
-        """Host -> the names that its own devices have there, of those that are wanted."""
+        """Host -> local names of its requested devices."""
         known = self.values(_known, {host.name: (runtime,) for host in self.hosts})
         if names is None:
             return {host: usual.split(",") for host, (_, usual) in known.items()}
@@ -160,7 +160,7 @@ class _Asked:
         report: Report = no_report,
         doing: str = "",
     ) -> dict[str, Any]:
-        """Host -> what a function gave; hosts that were lost are left out with a warning.
+        """Call a function on each host; host -> result. Lost hosts are left out with a warning.
 
         Raises:
             InputError: a host cannot do it.
@@ -171,29 +171,29 @@ class _Asked:
         def told(host: str, done: int) -> None:
             report(0.9 * done / len(hosts), f"{doing} {host} ({done} of {len(hosts)} are done)")
 
-        found = answers(self.ray, self.actors, hosts, function, arguments, told)
-        return _usable(found)
+        answered = answers(self.ray, self.actors, hosts, function, arguments, told)
+        return _usable(answered)
 
     def ways(self, hosts: Sequence[str], report: Report) -> dict[tuple[str, str], Way]:
-        """Between each pair of hosts, both ways, one after the other."""
+        """Measure the way between each pair of hosts in both directions, one after the other."""
         pairs = [(one, other) for one in hosts for other in hosts if one != other]
-        found = {}
+        ways = {}
         for one, other in pairs:
             report(0.95, f"the way from {one} to {other}")
-            found[one, other] = Way(*way_between(self.ray, self.actors[one], self.actors[other]))
-        return found
+            ways[one, other] = Way(*way_between(self.ray, self.actors[one], self.actors[other]))
+        return ways
 
 
-def _usable(found: Mapping[str, Answer]) -> dict[str, Any]:
-    for host, answer in found.items():
+def _usable(answered: Mapping[str, Answer]) -> dict[str, Any]:
+    for host, answer in answered.items():
         if answer.error and not answer.is_lost:
             raise InputError(f"host '{host}': {answer.error}")
         if answer.is_lost:
             _LOG.warning("host '%s' was lost (%s): its devices are left out", host, answer.error)
-    kept = {host: answer.value for host, answer in found.items() if not answer.is_lost}
-    if not kept:
+    values = {host: answer.value for host, answer in answered.items() if not answer.is_lost}
+    if not values:
         raise AnswerError("all hosts of the cluster were lost; see `ray status`")
-    return kept
+    return values
 
 
 def _text(names: Sequence[str]) -> str:
@@ -201,7 +201,7 @@ def _text(names: Sequence[str]) -> str:
 
 
 def _known(runtime: str | None) -> tuple[tuple[str, ...], str]:
-    """On a host: all its devices, and what is placed on where nobody says it."""
+    """On a host: all its devices, and those of a request that names none."""
     usual = default_names(runtime)
     own = candidates(runtime)
     if usual == "cores":
@@ -215,6 +215,6 @@ def _discovered(names: str, runtime: str | None) -> Cluster:
 
 
 def _profiled(request: Request) -> tuple[Problem, tuple[str, ...]]:
-    """On a host: the problem of its devices, and what was left out."""
-    session = Session(request)
-    return session.profile(), session.left_out
+    """On a host: the problem of its devices, and clauses about omissions."""
+    measured = build(ModelOfRequest(request), Steps())
+    return measured.problem, measured.left_out

@@ -1,7 +1,4 @@
-"""A model on devices of this machine -> a problem with measured costs, calibrated.
-
-The one way to it: the command line and `placewright.profile` measure the same.
-"""
+"""From a model to a problem with measured costs: every unit on every device, then calibration."""
 
 from __future__ import annotations
 
@@ -47,11 +44,7 @@ from placewright.profiling.stream_calibration import (
     stream_calibration,
     stream_calibration_seconds,
 )
-from placewright.report.values import counted
-from placewright.session.machine import SECONDS as MACHINE_SECONDS
-from placewright.session.machine import MachineCosts
-from placewright.session.models import Model
-from placewright.session.steps import (
+from placewright.report.time_left import (
     CALIBRATING,
     CHECKING,
     KERNELS,
@@ -60,11 +53,14 @@ from placewright.session.steps import (
     SEARCHING,
     Steps,
 )
+from placewright.report.values import counted
+from placewright.session.devices import MACHINE_SECONDS, MachineCosts
+from placewright.session.models import Model
 
 _SHARE = 0.5  # of what is left of the total, for measuring and then for calibrating
 _MEASURING = 0.6  # of the limit on both
 _CHECKED_ROUNDS, _CHECKED_WAYS = 15, 5
-# Of samples in turn: those whose outputs are compared, rounds of candidates and of simpler ways.
+# Samples of a check: those whose outputs are compared, rounds of candidates and of contenders.
 _STREAMED = 100 + 7 * 3 * 20 + 9 * 5 * 30
 _MOST_CHECK_SECONDS = 60.0
 _QUICK_PLACEMENTS, _QUICK_ROUNDS = 3, Rounds(5, 5)
@@ -78,9 +74,9 @@ class Extent:
         deadline: of everything; no piece of work starts after it.
         is_quick: a few rounds, and a stored calibration or one of few placements.
         calibrate: False fits no overheads, and takes no stored fit.
-        remeasure: what is stored is measured again.
-        limit: of measuring and calibrating, on the clock of `deadline`; after it starts only what
-            a plan cannot do without.
+        remeasure: measure again, whatever is stored.
+        limit: of measuring and calibrating, on the clock of `deadline`; after it nothing starts
+            that a plan can do without.
     """
 
     deadline: Deadline = NEVER
@@ -92,12 +88,12 @@ class Extent:
 
 @dataclass(frozen=True)
 class Measured:
-    """A problem, and what was not measured for it.
+    """A measured problem, and the measurements that limits left out.
 
     Attributes:
         problem: with costs.
-        left_out: what `Extent` left out, one clause each.
-        check_seconds: what a check on the hardware may take; 0 where costs were not measured.
+        left_out: one clause for each thing that `Extent` left out.
+        check_seconds: estimated duration of a check on the hardware; 0 if costs were not measured.
     """
 
     problem: Problem
@@ -105,7 +101,7 @@ class Measured:
     check_seconds: float = 0.0
 
 
-def measured(
+def measure_model(
     model: Model,
     loaded: LoadedModel,
     cluster: Cluster,
@@ -115,16 +111,16 @@ def measured(
     extent: Extent | None = None,
     steps: Steps | None = None,
 ) -> Measured:
-    """Measure every unit on every device and calibrate, each once: results are kept.
+    """Measure every unit on every device and calibrate; both are stored for later calls.
 
     Args:
         model: as it was read, with its source.
         loaded: the same by `runtime`.
         cluster: of this machine.
         runtime: that measures.
-        objective: of the problem; overheads are fitted where the event model simulates it.
+        objective: of the problem; overheads are fitted if the event model simulates it.
         extent: how much is measured; None is all.
-        steps: told what is being done.
+        steps: is called with what is being done.
 
     Raises:
         InputError: the model has no source to run.
@@ -144,7 +140,7 @@ def measured(
 
 
 class _Measurement:
-    """One call of `measured`: its steps, and what was left out so far."""
+    """One measurement: its steps, and the clauses about omissions so far."""
 
     def __init__(
         self,
@@ -163,7 +159,7 @@ class _Measurement:
         self.estimated: dict[str, str] = {}
 
     def profiled(self, loaded: LoadedModel) -> Problem:
-        """The problem without overheads."""
+        """Measure the problem, without overheads."""
         assert self.model.source is not None
         deadline, limit = self.extent.deadline.part(_SHARE), self.extent.limit.part(_MEASURING)
         problem = profile(
@@ -199,7 +195,7 @@ class _Measurement:
         return problem
 
     def _compile_kernels(self, objective: Objective, model: ExecutionModel) -> None:
-        """Compile what calibration and search run: once per version, and within no limit."""
+        """Compile the kernels of calibration and search: once per version, and within no limit."""
         with self.extent.deadline.clock.stopped():
             self.steps.tell(KERNELS, "compiling kernels")
             make_ready(objective, model)
@@ -208,7 +204,7 @@ class _Measurement:
         return self.extent.deadline.part(_SHARE).within(self.extent.limit.seconds_left)
 
     def calibrated(self, problem: Problem, loaded: LoadedModel) -> Problem:
-        """The problem with what cuts, dispatch and contention cost; later calls find it stored."""
+        """Add the costs of cuts, dispatch and contention to a problem; they are stored."""
         known = self._known(problem)
         if known is not None:
             return known
@@ -216,7 +212,7 @@ class _Measurement:
         end, is_quick = self._calibration_end(), self.extent.is_quick
         assert self.ahead is not None
         machine = self._machine(end, is_needed=self._wants_machine(end, self.ahead))
-        found = calibration(
+        fit = calibration(
             problem,
             loaded,
             np.random.default_rng(0),
@@ -229,38 +225,38 @@ class _Measurement:
             machine=machine,
         )
         left_out = ""
-        if is_quick or not found.is_complete:
+        if is_quick or not fit.is_complete:
             others = _DEFAULT if machine is None else _MACHINE
-            if machine is None and found.placements >= LEAST_TRIALS:
+            if machine is None and fit.placements >= LEAST_TRIALS:
                 others = "of this model alone"
-            what = counted(found.placements, "placement")
+            what = counted(fit.placements, "placement")
             left_out = f"calibration: {what} measured, not {PLACEMENTS}; {others}"
             self.left_out.append(left_out)
-        is_kept = found.is_complete and found.problem is not problem  # something was fitted
+        is_kept = fit.is_complete and fit.problem is not problem  # something was fitted
         if is_kept and (machine is not None or not is_quick):
-            self._keep(found.problem, left_out)
-        return found.problem
+            self._keep(fit.problem, left_out)
+        return fit.problem
 
     def _known(self, problem: Problem) -> Problem | None:
-        """The problem with an earlier calibration, the same to the last bit; None without."""
-        found = known_calibration(
+        """The problem with the stored calibration, the same to the last bit; None without one."""
+        known = known_calibration(
             problem,
             self.store,
             self.runtime.version,
             self._costs.probe,
             is_quick=self.extent.is_quick,
         )
-        if found is None:
+        if known is None:
             return None
-        self.left_out += [found.left_out] * bool(found.left_out)
-        return found.problem
+        self.left_out += [known.left_out] * bool(known.left_out)
+        return known.problem
 
     def _keep(self, problem: Problem, left_out: str = "") -> None:
         probed = self._costs.probe()
         keep_calibration(problem, self.store, self.runtime.version, probed, left_out=left_out)
 
     def _machine(self, end: Deadline, *, is_needed: bool) -> Evidence | None:
-        """What splitting costs on this machine; it is measured only where it is needed."""
+        """The costs of splitting on this machine; they are measured only if they are needed."""
         costs = self._costs
         if not is_needed or costs.known is not None:
             return costs.known
@@ -272,28 +268,28 @@ class _Measurement:
         )
 
     def stream_calibrated(self, problem: Problem, loaded: LoadedModel) -> Problem:
-        """The problem with what streams cost beside their units; later calls find it stored."""
+        """Add the costs that streams have beside their units to a problem; they are stored."""
         known = self._known(problem)
         if known is not None:
             return known
         if self.extent.is_quick:
             return self._streams_of_machine(problem, 0)
         self._compile_kernels(problem.objective, problem.execution_model)
-        found = stream_calibration(
+        fit = stream_calibration(
             problem,
             loaded,
             np.random.default_rng(0),
             progress=lambda part: self.steps.tell(CALIBRATING, "calibrating streams", None),
             deadline=self._calibration_end(),
         )
-        if not found.is_complete:
-            return self._streams_of_machine(found.problem, found.streams)
-        if found.problem is not problem:
-            self._keep(found.problem)
-        return found.problem
+        if not fit.is_complete:
+            return self._streams_of_machine(fit.problem, fit.streams)
+        if fit.problem is not problem:
+            self._keep(fit.problem)
+        return fit.problem
 
     def _streams_of_machine(self, problem: Problem, streams: int) -> Problem:
-        """The problem where streams of its own were not all measured."""
+        """The problem with costs of this machine, if its own streams were not all measured."""
         what = f"calibration: {counted(streams, 'stream')} of this model measured"
         if streams >= STREAMS_ENOUGH:
             self.left_out.append(f"{what}, not {STREAMS}")
@@ -362,7 +358,7 @@ class _Measurement:
         return MachineCosts(self.cluster, self.runtime, self.store)
 
     def _wants_machine(self, end: Deadline, ahead: Ahead) -> bool:
-        """Whether there is too little time for a calibration of the model itself."""
+        """True if there is too little time for a calibration of the model itself."""
         return self.extent.is_quick or self._calibration_seconds(ahead) > end.seconds_left
 
 
@@ -377,7 +373,7 @@ def _what(ahead: Ahead) -> str:
 
 
 def _check_seconds(ahead: Ahead, objective: Objective) -> float:
-    """Roughly, of comparing outputs and measuring a few ways to run the model in turns."""
+    """Estimate the seconds of comparing outputs and measuring a few contenders in turns."""
     compilations = (_CHECKED_WAYS + 2) * ahead.compile_seconds
     if objective == "throughput":
         rounds = _STREAMED * ahead.request_seconds

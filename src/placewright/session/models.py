@@ -1,43 +1,255 @@
-"""MODEL, as a user names it, to a graph (and, where the file carries costs, a problem)."""
+"""Models: by name, read as a graph, loaded by a runtime.
+
+A name is a path, ``zoo:NAME``, or a PyTorch module in the memory of this process.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache, cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from placewright.core.graph import ComputationGraph
+from placewright.core.plan import Plan
 from placewright.core.problem import Objective, Problem
 from placewright.core.source import ModelSource
-from placewright.errors import FieldError, FileFormatError, InputError, StalePlanError
-from placewright.execution.framework import Framework, ReadOptions
+from placewright.errors import (
+    FieldError,
+    FileFormatError,
+    InputError,
+    StalePlanError,
+    UnknownNameError,
+)
+from placewright.execution.framework import (
+    BuiltModule,
+    Find,
+    FoundModel,
+    Framework,
+    HandsOverPrograms,
+    ModelInMemory,
+    ReadOptions,
+)
+from placewright.execution.inputs import with_values
+from placewright.execution.runtime import LoadedModel, Runtime
 from placewright.files.graph_file import GRAPH_FORMAT, read_graph
 from placewright.files.plan_document import EARLIER_FORMAT, PLAN_FORMAT
 from placewright.files.plan_file import read_plan
 from placewright.files.problem_file import PROBLEM_FORMAT, read_problem
 from placewright.files.text import read_json_object
-from placewright.frameworks.registry import framework_named, framework_of, frameworks
-from placewright.io.opened import shown_name
-from placewright.session.found_models import MODULE_PREFIX, ZOO_PREFIX, finder, require_file
-from placewright.session.runtimes import (
-    default_runtime_name,
-    require_known_runtime,
-    require_training_runtime,
+from placewright.frameworks.registry import (
+    framework_named,
+    framework_of,
+    frameworks,
+    make_runtime,
 )
+from placewright.io.opened import shown_name
+from placewright.session.request import Request
+
+ZOO_PREFIX = "zoo:"
+MODULE_PREFIX = "module:"
+
+_modules: dict[str, tuple[Any, tuple[Any, ...]]] = {}
+_times_remembered: dict[str, int] = {}
+
+
+def finder(framework: Framework) -> Find:
+    """Make a function that finds models as `framework` reads them.
+
+    If `framework` converts programs, a file that only another framework can load is handed over as
+    its program.
+
+    Returns:
+        A function that raises InputError for a module of another process and UnknownNameError for
+        a model that the zoo lacks. It does not check that a file exists; its reader does.
+    """
+
+    def find(name: str) -> FoundModel:
+        if name.startswith(ZOO_PREFIX):
+            return _of_zoo(name)
+        if name.startswith(MODULE_PREFIX) and framework.reads_modules:
+            return _of_memory(name)
+        path = Path(name)
+        suffix = path.suffix.lower()
+        if framework.converts_programs and suffix not in framework.suffixes:
+            for other in frameworks():
+                if isinstance(other, HandsOverPrograms) and suffix in other.suffixes:
+                    return other.program_file(path)
+        return path
+
+    return find
+
+
+def remember_module(module: Any, example_inputs: Sequence[Any]) -> str:
+    """Keep a module for as long as this process lives; return the name that finds it."""
+    name = f"{MODULE_PREFIX}{type(module).__name__}"
+    number = 1
+    while name in _modules and _modules[name][0] is not module:
+        number += 1
+        name = f"{MODULE_PREFIX}{type(module).__name__}#{number}"
+    _modules[name] = (module, tuple(example_inputs))
+    _times_remembered[name] = _times_remembered.get(name, 0) + 1  # its weights may be others now
+    return name
+
+
+def require_existing(name: str) -> None:
+    """Refuse a model that does not exist, without reading it.
+
+    Raises:
+        InputError: there is no such file.
+        UnknownNameError: the zoo has no such model or variant.
+        MissingExtraError: the zoo model needs a library that is not installed.
+    """
+    if name.startswith(ZOO_PREFIX):
+        _zoo_variant(name)
+    elif not name.startswith(MODULE_PREFIX):
+        require_file(name)
+
+
+def require_file(name: str) -> None:
+    """Refuse the name of a file that does not exist.
+
+    Raises:
+        InputError: there is no such file.
+    """
+    if not (name and Path(name).exists()):
+        raise InputError(
+            f"model '{name}' does not exist; give a file, or zoo:NAME for a model built here"
+        )
+
+
+def _zoo_variant(name: str) -> tuple[str, str]:
+    """Split a zoo model's name into the zoo's own name and the variant.
+
+    Raises:
+        UnknownNameError: the zoo has no such model or variant.
+    """
+    from placewright import zoo
+
+    known, _, variant = name.removeprefix(ZOO_PREFIX).partition("/")
+    variant = variant or "default"
+    if variant not in zoo.variants(known):
+        raise UnknownNameError(f"variant of zoo:{known}", variant, zoo.variants(known))
+    return known, variant
+
+
+def _of_zoo(name: str) -> ModelInMemory:
+    from placewright import zoo
+
+    known, variant = _zoo_variant(name)
+
+    @cache
+    def build(is_training: bool) -> BuiltModule:
+        model = zoo.build(known, variant=variant)
+        if not is_training:
+            return BuiltModule(model.module, model.example_inputs, model.input_names)
+        from placewright.zoo.training import training_of
+
+        step = training_of(model)
+        return BuiltModule(step.module, step.example_inputs, step.input_names)
+
+    return ModelInMemory(name, str(zoo.ZOO_VERSION), build)
+
+
+def _of_memory(name: str) -> ModelInMemory:
+    if name not in _modules:
+        raise InputError(
+            f"'{name}' was a module in the memory of another process; export it to a .pt2 "
+            "file (torch.export.save) and place that"
+        )
+    module, examples = _modules[name]
+    version = str(_times_remembered[name])
+    return ModelInMemory(name, version, lambda is_training: BuiltModule(module, examples))
+
+
+def runtime_named(name: str) -> Runtime:
+    """Make the runtime called `name`, which can find its models.
+
+    Raises:
+        UnknownNameError: there is none.
+        MissingExtraError: its library is not installed.
+    """
+    return make_runtime(name, finder(framework_named(name)))
+
+
+def default_runtime_name(objective: str = "latency") -> str:
+    """The first runtime of the registry that has the objective."""
+    return _able(objective)[0].name
+
+
+def default_runtime(problem: Problem) -> str:
+    """The runtime of the framework that read the model, else the objective's default."""
+    return runtime_of(problem.source, problem.objective)
+
+
+def runtime_of(source: ModelSource | None, objective: str = "latency") -> str:
+    """Like `default_runtime`, before there is a problem."""
+    framework = None if source is None else framework_of(source)
+    if framework is None or objective not in framework.objectives:
+        return default_runtime_name(objective)
+    return framework.name
+
+
+def module_runtime_name() -> str:
+    """The first runtime of the registry that reads modules in memory."""
+    return next(one.name for one in frameworks() if one.reads_modules)
+
+
+def require_known_runtime(runtime: str | None) -> None:
+    """Refuse an unknown runtime before any long work.
+
+    Raises:
+        UnknownNameError: there is no such runtime.
+    """
+    if runtime is not None:
+        framework_named(runtime)
+
+
+def require_training_runtime(runtime: str | None, objective: str) -> None:
+    """Refuse a runtime that lacks the objective.
+
+    Raises:
+        FieldError: the message names the runtimes that have it.
+    """
+    if runtime is None or objective in framework_named(runtime).objectives:
+        return
+    able = " or ".join(one.name for one in _able(objective))
+    verb = "train" if objective == "training" else f"be used for {objective}"
+    raise FieldError("runtime", f"'{runtime}' cannot {verb}; leave it out, or take {able}")
+
+
+def compile_options(runtime: str) -> Mapping[str, str]:
+    """Device options that make a runtime compile its segments.
+
+    Raises:
+        FieldError: the runtime always compiles.
+    """
+    options = framework_named(runtime).compile_options
+    if not options:
+        able = " or ".join(one.name for one in frameworks() if one.compile_options)
+        raise FieldError("compiled", f"is of runtime {able}; '{runtime}' always compiles")
+    return options
+
+
+def _able(objective: str) -> tuple[Framework, ...]:
+    """The frameworks for an objective, the first choice first."""
+    return tuple(one for one in frameworks() if objective in one.objectives)
+
 
 Shapes = Mapping[str, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
 class Model:
-    """What was read.
+    """A model as it was read.
 
     Attributes:
         graph: the operators.
         source: where they came from; None for a graph saved without one.
-        problem: given where the file carries costs (a saved problem, a Tarnawski workload).
+        problem: if the file carries costs (a saved problem, a Tarnawski workload).
     """
 
     graph: ComputationGraph
@@ -46,7 +258,7 @@ class Model:
 
     @property
     def n_units(self) -> int:
-        """Units where they are known, else ops."""
+        """Number of units if they are known, else of ops."""
         if self.problem is not None:
             return self.problem.n_units
         framework = None if self.source is None else framework_of(self.source)
@@ -66,11 +278,11 @@ def load_model(
     optimizer: str = "sgd",
     colocate_backward: bool = False,
 ) -> Model:
-    """Read what a user calls MODEL.
+    """Read a model by name.
 
     Args:
         name: a path, or ``"zoo:NAME"``.
-        objective: of the problem, where the file carries costs.
+        objective: of the problem, if the file carries costs.
         shapes: input name -> dimensions to fix.
         fold_constants: False gives the raw graph, constants and parameters as ops.
         runtime: whose view of the model is read; ONNX Runtime's ops are the nodes of an ``.onnx``
@@ -103,13 +315,14 @@ def load_model(
 
 
 def runnable_source(source: ModelSource, graph: ComputationGraph) -> ModelSource:
-    """The source with a path that a runtime can open: a zoo model becomes its converted file.
+    """Give a source a path that a runtime can open: a zoo model becomes its converted file.
 
     A source that was stored without the order of inputs and outputs gets it from the model.
 
     Raises:
         StalePlanError: the file is no longer the one that the source was made from.
-        InputError: it is missing, cannot be read, or takes and gives what no runtime is given here.
+        InputError: it is missing, cannot be read, has inputs or outputs that are no numbers, or has
+            no outputs.
     """
     framework = framework_of(source)
     if framework is None:
@@ -121,7 +334,7 @@ def runnable_source(source: ModelSource, graph: ComputationGraph) -> ModelSource
 
 
 def _require_numbers(source: ModelSource) -> None:
-    """Refuse models whose inputs nobody can draw, or whose run gives nothing to compare.
+    """Refuse models whose inputs are no numbers, or that have no outputs to compare.
 
     Raises:
         InputError: an input or output holds texts, or there is no output.
@@ -142,7 +355,7 @@ def _require_numbers(source: ModelSource) -> None:
 def _with_signature(
     source: ModelSource, graph: ComputationGraph, framework: Framework
 ) -> ModelSource:
-    """Read the model of an earlier version's file again, for the order of its inputs and outputs.
+    """Read a model again for the order of its inputs and outputs, which old files lack.
 
     Raises:
         StalePlanError: it is read as another graph now.
@@ -157,7 +370,7 @@ def _with_signature(
 
 
 def companions_of_model(path: Path) -> tuple[Path, ...]:
-    """Other files that belong to a model file, as far as can be told; nothing is refused."""
+    """Other files that a model file refers to, as far as it can be read; nothing is refused."""
     suffix = path.suffix.lower()
     readers = (one for one in frameworks() if suffix in one.suffixes)
     reader = next(readers, None)
@@ -184,3 +397,104 @@ def _from_json(path: Path, objective: Objective) -> Model:
 
     problem = read_workload(path, objective=objective)
     return Model(problem.graph, problem.source, problem)
+
+
+class ModelOfRequest:
+    """The model of a request: read once, and loaded once by each runtime.
+
+    Args:
+        request: a module in memory gets a name.
+        fold_constants: False reads the raw graph, constants and parameters as ops.
+
+    Attributes:
+        request: with the name of a module in memory; with the problem and the runtime of a plan.
+    """
+
+    def __init__(self, request: Request, *, fold_constants: bool = True) -> None:
+        if isinstance(request.model, Plan):
+            plan = request.model
+            runtime = request.runtime or plan.runtime
+            request = replace(request, model=plan.problem, runtime=runtime)
+        if not isinstance(request.model, str | Model | Problem):
+            name = remember_module(request.model, request.example_inputs)
+            runtime = request.runtime or module_runtime_name()
+            request = replace(request, model=name, runtime=runtime)
+        self.request = request
+        self._fold_constants = fold_constants
+        self._loaded: dict[str, LoadedModel] = {}
+
+    @cached_property
+    def read(self) -> Model:
+        """The graph, its source, and the problem if the model carries one.
+
+        Raises:
+            InputError: it cannot be read, or a value does not fit its input.
+        """
+        found, values = self._read(), self.request.values
+        if not values:
+            return found
+        signature = None if found.source is None else found.source.signature
+        if found.problem is not None or found.source is None or signature is None:
+            raise FieldError("values", "fixes inputs of a model that is read, not of a problem")
+        source = replace(found.source, signature=with_values(signature, values))
+        return Model(found.graph, source)
+
+    def _read(self) -> Model:
+        given = self.request.model
+        if isinstance(given, Model):
+            return given
+        if isinstance(given, Problem):
+            return Model(given.graph, given.source, given)
+        assert isinstance(given, str)
+        return load_model(
+            given,
+            objective=self.request.objective,
+            shapes=self.request.shapes,
+            fold_constants=self._fold_constants,
+            runtime=self.request.runtime,
+            optimizer=self.request.optimizer,
+            colocate_backward=self.request.colocate_backward,
+        )
+
+    def loaded(self, runtime: Runtime | str) -> LoadedModel:
+        """The model loaded by a runtime, at the first call.
+
+        Raises:
+            InputError: there is no model behind the graph.
+            StalePlanError: the model has changed since.
+        """
+        name = runtime if isinstance(runtime, str) else runtime.name
+        if name not in self._loaded:
+            graph, source = self.read.graph, self.read.source
+            if source is None:
+                raise InputError("this graph has no model behind it; read the model itself")
+            chosen = runtime_named(runtime) if isinstance(runtime, str) else runtime
+            self._loaded[name] = chosen.load(runnable_source(source, graph), graph)
+        return self._loaded[name]
+
+    def loaded_for(self, problem: Problem) -> LoadedModel:
+        """The model loaded by the runtime of a problem of this model."""
+        return self.loaded(self.request.runtime or default_runtime(problem))
+
+
+def loaded_model(problem: Problem, runtime: str | None) -> LoadedModel:
+    """Load the model of a problem by a runtime; None is the default one.
+
+    Raises:
+        InputError: the problem has no model.
+        StalePlanError: the model has changed since.
+    """
+    source = require_model(problem)
+    chosen = runtime_named(runtime or default_runtime(problem))
+    return chosen.load(runnable_source(source, problem.graph), problem.graph)
+
+
+def require_model(problem: Problem) -> ModelSource:
+    """The source of a problem's model.
+
+    Raises:
+        InputError: the problem has no model.
+    """
+    if problem.source is None:
+        raise InputError("this plan has no model to run; place a model file to get one that has")
+    return problem.source

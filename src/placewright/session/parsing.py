@@ -1,12 +1,13 @@
-"""What a user says for a field of a request, a value or its text, to the value."""
+"""Values of a request's fields from what a user gives: a value, or its text."""
 
 from __future__ import annotations
 
+import itertools
 import logging
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -18,23 +19,83 @@ from placewright.core.signature import Number
 from placewright.errors import FieldError, InputError, UnknownNameError
 from placewright.files.quantities import parse_bytes, parse_seconds
 from placewright.io.written import written_place
-from placewright.session.several_sizes import is_several
 from placewright.workers.address import ADDRESS
+
+MOST = 64  # plans of one command
+_RANGE = re.compile(r"(\d+)\.\.(\d+)")
+
+
+def is_several(text: str) -> bool:
+    """True if a text of ``--shape`` gives more than one size."""
+    size = text.rpartition("=")[2]
+    return "|" in size or ".." in size
+
+
+def each_size(texts: Sequence[str]) -> list[tuple[str, list[str]]]:
+    """List all combinations of sizes, each as a label and the texts that give it.
+
+    Args:
+        texts: as for ``--shape``; sizes are separated by ``|``, and ``64..512`` is 64 and its
+            doubles up to 512, with 512 itself.
+
+    Raises:
+        FieldError: a range is malformed, or there are more than `MOST` combinations.
+    """
+    choices: list[list[tuple[str, str]]] = []  # of each text: (label, text)
+    for text in texts:
+        name, _, size = text.rpartition("=")
+        if not is_several(text):
+            choices.append([("", text)])
+            continue
+        sizes = dict.fromkeys(one for part in size.split("|") for one in _sizes(part, text))
+        choices.append([(f"{name}={one.replace(',', 'x')}", f"{name}={one}") for one in sizes])
+    count = 1
+    for row in choices:
+        count *= len(row)
+    if count > MOST:
+        raise FieldError("shapes", f"gives {count} combinations of sizes; expected {MOST} at most")
+    return [
+        (",".join(label for label, _ in row if label), [text for _, text in row])
+        for row in itertools.product(*choices)
+    ]
+
+
+def _sizes(part: str, text: str) -> list[str]:
+    found = _RANGE.fullmatch(part.strip())
+    if found is None:
+        if not part.strip() or ".." in part:
+            raise FieldError("shapes", f"expects NAME=64|128 or NAME=64..512, got '{text}'")
+        return [part.strip()]
+    first, last = int(found[1]), int(found[2])
+    if not 1 <= first <= last:
+        raise FieldError("shapes", f"expects a range from small to large, got '{text}'")
+    sizes = []
+    while first < last:
+        sizes.append(str(first))
+        first *= 2
+    return [*sizes, str(last)]
+
+
+def labelled(path: Path, label: str) -> Path:
+    """``plan-past=64.json`` for the label ``past=64``."""
+    plain = re.sub(r"[^\w.,=-]", "_", label)
+    return path.with_name(f"{path.stem}-{plain}{path.suffix}")
+
 
 _LOG = logging.getLogger(__name__)
 _BARE = re.compile(r"(\d+\.?\d*|\.\d+)")
 
 
-def parse_pairs(given: Any, field: str, form: str) -> dict[str, str]:
+def parse_pairs(raw: Any, field: str, form: str) -> dict[str, str]:
     """A mapping, or ``KEY=VALUE`` texts; the last ``=`` separates, as op names may hold one.
 
     Raises:
         FieldError: a text has no ``=`` or an empty side, or two disagree.
     """
-    if isinstance(given, Mapping):
-        return {str(key): str(value) for key, value in given.items()}
+    if isinstance(raw, Mapping):
+        return {str(key): str(value) for key, value in raw.items()}
     pairs: dict[str, str] = {}
-    for text in names_in(given, field, form, separator=None):
+    for text in names_in(raw, field, form, separator=None):
         key, equals, value = text.rpartition("=")
         if not (equals and key and value):
             raise FieldError(field, f"expects {form}, got '{text}'")
@@ -43,85 +104,85 @@ def parse_pairs(given: Any, field: str, form: str) -> dict[str, str]:
     return pairs
 
 
-def parse_pins(given: Any) -> dict[str, str]:
+def parse_pins(raw: Any) -> dict[str, str]:
     """Op name -> device name."""
-    return parse_pairs(given, "pins", "OP=DEVICE")
+    return parse_pairs(raw, "pins", "OP=DEVICE")
 
 
-def parse_settings(given: Any) -> dict[str, str]:
+def parse_settings(raw: Any) -> dict[str, str]:
     """Hyperparameter of a placer -> its value as text."""
-    return parse_pairs(given, "settings", "KEY=VALUE")
+    return parse_pairs(raw, "settings", "KEY=VALUE")
 
 
-def parse_shapes(given: Any) -> dict[str, tuple[int, ...]]:
+def parse_shapes(raw: Any) -> dict[str, tuple[int, ...]]:
     """A mapping, or ``name=1,3,224,224`` texts, to input shapes.
 
     Raises:
         FieldError: an extent is no integer >= 1.
     """
     form = "NAME=1,3,224,224"
-    pairs = given if isinstance(given, Mapping) else parse_pairs(given, "shapes", form)
+    pairs = raw if isinstance(raw, Mapping) else parse_pairs(raw, "shapes", form)
     return {str(name): _shape(str(name), value, form) for name, value in pairs.items()}
 
 
-def _shape(name: str, given: Any, form: str) -> tuple[int, ...]:
-    extents = given.split(",") if isinstance(given, str) else given
+def _shape(name: str, raw: Any, form: str) -> tuple[int, ...]:
+    extents = raw.split(",") if isinstance(raw, str) else raw
     try:
         shape = tuple(int(extent) for extent in extents)
     except (TypeError, ValueError):
         shape = (0,)
-    if isinstance(given, str) and is_several(f"{name}={given}"):
+    if isinstance(raw, str) and is_several(f"{name}={raw}"):
         raise FieldError(
             "shapes",
-            f"gives '{name}' several sizes ({given}), which only the command `place` takes",
+            f"gives '{name}' several sizes ({raw}), which only the command `place` takes",
         )
     if any(extent < 1 for extent in shape):
-        raise FieldError("shapes", f"expects {form}, got '{name}={given}'")
+        raise FieldError("shapes", f"expects {form}, got '{name}={raw}'")
     return shape
 
 
-def parse_values(given: Any) -> dict[str, tuple[Number, ...]]:
+def parse_values(raw: Any) -> dict[str, tuple[Number, ...]]:
     """A mapping to numbers, or ``NAME=16000`` texts, to the numbers of inputs.
 
     Raises:
         FieldError: a value is neither numbers nor true or false.
     """
     form = "NAME=16000 or NAME=1,2,3"
-    pairs = given if isinstance(given, Mapping) else parse_pairs(given, "values", form)
+    pairs = raw if isinstance(raw, Mapping) else parse_pairs(raw, "values", form)
     return {str(name): _numbers(str(name), value, form) for name, value in pairs.items()}
 
 
-def _numbers(name: str, given: Any, form: str) -> tuple[Number, ...]:
-    parts = given.split(",") if isinstance(given, str) else np.asarray(given).ravel().tolist()
+def _numbers(name: str, raw: Any, form: str) -> tuple[Number, ...]:
+    parts = raw.split(",") if isinstance(raw, str) else np.asarray(raw).ravel().tolist()
     try:
         numbers = tuple(_number(part) for part in parts)
     except ValueError:
         numbers = ()
     if not numbers:
-        raise FieldError("values", f"expects {form}, got '{name}={given}'")
+        raise FieldError("values", f"expects {form}, got '{name}={raw}'")
     return numbers
 
 
-def _number(given: Any) -> Number:
-    """Raises ValueError: it is none, or not finite."""
-    if isinstance(given, str):
-        text = given.strip().lower()
+def _number(raw: Any) -> Number:
+    """A number from a text or a value; raises ValueError if it is not a finite number."""
+    if isinstance(raw, str):
+        text = raw.strip().lower()
         if text in ("true", "false"):
             return int(text == "true")
-        given = int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
-    if not isinstance(given, int | float) or not math.isfinite(given):
+        raw = int(text) if re.fullmatch(r"[+-]?\d+", text) else float(text)
+    if not isinstance(raw, int | float) or not math.isfinite(raw):
         raise ValueError
-    return int(given) if isinstance(given, bool) else given
+    return int(raw) if isinstance(raw, bool) else raw
 
 
-def parse_memory(given: Any) -> dict[str, float]:
+def parse_memory(raw: Any) -> dict[str, float]:
     """A mapping to bytes or texts, or ``DEVICE=2GiB`` texts, to bytes.
 
     Raises:
         InputError: a size is no number of bytes.
     """
-    is_mapping = isinstance(given, Mapping)
-    pairs = given if is_mapping else parse_pairs(given, "memory", "DEVICE=2GiB")
+    is_mapping = isinstance(raw, Mapping)
+    pairs = raw if is_mapping else parse_pairs(raw, "memory", "DEVICE=2GiB")
     sizes: dict[str, float] = {}
     for device, size in pairs.items():
         try:
@@ -131,29 +192,29 @@ def parse_memory(given: Any) -> dict[str, float]:
     return sizes
 
 
-def parse_objective(given: Any) -> Objective:
+def parse_objective(raw: Any) -> Objective:
     """One of the objectives; None is latency.
 
     Raises:
         UnknownNameError: there is no such objective.
     """
-    if given is not None and given not in OBJECTIVES:
-        raise UnknownNameError("objective", str(given), OBJECTIVES)
-    return cast(Objective, given or "latency")
+    if raw is not None and raw not in OBJECTIVES:
+        raise UnknownNameError("objective", str(raw), OBJECTIVES)
+    return cast(Objective, raw or "latency")
 
 
-def parse_dispatch(given: Any) -> Dispatch | None:
+def parse_dispatch(raw: Any) -> Dispatch | None:
     """One of the rules of dispatch; None is the problem's own.
 
     Raises:
         UnknownNameError: there is no such rule.
     """
-    if given is not None and given not in DISPATCH_RULES:
-        raise UnknownNameError("dispatch", str(given), DISPATCH_RULES)
-    return cast("Dispatch | None", given)
+    if raw is not None and raw not in DISPATCH_RULES:
+        raise UnknownNameError("dispatch", str(raw), DISPATCH_RULES)
+    return cast("Dispatch | None", raw)
 
 
-def parse_duration(given: Any, field: str) -> float | None:
+def parse_duration(raw: Any, field: str) -> float | None:
     """Seconds > 0, as a number or a text such as ``"60s"``; None is no limit.
 
     A warning says how a text without a unit is read.
@@ -161,74 +222,74 @@ def parse_duration(given: Any, field: str) -> float | None:
     Raises:
         FieldError: no duration > 0.
     """
-    if given is None:
+    if raw is None:
         return None
     if field != "core_seconds":  # whose name says the unit
-        warn_of_bare_number(given, field)
+        warn_of_bare_number(raw, field)
     try:
-        seconds = parse_seconds(given)
+        seconds = parse_seconds(raw)
     except InputError as error:
         raise FieldError(field, str(error)) from None
     if not seconds > 0:
-        raise FieldError(field, f"needs seconds > 0, such as 60s, got '{given}'")
+        raise FieldError(field, f"needs seconds > 0, such as 60s, got '{raw}'")
     return seconds
 
 
-def warn_of_bare_number(given: Any, field: str) -> None:
-    """Say in one line that a text without a unit is taken as seconds."""
-    if isinstance(given, str) and _BARE.fullmatch(given.strip()):
-        number = given.strip()
+def warn_of_bare_number(raw: Any, field: str) -> None:
+    """Log one warning if a text has no unit: it is read as seconds."""
+    if isinstance(raw, str) and _BARE.fullmatch(raw.strip()):
+        number = raw.strip()
         _LOG.warning("argument `%s` %s is taken as %s seconds; write %ss", *(field, *3 * (number,)))
 
 
-def parse_count(given: Any, field: str) -> int | None:
+def parse_count(raw: Any, field: str) -> int | None:
     """A whole number >= 1; None is no limit.
 
     Raises:
-        FieldError: it is none.
+        FieldError: it is something else.
     """
-    if given is None:
+    if raw is None:
         return None
-    if isinstance(given, bool) or not isinstance(given, int) or given < 1:
-        raise FieldError(field, f"expects a whole number >= 1, got {given!r}")
-    return given
+    if isinstance(raw, bool) or not isinstance(raw, int) or raw < 1:
+        raise FieldError(field, f"expects a whole number >= 1, got {raw!r}")
+    return raw
 
 
-def parse_seed(given: Any) -> int:
+def parse_seed(raw: Any) -> int:
     """A whole number that every library takes as a seed.
 
     Raises:
-        FieldError: it is none.
+        FieldError: it is something else.
     """
-    if isinstance(given, bool) or not isinstance(given, int) or not 0 <= given < 2**63:
-        raise FieldError("seed", f"expects a whole number from 0 to 2^63 - 1, got {given!r}")
-    return given
+    if isinstance(raw, bool) or not isinstance(raw, int) or not 0 <= raw < 2**63:
+        raise FieldError("seed", f"expects a whole number from 0 to 2^63 - 1, got {raw!r}")
+    return raw
 
 
-def parse_ray(given: Any) -> str | None:
+def parse_ray(raw: Any) -> str | None:
     """The address of a Ray cluster, ``auto`` or ``local``; None is no cluster.
 
     Raises:
-        FieldError: it is neither.
+        FieldError: it is something else.
     """
-    if given is None or given in ("auto", "local"):
-        return given if given is None else str(given)
-    if isinstance(given, str) and re.fullmatch(ADDRESS, given):
-        return given
-    raise FieldError("ray", f"expects HOST:PORT, ray://HOST:PORT, auto or local, got {given!r}")
+    if raw is None or raw in ("auto", "local"):
+        return raw if raw is None else str(raw)
+    if isinstance(raw, str) and re.fullmatch(ADDRESS, raw):
+        return raw
+    raise FieldError("ray", f"expects HOST:PORT, ray://HOST:PORT, auto or local, got {raw!r}")
 
 
-def parse_samples(given: Any) -> Samples | None:
+def parse_samples(raw: Any) -> Samples | None:
     """Samples in flight: a number >= 0, or ``pipeline``.
 
     Raises:
-        FieldError: it is neither.
+        FieldError: it is something else.
     """
-    if given is None or given == "pipeline":
-        return "pipeline" if given else None
-    if isinstance(given, bool) or not str(given).isdecimal():
-        raise FieldError("samples_in_flight", f"expects a number >= 0 or 'pipeline', got '{given}'")
-    return int(given)
+    if raw is None or raw == "pipeline":
+        return "pipeline" if raw else None
+    if isinstance(raw, bool) or not str(raw).isdecimal():
+        raise FieldError("samples_in_flight", f"expects a number >= 0 or 'pipeline', got '{raw}'")
+    return int(raw)
 
 
 def parse_names(text: str) -> list[str]:
@@ -236,42 +297,42 @@ def parse_names(text: str) -> list[str]:
     return [name.strip() for name in text.split(",") if name.strip()]
 
 
-def names_in(given: Any, field: str, form: str, separator: str | None = ",") -> tuple[str, ...]:
+def names_in(raw: Any, field: str, form: str, separator: str | None = ",") -> tuple[str, ...]:
     """One text, or several; None is none.
 
     Args:
-        given: as the user says it.
-        field: that it is for.
+        raw: as the user gives it.
+        field: of the request.
         form: of one text.
-        separator: of several names in one text; None where a text is one name.
+        separator: of several names in one text; None if a text is one name.
 
     Raises:
         FieldError: an entry is no text.
     """
-    if given is None:
+    if raw is None:
         return ()
-    if isinstance(given, str):
-        return (given,) if separator is None else tuple(parse_names(given))
-    if not isinstance(given, Iterable) or not all(isinstance(one, str) for one in given):
-        raise FieldError(field, f"expects {form}, got {given!r}")
-    return tuple(given)
+    if isinstance(raw, str):
+        return (raw,) if separator is None else tuple(parse_names(raw))
+    if not isinstance(raw, Iterable) or not all(isinstance(one, str) for one in raw):
+        raise FieldError(field, f"expects {form}, got {raw!r}")
+    return tuple(raw)
 
 
-def parse_path(given: Any, field: str) -> Path | None:
+def parse_path(raw: Any, field: str) -> Path | None:
     """A file's path; None is none.
 
     Raises:
         FieldError: it is no path.
     """
-    if given is None:
+    if raw is None:
         return None
-    if not isinstance(given, str | os.PathLike):
-        raise FieldError(field, f"expects a path, got {given!r}")
-    return Path(given)
+    if not isinstance(raw, str | os.PathLike):
+        raise FieldError(field, f"expects a path, got {raw!r}")
+    return Path(raw)
 
 
 def require_folder(path: Path) -> None:
-    """Fail before long work when an output file has no folder, or is one.
+    """Refuse an output file whose folder does not exist, or that is a folder, before long work.
 
     Raises:
         InputError: the folder is missing, or `path` itself is a folder.

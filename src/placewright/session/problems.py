@@ -1,11 +1,12 @@
-"""A user's request to a problem: read the model, find the devices, measure, constrain."""
+"""From a request to a problem: read the model, find the devices, measure, constrain."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +14,7 @@ from placewright.core.cluster import Cluster
 from placewright.core.deadline import NEVER, Deadline
 from placewright.core.execution_models import EVENT, Event, ExecutionModel, MaxLoad
 from placewright.core.graph import ComputationGraph
-from placewright.core.op_patterns import by_op
+from placewright.core.op_patterns import by_op, matching
 from placewright.core.problem import Objective, Problem
 from placewright.core.resident_inputs import inputs_named
 from placewright.core.source import ModelSource
@@ -22,29 +23,33 @@ from placewright.execution.runtime import Runtime
 from placewright.files.model_names import model_of
 from placewright.files.quantities import format_bytes
 from placewright.io.opened import shown_name
+from placewright.profiling.last_measured import UnitTimes, last_measured
+from placewright.profiling.profile import model_identity
 from placewright.profiling.roofline import roofline_problem
+from placewright.profiling.store import CostStore
+from placewright.report.time_left import Steps
 from placewright.session.devices import catalogue_for, cluster_for
-from placewright.session.found_models import require_model
-from placewright.session.measuring import Extent, Measured, measured
-from placewright.session.reading import ModelOfRequest
-from placewright.session.request import Request
-from placewright.session.runtimes import (
+from placewright.session.measuring import Extent, Measured, measure_model
+from placewright.session.models import (
+    Model,
+    ModelOfRequest,
     compile_options,
     default_runtime_name,
+    require_existing,
     require_known_runtime,
     require_training_runtime,
     runtime_named,
     runtime_of,
 )
-from placewright.session.steps import Steps
+from placewright.session.request import Request
 
 
 def build(model: ModelOfRequest, steps: Steps, deadline: Deadline = NEVER) -> Measured:
-    """Find the devices, read the model, measure, constrain.
+    """Make the problem of a request: find the devices, read the model, measure, constrain.
 
     Args:
         model: of the request.
-        steps: told what is being done.
+        steps: is called with what is being done.
         deadline: of everything.
 
     Raises:
@@ -61,25 +66,25 @@ def build(model: ModelOfRequest, steps: Steps, deadline: Deadline = NEVER) -> Me
     read = model.read
     inputs_named(request.resident, read.graph, read.source)  # before any long work
     if read.problem is not None:
-        found = Measured(_as_asked(read.problem, request))
+        measured = Measured(_as_asked(read.problem, request))
     elif read.source is None:
         raise InputError(
             f"'{request.name}' is a graph without costs and without its model; profile the model"
         )
     elif catalogue := catalogue_for(request.devices, request.cluster):
-        found = Measured(_of_catalogue(read.graph, read.source, catalogue, request))
+        measured = Measured(_of_catalogue(read.graph, read.source, catalogue, request))
     else:
         by_op(read.graph, request.pins)  # before any long work
         deadline.require("the model was read")
         cluster, runtime = machine or _machine(
             request, steps, runtime_of(read.source, request.objective)
         )
-        found = _measured(model, cluster, runtime, steps, deadline)
-    problem = resident(found.problem, request.resident)
-    return replace(found, problem=constrained(problem, request.memory, request.pins))
+        measured = _measure(model, cluster, runtime, steps, deadline)
+    problem = resident(measured.problem, request.resident)
+    return replace(measured, problem=constrained(problem, request.memory, request.pins))
 
 
-def _measured(
+def _measure(
     model: ModelOfRequest, cluster: Cluster, runtime: Runtime, steps: Steps, deadline: Deadline
 ) -> Measured:
     request = model.request
@@ -91,7 +96,7 @@ def _measured(
         request.remeasure,
         Deadline(clock=deadline.clock).within(request.profiling),
     )
-    found = measured(
+    whole = measure_model(
         model.read,
         model.loaded(runtime),
         cluster,
@@ -100,14 +105,14 @@ def _measured(
         extent=extent,
         steps=steps,
     )
-    return replace(found, problem=_with_model(found.problem, request))
+    return replace(whole, problem=_with_model(whole.problem, request))
 
 
 def _require_memory(graph: ComputationGraph) -> None:
-    """Refuse a model that cannot run on this machine, before a library tries to.
+    """Refuse a model with a tensor that is larger than the memory of this machine.
 
     Raises:
-        AnswerError: one tensor takes more than the memory of the host, which all of them pass.
+        AnswerError: one tensor is larger; all tensors pass the memory of the host.
     """
     largest = int(np.argmax(graph.tensor_bytes))
     size = float(graph.tensor_bytes[largest])
@@ -122,7 +127,7 @@ def _require_memory(graph: ComputationGraph) -> None:
 
 
 def resident(problem: Problem, names: Iterable[str]) -> Problem:
-    """The problem with further inputs that lie where they are used.
+    """Add resident inputs to a problem.
 
     Raises:
         UnknownNameError: the model has no such input.
@@ -134,13 +139,13 @@ def resident(problem: Problem, names: Iterable[str]) -> Problem:
 
 
 def _is_measured(request: Request) -> bool:
-    """True where the costs can only come from devices of this machine, before anything is read.
+    """True if the costs can only come from devices of this machine; nothing is read for that.
 
     A ``.json`` file may be a problem, which has devices of its own.
     """
     if not isinstance(request.model, str):
         return False
-    require_model(request.model)
+    require_existing(request.model)
     of_file = Path(request.model).suffix == ".json"
     return not of_file and catalogue_for(request.devices, request.cluster) is None
 
@@ -148,12 +153,12 @@ def _is_measured(request: Request) -> bool:
 def _machine(
     request: Request, steps: Steps, otherwise: str | None = None
 ) -> tuple[Cluster, Runtime]:
-    """The devices and the runtime; whatever is wrong with them is found before long work.
+    """Find the devices and the runtime of a request, before any long work.
 
     Args:
-        request: what the user asks for.
-        steps: told what is being done.
-        otherwise: the runtime where the request names none; None is the objective's.
+        request: of the user.
+        steps: is called with what is being done.
+        otherwise: the runtime if the request names none; None is the objective's.
 
     Raises:
         MissingExtraError: the runtime is not installed.
@@ -172,7 +177,7 @@ def _machine(
 
 
 def constrained(problem: Problem, memory: Mapping[str, float], pins: Mapping[str, str]) -> Problem:
-    """The problem with memory limits and pins added.
+    """Add memory limits and pins to a problem.
 
     Raises:
         UnknownNameError: there is no such device.
@@ -187,17 +192,17 @@ def constrained(problem: Problem, memory: Mapping[str, float], pins: Mapping[str
     unit_of, names = problem.units.group_of, problem.graph.op_names
     of_unit = {int(unit_of[op]): at for op, at in said.items()}
     added = {op: at if names[op] in pins else of_unit[int(unit_of[op])] for op, at in said.items()}
-    found = replace(
+    changed = replace(
         problem,
         cluster=replace(cluster, devices=tuple(devices)),
         pins={**problem.pins, **added},
     )
-    found.allowed  # noqa: B018 - raises where two pins split a unit
-    return found
+    changed.allowed  # noqa: B018 - raises where two pins split a unit
+    return changed
 
 
 def _compiling(cluster: Cluster, runtime: Runtime) -> Cluster:
-    """The cluster with devices that compile their segments.
+    """Let the devices of a cluster compile their segments.
 
     Raises:
         InputError: the runtime has no such option.
@@ -225,7 +230,7 @@ def _of_catalogue(
 
 
 def _refuse_measuring(request: Request) -> None:
-    """Options that say how to measure, where the costs are there already."""
+    """Refuse options of measuring for a problem that has its costs already."""
     for field in ("compiled", "remeasure"):
         if getattr(request, field):
             raise FieldError(
@@ -236,7 +241,7 @@ def _refuse_measuring(request: Request) -> None:
 
 
 def _as_asked(problem: Problem, request: Request) -> Problem:
-    """A problem that a file carries, under the objective and execution model that were asked."""
+    """Give a stored problem the objective and execution model of a request."""
     _refuse_measuring(request)
     if request.devices is not None or request.cluster is not None:
         field = "cluster" if request.devices is None else "devices"
@@ -247,16 +252,16 @@ def _as_asked(problem: Problem, request: Request) -> Problem:
 
 
 def _with_model(problem: Problem, request: Request, samples: int | None = 1) -> Problem:
-    """Under the execution model that was asked for; `samples` in flight where nothing is said."""
+    """Give a problem the execution model of a request; `samples` in flight is the default."""
     stored, chosen = problem.execution_model, _model_asked(request, problem.execution_model)
     is_stored = chosen.name == stored.name and isinstance(request.execution_model, str | None)
     if is_stored:
         chosen = _dispatching(stored, request)
-    found = problem
+    changed = problem
     if chosen != stored:
         objective = _objective_of(chosen, problem.objective)
-        found = replace(problem, execution_model=chosen, objective=objective)
-    if found.objective == "throughput" and not isinstance(chosen, MaxLoad):
+        changed = replace(problem, execution_model=chosen, objective=objective)
+    if changed.objective == "throughput" and not isinstance(chosen, MaxLoad):
         raise FieldError(
             "objective",
             f"throughput is valued by execution model max-load, not by '{chosen.name}' of the "
@@ -264,19 +269,19 @@ def _with_model(problem: Problem, request: Request, samples: int | None = 1) -> 
         )
     asked = samples if request.samples_in_flight is None else request.samples_in_flight
     if asked is None or not isinstance(chosen, MaxLoad):
-        return found
-    return found.with_samples_in_flight(asked)
+        return changed
+    return changed.with_samples_in_flight(asked)
 
 
 def _objective_of(model: ExecutionModel, stored: Objective) -> Objective:
-    """What a problem's objective becomes under another execution model."""
+    """The objective of a problem under another execution model."""
     if isinstance(model, MaxLoad):
         return "throughput" if stored == "latency" else stored
     return "latency" if stored == "throughput" else stored
 
 
 def _model_asked(request: Request, otherwise: ExecutionModel = EVENT) -> ExecutionModel:
-    """The execution model that a request means; weights only until samples are counted.
+    """The execution model of a request; max-load counts weights only until samples are given.
 
     Raises:
         InputError: it has no samples in flight, or no dispatch, but the request has.
@@ -293,7 +298,7 @@ def _model_asked(request: Request, otherwise: ExecutionModel = EVENT) -> Executi
 
 
 def _dispatching(model: ExecutionModel, request: Request) -> ExecutionModel:
-    """The execution model with the rule of dispatch that was asked for, if any."""
+    """Give an execution model the dispatch rule of a request, if it has one."""
     if request.dispatch is None:
         return model
     if not isinstance(model, Event):
@@ -308,3 +313,104 @@ def _dispatching(model: ExecutionModel, request: Request) -> ExecutionModel:
 def _named_model(request: Request) -> ExecutionModel | None:
     given = request.execution_model
     return model_of(given) if isinstance(given, str) else given
+
+
+@dataclass(frozen=True)
+class ListedOp:
+    """One op of a listing.
+
+    Attributes:
+        name, kind: of the op.
+        unit: the number of its unit; None if units are not known.
+        flops, weight_bytes: of the op.
+        shapes: of its outputs.
+        seconds: of its whole unit on each device, in the unit of time of the model's problem;
+            None if a device cannot run it.
+    """
+
+    name: str
+    kind: str
+    unit: int | None
+    flops: float
+    weight_bytes: float
+    shapes: tuple[tuple[int, ...], ...]
+    seconds: dict[str, float | None]
+
+
+@dataclass(frozen=True)
+class OpListing:
+    """Ops of a model: the slowest first if they were measured, else in the model's order.
+
+    Attributes:
+        ops: that fit the pattern.
+        devices: whose seconds are known.
+        time_unit: of the seconds.
+    """
+
+    ops: tuple[ListedOp, ...]
+    devices: tuple[str, ...]
+    time_unit: str = "s"
+
+    def data(self) -> dict[str, Any]:
+        """As a JSON document."""
+        return {
+            "unit": self.time_unit,
+            "devices": list(self.devices),
+            "ops": [{**vars(op), "shapes": [list(shape) for shape in op.shapes]}
+                    for op in self.ops],
+        }  # fmt: skip
+
+
+def listed_ops(model: Model, pattern: str) -> OpListing:
+    """List the ops that fit a pattern.
+
+    Seconds are those of the problem, or of the latest measurement of the model on this machine.
+    The slowest are those on the device that runs the whole model fastest.
+
+    Args:
+        model: as it was read.
+        pattern: a name, or one with ``*``, ``?`` and ``[...]``.
+
+    Raises:
+        GraphError: no op fits it; the message lists near names.
+    """
+    graph, problem = model.graph, model.problem
+    chosen = matching(graph, pattern)
+    times = UnitTimes.of(problem) if problem is not None else _kept(model)
+    seconds = None if times is None else times.seconds[times.units.group_of]  # (ops, devices)
+    if times is not None and seconds is not None:
+        finite = np.where(np.isfinite(times.seconds), times.seconds, 0.0)
+        runs_all = np.isfinite(times.seconds).all(axis=0)
+        total = np.where(runs_all, finite.sum(axis=0), np.inf)
+        fastest = int(np.argmin(total))
+        slow = np.where(np.isfinite(seconds[:, fastest]), seconds[:, fastest], np.inf)
+        chosen = sorted(chosen, key=lambda op: (-slow[op], int(times.units.group_of[op]), op))
+    devices = () if times is None else times.devices
+    weights = graph.op_weight_bytes
+    return OpListing(
+        tuple(
+            ListedOp(
+                graph.op_names[op],
+                graph.op_kinds[op],
+                None if times is None else int(times.units.group_of[op]),
+                float(graph.op_flops[op]),
+                float(weights[op]),
+                tuple(graph.tensor_shapes[tensor] for tensor in graph.op_outputs.row(op)),
+                {}
+                if seconds is None
+                else {
+                    name: float(value) if np.isfinite(value) else None
+                    for name, value in zip(devices, seconds[op], strict=True)
+                },
+            )
+            for op in chosen
+        ),
+        devices,
+        "s" if problem is None else problem.time_unit,
+    )
+
+
+def _kept(model: Model) -> UnitTimes | None:
+    if model.source is None:
+        return None
+    return last_measured(CostStore(), model_identity(model.graph, model.source), model.graph.n_ops)

@@ -1,7 +1,7 @@
-"""All that a user can say, once: the facade's arguments and the command line's options.
+"""Everything that a user can ask for: arguments of `placewright`, options of the command line.
 
-Each field has one declaration: its default, what helps on the command line, and what makes a value
-of a text. Nothing heavy is imported before a request is made, so that `--help` is quick.
+Each field has one declaration: its default, its help on the command line, and how a text becomes a
+value. Nothing heavy is imported before a request is made, so that `--help` is quick.
 """
 
 # ruff: noqa: RUF009 - `said` makes a field, as `dataclasses.field` does
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from placewright.core.problem import Objective, Samples
     from placewright.core.solution import Budget
     from placewright.placers.registry import Placer
+import inspect
+from dataclasses import MISSING
+from functools import wraps
+from typing import TypeVar, cast
 
 Checked = Callable[[Any], Any]
 # Fields that say how a model is read, and how its problem is made.
@@ -41,13 +45,13 @@ PROFILING_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Said:
-    """How a field is said in words.
+    """How a field is given on the command line.
 
     Attributes:
         help: one line.
-        kind: of what a command line gives: `str`, `bool`, `int`, `Path`, or `list` of texts.
-        bare: what an option without a value means; "" where it needs one.
-        word: the field in a user's words, where that is not its name; ``"pin"`` for one of `pins`.
+        kind: type of the option: `str`, `bool`, `int`, `Path`, or `list` of texts.
+        bare: the value of an option without a value; "" if it needs one.
+        word: the option, if that is not the field's name; ``"pin"`` for one of `pins`.
         checked: a value or its text -> the value; None takes it as it is.
     """
 
@@ -67,7 +71,7 @@ def said(
     checked: Checked | None = None,
     bare: str = "",
 ) -> Any:
-    """A field of a request that can be said in words."""
+    """Declare a field of a request that can be given on the command line."""
     metadata = {"said": Said(help, kind, word, checked, bare)}
     if isinstance(default, dict):
         return field(default_factory=dict, metadata=metadata)
@@ -77,48 +81,48 @@ def said(
 def _parsing(name: str, *arguments: Any) -> Checked:
     """A function of `session.parsing`, which is imported when it is first needed."""
 
-    def checked(given: Any) -> Any:
+    def checked(raw: Any) -> Any:
         from placewright.session import parsing
 
-        return getattr(parsing, name)(given, *arguments)
+        return getattr(parsing, name)(raw, *arguments)
 
     return checked
 
 
 @dataclass(frozen=True)
 class Request:
-    """What a user asks for; None leaves a choice to the default.
+    """What a user asks for: all fields; None leaves a choice to the default.
 
     Texts are taken wherever the command line takes them: ``pins=["op=cpu:0"]`` means the same as
     ``pins={"op": "cpu:0"}``, ``memory={"cpu:0": "2GiB"}`` the same as that many bytes. The fields
     of a request that is made hold values: bytes, seconds, tuples.
 
     Attributes:
-        model: a path, ``"zoo:NAME"``, a PyTorch module, what `placewright.read` gave, a problem, or
-            a plan: its problem with its runtime.
+        model: a path, ``"zoo:NAME"``, a PyTorch module, a model from `placewright.read`, a problem,
+            or a plan, which stands for its problem and its runtime.
         example_inputs: positional inputs of a module.
         devices: names separated by commas, or several; a `Cluster` is taken as `cluster`.
         cluster: a cluster file, or the cluster itself, instead of `devices`.
         runtime: that measures and executes.
-        objective: what is minimised.
-        execution_model: what a value means: a name, or one of `core.execution_models` with its
-            parameters; a problem of a file keeps the parameters that it has, where only the name
-            is said.
+        objective: quantity that is minimised.
+        execution_model: rules that turn a placement into a value: a name, or one of
+            `core.execution_models` with its parameters. With a name alone, a problem of a file
+            keeps its parameters.
         dispatch: which ready op a device without an order begins, under `event`: ``"rank"`` or
             ``"fifo"``; None is the execution model's own, ``"rank"`` by default.
         optimizer: of a training step.
         colocate_backward: every backward op shares a device with its forward op.
         compiled: segments go through ``torch.compile``; overheads are not calibrated then, since
             every placement would be compiled for it.
-        remeasure: what earlier runs measured and calibrated is measured again.
+        remeasure: measure and calibrate again, whatever earlier runs stored.
         calibrate: measure a few placements to fit overheads and contention.
         profiling: seconds after which nothing further is measured or calibrated; a later call adds
-            to what is kept. None is no limit.
-        placer: the algorithm, by name or itself; ``package.module:Class`` is one of elsewhere.
+            to the stored samples. None is no limit.
+        placer: the algorithm, by name or as an object; ``package.module:Class`` is a foreign one.
         settings: its hyperparameters.
         policy: file of a trained policy to apply.
-        budget: seconds of the search; None is 10, 5 with `quick`, where `evaluations` and
-            `core_seconds` are None, too. A `Budget` says all three.
+        budget: seconds of the search; None is 10, 5 with `quick`, if `evaluations` and
+            `core_seconds` are None, too. A `Budget` sets all three.
         evaluations: queries to the evaluator.
         core_seconds: processor seconds of the search: those of all threads of this process, and of
             the turns of its workers.
@@ -137,23 +141,23 @@ class Request:
             that is started here.
         samples_in_flight: whose tensors a device keeps at a time under max-load; 0 counts weights
             only, ``"pipeline"`` one sample for each device. None is 1 for a model that is read and
-            what a stored problem or a workload says.
+            the number of a stored problem or a workload.
         memory: device name -> bytes.
         pins: op name, or pattern of names -> device name; later patterns win, and names over all.
         shapes: input name, pattern of such names or symbol of open dimensions -> dimensions.
-        values: input name -> what it always has: a number, or as many as it holds.
+        values: input name -> its constant value: a number, or as many as it holds.
         resident: names of inputs that lie where they are used before a run begins.
-        check: run the plan beside simpler ways, where it can run; None does so but for a problem
-            in memory, which is only searched.
+        check: measure the plan beside simpler contenders if it can run here; None does so, except
+            for a problem in memory, which is only searched.
 
     Raises:
-        InputError: a value has the wrong form; what can be told without work is told here.
+        InputError: a value has the wrong form; values are checked here as far as possible.
     """
 
     model: Any
     example_inputs: tuple[Any, ...] = ()
     devices: str | None = said(
-        "For example cpu:0,cpu:1, cores, catalogue:4gpu.", checked=lambda given: _devices(given)
+        "For example cpu:0,cpu:1, cores, catalogue:4gpu.", checked=lambda raw: _devices(raw)
     )
     cluster: Path | Cluster | None = said("YAML file of devices and links.", kind=Path)
     runtime: str | None = said("openvino, onnxruntime or torch.")
@@ -162,7 +166,7 @@ class Request:
     )
     execution_model: str | ExecutionModel | None = said(
         "event, max-load, subgraph, subgraph-ip or placeto.",
-        checked=lambda given: _execution_model(given),
+        checked=lambda raw: _execution_model(raw),
     )
     dispatch: Dispatch | None = said(
         "Which ready op a device without an order begins: rank (highest first) or fifo (execution "
@@ -224,7 +228,7 @@ class Request:
     seed: int = said("Seed of every random choice.", 0, kind=int, checked=_parsing("parse_seed"))
     evaluator: str = said(
         "simulated, or measured on the hardware.", "simulated",
-        checked=lambda given: _evaluator(given),
+        checked=lambda raw: _evaluator(raw),
     )  # fmt: skip
     workers: int | None = said(
         "Processes that search at the same time; with argument `ray`, tasks at a time.", kind=int,
@@ -276,7 +280,7 @@ class Request:
             self._set("model", os.fspath(self.model))
 
     def _take_objects(self) -> None:
-        """Objects that say two things, or stand for another field."""
+        """Take objects that set two fields, or another one."""
         from placewright.core.cluster import Cluster
         from placewright.core.execution_models import MaxLoad
         from placewright.core.solution import Budget
@@ -297,7 +301,7 @@ class Request:
             self._set("samples_in_flight", self.execution_model.samples_in_flight)
 
     def _agree(self) -> None:
-        """Max-load named alone means throughput, and throughput is valued by nothing else."""
+        """Make max-load without an objective throughput, which no other execution model values."""
         from placewright.core.execution_models import MaxLoad
 
         model = getattr(self.execution_model, "name", self.execution_model)
@@ -317,7 +321,7 @@ class Request:
 
     @property
     def limit(self) -> Budget:
-        """Of the search."""
+        """Budget of the search."""
         from placewright.core.solution import Budget
 
         said = Budget(self.budget, self.evaluations, self.core_seconds)
@@ -327,39 +331,39 @@ class Request:
 
     @property
     def name(self) -> str:
-        """The model in a message."""
+        """Name of the model in a message."""
         return self.model if isinstance(self.model, str) else "the model"
 
 
 def words() -> dict[str, Said]:
-    """Fields that can be said in words, in their order."""
+    """Fields that can be given on the command line, in their order."""
     return {one.name: one.metadata["said"] for one in fields(Request) if "said" in one.metadata}
 
 
-def _devices(given: Any) -> str | None:
-    if given is None or isinstance(given, str):
-        return given
-    if isinstance(given, Sequence) and all(isinstance(name, str) for name in given):
-        return ",".join(given)
-    raise FieldError("devices", f"expects names of devices or a cluster, got {given!r}")
+def _devices(raw: Any) -> str | None:
+    if raw is None or isinstance(raw, str):
+        return raw
+    if isinstance(raw, Sequence) and all(isinstance(name, str) for name in raw):
+        return ",".join(raw)
+    raise FieldError("devices", f"expects names of devices or a cluster, got {raw!r}")
 
 
-def _execution_model(given: Any) -> Any:
-    if isinstance(given, str):
+def _execution_model(raw: Any) -> Any:
+    if isinstance(raw, str):
         from placewright.files.model_names import model_of
 
-        model_of(given)  # raises for an unknown name
-    return given
+        model_of(raw)  # raises for an unknown name
+    return raw
 
 
-def _evaluator(given: Any) -> str:
-    if given not in ("simulated", "measured"):
-        raise FieldError("evaluator", f"is simulated or measured, got '{given}'")
-    return str(given)
+def _evaluator(raw: Any) -> str:
+    if raw not in ("simulated", "measured"):
+        raise FieldError("evaluator", f"is simulated or measured, got '{raw}'")
+    return str(raw)
 
 
 def request_of(model: Any, said: Mapping[str, Any]) -> Request:
-    """A request from arguments by name.
+    """Make a request from arguments by name.
 
     Raises:
         InputError: there is no such field; the message names near ones.
@@ -369,7 +373,7 @@ def request_of(model: Any, said: Mapping[str, Any]) -> Request:
 
 
 def refuse_unknown(what: str, said: Mapping[str, Any], known: Sequence[str]) -> None:
-    """Refuse an argument that is no field.
+    """Refuse an argument that is not a field.
 
     Raises:
         InputError: there is no such field; the message names near ones.
@@ -378,3 +382,46 @@ def refuse_unknown(what: str, said: Mapping[str, Any], known: Sequence[str]) -> 
         if name not in known:
             near = get_close_matches(name, known, n=3) or sorted(known)
             raise InputError(f"{what} takes no '{name}'; did you mean {', '.join(near)}?")
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def takes_fields(*names: str) -> Callable[[Function], Function]:
+    """Give a function with ``**said`` the signature of the request's fields; refuse others.
+
+    Args:
+        names: of the fields; without any, all but the model.
+    """
+
+    def changed(function: Function) -> Function:
+        own = [
+            one
+            for one in inspect.signature(function).parameters.values()
+            if one.kind is not inspect.Parameter.VAR_KEYWORD
+        ]
+        taken = {one.name for one in own} | {"model"}
+        shown = [one for one in fields(Request) if one.name in names or not names]
+        shown = [one for one in shown if one.name not in taken]
+        allowed = [one.name for one in shown]
+
+        @wraps(function)
+        def call(*arguments: Any, **said: Any) -> Any:
+            refuse_unknown(function.__name__, said, [*taken, *allowed])
+            return function(*arguments, **said)
+
+        added = [
+            inspect.Parameter(
+                one.name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default={} if one.default is MISSING else one.default,
+                annotation=one.type,
+            )
+            for one in shown
+        ]
+        call.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [*own, *added], return_annotation=inspect.signature(function).return_annotation
+        )
+        return cast(Function, call)
+
+    return changed

@@ -1,66 +1,67 @@
-"""Plans on the hardware: check against baselines, execute, compare outputs."""
+"""Plans on the hardware: executed, compared with the unsplit model, measured, traced."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
-from placewright.core.contender_names import PLAN, contender_of
+from placewright.core.contender_names import PLAN
 from placewright.core.execution_models import Event
 from placewright.core.plan import Measurement, Plan
 from placewright.core.problem import Problem
-from placewright.core.source import ModelSource
 from placewright.errors import FieldError, InputError, StalePlanError
 from placewright.execution.comparing import Comparison, compare_outputs
 from placewright.execution.inputs import GivenInputs, checked_inputs
 from placewright.execution.members import Members
 from placewright.execution.placements import (
     placement_runner,
+    placement_segments,
     taking_turns,
-    whole_model_runner,
 )
-from placewright.execution.runtime import LoadedModel
+from placewright.execution.runtime import LoadedModel, MeasuresMemory
 from placewright.execution.time_limit import allowed_seconds, time_limit
-from placewright.files.quantities import format_bytes, format_duration
 from placewright.profiling.hardware import measure_interleaved
 from placewright.profiling.several_hosts import SOURCE
 from placewright.profiling.verdict import LEAST_FOR_INTERVAL, median_interval
-from placewright.session.device_memory import DeviceMemory, device_memory
-from placewright.session.machine_speed import drifted, speed_note
-from placewright.session.models import runnable_source
-from placewright.session.recommended import is_all_on, recommendation_lines
-from placewright.session.runtimes import default_runtime, runtime_named
-from placewright.session.steps import Report, no_report
+from placewright.report.machine_speed import drifted
+from placewright.report.recommendation import is_all_on
+from placewright.report.run_text import run_lines, run_verdict
+from placewright.report.time_left import Report, no_report
+from placewright.report.trace import SegmentRun, run_trace_text
+from placewright.session.contenders import alone_contender, split_contender
+from placewright.session.models import default_runtime, loaded_model, runtime_named
+from placewright.session.plans import recommendation_lines
 from placewright.simulation.model import Simulator
 
-ELSEWHERE = (SOURCE, "roofline")  # costs of devices that are not of this machine
+ELSEWHERE = (SOURCE, "roofline")  # costs of devices of other machines
 ROUNDS = 15
+_TRACED_RUNS = 9  # of which the trace shows the one of median length
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """What `run` found.
+    """An executed plan, measured beside the best single device.
 
     Attributes:
-        comparison: outputs beside those of the unsplit model.
-        plan_seconds, device_seconds: medians, measured interleaved.
+        comparison: of the outputs with those of the unsplit model.
+        plan_seconds, device_seconds: medians; both were measured in turns.
         predicted: seconds.
-        device: the best single device that keeps limits and pins, or the fastest where none does.
-        device_is_legal: False where none does.
-        device_predicted: seconds of that device by the simulator; None where it is not legal.
-        memory: peaks per device; empty where the runtime cannot measure them.
+        device: the best single device that keeps limits and pins, or the fastest if none does.
+        device_is_legal: False if none does.
+        device_predicted: seconds of that device by the simulator; None if it is not legal.
+        memory: device name -> predicted and measured peak bytes; empty if no allocator counts them.
+        recommendation: what was recommended when the plan was measured; None if it never was.
+        advice: lines about running the recommended contender, if that is not the plan.
         device_scatter: of that device's calibration, see `core.cluster.Device.speed_scatter`.
         measurement: the same figures as plans keep them.
         ratio: the plan's seconds over that device's, median over rounds with its 95 % interval;
-            None where the plan is that device, or there were too few rounds for an interval.
+            None if the plan is that device, or there were too few rounds for an interval.
         is_split: the plan uses several devices.
-        recommendation: what was recommended when the plan was measured; None where it never was.
-        advice: lines that say how to run that, where it is not what the search found.
     """
 
     comparison: Comparison
@@ -70,7 +71,7 @@ class RunResult:
     device: str
     device_is_legal: bool = True
     device_predicted: float | None = None
-    memory: tuple[DeviceMemory, ...] = ()
+    memory: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     recommendation: str | None = None
     advice: tuple[str, ...] = ()
     device_scatter: float | None = None
@@ -94,28 +95,11 @@ class RunResult:
         )
 
     @property
-    def what(self) -> str:
-        """What was compared."""
-        updated = self.comparison.n_updated
-        if self.comparison.random:
-            return "other outputs"
-        return f"loss and {updated} updated tensors" if updated else "outputs"
-
-    @property
     def verdict(self) -> str:
         """One sentence: the measured plan against the best single device; "" without a ratio."""
         if self.ratio is None or not self.device_is_legal:
             return ""
-        ratio, low, high = self.ratio
-        alone = f"'{self.device}' alone"
-        measured = f"of its time (95 % interval {low:.2f} to {high:.2f})"
-        if low > 1.0:
-            advice = "slower, do not split" if self.is_split else "slower"
-            again = "place again with the check on the hardware for a plan that holds it"
-            return f"{advice}: use {alone}; the plan takes {ratio:.2f} {measured}; {again}"
-        if high < 1.0:
-            return f"faster than {alone}: the plan takes {ratio:.2f} {measured}"
-        return f"as fast as {alone} within noise: the plan takes {ratio:.2f} {measured}"
+        return run_verdict(self.device, self.ratio, is_split=self.is_split)
 
     def data(self) -> dict[str, Any]:
         """As a JSON document."""
@@ -138,8 +122,7 @@ class RunResult:
             "plan_over_best_single_device": self.ratio,
             "verdict": self.verdict,
             "memory": {
-                one.device: {"predicted": one.predicted, "measured": one.measured}
-                for one in self.memory
+                name: {"predicted": row[0], "measured": row[1]} for name, row in self.memory.items()
             },
             "changed_devices": self.changed_devices,
             "recommendation": self.recommendation,
@@ -148,37 +131,11 @@ class RunResult:
 
     def lines(self) -> list[str]:
         """As text."""
-        word = "equal" if self.equal else "NOT EQUAL"
-        error = self.predicted / self.plan_seconds - 1.0
-        fault = "" if self.device_is_legal else " (breaks a limit or a pin)"
-        alone, note = format_duration(self.device_seconds), ""
-        if self.device_predicted is not None:
-            off = self.device_predicted / self.device_seconds - 1.0
-            alone += f", predicted {format_duration(self.device_predicted)} ({off:+.1%})"
-            note = speed_note(self.changed_devices)
-        return [
-            f"{self.what} {word} to the unsplit model: {self.comparison.text}",
-            *(
-                f"the output of '{name}' is random: two runs of the unsplit model differ, so that "
-                "it was not compared"
-                for name in self.comparison.random
-            ),
-            f"measured {format_duration(self.plan_seconds)}, predicted "
-            f"{format_duration(self.predicted)} ({error:+.1%})",
-            f"best single device '{self.device}'{fault}: {alone}",
-            *filter(None, [self.verdict, note]),
-            *(
-                f"peak memory of '{one.device}': measured {format_bytes(one.measured)}, predicted "
-                f"{format_bytes(one.predicted)} ({one.predicted / one.measured - 1.0:+.1%})"
-                for one in self.memory
-                if one.measured > 0
-            ),
-            *self.advice,
-        ]
+        return run_lines(self.data(), self.comparison.text)
 
 
 def can_run(plan: Plan) -> bool:
-    """True when the plan's model is at hand and its execution model is what runtimes do."""
+    """True if the plan has a model, and costs that were measured under the event model."""
     problem = plan.problem
     return (
         problem.source is not None
@@ -189,7 +146,7 @@ def can_run(plan: Plan) -> bool:
 
 
 def require_here(problem: Problem) -> None:
-    """Refuse what cannot run on this machine at all.
+    """Refuse a problem whose costs are those of other machines.
 
     Raises:
         InputError: the costs are of devices that are not here.
@@ -203,7 +160,7 @@ def _of_other_devices(problem: Problem) -> str:
 
 
 def _why_not(problem: Problem) -> str:
-    """Why `can_run` says no, and what to do."""
+    """The reason why `can_run` is False, and what to do."""
     if problem.source is None:
         return "it has no model; place a model file"
     if not isinstance(problem.execution_model, Event):
@@ -215,35 +172,12 @@ def _why_not(problem: Problem) -> str:
     return _of_other_devices(problem)
 
 
-def loaded_model(problem: Problem, runtime: str | None) -> LoadedModel:
-    """The model behind a problem, read by the runtime.
-
-    Raises:
-        InputError: the problem has no model.
-        StalePlanError: the model has changed since.
-    """
-    source = require_model(problem)
-    chosen = runtime_named(runtime or default_runtime(problem))
-    return chosen.load(runnable_source(source, problem.graph), problem.graph)
-
-
-def require_model(problem: Problem) -> ModelSource:
-    """Where the model behind a problem is.
-
-    Raises:
-        InputError: the problem has no model.
-    """
-    if problem.source is None:
-        raise InputError("this plan has no model to run; place a model file to get one that has")
-    return problem.source
-
-
 def check_devices(problem: Problem, runtime: str | None) -> None:
-    """Refuse to execute on other hardware than the costs were measured on.
+    """Refuse devices that differ from those on which the costs were measured.
 
     Raises:
         UnknownNameError: a device is not there.
-        StalePlanError: a device is another one now; the message says what it was and is.
+        StalePlanError: a device has changed; the message names both.
     """
     chosen = runtime_named(runtime or default_runtime(problem))
     for device in Members.of(problem.cluster.devices).devices:
@@ -272,12 +206,12 @@ def require_executable(plan: Plan, runs: int = ROUNDS) -> None:
 
 
 def limited(plan: Plan, timeout: float | None = None) -> AbstractContextManager[None]:
-    """The time that each run of a plan, and of what it is measured beside, may take.
+    """Limit the time of each run of a plan and of its contenders, for a block.
 
     Args:
         plan: of a model.
-        timeout: seconds; None is a minute, or 20 times as long as the plan's ops take one after
-            the other where that is longer.
+        timeout: seconds; None is a minute, or 20 times the sum of the plan's op times if that is
+            longer.
 
     Raises:
         InputError: `timeout` is not above 0.
@@ -302,12 +236,12 @@ def execute(
     """Execute a plan, compare its outputs and measure it beside the best single device.
 
     Args:
-        plan: what is executed.
+        plan: to execute.
         model: the plan's, loaded by its runtime; None loads it.
         runs: measured runs of each, >= 1.
         boundaries: compare every tensor that crosses devices, too.
         inputs: as `run` takes them; None draws random ones.
-        report: told what is being done.
+        report: is called with what is being done.
 
     Raises:
         ClusterError: a device stands for several.
@@ -322,18 +256,22 @@ def execute(
     comparison = compare_outputs(
         problem, plan.placement, model, inputs=given, boundaries=boundaries
     )
+    simulator = Simulator(problem)
     each = np.repeat(np.arange(problem.n_devices)[:, None], problem.n_units, axis=1)
-    alone = Simulator(problem).values(each)
+    alone = simulator.values(each)
     is_legal = bool(np.isfinite(alone).any())
     index = int(np.argmin(alone if is_legal else problem.costs.seconds.sum(axis=0)))
     best = problem.cluster.devices[index]
-    alone_name = contender_of(best.name)
+    contenders = (
+        split_contender(PLAN, simulator, plan.placement, model),
+        alone_contender(simulator, index, model),
+    )
     values = model.random_inputs(np.random.default_rng(0)) if given is None else given
     with ExitStack() as stack:
         with taking_turns(model):
-            mine = stack.enter_context(placement_runner(problem, plan.placement, model))
-            other = stack.enter_context(whole_model_runner(model, best))
-        samples = measure_interleaved({PLAN: mine, alone_name: other}, values, rounds=runs)
+            runners = {contender.name: contender.open(stack, None) for contender in contenders}
+        samples = measure_interleaved(runners, values, rounds=runs)
+    alone_name = contenders[1].name
     return RunResult(
         comparison,
         statistics.median(samples[PLAN]),
@@ -361,7 +299,7 @@ def _ratio(
 
 
 def _measurement(plan: Plan, device: str, samples: Mapping[str, Sequence[float]]) -> Measurement:
-    """What a run says of its plan, as plans keep it."""
+    """The figures of a run as plans keep them."""
     low, median, high = np.quantile(samples[PLAN], (0.25, 0.5, 0.75)).tolist()
     other = statistics.median(samples[device])
     before = dict(plan.measured.baselines) if plan.measured else {}
@@ -373,3 +311,39 @@ def _measurement(plan: Plan, device: str, samples: Mapping[str, Sequence[float]]
         {**before, device: other},
         plan.measured.recommendation if plan.measured else faster,
     )
+
+
+def run_trace(plan: Plan, model: LoadedModel) -> str:
+    """A Chrome trace of the run of median length, beside the predicted timeline."""
+    problem = plan.problem
+    inputs = model.random_inputs(np.random.default_rng(0))
+    runs = []
+    with placement_runner(problem, plan.placement, model) as runner:
+        runner.run(inputs)
+        for _ in range(_TRACED_RUNS):
+            seconds = runner.time(1)[0]
+            runs.append((seconds, runner.last_spans))
+        segments = runner.segments
+    runs.sort(key=lambda run: run[0])
+    spans = runs[len(runs) // 2][1]
+    names = problem.graph.op_names
+    measured = [
+        SegmentRun(segment.device, tuple(names[op] for op in segment.ops), start, end)
+        for segment, (start, end) in zip(segments, spans, strict=True)
+    ]
+    return run_trace_text(problem, Simulator(problem).timeline(plan.placement), measured)
+
+
+def device_memory(plan: Plan, model: LoadedModel) -> dict[str, tuple[float, float]]:
+    """Device name -> predicted and measured peak bytes; empty if the runtime cannot measure them.
+
+    The simulator predicts, the runtime's allocators measure.
+    """
+    if not isinstance(model, MeasuresMemory):
+        return {}
+    problem = plan.problem
+    segments = placement_segments(problem, plan.placement)
+    measured = model.memory_peaks(segments, problem.cluster.devices).tolist()
+    predicted = Simulator(problem).memory_peaks(plan.placement).tolist()
+    pairs = zip(predicted, measured, strict=True)
+    return dict(zip(problem.cluster.device_names, pairs, strict=True))

@@ -1,34 +1,50 @@
-"""Problem -> plan: make the placer, run it within the budget, put the result in a plan."""
+"""From a problem to a plan: search within the limits of a request, then check on the hardware."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from importlib.metadata import version
+from typing import cast
 
 import numpy as np
 
 from placewright.core.arrays import IntArray
-from placewright.core.execution_models import Event
+from placewright.core.deadline import Deadline
 from placewright.core.placement import Placement
 from placewright.core.plan import PlacerRecord, Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution, Stop
-from placewright.errors import InfeasibleError, InputError, Interrupted
+from placewright.errors import FieldError, InfeasibleError, InputError, Interrupted, OutOfTime
+from placewright.placers.learned.training import check_takes_policy
 from placewright.placers.pipelines.ideals.replication import replicated
+from placewright.placers.portfolio.auto import Auto
+from placewright.placers.portfolio.kernels import make_ready
 from placewright.placers.registry import Placer, make_placer, reason_against
-from placewright.session.runtimes import default_runtime
-from placewright.session.smallest_change import advice
+from placewright.profiling.hardware import measured_values
+from placewright.report.contender_table import ContenderTable
+from placewright.report.time_left import CHECKING, KERNELS, SEARCHING, Report, Steps, rough_duration
+from placewright.session.advice import advice
+from placewright.session.checking import Check, can_stream, check_on_hardware
+from placewright.session.measuring import Measured
+from placewright.session.models import ModelOfRequest, default_runtime
+from placewright.session.plans import plan_of, predicted_plan
+from placewright.session.request import Request
+from placewright.session.running import ELSEWHERE, can_run
 from placewright.session.spread_search import SpreadAuto
 from placewright.simulation.bounds import RELAXATION, lower_bound, quick_bounds
 from placewright.simulation.evaluator import CLOSED, Evaluator
-from placewright.simulation.model import Simulator
-from placewright.simulation.segments import segments_of
+from placewright.workers.interface import Workers
+from placewright.workers.opened import open_workers
 
 BOUND_SHARE = 0.2  # of the budget's seconds, for the last bound, which comes after the search
 _GROUPS_SHARE = 0.5  # of the budget's seconds, for forming groups
+_LEAST_SEARCH_SHARE = 0.3  # of what is left of the total, however long the check may take
+CUT_SHORT = "the rest of the search, and the check on the hardware: it was interrupted"
+QUICK_CHECK = "check on the hardware: outputs were not compared, nor simpler ways measured"
 
 
 def search(
@@ -43,7 +59,7 @@ def search(
     """Run one placer on one problem.
 
     Args:
-        problem: what is placed.
+        problem: to place.
         placer: the algorithm, or `auto` with workers, which simulates.
         budget: whichever of its limits is met first ends the search.
         seed: of every random choice.
@@ -68,44 +84,44 @@ def search(
             evaluator.offer_bound(bound.value, bound.method)
         if start is not None and not evaluator.is_spent:
             evaluator.evaluate(start)
-        found = _whole(placer.place(problem, evaluator, np.random.default_rng(seed)))
+        solution = _whole(placer.place(problem, evaluator, np.random.default_rng(seed)))
         if measure is not None or RELAXATION in evaluator.bounded_by:
-            return found
-        return _with_best_bound(problem, found, budget)
+            return solution
+        return _with_best_bound(problem, solution, budget)
     except Interrupted:
         raise
     except KeyboardInterrupt:
-        found = evaluator.solution(message="interrupted", stop=Stop.INTERRUPTED)
-        raise Interrupted(found) from None
+        solution = evaluator.solution(message="interrupted", stop=Stop.INTERRUPTED)
+        raise Interrupted(solution) from None
 
 
-def _whole(found: Solution) -> Solution:
-    """A solution that was not cut short; raises `Interrupted` with one that was."""
-    if found.stop is Stop.INTERRUPTED:
-        raise Interrupted(found)
-    return found
+def _whole(solution: Solution) -> Solution:
+    """Return a complete solution; raise `Interrupted` with one that Ctrl-C cut short."""
+    if solution.stop is Stop.INTERRUPTED:
+        raise Interrupted(solution)
+    return solution
 
 
-def _with_best_bound(problem: Problem, found: Solution, budget: Budget) -> Solution:
-    """The solution with the linear relaxation's bound, where the gap is open and it is larger.
+def _with_best_bound(problem: Problem, solution: Solution, budget: Budget) -> Solution:
+    """Add the bound of the linear relaxation if the gap is open and the bound is larger.
 
     It comes after the search and takes a fifth of its seconds at most, so that every placer has the
     same budget.
     """
-    if found.placement is None or found.status == "optimal" or found.gap <= CLOSED:
-        return found
-    limits = [one for one in (budget.seconds, budget.core_seconds) if one is not None]
+    if solution.placement is None or solution.status == "optimal" or solution.gap <= CLOSED:
+        return solution
+    limits = [seconds for seconds in (budget.seconds, budget.core_seconds) if seconds is not None]
     limit = BOUND_SHARE * min(limits, default=math.inf)
     best = lower_bound(problem, limit)
-    if best.value <= found.lower_bound:
-        return found
-    bound = min(best.value, found.value)
-    found = replace(found, lower_bound=bound, bound_method=best.method)
-    is_closed = found.value <= bound * (1.0 + CLOSED)
-    return replace(found, status="optimal", stop=Stop.PROVEN) if is_closed else found
+    if best.value <= solution.lower_bound:
+        return solution
+    bound = min(best.value, solution.value)
+    solution = replace(solution, lower_bound=bound, bound_method=best.method)
+    is_closed = solution.value <= bound * (1.0 + CLOSED)
+    return replace(solution, status="optimal", stop=Stop.PROVEN) if is_closed else solution
 
 
-def place(
+def find_plan(
     problem: Problem,
     *,
     placer: str | Placer | SpreadAuto = "auto",
@@ -118,7 +134,7 @@ def place(
 ) -> Plan:
     """Find a placement of `problem` and put it in a plan.
 
-    With `replicate`, groups of alike devices that take turns with the samples are formed first (see
+    With `replicate`, groups of equal devices that take turns with the samples are formed first (see
     `placers.ideals.replication`); the placer starts from the split that they were formed for, and
     the plan's cluster has the groups as its devices.
 
@@ -127,7 +143,7 @@ def place(
         InputError: the placer has no such setting or does not support the problem, or no groups can
             be formed.
         InfeasibleError: no placement satisfies the constraints, or none was found.
-        Interrupted: Ctrl-C; it carries the incumbent and its plan, which says so.
+        Interrupted: Ctrl-C; it carries the incumbent and its plan, which is marked as interrupted.
     """
     algorithm = make_placer(placer, settings) if isinstance(placer, str) else placer
     limit, start = budget or Budget(seconds=30.0), None
@@ -140,71 +156,231 @@ def place(
         problem, start, limit = _with_groups(problem, limit)
     how = algorithm.name, seed, runtime or default_runtime(problem)
     try:
-        found = search(problem, algorithm, limit, seed=seed, measure=measure, start=start)
+        solution = search(problem, algorithm, limit, seed=seed, measure=measure, start=start)
     except Interrupted as error:
         if error.solution.placement is not None:
             error.plan = _plan_found(problem, error.solution, *how)
         raise
-    if found.placement is None:
-        proven = "no placement is possible" if found.status == "infeasible" else "none was found"
+    if solution.placement is None:
+        proven = "no placement is possible" if solution.status == "infeasible" else "none was found"
         change = advice(problem)
         hint = f"; {change}" if change else ""
-        raise InfeasibleError(f"{proven}: {found.message or 'the budget ended first'}{hint}")
-    return _plan_found(problem, found, *how)
+        raise InfeasibleError(f"{proven}: {solution.message or 'the budget ended first'}{hint}")
+    return _plan_found(problem, solution, *how)
 
 
-def _plan_found(problem: Problem, found: Solution, placer: str, seed: int, runtime: str) -> Plan:
+def _plan_found(problem: Problem, solution: Solution, placer: str, seed: int, runtime: str) -> Plan:
     record = PlacerRecord(
         placer,
         version("placewright"),
         seed,
-        found.evaluations,
-        found.seconds,
-        found.history,
-        found.stop,
-        found.core_seconds,
+        solution.evaluations,
+        solution.seconds,
+        solution.history,
+        solution.stop,
+        solution.core_seconds,
     )
-    return plan_of(problem, found, record, runtime)
+    return plan_of(problem, solution, record, runtime)
 
 
 def _with_groups(problem: Problem, budget: Budget) -> tuple[Problem, IntArray, Budget]:
-    """The problem of the best groups, the split that they were formed for, and what is left."""
+    """The problem of the best groups, the split that they were formed for, and the budget left."""
     began = time.perf_counter()
     limit = math.inf if budget.seconds is None else _GROUPS_SHARE * budget.seconds
-    found = replicated(problem, lambda: time.perf_counter() - began > limit)
-    if found.device_of is None:
-        raise InfeasibleError(f"none was found: {found.message}; leave out argument `replicate`")
+    groups = replicated(problem, lambda: time.perf_counter() - began > limit)
+    if groups.device_of is None:
+        raise InfeasibleError(f"none was found: {groups.message}; leave out argument `replicate`")
     if budget.seconds is not None:
         spent = time.perf_counter() - began
         least = (1.0 - _GROUPS_SHARE) * budget.seconds
         budget = replace(budget, seconds=max(least, budget.seconds - spent))
-    return found.problem, found.device_of, budget
+    return groups.problem, groups.device_of, budget
 
 
-def plan_of(problem: Problem, solution: Solution, record: PlacerRecord, runtime: str) -> Plan:
-    """A plan from a solution; value, order, segments and memory come from the simulator."""
-    if solution.placement is None:
-        raise InfeasibleError(f"there is no placement to plan: {solution.message}")
-    placement = solution.placement
-    simulator = Simulator(problem)
-    segments: tuple[tuple[int, tuple[int, ...]], ...] | None = None
-    if isinstance(problem.execution_model, Event):
-        order = simulator.timeline(placement).order
-        segments = tuple(
-            (segment.device, tuple(int(unit) for unit in segment.units))
-            for segment in segments_of(problem, placement, order)
+@dataclass(frozen=True)
+class Placed:
+    """A plan and the table of its contenders; None if they were not measured."""
+
+    plan: Plan
+    table: ContenderTable | None = None
+
+
+def placer_of(request: Request) -> Placer:
+    """Make the placer of a request, with its settings and policy; check the request's search.
+
+    Raises:
+        InputError: it has no such setting, or takes no policy.
+        UnknownNameError: there is no such placer.
+        MissingExtraError: a package that it needs is not installed.
+        FileFormatError: the policy cannot be read.
+    """
+    if request.latency_limit is not None and request.objective != "throughput":
+        raise FieldError(
+            "latency_limit", "is of a sample in a stream: it needs objective throughput"
         )
-    peaks = simulator.memory_peaks(placement).tolist()
-    value = simulator.value(placement)
-    return Plan(
-        problem=problem,
-        placement=placement,
-        value=value,
-        lower_bound=min(solution.lower_bound, value),
-        bound_method=solution.bound_method,
-        status=solution.status,
-        runtime=runtime,
-        memory=dict(zip(problem.cluster.device_names, peaks, strict=True)),
-        segments=segments,
-        placer=record,
+    placer = _made(request)
+    if (request.workers, request.ray) != (None, None) and not isinstance(placer, Auto):
+        field = "workers" if request.ray is None else "ray"
+        raise FieldError(
+            field, f"spreads the members of placer auto; '{placer.name}' is one search"
+        )
+    return placer
+
+
+def _made(request: Request) -> Placer:
+    values = dict(request.settings)
+    if not isinstance(request.placer, str):
+        if values or request.policy is not None:
+            raise FieldError("placer", "is an object, which has its settings and policy already")
+        return request.placer
+    if request.policy is not None:
+        check_takes_policy(request.placer)
+        from placewright.placers.learned.checkpoint import load_checkpoint
+
+        load_checkpoint(request.policy, request.placer)
+        values["policy"] = str(request.policy)
+    return make_placer(request.placer, values)
+
+
+def steps_of(request: Request, report: Report) -> Steps:
+    """The steps of placing a request."""
+    seconds = (request.limit.seconds or 0.0) * (1.0 + BOUND_SHARE)
+    return Steps(report, search_seconds=seconds, is_checked=_is_checked(request))
+
+
+def search_and_check(
+    model: ModelOfRequest, placer: Placer, measured: Measured, steps: Steps, deadline: Deadline
+) -> Placed:
+    """Search and check on the hardware within the total.
+
+    Args:
+        model: of the request.
+        placer: of the request.
+        measured: the problem.
+        steps: is called with what is being done.
+        deadline: of everything.
+
+    Raises:
+        InputError: the request is wrong.
+        InfeasibleError: no placement satisfies the constraints, or none was found.
+        MismatchError: outputs differ from the unsplit model's.
+        OutOfTime: the total ended before there was a plan.
+    """
+    plan, left_out = _search_within(model, placer, measured, steps, deadline)
+    table = None
+    is_here = can_run(plan) or can_stream(plan)
+    if is_here and _wants_check(model.request):
+        if model.request.quick:
+            left_out.append(QUICK_CHECK)
+        else:
+            try:
+                plan, table = _checked(plan, model, measured, steps, deadline)
+            except OutOfTime as error:
+                left_out.append(f"check on the hardware: {error.args[0]}")
+    if model.request.evaluator == "simulated":
+        plan = predicted_plan(plan)
+    return Placed(replace(plan, left_out=tuple(left_out)), table)
+
+
+def _wants_check(request: Request) -> bool:
+    """True if the plan is to be checked; by default for all but a problem in memory."""
+    return not isinstance(request.model, Problem) if request.check is None else request.check
+
+
+def _is_checked(request: Request) -> bool:
+    return _wants_check(request) and not request.quick
+
+
+def _search_within(
+    model: ModelOfRequest, placer: Placer, measured: Measured, steps: Steps, deadline: Deadline
+) -> tuple[Plan, list[str]]:
+    """Search within the seconds left; return the plan and all clauses about omissions."""
+    request, problem, left_out = model.request, measured.problem, list(measured.left_out)
+    deadline.require("the search")
+    whole = request.limit
+    limit = _within(whole, deadline, measured.check_seconds if steps.is_checked else 0.0)
+    if limit.seconds != whole.seconds:
+        assert limit.seconds is not None
+        instead = "" if whole.seconds is None else f" instead of {rough_duration(whole.seconds)}"
+        left_out.append(f"search: {rough_duration(limit.seconds)}{instead}")
+    with workers_of(request) as workers:
+        by = placer if workers is None else SpreadAuto(cast(Auto, placer), workers)
+        told = "" if workers is None else f", {workers.name}"
+        if isinstance(placer, Auto) and workers is None:
+            with deadline.clock.stopped():
+                steps.tell(KERNELS, "compiling kernels")
+                make_ready(problem.objective, problem.execution_model)
+        seconds = None if limit.seconds is None else limit.seconds * (1.0 + BOUND_SHARE)
+        steps.tell(SEARCHING, f"searching with {placer.name}{told}", seconds)
+        try:
+            plan = find_plan(
+                problem,
+                placer=by,
+                budget=limit,
+                seed=request.seed,
+                runtime=request.runtime,
+                measure=measure_of(model, problem),
+                replicate=request.replicate,
+            )
+        except Interrupted as error:
+            if error.plan is not None:
+                plan = replace(error.plan, left_out=(*left_out, CUT_SHORT))
+                error.plan = predicted_plan(plan) if request.evaluator == "simulated" else plan
+            raise
+    return plan, left_out
+
+
+@contextmanager
+def workers_of(request: Request) -> Iterator[Workers | None]:
+    """The workers of a request for a block; None if it names none.
+
+    Raises:
+        InputError: there are no such workers, or they could only stand in each other's way.
+    """
+    if request.workers is None and request.ray is None:
+        yield None
+        return
+    if request.evaluator == "measured":
+        field = "workers" if request.ray is None else "ray"
+        raise FieldError(field, "is for simulated values: one placement is measured at a time")
+    with open_workers(request.workers, request.ray) as workers:
+        yield workers
+
+
+def measure_of(model: ModelOfRequest, problem: Problem) -> Callable[[Placement], float] | None:
+    """The function that measures a placement on the hardware; None if the evaluator simulates."""
+    if model.request.evaluator == "simulated":
+        return None
+    if problem.costs.source in ELSEWHERE:
+        raise FieldError(
+            "evaluator",
+            f"measures on this machine, but the costs are '{problem.costs.source}'; leave it out, "
+            "or name devices of this machine",
+        )
+    return measured_values(problem, model.loaded_for(problem))
+
+
+def _within(budget: Budget, deadline: Deadline, reserved: float) -> Budget:
+    """Cut the budget if the total ends before it; the check keeps its seconds."""
+    if not deadline.is_limited:
+        return budget
+    left = deadline.seconds_left
+    mine = max(left - reserved, _LEAST_SEARCH_SHARE * left) / (1.0 + BOUND_SHARE)
+    whole = math.inf if budget.seconds is None else budget.seconds
+    return replace(budget, seconds=mine) if mine < whole else budget
+
+
+def _checked(
+    plan: Plan, model: ModelOfRequest, measured: Measured, steps: Steps, deadline: Deadline
+) -> tuple[Plan, ContenderTable]:
+    def report(fraction: float, what: str) -> None:
+        steps.tell(CHECKING, what, part=fraction)
+
+    limit = model.request.latency_limit
+    check = Check(
+        latency_limit=math.inf if limit is None else limit,
+        improves=plan.placer.name == "auto",
+        is_counted=model.request.limit.seconds is None,
     )
+    loaded = model.loaded(plan.runtime)
+    return check_on_hardware(plan, loaded, report, check=check, deadline=deadline)

@@ -1,51 +1,53 @@
-"""A request and what follows from it: the one way from a model to a plan, a run, a comparison."""
+"""`Session`: a request and what follows from it; the functions of `placewright` are views of it."""
 
 from __future__ import annotations
 
 import math
+import os
+import warnings
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, overload
 
+from placewright.core.cluster import Cluster
 from placewright.core.deadline import NEVER, Deadline
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
-from placewright.errors import RuntimeFailure
+from placewright.errors import FieldError, RuntimeFailure
 from placewright.execution.freed_memory import give_back_freed_memory
 from placewright.execution.inputs import GivenInputs
 from placewright.execution.runtime import LoadedModel
 from placewright.report.comparison_table import ComparisonTable
-from placewright.session import comparison, placing, running, stream_measuring, streaming
-from placewright.session.contenders import Table
-from placewright.session.kept_plans import KEPT
-from placewright.session.loaded_plan import require_stream
+from placewright.report.contender_table import ContenderTable
+from placewright.report.plan_text import limit_warning
+from placewright.report.time_left import Report, Steps, no_report
+from placewright.session import comparison, devices, running, search
+from placewright.session.checking import SAMPLES, StreamLength, execute_stream
+from placewright.session.loaded_plans import KEPT, LoadedPlan, require_stream
 from placewright.session.measuring import Measured
-from placewright.session.models import Model
+from placewright.session.models import Model, ModelOfRequest, loaded_model
+from placewright.session.plans import Simulated, read_plan, simulated
 from placewright.session.problems import build
-from placewright.session.reading import ModelOfRequest
-from placewright.session.request import Request, request_of
-from placewright.session.run_trace import run_trace
-from placewright.session.steps import Report, Steps, no_report
-from placewright.session.stream_result import StreamResult
-from placewright.session.whatif import Simulated, simulated
+from placewright.session.request import COMPARED, PROFILED, READ, Request, request_of, takes_fields
+from placewright.session.streams import StreamResult, require_streamable
 
 
 class Session:
-    """What follows from a request: each step is done when it is first needed, and once.
+    """A request and everything that follows from it; each step runs once, when it is first needed.
 
-    The model is read once and loaded by its framework once, whatever is asked of the session.
+    The model is read once, and loaded once by each runtime.
 
     Args:
         request: a `Request`, or a model; a plan gives the session of its problem.
-        report: is told the fraction that is done, and what is being done.
-        said: further fields of a request, where `request` is a model.
+        report: is called with the fraction that is done, and what is being done.
+        said: further fields of a request, if `request` is a model.
 
     Attributes:
-        table: what `place` measured on the hardware; None where it did not.
+        table: the contenders that `place` measured on the hardware; None if it measured none.
 
     Raises:
         InputError: a field of the request is wrong.
@@ -59,21 +61,21 @@ class Session:
         self._model = ModelOfRequest(wanted)
         self._report = report
         self._measured: Measured | None = None
-        self.table: Table | None = None
+        self.table: ContenderTable | None = None
 
     @property
     def request(self) -> Request:
-        """All that was asked for."""
+        """The request, with a name for a module in memory."""
         return self._model.request
 
     @property
     def model(self) -> Model:
-        """What was read."""
+        """The model as it was read."""
         return self._model.read
 
     @cached_property
     def loaded(self) -> LoadedModel:
-        """The model as its framework executes it."""
+        """The model, loaded by the runtime of the problem."""
         return self._model.loaded_for(self.problem)
 
     @property
@@ -83,11 +85,11 @@ class Session:
 
     @property
     def left_out(self) -> tuple[str, ...]:
-        """What the limits left out of the problem's measurement, one clause each."""
+        """One clause for each measurement that the limits left out."""
         return () if self._measured is None else self._measured.left_out
 
     def profile(self) -> Problem:
-        """Measure every unit on every device, calibrate, constrain; results are kept on disk.
+        """Measure every unit on every device, calibrate, constrain; results are stored.
 
         Raises:
             InputError: the model, the devices or a constraint is wrong.
@@ -96,7 +98,7 @@ class Session:
         return self._built(Steps(self._report), NEVER).problem
 
     def place(self) -> Plan:
-        """Read, measure, search and check, within the total.
+        """Read, measure, search and check within the total.
 
         Raises:
             InputError: the request is wrong.
@@ -104,12 +106,12 @@ class Session:
             MismatchError: outputs differ from the unsplit model's.
             OutOfTime: the total ended before there was a plan.
         """
-        placer = placing.placer_of(self.request)  # before any long work
+        placer = search.placer_of(self.request)  # before any long work
         deadline = Deadline.after(self.request.total)
-        steps = placing.steps_of(self.request, self._report)
+        steps = search.steps_of(self.request, self._report)
         try:
             found = self._built(steps, deadline)
-            placed = placing.placed(self._model, placer, found, steps, deadline)
+            placed = search.search_and_check(self._model, placer, found, steps, deadline)
         finally:
             give_back_freed_memory()
         self.table = placed.table
@@ -130,21 +132,21 @@ class Session:
                 file belongs to another problem or budget.
         """
         comparison.made_placers(placers, seeds)  # before any long work
-        with placing.workers_of(self.request) as workers:
+        with search.workers_of(self.request) as workers:
             problem = self.problem
             return comparison.compare(
                 problem,
                 placers,
                 seeds,
                 self.request.limit,
-                measure=placing.measure_of(self._model, problem),
+                measure=search.measure_of(self._model, problem),
                 progress=self._report,
                 results_path=results,
                 workers=workers,
             )
 
     def simulate(self, plan: Plan, changes: Mapping[str, str] | None = None) -> Simulated:
-        """What a plan is predicted to do, with some ops on other devices.
+        """Move some ops of a plan to other devices, and predict the result.
 
         Raises:
             GraphError, UnknownNameError: there is no such op or device.
@@ -155,7 +157,7 @@ class Session:
     def run(
         self, plan: Plan, inputs: Sequence[Any] | Mapping[str, Any] | None = None
     ) -> list[Any] | dict[str, Any]:
-        """Execute a plan once; see `session.facade.run`."""
+        """Execute a plan once; see `placewright.run`."""
         running.require_here(plan.problem)
         with KEPT.using(plan, lambda: self._model.loaded(plan.runtime)) as loaded:
             given = loaded.random_inputs() if inputs is None else inputs
@@ -170,7 +172,7 @@ class Session:
         in_flight: int | None = None,
         errors: Literal["raise", "yield"] = "raise",
     ) -> Iterator[list[Any] | dict[str, Any] | RuntimeFailure]:
-        """Run samples that follow each other; see `session.facade.stream`."""
+        """Run a stream of samples; see `placewright.stream`."""
         require_stream(plan, in_flight, errors)
         return self._streamed(plan, samples, in_flight, errors)
 
@@ -210,7 +212,7 @@ class Session:
         """Execute a plan, compare its outputs, and measure it beside the best single device.
 
         Args:
-            plan: what is executed.
+            plan: to execute.
             runs: measured runs of each, >= 1.
             boundaries: compare every tensor that crosses devices, too.
             inputs: as `run` takes them; None draws random ones.
@@ -242,8 +244,8 @@ class Session:
         The request's `latency_limit` holds for 95 % of the samples.
 
         Args:
-            plan: what is executed.
-            samples, seconds: see `session.stream_measuring.StreamLength`.
+            plan: to execute.
+            samples, seconds: see `session.checking.StreamLength`.
             in_flight: samples under way at most; None takes as many as pay.
             timeout: see `session.running.limited`.
 
@@ -254,11 +256,11 @@ class Session:
             RuntimeFailure: a sample failed.
         """
         limit = self.request.latency_limit
-        samples = stream_measuring.SAMPLES if samples is None else samples
-        length = stream_measuring.StreamLength(samples, seconds)
+        samples = SAMPLES if samples is None else samples
+        length = StreamLength(samples, seconds)
         with running.limited(plan, timeout):
-            streaming.require_streamable(plan)
-            return stream_measuring.execute_stream(
+            require_streamable(plan)
+            return execute_stream(
                 plan,
                 self._model.loaded(plan.runtime),
                 length=length,
@@ -276,9 +278,233 @@ class Session:
         """
         with running.limited(plan, timeout):
             running.require_executable(plan)
-            return run_trace(plan, self._model.loaded(plan.runtime))
+            return running.run_trace(plan, self._model.loaded(plan.runtime))
 
     def _built(self, steps: Steps, deadline: Deadline) -> Measured:
         if self._measured is None:
             self._measured = build(self._model, steps, deadline)
         return self._measured
+
+
+@takes_fields(*READ)
+def read(model: Any, example_inputs: Sequence[Any] = (), **said: Any) -> Model:
+    """Read a model as `runtime` sees it; None is OpenVINO, PyTorch for modules and for training.
+
+    Args:
+        model: a path, ``"zoo:NAME"``, or a PyTorch module (one that returns its loss if the
+            objective is training).
+        example_inputs: positional inputs of a module.
+        said: `shapes`, `runtime`, `objective`, `optimizer` or `colocate_backward` of a `Request`.
+
+    Raises:
+        InputError: it is missing or cannot be read.
+    """
+    return Session(model, example_inputs=tuple(example_inputs), **said).model
+
+
+def discover(names: str | None = None, *, runtime: str | None = None) -> Cluster:
+    """This machine's devices with measured links; `names` as in ``--devices``."""
+    return devices.discover(names, runtime=runtime)
+
+
+@takes_fields("example_inputs", "ray", *PROFILED)
+def profile(model: Any, cluster: Any = None, **said: Any) -> Problem:
+    """Measure every unit of a model on every device, and calibrate; results are stored.
+
+    The same as `placewright profile`. Costs of cuts, dispatch and contention are included.
+
+    Args:
+        model: from `read`, or anything that `read` takes.
+        cluster: of the devices, or its file; None takes the devices that `devices` names. With
+            `ray` these are devices of a cluster's hosts, each measured on its own.
+        said: fields of a `Request`.
+
+    Raises:
+        UnknownNameError: the model has no such input.
+        InputError: the model has no source to run, or samples are given and nothing counts them.
+    """
+    if isinstance(model, Model) and model.problem is not None:
+        cluster = None  # the model's own
+    session = Session(model, cluster=cluster, **said)
+    if session.request.ray is not None:
+        from placewright.session.hosts import profile_on_hosts
+
+        return profile_on_hosts(session.request).problem
+    return session.profile()
+
+
+@takes_fields()
+def place(model: Any, **said: Any) -> Plan:
+    """Find a placement of a model or of a problem: the same as `placewright place`.
+
+    A model is read, measured, searched, and its plan checked on the hardware. A problem in memory
+    is only searched, unless ``check=True``. If memory limits hold for weights only, a Python
+    warning names the tensors that they leave out.
+
+    Args:
+        model: a path, ``"zoo:NAME"``, a PyTorch module, a model from `read`, or a problem.
+        said: fields of a `Request`, such as ``devices="cpu:0,cpu:1"``, ``pins={"op": "cpu:0"}``,
+            ``memory={"cpu:1": "2GiB"}``, ``objective="throughput"``, ``budget="10s"``.
+
+    Raises:
+        InputError: the request is wrong; the message names the field.
+        InfeasibleError: no placement satisfies the constraints, or none was found.
+        MismatchError: outputs differ from the unsplit model's.
+        OutOfTime: the total ended before there was a plan.
+    """
+    plan = Session(model, **said).place()
+    if text := limit_warning(plan.problem):
+        warnings.warn(text, stacklevel=3)
+    return plan
+
+
+@takes_fields("example_inputs", *COMPARED)
+def compare(
+    model: Any,
+    placers: str | Sequence[str] = ("heft", "local-search", "random"),
+    *,
+    seeds: int = 1,
+    results: str | os.PathLike[str] | None = None,
+    **said: Any,
+) -> ComparisonTable:
+    """Several placers under one evaluator and one budget: the same as `placewright compare`.
+
+    Args:
+        model: as in `place`.
+        placers: names; ``name:key=value:...`` sets hyperparameters of that one.
+        seeds: runs per placer, seeds 0 .. seeds - 1.
+        results: a file that keeps each run, so that runs found in it are not repeated.
+        said: fields of a `Request`; the budget is that of every single run.
+
+    Raises:
+        InputError: the request is wrong, or a placer does not take the problem.
+    """
+    from placewright.session.parsing import parse_names
+
+    names = parse_names(placers) if isinstance(placers, str) else list(placers)
+    path = None if results is None else os.fspath(results)
+    return Session(model, **said).compare(names, seeds=seeds, results=path)
+
+
+def simulate(plan: Plan, changes: Mapping[str, str] | None = None) -> Simulated:
+    """Predict a plan with some ops moved; `changes` has op name -> device name.
+
+    Raises:
+        GraphError, UnknownNameError: there is no such op or device.
+        InfeasibleError: the changed placement breaks a constraint; the message says which one.
+    """
+    return Session(plan).simulate(plan, changes)
+
+
+def load(
+    plan: Plan | str | os.PathLike[str],
+    *,
+    model: str | os.PathLike[str] | None = None,
+    in_flight: int | None = None,
+) -> LoadedPlan:
+    """Load a plan once, to call it many times from any thread.
+
+    >>> with pw.load("plan.json") as model:  # doctest: +SKIP
+    ...     scores = model(image)["scores"]
+
+    The plan runs by the contender that was recommended when it was measured. An unsplit model runs
+    in the thread that calls it, on whichever core that is.
+
+    Args:
+        plan: from `place` or `read_plan`, or the path of its file.
+        model: where the model of a plan's file is now; None is the place that the file names.
+        in_flight: calls under way at most, further ones wait; None is as many as pay.
+
+    Returns:
+        The loaded plan; closing it, or the end of its ``with``, frees all its memory.
+
+    Raises:
+        InputError: the plan cannot be executed here, or is of a training step.
+        StalePlanError: the model is no longer the one that the plan was made for.
+        RuntimeFailure: the runtime refuses a segment.
+    """
+    if isinstance(plan, Plan):
+        if model is not None:
+            raise FieldError("model", "goes with the path of a plan; read_plan takes it, too")
+        found = plan
+    else:
+        found = read_plan(os.fspath(plan), model=None if model is None else os.fspath(model))
+    require_streamable(found)
+    return LoadedPlan(found, loaded_model(found.problem, found.runtime), in_flight=in_flight)
+
+
+def unload() -> None:
+    """Free the plans that `run` and `stream` keep loaded between calls."""
+    KEPT.clear()
+
+
+@overload
+def run(plan: Plan, inputs: Sequence[Any] | None = None) -> list[Any]: ...
+
+
+@overload
+def run(plan: Plan, inputs: Mapping[str, Any]) -> dict[str, Any]: ...
+
+
+def run(
+    plan: Plan, inputs: Sequence[Any] | Mapping[str, Any] | None = None
+) -> list[Any] | dict[str, Any]:
+    """Execute a plan once; return the model's outputs as NumPy arrays.
+
+    Inputs and outputs have the model's own order and names: those of ``compile_model(path)``, of
+    ``InferenceSession(path)``, or of the PyTorch module's arguments and result, nested ones
+    flattened (``plan.problem.source.signature`` lists them).
+
+    The plan stays loaded for the next call, within 1 GiB for all plans or as many bytes as the
+    environment variable ``PLACEWRIGHT_KEPT_PLANS`` says; `unload` frees them. A training step is
+    loaded for each call.
+
+    Args:
+        plan: from `place` or `read_plan`.
+        inputs: one array per input in the model's order, or name -> array; None takes random ones.
+
+    Returns:
+        All outputs in the model's order; name -> output if the inputs came by name.
+
+    Raises:
+        InputError: an input is missing or unknown, or has another shape or type; the message names
+            it and the expected value.
+    """
+    return Session(plan).run(plan, inputs)
+
+
+def stream(
+    plan: Plan,
+    samples: Iterable[GivenInputs],
+    *,
+    in_flight: int | None = None,
+    errors: Literal["raise", "yield"] = "raise",
+) -> Iterator[list[Any] | dict[str, Any] | RuntimeFailure]:
+    """Run a stream of samples through a plan, several of them in flight.
+
+    If a measurement recommended a contender that no placement expresses (a copy of the model per
+    device, the runtime's own throughput mode), that contender runs the samples.
+
+    Outputs come in the order of the samples. With F in flight, sample k + F is taken from `samples`
+    only after the caller took the outputs of sample k and asks for the next ones. If outputs are
+    fed back, as a recurrent state is, F is 1.
+
+    Args:
+        plan: from `place` or `read_plan`.
+        samples: inputs of each sample as `run` takes them: a sequence in the model's order, or a
+            mapping by name.
+        in_flight: samples taken whose outputs were not, at most, >= 1; None takes as many as keep
+            all devices busy and fit into their memory, as the simulator plays it.
+        errors: ``"raise"`` ends with the first sample that fails; ``"yield"`` gives its error in
+            place of its outputs and goes on.
+
+    Yields:
+        Outputs of each sample: a list if its inputs were a sequence, a mapping by name if they were
+        a mapping.
+
+    Raises:
+        InputError: the plan cannot be streamed, or a sample's inputs are wrong; the message names
+            the sample and the input.
+        RuntimeFailure: a sample failed; the message names it and its segment.
+    """
+    return Session(plan).stream(plan, samples, in_flight=in_flight, errors=errors)

@@ -11,7 +11,7 @@ import torch
 from frameworks.common.test_runtime_contract import branching_model
 
 from placewright.frameworks.registry import framework_named
-from placewright.session.found_models import finder
+from placewright.session.models import finder
 from placewright.testing.framework_contract import check_declaration, check_framework
 
 

@@ -75,8 +75,7 @@ def test_runtime(name: str, tmp_path: Path) -> None:
 def test_torch_runtime(tmp_path: Path) -> None:
     import torch
 
-    from placewright.session.models import load_model, runnable_source
-    from placewright.session.runtimes import runtime_named
+    from placewright.session.models import load_model, runnable_source, runtime_named
 
     class Branches(torch.nn.Module):  # type: ignore[name-defined, misc]
         def __init__(self) -> None:

@@ -19,10 +19,9 @@ from placewright.errors import InfeasibleError
 from placewright.execution.runtime import LoadedModel
 from placewright.profiling.units import common_units
 from placewright.session.devices import discover
-from placewright.session.models import runnable_source
-from placewright.session.runtimes import runtime_named
-from placewright.session.search import plan_of
-from placewright.session.stream_memory import played_schedule, stream_memory
+from placewright.session.models import runnable_source, runtime_named
+from placewright.session.plans import plan_of
+from placewright.session.streams import played_schedule, stream_memory
 from placewright.simulation.model import Simulator
 
 

@@ -19,8 +19,7 @@ from placewright.profiling.last_measured import UnitTimes, keep_last
 from placewright.profiling.profile import model_identity
 from placewright.profiling.store import CostStore
 from placewright.session.models import Model
-from placewright.session.op_listing import listed_ops
-from placewright.session.problems import constrained
+from placewright.session.problems import constrained, listed_ops
 
 NAMES = ("layers.0.mul", "layers.0.add", "layers.1.mul", "layers.1.add", "head")
 

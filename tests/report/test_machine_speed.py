@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from placewright.session.machine_speed import drifted, speed_note
+from placewright.report.machine_speed import drifted, speed_note
 
 
 def test_devices_that_drift_apart_are_both_named() -> None:

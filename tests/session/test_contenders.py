@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +24,14 @@ from placewright.frameworks.openvino.reader import read_openvino
 from placewright.frameworks.registry import make_runtime
 from placewright.report.alternatives import alternatives_of
 from placewright.report.verdict import verdict_of
-from placewright.session import contenders, running, search
-from placewright.session.contenders import check_on_hardware
-from placewright.session.running import execute, loaded_model
-from placewright.session.stream_check import _kept
-from placewright.session.stream_ways import stream_ways
+from placewright.session import checking, running
+from placewright.session.checking import check_on_hardware, recorded, stream_outcome
+from placewright.session.contenders import stream_contenders
+from placewright.session.models import loaded_model
+from placewright.session.running import execute
+from placewright.session.search import find_plan
 from placewright.simulation.model import Simulator
-from tests.session.test_stream_verdicts import result, two_stages, with_verdict
+from tests.session.stream_plans import result, two_stages
 
 OURS = ("plan", "searched", "even split", "all cores", "lower bound", "device:plan")
 CORES = [one for one in make_runtime("openvino").discover() if one.name.startswith("cpu:")]
@@ -74,12 +74,12 @@ def test_a_device_with_a_name_of_ours_is_measured_beside_the_plan(
     name: str, objective: Objective, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = named_problem(tmp_path, name, objective)
-    plan = search.place(
+    plan = find_plan(
         problem, placer="round-robin", budget=Budget(evaluations=50), runtime="openvino"
     )
     model = loaded_model(problem, "openvino")
     mine = contender_of(name)
-    monkeypatch.setattr(contenders, "measure_interleaved", given_seconds({mine: 0.2, PLAN: 0.5}))
+    monkeypatch.setattr(checking, "measure_interleaved", given_seconds({mine: 0.2, PLAN: 0.5}))
     found, table = check_on_hardware(plan, model)
     labels = [row[0] for row in table.rows]
     assert {mine, "other", "searched (round-robin)", "lower bound"} <= set(labels)
@@ -94,7 +94,7 @@ def test_a_device_with_a_name_of_ours_is_measured_beside_the_plan(
     simulator = Simulator(problem)
     verdict = verdict_of(again, alternatives_of(again, simulator))
     assert verdict.sentence.startswith(f"Do not split: '{name}' runs everything")
-    monkeypatch.setattr(contenders, "measure_interleaved", given_seconds({PLAN: 0.5}))
+    monkeypatch.setattr(checking, "measure_interleaved", given_seconds({PLAN: 0.5}))
     split, _ = check_on_hardware(plan, model)
     assert split.measured is not None
     assert (split.measured.recommendation, split.measured.median) == (PLAN, 0.5)
@@ -108,7 +108,7 @@ def test_a_run_measures_a_device_called_plan_beside_the_plan(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = named_problem(tmp_path, "plan")
-    plan = search.place(
+    plan = find_plan(
         problem, placer="round-robin", budget=Budget(evaluations=50), runtime="openvino"
     )
     mine = contender_of("plan")
@@ -122,16 +122,17 @@ def test_a_run_measures_a_device_called_plan_beside_the_plan(
 @pytest.mark.parametrize("name", [*OURS, "throughput mode", "one copy per device"])
 def test_a_stream_on_a_device_with_a_name_of_ours_is_no_way_of_ours(name: str) -> None:
     plan = two_stages((name, "b"))
-    ways = stream_ways(plan, None)  # type: ignore[arg-type]
+    ways = stream_contenders(plan, None)  # type: ignore[arg-type]
     mine = contender_of(name)
-    assert ways.names[0] == mine == next(iter(ways.names))
+    assert ways.names[0] == mine
+    assert ways[mine].is_single
     assert len(set(ways.names)) == len(ways.names)
     assert ways.predicted[mine] == 12.0
-    periods = {mine: 4.0, PLAN: 5.0}
-    only_device = replace(ways, copies=(), even=None)
-    found = with_verdict(result(plan, {}, periods), only_device)
+    for other in set(ways.names) - {mine, PLAN}:
+        ways = ways.without(other, "left out by the test")
+    found = result(plan, {}, {mine: 4.0, PLAN: 5.0}, contenders=ways)
     assert (found.verdict.recommendation, found.period(PLAN)) == (mine, pytest.approx(5.0, rel=0.1))
-    kept = _kept(plan, found)
+    kept = recorded(stream_outcome(plan, found))
     assert kept.placement.device_of.tolist() == [0, 0]
     assert kept.searched is not None
 

@@ -11,10 +11,12 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ClassVar
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
 
+from placewright.core.deadline import NEVER
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution, Stop
 from placewright.errors import Interrupted
@@ -23,7 +25,9 @@ from placewright.placers.exact.parts import programs
 from placewright.placers.portfolio import auto
 from placewright.placers.portfolio.auto import Auto
 from placewright.placers.registry import Placer, make_placer
+from placewright.report.time_left import CHECKING, Report, Steps
 from placewright.session import search as searching
+from placewright.session.measuring import Measured
 from placewright.session.search import search
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
@@ -265,3 +269,21 @@ def test_sigterm_ends_a_script(what: str, tmp_path: Path) -> None:
     """A scheduler that ends a job ends it: nothing of the script runs after the call."""
     done = run_script(tmp_path, signal.SIGTERM, what)
     assert (done.stdout, done.returncode) == ("", -signal.SIGTERM), done.stderr
+
+
+def test_the_check_on_the_hardware_tells_its_own_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its first report is of nothing done: what was announced is left, not five times as much."""
+    told = list[str]()
+
+    def check(plan: object, model: object, report: Report, **_: object) -> tuple[str, str]:
+        report(0.0, "checking")
+        report(1.0, "checked")
+        return "plan", "table"
+
+    monkeypatch.setattr(searching, "check_on_hardware", check)
+    steps = Steps(lambda fraction, what: told.append(what), clock=lambda: 0.0)
+    steps.expect({CHECKING: 50.0}, "5 units")
+    anything: Any = MagicMock()
+    searching._checked(anything, anything, Measured(anything, check_seconds=50.0), steps, NEVER)
+    assert told[0] == "checking, about 50 s left"
+    assert told[1] in ("checked, about 1 s left", "checked, about 0 s left")

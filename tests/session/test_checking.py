@@ -29,12 +29,15 @@ from placewright.execution.comparing import Comparison
 from placewright.frameworks.openvino.reader import read_openvino
 from placewright.frameworks.registry import make_runtime
 from placewright.profiling.verdict import median_interval
+from placewright.report.contender_table import ContenderTable
 from placewright.report.plan_text import plan_lines
 from placewright.report.verdict import verdict_lines
-from placewright.session import contenders, running, search
-from placewright.session.contenders import check_on_hardware
-from placewright.session.recommended import predicted_plan, recommendation_lines, searched_plan
-from placewright.session.running import RunResult, execute, loaded_model
+from placewright.session import checking, running
+from placewright.session.checking import check_on_hardware
+from placewright.session.models import loaded_model
+from placewright.session.plans import predicted_plan, recommendation_lines, searched_plan
+from placewright.session.running import RunResult, execute
+from placewright.session.search import find_plan
 from placewright.simulation.model import Simulator
 
 CORES = [one.name for one in make_runtime("openvino").discover() if one.name.startswith("cpu:")]
@@ -63,18 +66,18 @@ def problem(tmp_path: Path) -> Problem:
 
 
 def searched_for(problem: Problem, placer: str = "round-robin") -> Plan:
-    return search.place(problem, placer=placer, budget=Budget(evaluations=50), runtime="openvino")
+    return find_plan(problem, placer=placer, budget=Budget(evaluations=50), runtime="openvino")
 
 
 def checked(
     plan: Plan, monkeypatch: pytest.MonkeyPatch, seconds: Mapping[str, float]
-) -> tuple[Plan, contenders.Table]:
+) -> tuple[Plan, ContenderTable]:
     """Check with these seconds of each way; those not named take a second."""
 
     def measured(runners: Mapping[str, Any], *_: Any, **__: Any) -> dict[str, list[float]]:
         return {name: [seconds.get(name, 1.0)] * 9 for name in runners}
 
-    monkeypatch.setattr(contenders, "measure_interleaved", measured)
+    monkeypatch.setattr(checking, "measure_interleaved", measured)
     return check_on_hardware(plan, loaded_model(plan.problem, plan.runtime))
 
 
@@ -166,13 +169,13 @@ def test_a_placement_with_other_outputs_is_never_recommended(
     problem: Problem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first core computes wrongly: the second fastest way is taken."""
-    right = contenders.compare_outputs
+    right = checking.compare_outputs
 
     def compare(problem: Problem, placement: Any, model: Any) -> Comparison:
         wrong = not placement.device_of.any()
         return Comparison(0.7, 2e-4, "gate") if wrong else right(problem, placement, model)
 
-    monkeypatch.setattr(contenders, "compare_outputs", compare)
+    monkeypatch.setattr(checking, "compare_outputs", compare)
     seconds = {"cpu:0": 0.1, "cpu:1": 0.2, "plan": 0.5}
     found, table = checked(searched_for(problem), monkeypatch, seconds)
     assert devices(found) == [1]

@@ -1,21 +1,25 @@
-"""When nothing fits: the smallest change with which something does.
+"""The smallest change that makes an infeasible problem feasible.
 
-Which memory limit, raised by how much; or which further devices, alike to one that is there. Small
+It is a higher memory limit of one device, or further devices like one of the cluster. Small
 problems are enumerated, and the answer is exact for placements without an order. Larger ones are
-packed and searched, the largest packed alone, with a fixed number of evaluations: what is found
-does fit, and what the proofs of `simulation.feasibility` exclude bounds it from below.
+packed and searched with a fixed number of evaluations, the largest are only packed: every change
+was verified with a placement, and the proofs of `simulation.feasibility` bound it from below.
+
+Packing fills all devices but one. One simulation without limits gives the peaks of a placement on
+all devices, so that no search is needed to know which limits it fits, and the number of simulations
+does not grow with the problem.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from placewright.core.arrays import FloatArray, IntArray, frozen_floats
+from placewright.core.arrays import BoolArray, FloatArray, IntArray, frozen_floats
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
 from placewright.core.placement import Placement
@@ -23,17 +27,141 @@ from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
 from placewright.core.solution import Budget
 from placewright.placers.registry import make_placer
-from placewright.session.packing import tightest_packing
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.feasibility import prove_infeasible
 from placewright.simulation.model import Simulator
+
+_ROUNDS = 8  # of filling, simulating, and correcting what the tensors took
+
+
+@dataclass(frozen=True)
+class Packing:
+    """A placement with all devices but one within their limits, and the peak of that one."""
+
+    placement: Placement
+    peak: float
+
+
+def tightest_packing(problem: Problem, device: int, enough: float = 0.0) -> Packing | None:
+    """Find a packing with a small peak on one device, the best of at most 32 simulated ones.
+
+    Units are taken in the topological order and in the model's own, from either end. Each other
+    device takes a run of them that fills its limit; one device takes the rest. If a device's peak
+    breaks its limit because of the tensors, it gets less in the next round.
+
+    Args:
+        problem: with limits; that of `device` does not count.
+        device: takes the rest.
+        enough: bytes; the first packing with a peak of at most as many is returned.
+    """
+    limits = np.array(problem.cluster.memory_bytes)
+    limits[device] = math.inf
+    roomy = tuple(replace(one, memory_bytes=math.inf) for one in problem.cluster.devices)
+    simulator = Simulator(replace(problem, cluster=replace(problem.cluster, devices=roomy)))
+    others = [other for other in range(problem.n_devices) if other != device]
+    others.sort(key=lambda other: -limits[other])
+    best: Packing | None = None
+    for items in _orders(problem):
+        for packing in _rounds(items, simulator, limits, others, device):
+            if best is None or packing.peak < best.peak:
+                best = packing
+            if best.peak <= enough:
+                return best
+    return best
+
+
+def _rounds(
+    items: _Items, simulator: Simulator, limits: FloatArray, others: Sequence[int], device: int
+) -> Iterator[Packing]:
+    """Yield packings within the limits; the peaks of a round correct the capacities of the next."""
+    capacities = np.where(np.isfinite(limits), limits, items.total)
+    known: set[bytes] = set()
+    for number in range(_ROUNDS):
+        device_of = items.filled(capacities, others, device)
+        if device_of.tobytes() in known:
+            return
+        known.add(device_of.tobytes())
+        placement = Placement.of(device_of)
+        value, peaks = simulator.value_and_peaks(placement)
+        if not math.isfinite(value):  # no route, or no partition into subgraphs
+            capacities[others] *= 0.5
+            continue
+        over = np.maximum(peaks - limits, 0.0)
+        if not over.any():
+            yield Packing(placement, float(peaks[device]))
+            spare = np.where(np.isfinite(limits), limits - peaks, 0.0)
+            capacities += spare / 2
+            continue
+        is_late = number >= _ROUNDS // 2  # the memory of tensors does not shrink with the run
+        capacities = np.maximum(capacities - over, 0.0)
+        if is_late:
+            capacities[over > 0] *= 0.5 if number < _ROUNDS - 2 else 0.0
+
+
+def _orders(problem: Problem) -> Iterator[_Items]:
+    own = np.arange(problem.n_units)
+    topological = np.asarray(problem.unit_graph.topological_order, dtype=np.int64)
+    orders = [topological]
+    if not np.array_equal(own, topological):
+        orders.append(own)
+    for order in orders:
+        yield _Items(problem, order)
+        yield _Items(problem, order[::-1])
+
+
+class _Items:
+    """Sets of units that share a device, in an order, with the bytes that devices keep for them."""
+
+    def __init__(self, problem: Problem, order: IntArray) -> None:
+        classes, kept = problem.colocation, problem.kept
+        rank = np.empty(problem.n_units, dtype=np.int64)
+        rank[order] = np.arange(problem.n_units)
+        first = np.full(classes.n_groups, problem.n_units)
+        np.minimum.at(first, classes.group_of, rank)
+        position = np.empty(classes.n_groups, dtype=np.int64)
+        by_rank = np.argsort(first, kind="stable")
+        position[by_rank] = np.arange(classes.n_groups)
+        self.position_of_unit = position[classes.group_of]
+        self.allowed: BoolArray = problem.allowed_by_class[by_rank]
+        self.total = kept.total
+        n_entries = max(1, len(kept.sizes))
+        pairs = np.unique(
+            self.position_of_unit[kept.of_units.row_of_each()] * n_entries + kept.of_units.indices
+        )
+        self.position, entry = pairs // n_entries, pairs % n_entries
+        self.size = kept.sizes[entry]
+        self.own = np.bincount(self.position, self.size, minlength=classes.n_groups)
+        # Of each pair: the last earlier item that keeps the same entry, -1 for none.
+        by_entry = np.lexsort((self.position, entry))
+        self.before = np.full(len(pairs), -1)
+        same = entry[by_entry[1:]] == entry[by_entry[:-1]]
+        self.before[by_entry[1:][same]] = self.position[by_entry[:-1][same]]
+
+    def filled(self, capacities: FloatArray, others: Sequence[int], rest: int) -> IntArray:
+        """Fill devices in turn with runs of items up to their capacity; `rest` takes the others."""
+        n_items, start = len(self.own), 0
+        device_of = np.full(n_items, rest)
+        for device in others:
+            takes = self.allowed[:, device] & (self.own <= capacities[device])
+            at = int(np.searchsorted(self.position, start))
+            position = self.position[at:]
+            more = self.size[at:] * ((self.before[at:] < start) & takes[position])
+            end = int(np.searchsorted(np.cumsum(more), capacities[device], side="right"))
+            stop = int(position[end]) if end < len(position) else n_items
+            if capacities[device] > 0:
+                device_of[start:stop][takes[start:stop]] = device
+                start = stop
+        may_stay = self.allowed[np.arange(n_items), device_of]
+        device_of = np.where(may_stay, device_of, np.argmax(self.allowed, axis=1))
+        return np.asarray(device_of[self.position_of_unit], dtype=np.int64)
+
 
 MOST_ENUMERATED = 20_000  # placements
 _EVALUATIONS = 200  # of each search
 _STEPS = 12  # of bisecting a limit
 _MOST_COPIES = 64  # of a device
 _MOST_KINDS = 4  # of devices that take what is left
-_MOST_SEARCHED = 3_000  # units; beyond, many searches take minutes, and what is packed stands
+_MOST_SEARCHED = 3_000  # units; larger problems are only packed, since many searches take minutes
 
 
 @dataclass(frozen=True)
@@ -42,7 +170,7 @@ class LimitChange:
 
     Attributes:
         device: its name.
-        limit: bytes with which a placement was found.
+        limit: bytes; a placement with this limit was found.
         more: bytes above the present limit.
         at_least: no placement fits with a limit below, by enumeration or proof.
     """
@@ -54,11 +182,11 @@ class LimitChange:
 
     @property
     def is_exact(self) -> bool:
-        """No smaller limit does."""
+        """True if no smaller limit is enough."""
         return self.at_least >= self.limit
 
     def text(self) -> str:
-        """What to do, in words."""
+        """The change as an instruction."""
         proof = "" if self.is_exact else f" (proven: none fits below {format_bytes(self.at_least)})"
         more = f"{format_bytes(self.more)} more{proof}"
         return f"argument `memory` {self.device}={math.ceil(self.limit)}B, {more}"
@@ -66,12 +194,12 @@ class LimitChange:
 
 @dataclass(frozen=True)
 class DeviceChange:
-    """Further devices alike to one that is there.
+    """Further devices that equal one of the cluster.
 
     Attributes:
         device: its name.
-        count: with so many more a placement was found.
-        at_least: with fewer none fits, by enumeration or proof.
+        count: of further devices; a placement with so many was found.
+        at_least: no placement fits with fewer, by enumeration or proof.
     """
 
     device: str
@@ -79,7 +207,7 @@ class DeviceChange:
     at_least: int = 1
 
     def text(self) -> str:
-        """What to do, in words."""
+        """The change as an instruction."""
         noun = "one more device" if self.count == 1 else f"{self.count} more devices"
         proof = "" if self.count == self.at_least else f" (proven: at least {self.at_least})"
         return f"{noun} like '{self.device}'{proof}"
@@ -91,10 +219,10 @@ Change = LimitChange | DeviceChange
 def smallest_changes(
     problem: Problem, most_enumerated: int = MOST_ENUMERATED
 ) -> tuple[Change, ...]:
-    """Changes that make a problem without a placement feasible, the smallest first.
+    """Changes that make an infeasible problem feasible, the smallest first.
 
-    Limits come first, by the bytes that are missing, then devices, by their number. Empty where
-    something fits already, or where no single change of these kinds was found to help.
+    Limits come first, by the missing bytes, then devices, by their number. There is none if a
+    placement fits already, or if no single change of these kinds was found to help.
 
     Args:
         problem: stays as it is.
@@ -102,11 +230,11 @@ def smallest_changes(
     """
     if _found(problem, most_enumerated) is not None:
         return ()
-    is_large = problem.n_units > _MOST_SEARCHED  # alike devices have alike limits
+    is_large = problem.n_units > _MOST_SEARCHED  # equal devices have equal limits
     tried = _distinct_devices(problem) if is_large else range(problem.n_devices)
     raised = (_limit(problem, device, most_enumerated) for device in tried)
     limits = sorted((one for one in raised if one is not None), key=lambda one: one.more)
-    if limits and limits[0].more <= 0:  # what was found with a higher limit does without
+    if limits and limits[0].more <= 0:  # the placement found with a higher limit does not need it
         return ()
     added = (_copies(problem, device, most_enumerated) for device in _distinct_devices(problem))
     devices = sorted((one for one in added if one is not None), key=lambda one: one.count)
@@ -114,7 +242,7 @@ def smallest_changes(
 
 
 def advice(problem: Problem) -> str:
-    """The smallest limit and the fewest devices that help, as a clause; empty for none."""
+    """One clause: the smallest limit and the fewest devices that help; empty if none does."""
     changes = smallest_changes(problem)
     limit = next((change for change in changes if isinstance(change, LimitChange)), None)
     device = next((change for change in changes if isinstance(change, DeviceChange)), None)
@@ -123,7 +251,7 @@ def advice(problem: Problem) -> str:
 
 
 def _limit(problem: Problem, device: int, most: int) -> LimitChange | None:
-    """The least limit of one device, the others' as they are."""
+    """The smallest sufficient limit of one device, with the limits of the others as they are."""
     now = float(problem.cluster.memory_bytes[device])
     if math.isinf(now):
         return None
@@ -146,27 +274,27 @@ def _limit(problem: Problem, device: int, most: int) -> LimitChange | None:
 
 
 def _searched_limit(problem: Problem, device: int, high: float, most: int) -> float:
-    """A limit that does, bisected by searches below one that is known; inf for none."""
+    """A sufficient limit, bisected by searches below a known one; inf if none was found."""
     low = float(problem.cluster.memory_bytes[device])
     if math.isinf(high):
         roomy = with_memory(problem, device, math.inf)
-        found = _found(roomy, most)
-        if found is None:
+        placement = _found(roomy, most)
+        if placement is None:
             return math.inf
-        high = float(Simulator(roomy).memory_peaks(found)[device])
+        high = float(Simulator(roomy).memory_peaks(placement)[device])
     for _ in range(_STEPS):
         middle = (low + high) / 2
         narrower = with_memory(problem, device, middle)
-        found = _found(narrower, most)
-        if found is None:
+        placement = _found(narrower, most)
+        if placement is None:
             low = middle
         else:
-            high = float(Simulator(narrower).memory_peaks(found)[device])
+            high = float(Simulator(narrower).memory_peaks(placement)[device])
     return high
 
 
 def _proven(problem: Problem, device: int, low: float, high: float) -> float:
-    """The largest limit below which a proof says that nothing fits."""
+    """The largest limit below which a proof excludes every placement."""
     for _ in range(_STEPS):
         middle = (low + high) / 2
         if prove_infeasible(with_memory(problem, device, middle)) is None:
@@ -177,7 +305,7 @@ def _proven(problem: Problem, device: int, low: float, high: float) -> float:
 
 
 def _copies(problem: Problem, device: int, most: int) -> DeviceChange | None:
-    """The fewest further devices with which something is found: doubled, then halved."""
+    """The fewest further devices with which a placement was found: doubled, then bisected."""
     larger = [problem]
 
     def fits(count: int) -> bool:
@@ -201,7 +329,7 @@ def _copies(problem: Problem, device: int, most: int) -> DeviceChange | None:
 
 
 def _proven_copies(larger: Sequence[Problem]) -> int:
-    """The first of problems with ever more devices for which no proof says that nothing fits."""
+    """Index of the first problem without a proof of infeasibility; devices grow by one each."""
     low, high = 0, len(larger) - 1
     while high - low > 1:
         middle = (low + high) // 2
@@ -220,7 +348,7 @@ def _distinct_devices(problem: Problem) -> list[int]:
 
 
 def _found(problem: Problem, most: int) -> Placement | None:
-    """A placement that keeps all constraints; None where there is none or none was found."""
+    """A placement that keeps all constraints; None if there is none or none was found."""
     if prove_infeasible(problem) is not None:
         return None
     rows = _all_placements(problem, most)
@@ -238,9 +366,9 @@ def _found(problem: Problem, most: int) -> Placement | None:
 
 
 def _packed(problem: Problem) -> Placement | None:
-    """A packing within all limits; what is left goes to a device of each kind, the roomiest first.
+    """A packing within all limits; a device of each kind takes the rest, the roomiest first.
 
-    Of many kinds the first four are tried.
+    Only the four roomiest kinds are tried.
     """
     memory = problem.cluster.memory_bytes
     kinds = sorted(_distinct_devices(problem), key=lambda device: -float(memory[device]))
@@ -253,7 +381,7 @@ def _packed(problem: Problem) -> Placement | None:
 
 
 def _all_placements(problem: Problem, most: int) -> IntArray | None:
-    """All placements that keep support, pins and colocation; None where they are too many."""
+    """All placements that keep support, pins and colocation; None if they are too many."""
     counts = problem.allowed_by_class.sum(axis=1)
     if counts.all() and np.log(counts).sum() > math.log(max(most, 1)) + 1.0:
         return None  # no number of many thousand digits
@@ -267,9 +395,9 @@ def _all_placements(problem: Problem, most: int) -> IntArray | None:
 def _peaks(problem: Problem, rows: IntArray) -> FloatArray:
     """Peak bytes of the feasible placements among some, shape (n, n_devices)."""
     simulator = Simulator(problem)
-    found = [simulator.value_and_peaks(Placement.of(row)) for row in rows]
-    kept = [peaks for value, peaks in found if math.isfinite(value)]
-    return np.array(kept).reshape(len(kept), problem.n_devices)
+    rated = [simulator.value_and_peaks(Placement.of(row)) for row in rows]
+    feasible = [peaks for value, peaks in rated if math.isfinite(value)]
+    return np.array(feasible).reshape(len(feasible), problem.n_devices)
 
 
 def with_memory(problem: Problem, device: int, limit: float) -> Problem:
@@ -280,9 +408,9 @@ def with_memory(problem: Problem, device: int, limit: float) -> Problem:
 
 
 def with_copy(problem: Problem, device: int) -> Problem:
-    """The problem with one more device alike to one, linked as that one is.
+    """Add a copy of one device to a problem, with the same links.
 
-    The two are linked with each other as the first is with some other device, where it is.
+    The two are linked with each other as the first is linked with some other device, if it is.
     """
     cluster, model = problem.cluster, problem.cluster.devices[device]
     numbers = itertools.count(2)

@@ -4,28 +4,22 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Any
-from unittest.mock import MagicMock
 
 import pytest
 
-from placewright.core.deadline import NEVER
 from placewright.core.execution_models import EVENT
 from placewright.placers.portfolio import kernels
 from placewright.profiling.calibration import calibration_seconds
 from placewright.profiling.rounds import Rounds
-from placewright.report.time_left import rough_duration
-from placewright.session import placing
-from placewright.session.measuring import Measured
-from placewright.session.steps import (
+from placewright.report.time_left import (
     CALIBRATING,
     CHECKING,
     KERNELS,
     MACHINE,
     MEASURING,
     SEARCHING,
-    Report,
     Steps,
+    rough_duration,
 )
 
 
@@ -81,29 +75,6 @@ def test_a_step_that_tells_its_part_tells_its_time() -> None:
         "comparing, about 6 s left",
         "measuring, about 40 s left",
     ]
-
-
-@pytest.mark.parametrize("objective", ["latency", "throughput"])
-def test_the_check_of_either_objective_tells_its_own_seconds(
-    objective: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its first report is of nothing done: what was announced is left, not five times as much."""
-    told, is_stream = list[str](), objective == "throughput"
-
-    def check(plan: object, model: object, report: Report, **_: object) -> tuple[str, str]:
-        report(0.0, "checking")
-        report(1.0, "checked")
-        return "plan", "table"
-
-    monkeypatch.setattr(placing.stream_check, "can_stream", lambda plan: is_stream)
-    monkeypatch.setattr(placing.stream_check, "check_stream_on_hardware", check)
-    monkeypatch.setattr(placing.contenders, "check_on_hardware", check)
-    steps = Steps(lambda fraction, what: told.append(what), clock=lambda: 0.0)
-    steps.expect({CHECKING: 50.0}, "5 units")
-    anything: Any = MagicMock()
-    placing._checked(anything, anything, Measured(anything, check_seconds=50.0), steps, NEVER)
-    assert told[0] == "checking, about 50 s left"
-    assert told[1] in ("checked, about 1 s left", "checked, about 0 s left")
 
 
 def test_kernels_are_ahead_until_they_were_compiled(

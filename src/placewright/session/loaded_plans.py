@@ -1,34 +1,51 @@
-"""A plan that is loaded once and serves: calls from any thread, streams, until it is closed."""
+"""Plans that are loaded once and called many times, and those kept between calls of `pw.run`."""
 
 from __future__ import annotations
 
+import hashlib
+import os
 import threading
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from placewright.core.cluster import Device
+from placewright.core.contender_names import ALL_CORES, PLAN, UNSPLIT_STREAMS, device_of
+from placewright.core.execution_models import Event
+from placewright.core.placement import Placement
 from placewright.core.plan import Plan
 from placewright.core.signature import Port
-from placewright.errors import InputError, PlacewrightError, RuntimeFailure
+from placewright.core.source import ModelSource
+from placewright.errors import InfeasibleError, InputError, PlacewrightError, RuntimeFailure
 from placewright.execution.direct import DirectRunner, KeepsState
 from placewright.execution.freed_memory import give_back_freed_memory
 from placewright.execution.inputs import GivenInputs, checked_inputs
+from placewright.execution.members import Members
 from placewright.execution.outputs import Outputs
+from placewright.execution.placements import placement_runner, whole_model_runner
 from placewright.execution.processor import usable_cores
 from placewright.execution.requests import Execution
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import HostArray, LoadedModel
 from placewright.execution.sample_server import SampleServer
-from placewright.session import running
-from placewright.session.streaming import (
-    call_runner,
-    recommended_server,
-    require_streamable,
-    unsplit_devices,
+from placewright.files.problem_file import content_sha256
+from placewright.files.quantities import parse_bytes
+from placewright.profiling.streams import stream_runner
+from placewright.session.contenders import (
+    whole_model_streams,
+    whole_processor,
+    why_default_is_not_comparable,
 )
+from placewright.session.models import companions_of_model
+from placewright.session.running import limited
+from placewright.session.streams import LEAST_SAMPLES, contender_to_run, require_streamable
+from placewright.simulation.model import Simulator
 
 _CLOSING_SECONDS = 10.0  # to wait for calls that are under way
 _DTYPES = {
@@ -45,9 +62,9 @@ class TensorInfo:
     """An input or output of a loaded plan.
 
     Attributes:
-        name: as the model gives it.
+        name: of the model.
         shape: dimensions; one that is known only at run time counts as 1.
-        dtype: as NumPy calls it.
+        dtype: NumPy's name.
     """
 
     name: str
@@ -59,7 +76,7 @@ class LoadedPlan:
     """A plan ready to be called. A context manager; `close` ends it.
 
     Args:
-        plan: what is run, in the way that was recommended when it was measured.
+        plan: to run by the contender that was recommended when the plan was measured.
         model: the plan's, loaded by its runtime.
         in_flight: calls under way at most, further ones wait; None is as many as pay.
 
@@ -89,7 +106,7 @@ class LoadedPlan:
         self._under_way = 0
         self._idle: dict[int | None, list[_Server]] = {}
         self._busy: list[_Server] = []
-        with running.limited(plan):
+        with limited(plan):
             self._runner = self._made_runner(model, 1 if self._one_by_one else in_flight)
 
     def __enter__(self) -> LoadedPlan:
@@ -116,7 +133,7 @@ class LoadedPlan:
         return self.run(_inputs(given, named))
 
     def run(self, inputs: GivenInputs) -> Outputs:
-        """As a call with all inputs in one sequence, in the model's order, or mapping by name."""
+        """Run the model once; inputs are a sequence in the model's order, or a mapping by name."""
         with self.in_use() as model:
             values = checked_inputs(model, inputs, self._dtypes)
             return Outputs(model.signature, self._runner.run(values).outputs)
@@ -128,7 +145,7 @@ class LoadedPlan:
         in_flight: int | None = None,
         errors: Literal["raise", "yield"] = "raise",
     ) -> Generator[Outputs | RuntimeFailure, None, None]:
-        """Run samples that follow each other, several of them in flight.
+        """Run a stream of samples, several of them in flight.
 
         Segments and threads stay for the next stream. With F in flight, sample k + F is asked for
         after output k was taken and the next is asked for; outputs that are fed back take F = 1.
@@ -158,7 +175,7 @@ class LoadedPlan:
             model, self._model = self._model, None
             if model is None:
                 return
-            servers = [one for row in self._idle.values() for one in row] + self._busy
+            servers = [server for row in self._idle.values() for server in row] + self._busy
             self._idle.clear()
             self._changed.wait_for(lambda: self._under_way == 0, timeout=_CLOSING_SECONDS)
         for server in servers:  # of streams under way, too: who takes their outputs may never come
@@ -244,7 +261,7 @@ class LoadedPlan:
                 self._busy.append(idle.pop())
                 return self._busy[-1], model
         stack = ExitStack()
-        with running.limited(self.plan):
+        with limited(self.plan):
             server = _Server(
                 recommended_server(self.plan, model, stack, in_flight=in_flight), stack
             )
@@ -270,7 +287,7 @@ class LoadedPlan:
 
 @dataclass(eq=False)
 class _Server:
-    """A way to run streams. `is_whole`: its last stream came to its end."""
+    """A server of streams. `is_whole`: its last stream came to its end."""
 
     server: SampleServer
     stack: ExitStack
@@ -278,7 +295,7 @@ class _Server:
 
 
 def require_stream(plan: Plan, in_flight: int | None, errors: str) -> None:
-    """Refuse what no stream can be, before anything is loaded.
+    """Refuse wrong arguments of a stream, before anything is loaded.
 
     Raises:
         InputError: samples cannot follow each other through the plan, or an argument is wrong.
@@ -291,7 +308,7 @@ def require_stream(plan: Plan, in_flight: int | None, errors: str) -> None:
 
 
 def _inputs(given: tuple[Any, ...], named: Mapping[str, Any]) -> GivenInputs:
-    """What was given to a call, as `checked_inputs` takes it."""
+    """The inputs of a call, as `checked_inputs` takes them."""
     if named:
         if given:
             raise InputError("inputs are given by position or by name, not both")
@@ -303,3 +320,208 @@ def _inputs(given: tuple[Any, ...], named: Mapping[str, Any]) -> GivenInputs:
 
 def _output_info(port: Port) -> TensorInfo:
     return TensorInfo(port.name, port.shape, _DTYPES.get(port.dtype, port.dtype))
+
+
+LIMIT_VARIABLE = "PLACEWRIGHT_KEPT_PLANS"  # bytes, as in "2GiB"; 0 keeps none
+_DEFAULT_BYTES = float(2**30)
+
+_Key = tuple[str, object]
+
+
+class KeptPlans:
+    """Loaded plans within a limit of bytes; the least recently used are closed first.
+
+    The key of a plan is its content, with time, size and place of its model's files. Plans that
+    change state as they run are loaded for each use.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._plans: dict[_Key, LoadedPlan] = {}  # the one used last stands last
+        self._hashes: WeakKeyDictionary[Plan, str] = WeakKeyDictionary()
+
+    @contextmanager
+    def using(self, plan: Plan, load: Callable[[], LoadedModel]) -> Iterator[LoadedPlan]:
+        """The loaded plan, which nobody closes meanwhile.
+
+        Args:
+            plan: what is run.
+            load: gives its model, where the plan is not kept.
+        """
+        with ExitStack() as closing, ExitStack() as held:
+            with self._lock:
+                key = (self._hash(plan), _stamp(plan.problem.source))
+                loaded, is_kept = self._loaded(key, plan, load)
+                held.enter_context(loaded.in_use())
+            if not is_kept:
+                closing.callback(loaded.close)
+            try:
+                yield loaded
+            except (InputError, GeneratorExit):
+                raise  # the plan is as good as before
+            except BaseException:
+                with self._lock:
+                    if self._plans.get(key) is loaded:
+                        del self._plans[key]
+                        closing.callback(loaded.close)
+                raise
+
+    def clear(self) -> None:
+        """Close all plans that are kept."""
+        with self._lock:
+            plans = list(self._plans.values())
+            self._plans.clear()
+        for loaded in plans:
+            loaded.close()
+
+    def _loaded(
+        self, key: _Key, plan: Plan, load: Callable[[], LoadedModel]
+    ) -> tuple[LoadedPlan, bool]:
+        """The loaded plan, and whether it stays for the next call."""
+        found = self._plans.pop(key, None)
+        if found is not None:
+            self._plans[key] = found
+            return found, True
+        for other in [other for other in self._plans if other[0] == key[0]]:
+            self._plans.pop(other).close()  # its model has changed
+        model = load()
+        loaded = LoadedPlan(plan, model)
+        changes = isinstance(model, KeepsState) and model.keeps_state
+        if changes or plan.problem.objective == "training" or loaded.weight > _limit():
+            return loaded, False
+        self._plans[key] = loaded
+        self._shrink()
+        return loaded, True
+
+    def _shrink(self) -> None:
+        """Close what exceeds the limit, but for the newest and for what is in use."""
+        held = sum(one.weight for one in self._plans.values())
+        for key in list(self._plans)[:-1]:
+            if held > _limit() and not self._plans[key].is_in_use:
+                loaded = self._plans.pop(key)
+                held -= loaded.weight
+                loaded.close()
+
+    def _hash(self, plan: Plan) -> str:
+        if plan not in self._hashes:
+            placement, measured = plan.placement, plan.measured
+            order = None if placement.order is None else placement.order.tolist()
+            recommended = None if measured is None else measured.recommendation
+            told = (placement.device_of.tolist(), order, plan.runtime, recommended, plan.in_flight)
+            text = f"{content_sha256(plan.problem)} {told!r}"
+            self._hashes[plan] = hashlib.sha256(text.encode()).hexdigest()
+        return self._hashes[plan]
+
+
+def _stamp(source: ModelSource | None) -> object:
+    """A value that changes whenever the files of the model may have changed."""
+    path = Path("" if source is None else source.path)
+    own = _status(path)
+    return (str(path), *map(_status, (path, *_companions(path, own)))) if own else str(path)
+
+
+def _status(file: Path) -> tuple[object, ...]:
+    try:
+        found = file.stat()
+    except OSError:
+        return ()
+    return (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
+
+
+@lru_cache
+def _companions(path: Path, status: tuple[object, ...]) -> tuple[Path, ...]:
+    """Other files of a model; it is read for their names once for each `status`."""
+    return companions_of_model(path)
+
+
+def _limit() -> float:
+    """Bytes that plans may take.
+
+    Raises:
+        InputError: the variable holds no number of bytes.
+    """
+    text = os.environ.get(LIMIT_VARIABLE)
+    return _DEFAULT_BYTES if text is None else parse_bytes(text)
+
+
+KEPT = KeptPlans()
+
+
+def unsplit_devices(plan: Plan, model: LoadedModel) -> tuple[Device, ...]:
+    """Devices that each run single calls of the unsplit model; none if a split runs them.
+
+    The model stays whole if that was recommended when the plan was measured, or if the placement
+    uses one device only.
+    """
+    problem = plan.problem
+    if problem.objective == "training":
+        return ()
+    simulator, name = Simulator(problem), PLAN
+    if plan.measured is not None:
+        name = plan.measured.recommendation
+    if name in UNSPLIT_STREAMS:
+        devices = whole_model_streams(plan, model).devices
+        if name in devices:
+            return devices[name]
+    if name == ALL_CORES and why_default_is_not_comparable(problem, simulator) is None:
+        whole = whole_processor(plan)
+        if whole is not None:
+            return (whole,)
+    used = np.unique(plan.placement.device_of).tolist()
+    index = device_of(name, problem.cluster.device_names)
+    if index is not None:
+        alone = Placement.on_one_device(problem.n_units, index)
+        used = [index] if simulator.violation(alone) is None else used
+    return Members.of([problem.cluster.devices[used[0]]]).devices if len(used) == 1 else ()
+
+
+def call_runner(plan: Plan, model: LoadedModel, *, in_flight: int | None) -> ConcurrentRunner:
+    """Make the runner of a split plan's single calls; None in flight is as many as pay."""
+    problem, placement = plan.problem, plan.placement
+    if problem.objective == "training":
+        return placement_runner(problem, placement, model)
+    allowed = in_flight or _in_flight(plan)
+    groups = any(device.replicas > 1 for device in problem.cluster.devices)
+    if isinstance(problem.execution_model, Event) and not groups:
+        return placement_runner(problem, placement, model, in_flight=allowed)
+    return stream_runner(problem, placement, model, in_flight=allowed)
+
+
+def _in_flight(plan: Plan) -> int:
+    """As many samples as pay; one if no more fit."""
+    if plan.in_flight is not None:
+        return plan.in_flight
+    try:
+        return Simulator(plan.problem).stream(plan.placement, samples=LEAST_SAMPLES).in_flight
+    except InfeasibleError:
+        return 1
+
+
+def recommended_server(
+    plan: Plan, model: LoadedModel, stack: ExitStack, *, in_flight: int | None = None
+) -> SampleServer:
+    """Make the server of a plan's streams, by the recommended contender; `stack` closes it.
+
+    Raises:
+        InfeasibleError: so many samples do not fit into a device's memory.
+    """
+    allowed = in_flight or plan.in_flight
+    name = contender_to_run(plan)
+    if name != PLAN:
+        whole = whole_model_streams(plan, model)
+        if name in whole.devices:
+            return whole.contender(name, plan.problem, model).open(stack, in_flight)
+    elsewhere = [] if name != PLAN else unsplit_devices(plan, model)
+    if len(elsewhere) == 1 and elsewhere[0] not in _devices_used(plan):
+        runner = whole_model_runner(model, elsewhere[0], in_flight=allowed or 2)
+        return stack.enter_context(runner)
+    if allowed is None:
+        played = Simulator(plan.problem).stream(plan.placement, samples=LEAST_SAMPLES)
+        allowed = played.in_flight
+    runner = stream_runner(plan.problem, plan.placement, model, in_flight=allowed)
+    return stack.enter_context(runner)
+
+
+def _devices_used(plan: Plan) -> list[Device]:
+    devices = plan.problem.cluster.devices
+    return [devices[index] for index in np.unique(plan.placement.device_of).tolist()]

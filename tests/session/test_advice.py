@@ -17,17 +17,17 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InfeasibleError
-from placewright.session import smallest_change
-from placewright.session.packing import tightest_packing
-from placewright.session.search import place
-from placewright.session.smallest_change import (
+from placewright.session import advice as smallest_change
+from placewright.session.advice import (
     DeviceChange,
     LimitChange,
     advice,
     smallest_changes,
+    tightest_packing,
     with_copy,
     with_memory,
 )
+from placewright.session.search import find_plan
 from placewright.simulation.feasibility import prove_infeasible
 from placewright.simulation.model import Simulator
 from placewright.testing.problems import impossible_problem, packing_problem, random_problem
@@ -195,7 +195,7 @@ def test_a_search_that_finds_nothing_says_what_would_help() -> None:
     with pytest.raises(
         InfeasibleError, match=r"smallest change .*: argument `memory` a=6B, 1 B more"
     ):
-        place(packing_problem(), budget=Budget(evaluations=50))
+        find_plan(packing_problem(), budget=Budget(evaluations=50))
 
 
 def test_enough_problems_are_too_small() -> None:

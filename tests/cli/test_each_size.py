@@ -14,8 +14,7 @@ import placewright as pw
 from placewright.cli.each_size import for_each_size
 from placewright.core.solution import Stop
 from placewright.errors import FieldError
-from placewright.session.parsing import parse_shapes
-from placewright.session.several_sizes import each_size, labelled
+from placewright.session.parsing import each_size, labelled, parse_shapes
 
 QUICK = ("--devices", "catalogue:2gpu", "--evaluations", "20", "--placer", "heft")
 
@@ -104,7 +103,7 @@ def test_an_interrupted_plan_is_the_last(tmp_path: Path, model: str) -> None:
         made.append(output)
 
     said = {"shapes": ["batch=1|2|4"], "output": tmp_path / "p.json", "report_file": None}
-    for_each_size(place)(model=model, as_json=False, **said)
+    for_each_size(place, {"model": model, "as_json": False, **said})
     assert [path.name for path in made] == ["p-batch=1.json", "p-batch=2.json"]
 
 

@@ -1,8 +1,8 @@
-"""Which devices are no longer as fast as they were when their costs were measured.
+"""Devices whose speed has changed since their costs were measured.
 
-Stored costs are those of the hour in which they were measured. A laptop on battery, a busy host or
-another load on one core changes predictions, and a reader of the table would doubt the simulator.
-Devices drift apart: each is judged on its own, by the scatter that its own calibration saw.
+A laptop on battery, a busy host or another load on one core makes predictions wrong, and a reader
+of the table would doubt the simulator. Devices change independently: each is judged on its own, by
+the scatter of its own calibration.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-# Seconds of a request that are no device's: threads hand it over and are woken.
+# Seconds of a request that no device spends: threads hand it over and wake up.
 _HAND_OFF = 1e-4
-# Where an earlier version calibrated and kept no scatter. Rounds of short models differ by more.
+# For calibrations of earlier versions without a scatter. Rounds of short models differ by more.
 _NOTABLE, _SHORT, _NOTABLE_WHERE_SHORT = 1.15, 5e-3, 2.0
-# A host that is busy while it calibrates scatters without end; no reader takes a quarter or four
-# times the predicted time for scatter.
+# The scatter of a busy host is unbounded, but a quarter or four times the predicted time is never
+# scatter.
 _NOTABLE_ANYWHERE = 4.0
 
 
@@ -27,7 +27,7 @@ def drifted(
     """Devices whose speed has changed -> measured over predicted seconds, in the measured order.
 
     Args:
-        predicted: device name -> seconds of the whole model by the simulator; inf where it cannot.
+        predicted: device name -> seconds of the whole model by the simulator; inf if it cannot.
         measured: device name -> median seconds.
         scatter: device name -> `core.cluster.Device.speed_scatter`.
     """

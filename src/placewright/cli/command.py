@@ -1,0 +1,152 @@
+"""Commands: their options from the fields of a request, and one wrapper around each of them.
+
+The wrapper refuses outputs that would replace inputs, runs the command in an isolated process,
+repeats it for each size, and makes the `Request`, in this order.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import MISSING, Field, fields
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any, get_type_hints
+
+import typer
+
+from placewright.cli.each_size import for_each_size
+from placewright.cli.isolate import ISOLATION, in_isolation
+from placewright.cli.overwriting import outputs_of, refuse_to_overwrite_inputs
+from placewright.cli.wording import option_of, with_options
+from placewright.session.request import Request, request_of, words
+
+MODEL = Annotated[str, typer.Argument(metavar="MODEL", help="A model file, or zoo:NAME.")]
+Command = Callable[..., None]
+
+
+def command(
+    *names: str,
+    model: Any = MODEL,
+    isolates: bool = False,
+    each_size: bool = False,
+    **defaults: Any,
+) -> Callable[[Command], Command]:
+    """Give a function the options of a request's fields; it is called with the `Request`.
+
+    The function's first parameter takes the request. Its own options follow those of the fields.
+
+    Args:
+        names: fields that are options; without any, all that can be said in words.
+        model: annotation of the argument MODEL; None for a command that has none, or names its
+            models in another way. Its request lacks the model.
+        isolates: it has ``--isolate``.
+        each_size: it runs once for each size that ``--shape`` gives.
+        defaults: of fields that have another default in this command.
+    """
+    chosen = {name: how for name, how in words().items() if name in names or not names}
+    declared = {one.name: one for one in fields(Request)}
+    options = [
+        _keyword(
+            name,
+            _annotation(name, declared[name], how.kind, with_options(how.help)),
+            defaults[name] if name in defaults else _default(declared[name]),
+        )
+        for name, how in chosen.items()
+    ]
+    arguments = [] if model is None else [_keyword("model", model, inspect.Parameter.empty)]
+
+    def derived(function: Command) -> Command:
+        taken, *own = _parameters(function)
+
+        def run(**given: Any) -> None:
+            said = {name: given[name] for name in chosen}
+            rest = {one.name: given[one.name] for one in own}
+            function(**{taken.name: request_of(given.get("model"), said)}, **rest)
+
+        parameters = [*arguments, *options, *own]
+        return _wrapped(function, run, parameters, isolates=isolates, each_size=each_size)
+
+    return derived
+
+
+def plain_command(function: Command) -> Command:
+    """Make a command of a function that takes no request."""
+    return _wrapped(function, function, _parameters(function))
+
+
+def _wrapped(
+    function: Command,
+    run: Command,
+    parameters: Sequence[inspect.Parameter],
+    *,
+    isolates: bool = False,
+    each_size: bool = False,
+) -> Command:
+    """The wrapper of a command.
+
+    Args:
+        function: gives the name and the help.
+        run: is called with the values of `parameters`.
+        parameters: of the command line.
+        isolates, each_size: see `command`.
+    """
+    outputs = outputs_of(function)
+    added = [_keyword(name, *option) for name, option in ISOLATION.items()] if isolates else []
+
+    @wraps(function)
+    def wrapper(**given: Any) -> None:
+        refuse_to_overwrite_inputs(outputs, given)
+        if isolates:
+            given = in_isolation(outputs, given)
+        if each_size:
+            for_each_size(run, given)
+        else:
+            run(**given)
+
+    whole = [*parameters, *added]
+    wrapper.__signature__ = inspect.Signature(whole)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {one.name: one.annotation for one in whole}
+    wrapper.is_wrapped = True  # type: ignore[attr-defined]
+    del wrapper.__dict__["__wrapped__"]
+    return wrapper
+
+
+def _parameters(function: Command) -> list[inspect.Parameter]:
+    """The parameters of a function by keyword, with annotations that are no texts."""
+    hints = get_type_hints(function, include_extras=True)
+    return [
+        _keyword(one.name, hints[one.name], one.default)
+        for one in inspect.signature(function).parameters.values()
+    ]
+
+
+def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, default=default, annotation=annotation)
+
+
+def _default(field: Field[Any]) -> Any:
+    """The default of an option; a container that is empty by default stands for no option.
+
+    A number behind a text is a number of seconds.
+    """
+    if field.default is MISSING or field.default == ():
+        return None
+    if isinstance(field.default, float) and field.metadata["said"].kind is str:
+        return f"{field.default:g}s"
+    return field.default
+
+
+def _annotation(name: str, field: Field[Any], kind: type, help: str) -> Any:
+    flag = option_of(name)
+    if kind is bool:
+        is_on_by_default = _default(field) is None
+        flags = f"{flag}/--no-{flag[2:]}" if is_on_by_default else flag
+        return Annotated[bool | None if is_on_by_default else bool, typer.Option(flags, help=help)]
+    known: Any = list[str] if kind is list else kind
+    if kind not in (str, int, list, Path):
+        raise TypeError(f"field '{name}' of a request has kind {kind}, which is no option")
+    return Annotated[
+        known | None if _default(field) is None else known, typer.Option(flag, help=help)
+    ]

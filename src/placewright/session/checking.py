@@ -1,0 +1,525 @@
+"""The check on the hardware: contenders measured in turns, judged, and recorded in the plan.
+
+Single requests and streams of samples are measured differently; what is judged, and what the plan
+then holds, is the same for both.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from placewright.core.contender_names import PLAN, SEARCHED
+from placewright.core.deadline import NEVER, Deadline
+from placewright.core.placement import Placement
+from placewright.core.plan import Measurement, Plan
+from placewright.errors import InfeasibleError, InputError, MismatchError, RuntimeFailure
+from placewright.execution.comparing import Comparison, compare_outputs
+from placewright.execution.output_check import OutputCheck
+from placewright.execution.placements import taking_turns
+from placewright.execution.requests import Execution
+from placewright.execution.runner import ConcurrentRunner
+from placewright.execution.runtime import HostArray, LoadedModel
+from placewright.execution.sample_server import SampleServer
+from placewright.files.quantities import format_duration
+from placewright.profiling.hardware import measure_interleaved
+from placewright.profiling.streams import (
+    Sample,
+    Streaming,
+    StreamRound,
+    different_samples,
+    measure_streams,
+    sample_error,
+)
+from placewright.profiling.verdict import Verdict
+from placewright.report.contender_table import ContenderTable, request_table
+from placewright.report.time_left import Report, no_report
+from placewright.session.contenders import Contenders, judged, request_contenders, stream_contenders
+from placewright.session.plans import held_lines, recommendation_lines, with_placement
+from placewright.session.running import ROUNDS, check_devices, limited
+from placewright.session.streams import (
+    LEAST_SAMPLES,
+    StreamResult,
+    best_measured,
+    contender_to_run,
+    stream_memory,
+    streamable,
+)
+from placewright.simulation.model import Simulator
+from placewright.simulation.stream.play import Stream
+
+STREAM_ROUNDS = 9
+SAMPLES = 200
+_MEASURING_SECONDS = 60.0  # of all contenders; slower models get fewer rounds or samples
+_MOST_ROUNDS = 3  # times as many, if the rounds scatter too much for a verdict
+_COMPARED = 3  # samples of each simpler contender whose outputs are compared
+_CHECKED_SAMPLES = 100
+_PLAYED = 60
+
+
+@dataclass(frozen=True)
+class Check:
+    """What a check on the hardware is asked for.
+
+    Attributes:
+        rounds: of single requests.
+        latency_limit: seconds that 95 % of the samples of a stream may take.
+        improves: the best candidates by the played stream are measured first, and the fastest of
+            them takes the place of the searched placement.
+        is_counted: candidates are searched without a clock, as a search by evaluations is.
+    """
+
+    rounds: int = ROUNDS
+    latency_limit: float = math.inf
+    improves: bool = False
+    is_counted: bool = False
+
+
+@dataclass(frozen=True)
+class JudgedContenders:
+    """The contenders of a plan, measured and judged.
+
+    Attributes:
+        plan: whose contenders they are.
+        contenders: that are comparable.
+        verdict: over all of them.
+        written: name of the contender whose placement the plan gets.
+        table: the plan that is written -> the table to show.
+    """
+
+    plan: Plan
+    contenders: Contenders[Any]
+    verdict: Verdict
+    written: str
+    table: Callable[[Plan], ContenderTable]
+
+
+def can_stream(plan: Plan) -> bool:
+    """True when a throughput plan's model is at hand and devices of this machine were measured."""
+    problem = plan.problem
+    return (
+        problem.objective == "throughput"
+        and problem.source is not None
+        and problem.costs.source == "measured"
+        and problem.time_unit == "s"
+    )
+
+
+def check_on_hardware(
+    plan: Plan,
+    model: LoadedModel,
+    report: Report = no_report,
+    *,
+    check: Check | None = None,
+    deadline: Deadline = NEVER,
+) -> tuple[Plan, ContenderTable]:
+    """Run the plan beside simpler ways to run its model, and keep what is recommended.
+
+    Args:
+        plan: of the search.
+        model: the plan's, loaded by its runtime.
+        report: is called with what is being done.
+        check: what is asked for; None is the usual.
+        deadline: of everything.
+
+    Returns:
+        The plan with the recommended placement and its measurement (with the best placement if no
+        placement expresses the recommended contender), and a table with the verdict.
+
+    Raises:
+        InfeasibleError: no number of samples in flight keeps the latency limit, or fits into
+            memory.
+        MismatchError: outputs differ from the unsplit model's.
+        OutOfTime: the deadline passed before enough was measured.
+    """
+    measured = _measured_streams if can_stream(plan) else _measured_requests
+    outcome = measured(plan, model, check or Check(), report, deadline)
+    recommended = recorded(outcome)
+    return recommended, outcome.table(recommended)
+
+
+def _written(
+    contenders: Contenders[Any], verdict: Verdict, seconds: Mapping[str, Sequence[float]]
+) -> str:
+    """The contender whose placement the plan gets: the recommended one, if it has a placement."""
+    if contenders[verdict.recommendation].placement is not None:
+        return verdict.recommendation
+    if contenders.played is not None:  # streams run by the name of what is recommended
+        return contenders.searched
+    placed = [member.name for member in contenders.members if member.placement is not None]
+    return judged(contenders, {name: seconds[name] for name in placed}).recommendation
+
+
+def recorded(outcome: JudgedContenders) -> Plan:
+    """The plan with the placement that is written and all measured seconds."""
+    plan, verdict, written = outcome.plan, outcome.verdict, outcome.written
+    mine = verdict.contenders[written]
+    others = {
+        SEARCHED if name == PLAN else name: timing.median
+        for name, timing in verdict.contenders.items()
+        if name != written
+    }
+    measured = Measurement(mine.median, mine.iqr, mine.runs, others, verdict.recommendation)
+    if written == outcome.contenders.searched:
+        return replace(plan, measured=measured)
+    placement = outcome.contenders[written].placement
+    assert placement is not None
+    changed = replace(with_placement(plan, placement), measured=measured)
+    is_split = len(np.unique(placement.device_of)) > 1
+    return (
+        changed if outcome.contenders.played is None or is_split else replace(changed, in_flight=1)
+    )
+
+
+def _measured_requests(
+    plan: Plan, model: LoadedModel, check: Check, report: Report, deadline: Deadline
+) -> JudgedContenders:
+    """Measure single requests; outputs of a contender are compared when it is to be written."""
+    problem = plan.problem
+    deadline.require("outputs were compared")
+    report(0.0, "comparing outputs")
+    with limited(plan):
+        comparison = compare_outputs(problem, plan.placement, model)
+    if not comparison.equal:
+        raise MismatchError(
+            f"outputs differ from the unsplit model: {comparison.text}; the plan was not written"
+        )
+    contenders = request_contenders(plan, model)
+    with limited(plan):
+        seconds = _request_seconds(contenders, model, check.rounds, report, deadline)
+    while True:
+        verdict = judged(contenders, seconds)
+        written = _written(contenders, verdict, seconds)
+        placement = contenders[written].placement
+        if written == contenders.searched or placement is None:
+            break
+        other = compare_outputs(problem, placement, model)
+        if other.equal:
+            break
+        contenders = contenders.without(written, _why_differs(other.error, other.tolerance))
+        seconds = {name: row for name, row in seconds.items() if name != written}
+
+    def table(found: Plan) -> ContenderTable:
+        return _request_table(plan, found, contenders, verdict, comparison)
+
+    return JudgedContenders(plan, contenders, verdict, written, table)
+
+
+def _request_seconds(
+    contenders: Contenders[ConcurrentRunner],
+    model: LoadedModel,
+    rounds: int,
+    report: Report,
+    deadline: Deadline,
+) -> dict[str, list[float]]:
+    """Seconds of each round of each contender; single devices run the unsplit model."""
+    runners: dict[str, ConcurrentRunner] = {}
+    with ExitStack() as stack:
+        with taking_turns(model):
+            for member in contenders.members:
+                if member.placement is not None:
+                    deadline.require(f"'{member.name}' was compiled")
+                    runners[member.name] = member.open(stack, None)
+        for member in contenders.members:
+            if member.placement is None:
+                runners[member.name] = member.open(stack, None)
+        return measure_interleaved(
+            runners,
+            model.random_inputs(np.random.default_rng(0)),
+            rounds=rounds,
+            seconds=_MEASURING_SECONDS,
+            deadline=deadline,
+            progress=lambda part: report(0.3 + 0.7 * part, "measuring on the hardware"),
+        )
+
+
+def _request_table(
+    plan: Plan,
+    written: Plan,
+    contenders: Contenders[ConcurrentRunner],
+    verdict: Verdict,
+    comparison: Comparison,
+) -> ContenderTable:
+    return request_table(
+        plan,
+        {name: (timing.median, timing.iqr) for name, timing in verdict.contenders.items()},
+        contenders.predicted,
+        contenders.searched,
+        contenders.left_out,
+        (comparison.error, comparison.tolerance),
+        [verdict.text, *held_lines(written)],
+    )
+
+
+def _why_differs(error: float, tolerance: float) -> str:
+    """Why a contender with such outputs is not comparable."""
+    return (
+        f"its outputs differ from the unsplit model's (relative error {error:.2g}, tolerance "
+        f"{tolerance:.2g})"
+    )
+
+
+def _measured_streams(
+    plan: Plan, model: LoadedModel, check: Check, report: Report, deadline: Deadline
+) -> JudgedContenders:
+    """Measure streams of samples; outputs of each contender are compared before."""
+    if check.improves and not deadline.is_over:
+        report(0.0, "measuring candidates")
+        plan = best_measured(
+            plan,
+            streamable(plan, model),
+            np.random.default_rng(plan.placer.seed),
+            is_counted=check.is_counted,
+            deadline=deadline,
+        )
+    in_flight = within_latency(Simulator(plan.problem), plan.placement, check.latency_limit)
+    plan = replace(plan, in_flight=in_flight)
+    result = execute_stream(
+        plan,
+        model,
+        length=StreamLength(_CHECKED_SAMPLES),
+        latency_limit=check.latency_limit,
+        report=report,
+        deadline=deadline,
+    )
+    if not result.equal:
+        raise MismatchError(
+            f"outputs differ from the unsplit model: relative error {result.error:.3g} in sample "
+            f"{result.worst}, tolerance {result.tolerance:.3g}; the plan was not written"
+        )
+    return stream_outcome(plan, result)
+
+
+def stream_outcome(plan: Plan, result: StreamResult) -> JudgedContenders:
+    """What a measured stream means for its plan."""
+
+    def table(found: Plan) -> ContenderTable:
+        columns, rows = result.table()
+        lines = [*result.lines(), *(held_lines(found) or recommendation_lines(found))]
+        return ContenderTable("Streams", columns, rows, "\n".join(dict.fromkeys(lines)))
+
+    written = _written(result.contenders, result.verdict, result.periods)
+    return JudgedContenders(plan, result.contenders, result.verdict, written, table)
+
+
+def within_latency(simulator: Simulator, placement: Placement, limit: float) -> int | None:
+    """The samples in flight that keep a sample's latency below a limit, by the simulator.
+
+    Args:
+        simulator: of the problem.
+        placement: whose stream it is.
+        limit: seconds that 95 % of the samples may take; inf is no limit.
+
+    Returns:
+        None without a limit; else the largest number up to what pays.
+
+    Raises:
+        InfeasibleError: one sample alone takes longer.
+    """
+    if math.isinf(limit):
+        return None
+    most = simulator.stream(placement, samples=_PLAYED)
+    if _latency(most) <= limit:
+        return most.in_flight
+    for in_flight in range(most.in_flight - 1, 0, -1):
+        if _latency(simulator.stream(placement, samples=_PLAYED, in_flight=in_flight)) <= limit:
+            return in_flight
+    alone = simulator.stream(placement, samples=_PLAYED, in_flight=1)
+    raise InfeasibleError(
+        f"a sample alone takes {format_duration(_latency(alone))} by the simulator, more than the "
+        f"latency limit of {format_duration(limit)}; raise the limit, or place for latency"
+    )
+
+
+def _latency(stream: Stream) -> float:
+    return float(np.quantile(stream.latencies, 0.95))
+
+
+@dataclass(frozen=True)
+class StreamLength:
+    """Length of a measured stream.
+
+    Attributes:
+        samples: of the stream whose outputs are compared, and of a round at most.
+        seconds: that this stream goes on, whatever `samples` is; None counts samples.
+        rounds: of all contenders; up to three times as many if they scatter too much for a verdict.
+
+    Raises:
+        InputError: it is too short to have a rate.
+    """
+
+    samples: int = SAMPLES
+    seconds: float | None = None
+    rounds: int = STREAM_ROUNDS
+
+    def __post_init__(self) -> None:
+        if self.samples < LEAST_SAMPLES:
+            raise InputError(
+                f"samples must be >= {LEAST_SAMPLES} to measure a rate, got {self.samples}"
+            )
+        if self.seconds is not None and not 0 < self.seconds < math.inf:
+            raise InputError(f"seconds must be > 0 and finite, got {self.seconds}")
+
+
+def execute_stream(
+    plan: Plan,
+    model: LoadedModel | None = None,
+    *,
+    length: StreamLength | None = None,
+    in_flight: int | None = None,
+    latency_limit: float = math.inf,
+    report: Report = no_report,
+    deadline: Deadline = NEVER,
+) -> StreamResult:
+    """Stream samples through a plan, check all outputs, and measure its rate beside contenders.
+
+    Args:
+        plan: from `place` or `read_plan`.
+        model: the plan's, loaded by its runtime; None loads it.
+        length: None is the usual one.
+        in_flight: samples under way at most in the plan; None takes as many as pay.
+        latency_limit: seconds that 95 % of a contender's samples may take.
+        report: is called with what is being done.
+        deadline: nothing new starts after it.
+
+    Raises:
+        InputError: the plan cannot be streamed.
+        StalePlanError: the model or the devices have changed.
+        InfeasibleError: so many samples do not fit into a device's memory.
+        RuntimeFailure: a sample failed; the message names it and its segment.
+        OutOfTime: the deadline passed before all contenders had run.
+    """
+    length = length or StreamLength()
+    model = streamable(plan, model)
+    check_devices(plan.problem, plan.runtime)
+    contenders = stream_contenders(plan, model, in_flight=in_flight or plan.in_flight)
+    inputs = different_samples(model, length.samples)
+    with ExitStack() as stack:
+        servers: dict[str, SampleServer] = {}
+        for member in contenders.members:
+            deadline.require(f"'{member.name}' was compiled")
+            servers[member.name] = member.open(stack, None)
+        report(0.1, "comparing the outputs of every sample")
+        given = inputs if length.seconds is None else _until(inputs, length.seconds)
+        compare = _Comparing(model, plan)
+        first = contender_to_run(plan) if contender_to_run(plan) in servers else PLAN
+        count, worst, error = compare.worst(servers[first], given)
+        for name in [name for name in contenders.names if name != first]:
+            deadline.require(f"outputs of '{name}' were compared")
+            off = compare.worst(servers[name], inputs[:_COMPARED])[2]
+            if name == PLAN:
+                worst, error = (worst, error) if error >= off else (0, off)
+            elif off > compare.tolerance:
+                del servers[name]
+                contenders = contenders.without(name, _why_differs(off, compare.tolerance))
+        rounds = StreamRounds(servers, inputs, length.rounds, report, deadline)
+        result = StreamResult(
+            count, worst, error, compare.tolerance, contenders, rounds.more({}), latency_limit
+        )
+        for _ in range(1, _MOST_ROUNDS):
+            if not result.is_close or deadline.is_over:
+                break
+            result = replace(result, rounds=rounds.more(result.rounds))
+    return replace(result, memory=stream_memory(plan, model, result.in_flight))
+
+
+class _Comparing:
+    """Outputs beside those of the library's own unsplit run, as they come."""
+
+    def __init__(self, model: LoadedModel, plan: Plan) -> None:
+        self._check = OutputCheck(model, plan.problem.cluster.devices)
+        self.tolerance = self._check.tolerance
+        self._known: dict[int, list[HostArray]] = {}
+
+    def worst(self, server: SampleServer, samples: Iterable[Sample]) -> tuple[int, int, float]:
+        """How many samples passed, the worst of them, and its relative error.
+
+        Raises:
+            RuntimeFailure: a sample failed; the message names it.
+        """
+        passed: list[Sample] = []
+
+        def noted() -> Iterator[Sample]:
+            for sample in samples:
+                passed.append(sample)
+                yield sample
+
+        count, worst, largest = 0, 0, 0.0
+        for count, answer in enumerate(server.outcomes(noted()), start=1):
+            if isinstance(answer, RuntimeFailure):
+                raise RuntimeFailure(f"sample {count - 1}: {answer}") from answer
+            error = sample_error(self._check, passed[count - 1], answer.outputs, self._known)
+            if error > largest or math.isnan(error):
+                worst, largest = count - 1, math.inf if math.isnan(error) else error
+        return count, worst, largest
+
+
+def _now() -> float:
+    return time.monotonic()
+
+
+def _until(samples: Sequence[Sample], seconds: float) -> Iterator[Sample]:
+    """The samples again and again, until so many seconds have passed since the first."""
+    end = _now() + seconds
+    while True:
+        for sample in samples:
+            if _now() >= end:
+                return
+            yield sample
+
+
+class StreamRounds:
+    """Rounds of all contenders in turn, each as long as their time allows."""
+
+    def __init__(
+        self,
+        servers: Mapping[str, SampleServer],
+        inputs: Sequence[Sample],
+        rounds: int,
+        report: Report,
+        deadline: Deadline,
+    ) -> None:
+        self._streams = {name: _run_many(server) for name, server in servers.items()}
+        self._bursts = {name: server.burst for name, server in servers.items()}
+        self._rounds, self._report = rounds, report
+        self._skipped = min(max(self._bursts.values()), (len(inputs) - 2) // 3)
+        took = 0.0
+        for name, stream in self._streams.items():
+            deadline.require(f"'{name}' had run")
+            start = time.perf_counter()
+            stream(inputs[: self._skipped + 2])
+            took += (time.perf_counter() - start) / (self._skipped + 2)
+        affordable = int(_MEASURING_SECONDS / max(rounds * took, 1e-9))
+        least = 3 * self._skipped + 2
+        length = min(len(inputs), max(least, min(affordable, max(least, len(inputs) // rounds))))
+        self._inputs = inputs[:length]
+
+    def more(self, before: Mapping[str, Sequence[StreamRound]]) -> dict[str, list[StreamRound]]:
+        """The rounds that were measured before, and as many again."""
+        rounds = measure_streams(
+            self._streams,
+            self._inputs,
+            rounds=self._rounds,
+            skipped=self._skipped,
+            bursts=self._bursts,
+            progress=lambda done: self._report(0.3 + 0.7 * done, "measuring streams"),
+        )
+        return {name: [*before.get(name, ()), *row] for name, row in rounds.items()}
+
+
+def _run_many(server: SampleServer) -> Streaming:
+    def run(samples: Sequence[Sample]) -> list[Execution]:
+        executions: list[Execution] = []
+        for answer in server.outcomes(samples):
+            if isinstance(answer, RuntimeFailure):
+                raise answer
+            executions.append(answer)
+        return executions
+
+    return run

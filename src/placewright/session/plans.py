@@ -1,0 +1,290 @@
+"""Plans: made of solutions, read and verified, with another placement, with some ops moved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from placewright.core.contender_names import ALL_CORES, UNSPLIT_STREAMS
+from placewright.core.execution_models import Event
+from placewright.core.op_patterns import by_op
+from placewright.core.placement import Placement
+from placewright.core.plan import PlacerRecord, Plan, Searched
+from placewright.core.problem import Problem
+from placewright.core.solution import Solution
+from placewright.errors import FileFormatError, InfeasibleError
+from placewright.files import plan_file
+from placewright.frameworks.registry import framework_names
+from placewright.io.opened import shown_name
+from placewright.report.predicted_gain import predicted_gain
+from placewright.report.recommendation import default_text, held_text, recommendation_text
+from placewright.session.contenders import whole_processor, why_default_is_not_comparable
+from placewright.session.models import (
+    default_runtime_name,
+    require_model,
+    runnable_source,
+    runtime_named,
+)
+from placewright.simulation.evaluator import CLOSED
+from placewright.simulation.model import Simulator
+from placewright.simulation.segments import segments_of
+from placewright.simulation.stream.play import Stream
+from placewright.simulation.timeline import Timeline
+
+_SAME = 1e-9  # relative; sums may be added in another order by another version
+_Segments = Sequence[tuple[int, Sequence[int]]]
+
+
+def plan_of(problem: Problem, solution: Solution, record: PlacerRecord, runtime: str) -> Plan:
+    """Make a plan of a solution; value, order, segments and memory come from the simulator."""
+    if solution.placement is None:
+        raise InfeasibleError(f"there is no placement to plan: {solution.message}")
+    placement = solution.placement
+    simulator = Simulator(problem)
+    segments: tuple[tuple[int, tuple[int, ...]], ...] | None = None
+    if isinstance(problem.execution_model, Event):
+        order = simulator.timeline(placement).order
+        segments = tuple(
+            (segment.device, tuple(int(unit) for unit in segment.units))
+            for segment in segments_of(problem, placement, order)
+        )
+    peaks = simulator.memory_peaks(placement).tolist()
+    value = simulator.value(placement)
+    return Plan(
+        problem=problem,
+        placement=placement,
+        value=value,
+        lower_bound=min(solution.lower_bound, value),
+        bound_method=solution.bound_method,
+        status=solution.status,
+        runtime=runtime,
+        memory=dict(zip(problem.cluster.device_names, peaks, strict=True)),
+        segments=segments,
+        placer=record,
+    )
+
+
+def read_plan(path: Path | str, *, searched: bool = False, model: Path | str | None = None) -> Plan:
+    """Read a plan and its problem, and verify everything that follows from its placement.
+
+    Args:
+        path: of the plan.
+        searched: take the searched placement if the plan holds a simpler one.
+        model: where the plan's model is now; None is the place that the plan names.
+
+    Raises:
+        InputError: a file cannot be read.
+        FileFormatError: a field is wrong, or contradicts the problem, the placement or the
+            simulator; the message names the field, its value and the right one.
+        StalePlanError: the problem file, or `model`, is not the one that the plan was made for.
+    """
+    plan = plan_file.read_plan(path)
+    contradiction = next(_contradictions(plan), None)
+    if contradiction is not None:
+        raise FileFormatError(f"plan '{shown_name(path)}' contradicts itself: {contradiction}")
+    if model is not None:
+        source = replace(require_model(plan.problem), path=str(model))
+        runnable_source(source, plan.problem.graph)  # refuses another content
+        plan = replace(plan, problem=replace(plan.problem, source=source))
+    return searched_plan(plan) if searched else plan
+
+
+def _contradictions(plan: Plan) -> Iterator[str]:
+    """Yield the contradictions in a plan as clauses, the most important first."""
+    if plan.runtime not in framework_names():
+        yield f"runtime is '{shown_name(plan.runtime)}', known are {', '.join(framework_names())}"
+    simulator = Simulator(plan.problem)
+    placements = [("placement", plan.placement)]
+    if plan.searched is not None:
+        placements.append(("searched.placement", plan.searched.placement))
+    for name, placement in placements:
+        violation = simulator.violation(placement)
+        if violation is not None:
+            yield f"{name}: {violation.message}"
+            return
+    solution = Solution(plan.placement, plan.value, plan.status, plan.lower_bound)
+    derived = plan_of(plan.problem, solution, plan.placer, plan.runtime)
+    yield from _number("predicted.value", plan.value, derived.value)
+    if plan.searched is not None:
+        value = simulator.value(plan.searched.placement)
+        yield from _number("searched.value", plan.searched.value, value)
+    yield from _bound(plan)
+    if dict(plan.memory).keys() != dict(derived.memory).keys():
+        yield f"predicted.memory names {', '.join(plan.memory)}, the devices are " + ", ".join(
+            derived.memory
+        )
+    for device, peak in derived.memory.items():
+        yield from _number(f"predicted.memory of '{device}'", plan.memory[device], peak)
+    if plan.segments is not None:
+        yield from _segments(plan, plan.segments, derived.segments)
+
+
+def _number(name: str, stored: float, derived: float) -> Iterator[str]:
+    if not math.isclose(stored, derived, rel_tol=_SAME, abs_tol=0.0):
+        yield f"{name} is {stored!r}, its placement gives {derived!r}"
+
+
+def _bound(plan: Plan) -> Iterator[str]:
+    if not 0.0 <= plan.lower_bound <= plan.value * (1.0 + _SAME):
+        yield f"predicted.lower_bound is {plan.lower_bound!r}, the value is {plan.value!r}"
+    if plan.status not in ("optimal", "feasible"):
+        yield f"predicted.status is '{plan.status}', but there is a placement"
+
+
+def _segments(plan: Plan, stored: _Segments, derived: _Segments | None) -> Iterator[str]:
+    if derived is None:
+        yield f"it has segments, which '{plan.problem.execution_model.name}' has not"
+        return
+    names = plan.problem.cluster.device_names
+    for index, (mine, right) in enumerate(zip(stored, derived, strict=False)):
+        if mine[0] != right[0]:
+            yield (
+                f"segment {index} is on '{names[mine[0]]}', its placement runs it on "
+                f"'{names[right[0]]}'"
+            )
+        if list(mine[1]) != list(right[1]):
+            yield f"segment {index} holds other ops than its placement runs there"
+    if len(stored) != len(derived):
+        yield f"it has {len(stored)} segments, its placement has {len(derived)}"
+
+
+def predicted_plan(plan: Plan) -> Plan:
+    """Give an unmeasured plan the placement that its verdict recommends.
+
+    If the predicted gain of a split does not exceed the error of predictions, the plan gets the
+    best single device, and keeps the split in `searched`.
+
+    Args:
+        plan: of the search.
+    """
+    gain = predicted_gain(plan.problem, plan.placement, plan.value)
+    if plan.measured is not None or gain is None or gain.is_sure:
+        return plan
+    alone = Placement.on_one_device(plan.problem.n_units, gain.device)
+    single = with_placement(plan, alone)
+    return replace(single, left_out=plan.left_out, in_flight=plan.in_flight)
+
+
+def with_placement(plan: Plan, placement: Placement) -> Plan:
+    """Give a plan another placement, and keep the searched one beside it."""
+    value = Simulator(plan.problem).value(placement)
+    is_best = plan.status == "optimal" and value <= plan.value * (1.0 + CLOSED)
+    solution = Solution(
+        placement,
+        value,
+        "optimal" if is_best else "feasible",
+        plan.lower_bound,
+        bound_method=plan.bound_method,
+    )
+    changed = plan_of(plan.problem, solution, plan.placer, plan.runtime)
+    return replace(changed, searched=Searched(plan.placement, plan.value))
+
+
+def searched_plan(plan: Plan) -> Plan:
+    """The plan with the searched placement; the same plan if it holds that already."""
+    if plan.searched is None:
+        measured = plan.measured
+        others = (ALL_CORES, *UNSPLIT_STREAMS)  # which no placement expresses
+        is_other = measured is not None and measured.recommendation in others
+        return replace(plan, measured=None) if is_other else plan
+    searched = plan.searched
+    is_closed = searched.value <= plan.lower_bound * (1.0 + CLOSED)
+    solution = Solution(
+        searched.placement,
+        searched.value,
+        "optimal" if is_closed else "feasible",
+        plan.lower_bound,
+        bound_method=plan.bound_method,
+    )
+    return plan_of(plan.problem, solution, plan.placer, plan.runtime)
+
+
+def held_lines(plan: Plan) -> list[str]:
+    """Lines about the placement of a plan that was just measured, if it is not the searched one."""
+    return held_text(plan, _default_lines(plan) if _has_default(plan) else [])
+
+
+def recommendation_lines(plan: Plan) -> list[str]:
+    """Lines about the contender that was recommended; none if the plan itself was."""
+    if not _has_default(plan):
+        return recommendation_text(plan, [], None)
+    reason = why_default_is_not_comparable(plan.problem, Simulator(plan.problem))
+    return recommendation_text(plan, [] if reason else _default_lines(plan), reason)
+
+
+def _has_default(plan: Plan) -> bool:
+    """True if the runtime's default was recommended when the plan was measured."""
+    return plan.measured is not None and plan.measured.recommendation == ALL_CORES
+
+
+def _default_lines(plan: Plan) -> list[str]:
+    source, objective = plan.problem.source, plan.problem.objective
+    runtime = "" if plan.runtime == default_runtime_name(objective) else plan.runtime
+    call = None
+    if source is not None and Path(source.path).exists() and objective != "training":
+        whole = whole_processor(plan)
+        if whole is not None:
+            call = runtime_named(plan.runtime).unsplit_call(source.path, whole)
+    return default_text(plan, runtime, call)
+
+
+@dataclass(frozen=True, eq=False)
+class Simulated:
+    """A plan with some ops moved, and its prediction.
+
+    Attributes:
+        plan: after the changes.
+        before: value of the plan without them, in the problem's time unit.
+        simulator: of the problem, for further questions.
+    """
+
+    plan: Plan
+    before: float
+    simulator: Simulator
+
+    @property
+    def timeline(self) -> Timeline:
+        """Start and end of every unit and transfer under the event model.
+
+        Raises:
+            InputError: the problem has another execution model.
+        """
+        return self.simulator.timeline(self.plan.placement)
+
+    def stream(self, samples: int, in_flight: int | None = None) -> Stream:
+        """Play a stream of samples; None in flight is as many as pay.
+
+        Raises:
+            InputError: a number is below 1.
+        """
+        return self.simulator.stream(self.plan.placement, samples=samples, in_flight=in_flight)
+
+
+def simulated(plan: Plan, changes: Mapping[str, str]) -> Simulated:
+    """Move ops of a plan (with their units) to other devices, and predict the result.
+
+    Args:
+        plan: stays as it is.
+        changes: op name, or pattern of names -> device name; later patterns win, and names over
+            all. Empty simulates the plan itself.
+
+    Raises:
+        GraphError, UnknownNameError: there is no such op or device.
+        InfeasibleError: the changed placement breaks a constraint; the message names it.
+    """
+    problem, simulator = plan.problem, Simulator(plan.problem)
+    devices = plan.placement.device_of.copy()
+    for op, device in by_op(problem.graph, changes).items():
+        devices[problem.units.group_of[op]] = problem.cluster.device(device)
+    placement = Placement.of(devices, plan.placement.order)
+    violation = simulator.violation(placement)
+    if violation is not None:
+        raise InfeasibleError(violation.message)
+    if not changes:
+        return Simulated(plan, plan.value, simulator)
+    value = simulator.value(placement)
+    solution = Solution(placement, value, "feasible", plan.lower_bound)
+    changed = replace(plan_of(problem, solution, plan.placer, plan.runtime), measured=None)
+    return Simulated(changed, plan.value, simulator)

@@ -1,0 +1,405 @@
+"""Streams of samples through plans: requirements, results of measuring, better candidates.
+
+Max-load is the rate of an ideal pipeline. If loads are nearly equal, hand-overs and waiting decide
+between placements. So the search's placement is improved on the played stream,
+and the best candidates are measured.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from placewright.core.contender_names import (
+    PLAN,
+    UNSPLIT_STREAMS,
+)
+from placewright.core.deadline import NEVER, Deadline
+from placewright.core.placement import Placement
+from placewright.core.plan import Plan
+from placewright.core.problem import Problem
+from placewright.core.solution import Budget, Solution
+from placewright.errors import InfeasibleError, InputError, PlacewrightError
+from placewright.execution.runtime import LoadedModel
+from placewright.execution.sample_server import MeasuresStreamMemory, SampleServer
+from placewright.placers.registry import make_placer, reason_against
+from placewright.profiling.streams import (
+    StreamRound,
+    different_samples,
+    measure_streams,
+    stream_parts,
+    stream_runner,
+)
+from placewright.profiling.verdict import Verdict
+from placewright.report.stream_text import measured_stream_lines, measured_stream_table
+from placewright.session.contenders import Contenders, judged
+from placewright.session.models import loaded_model, require_model
+from placewright.session.plans import plan_of
+from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.model import Simulator
+from placewright.simulation.stream.play import Stream
+
+LEAST_SAMPLES = 20
+_MOST_LOSS = 0.03  # a contender that takes so much longer than the fastest is never recommended
+_PERIODS = 3  # of full pipelines, to compare memory
+_OTHERS = ("ideal-dp", "pipedream", "even-split")
+_SETTINGS = {"ideal-dp": {"max_ideals": "20000"}}  # an exact program with more takes too long
+_SECONDS = 3.0  # of each other placer, if seconds limit the search
+_MOVED_UNITS = 60_000  # simulated while improving, so that larger models take no longer
+_LEAST_EVALUATIONS, _MOST_EVALUATIONS = 50, 300  # of improving
+_MEASURED = 3  # candidates
+_ROUNDS = 7
+_SAMPLES = 20
+_PLAYED = 24
+
+
+def require_streamable(plan: Plan) -> None:
+    """Refuse a plan that cannot be streamed, before its model is loaded.
+
+    Raises:
+        InputError: they cannot; the message says why.
+    """
+    problem = plan.problem
+    if problem.objective == "training":
+        raise InputError(
+            "a training step changes its weights, so that the next one must wait for it: a plan "
+            "for training has no stream; place for throughput or latency"
+        )
+    if problem.costs.source != "measured" or problem.time_unit != "s":
+        raise InputError(
+            f"its costs are '{problem.costs.source}' in {problem.time_unit}; place a model on "
+            "devices of this machine to stream samples through it"
+        )
+    require_model(problem)
+
+
+def streamable(plan: Plan, model: LoadedModel | None = None) -> LoadedModel:
+    """Load the model of a plan that can be streamed; `model` if it is loaded already.
+
+    Raises:
+        InputError: they cannot; the message says why.
+    """
+    require_streamable(plan)
+    return model or loaded_model(plan.problem, plan.runtime)
+
+
+def contender_to_run(plan: Plan) -> str:
+    """Name of the contender that runs a plan's streams: the plan itself, or what no placement
+    expresses and was recommended."""
+    measured = plan.measured
+    if measured is not None and measured.recommendation in UNSPLIT_STREAMS:
+        return measured.recommendation
+    return PLAN
+
+
+@dataclass(frozen=True, eq=False)
+class StreamResult:
+    """A measured stream of samples, beside those of other contenders.
+
+    Attributes:
+        samples: of the stream whose outputs were all compared.
+        worst: number of the sample whose outputs are furthest from the unsplit model's.
+        error, tolerance: relative error of that sample, and what is allowed.
+        contenders: that were measured; the plan's stream is played in them.
+        rounds: name of each contender -> its streams.
+        latency_limit: seconds that 95 % of a contender's samples may take; inf is no limit.
+        memory: device name -> predicted and measured peak bytes; empty if no allocator counts them.
+    """
+
+    samples: int
+    worst: int
+    error: float
+    tolerance: float
+    contenders: Contenders[SampleServer]
+    rounds: Mapping[str, Sequence[StreamRound]]
+    latency_limit: float = math.inf
+    memory: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    @property
+    def equal(self) -> bool:
+        """True when every sample's outputs equal the unsplit model's within the tolerance."""
+        return self.error <= self.tolerance
+
+    @property
+    def played(self) -> Stream:
+        """The plan's stream by the simulator."""
+        assert self.contenders.played is not None
+        return self.contenders.played
+
+    @property
+    def in_flight(self) -> int:
+        """Samples under way at most in the plan."""
+        return self.played.in_flight
+
+    @property
+    def periods(self) -> dict[str, list[float]]:
+        """Name of each contender -> seconds per sample in each round."""
+        return {name: [stream.period for stream in row] for name, row in self.rounds.items()}
+
+    def period(self, name: str) -> float:
+        """Median seconds per sample of a contender."""
+        return statistics.median(stream.period for stream in self.rounds[name])
+
+    def latencies(self, name: str) -> tuple[float, float]:
+        """Median and 95th percentile of a sample's seconds from its entry to its end."""
+        rows = np.concatenate([stream.latencies for stream in self.rounds[name]])
+        return float(np.median(rows)), float(np.quantile(rows, 0.95))
+
+    def keeps_limit(self, name: str) -> bool:
+        """True if 95 % of a contender's samples are done within the limit."""
+        return self.latencies(name)[1] <= self.latency_limit
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """The verdict over the contenders that keep the latency limit, by seconds per sample.
+
+        Only measurements decide. A simpler contender goes first if its rounds could be as fast as
+        the fastest one's, but never one whose median is longer by more than 3 %.
+        """
+        return self._verdict(_MOST_LOSS)
+
+    @property
+    def is_close(self) -> bool:
+        """True if the simplest contender that could be as fast has a much longer median."""
+        return self._verdict(math.inf).recommendation != self.verdict.recommendation
+
+    def _verdict(self, most_loss: float) -> Verdict:
+        kept = [name for name in self.rounds if self.keeps_limit(name)]
+        return judged(self.contenders, self.periods, kept, most_loss)
+
+    def data(self) -> dict[str, Any]:
+        """As a JSON document."""
+        predicted = self.contenders.predicted
+        contenders = {}
+        for name in self.rounds:
+            median, high = self.latencies(name)
+            seconds = predicted.get(name)
+            contenders[name] = {
+                "samples_per_second": 1.0 / self.period(name),
+                "iqr": self.verdict.contenders[name].iqr,
+                "latency_median": median,
+                "latency_95": high,
+                "predicted_samples_per_second": 1.0 / seconds if seconds else None,
+            }
+        return {
+            "equal": self.equal,
+            "relative_error": self.error,
+            "tolerance": self.tolerance,
+            "worst_sample": self.worst,
+            "samples": self.samples,
+            "in_flight": self.in_flight,
+            "predicted_samples_per_second": self.played.rate,
+            "predicted_memory": self.played.memory_peaks.tolist(),
+            "prediction_error": self.played.steady.period / self.period(PLAN) - 1.0,
+            "contenders": contenders,
+            "not_comparable": dict(self.contenders.left_out),
+            "memory": {
+                name: {"predicted": row[0], "measured": row[1]} for name, row in self.memory.items()
+            },
+            "recommendation": self.verdict.recommendation,
+            "verdict": self.verdict.text,
+        }
+
+    def lines(self) -> list[str]:
+        """As text, without the table."""
+        return measured_stream_lines(self.data(), self.latency_limit)
+
+    def table(self) -> tuple[tuple[str, ...], list[list[str]]]:
+        """Columns and rows, one for each contender."""
+        return measured_stream_table(self.data())
+
+
+def played_schedule(stream: Stream) -> list[tuple[int, int]]:
+    """List (sample, segment) in the order in which a played stream begins them.
+
+    Segment -1 is the end of the sample, which comes before segments that begin at that instant.
+    """
+    events: list[tuple[float, int, int, int]] = []
+    for sample in range(len(stream.finish)):
+        events.append((float(stream.finish[sample]), 0, sample, -1))
+        for index, tasks in enumerate(stream.tasks.of_segment):
+            events.append((float(stream.begin[sample, tasks.compute]), 1, sample, index))
+    return [(sample, index) for _, _, sample, index in sorted(events)]
+
+
+def stream_memory(plan: Plan, model: LoadedModel, in_flight: int) -> dict[str, tuple[float, float]]:
+    """Device name -> predicted and measured peak bytes; empty if the runtime cannot
+    measure them."""
+    problem = plan.problem
+    if not isinstance(model, MeasuresStreamMemory) or np.any(problem.cluster.replicas > 1):
+        return {}
+    stream = Simulator(problem).stream(
+        plan.placement, samples=_PERIODS * in_flight + 2, in_flight=in_flight
+    )
+    parts = stream_parts(problem, plan.placement)
+    devices = problem.cluster.devices
+    measured = model.stream_memory_peaks(parts, devices, played_schedule(stream)).tolist()
+    pairs = zip(stream.memory_peaks.tolist(), measured, strict=True)
+    return dict(zip(problem.cluster.device_names, pairs, strict=True))
+
+
+def played_period(problem: Problem, placement: Placement) -> float:
+    """Seconds per sample of a placement's stream; inf if it has none."""
+    try:
+        return Simulator(problem).stream(placement, samples=_PLAYED).steady.period
+    except InfeasibleError:
+        return float("inf")
+
+
+def candidates(
+    plan: Plan,
+    rng: np.random.Generator,
+    *,
+    is_counted: bool = False,
+    deadline: Deadline = NEVER,
+) -> list[Placement]:
+    """Placements by the period of their played streams, the shortest first.
+
+    Args:
+        plan: of the search, whose placement is among them.
+        rng: chooses the moves.
+        is_counted: no clock limits the search, so that every machine has the same candidates.
+        deadline: nothing new starts after it.
+    """
+    problem = plan.problem
+    placements = [plan.placement]
+    for name in _OTHERS:
+        placer = make_placer(name, _SETTINGS.get(name, {}))
+        if reason_against(placer, problem) is not None or deadline.is_over:
+            continue
+        budget = Budget(evaluations=_MOST_EVALUATIONS, seconds=None if is_counted else _SECONDS)
+        evaluator = Evaluator(problem, budget)
+        try:
+            other = placer.place(problem, evaluator, np.random.default_rng(0)).placement
+        except PlacewrightError:  # it has no candidate
+            continue
+        if other is not None and np.isfinite(Simulator(problem).value(other)):
+            placements.append(other)
+    rated = _rated(problem, placements)
+    rated.append(improved(problem, rated[0][1], rng, deadline))
+    rated.sort(key=lambda row: row[0])
+    return [placement for _, placement in _distinct(rated)]
+
+
+def improved(
+    problem: Problem, start: Placement, rng: np.random.Generator, deadline: Deadline = NEVER
+) -> tuple[float, Placement]:
+    """Move units across the border between two devices if that shortens the played period.
+
+    The number of moves is limited, not the time, so that the generator alone decides the answer.
+
+    Args:
+        problem: of the stream.
+        start: placement to improve.
+        rng: chooses the moves.
+        deadline: no move is tried after it.
+    """
+    graph, simulator = problem.unit_graph, Simulator(problem)
+    device_of = start.device_of.copy()
+    own = played_period(problem, start)
+    in_flight, best = _in_flight(simulator, start), own
+    most = int(np.clip(_MOVED_UNITS // problem.n_units, _LEAST_EVALUATIONS, _MOST_EVALUATIONS))
+    for _ in range(most):
+        border = [
+            (unit, int(device_of[other]))
+            for unit in range(problem.n_units)
+            for other in (*graph.predecessors.row(unit), *graph.successors.row(unit))
+            if device_of[other] != device_of[unit]
+        ]
+        if not border or deadline.is_over:
+            break
+        unit, target = border[int(rng.integers(len(border)))]
+        trial = device_of.copy()
+        trial[problem.colocation.group_of == problem.colocation.group_of[unit]] = target
+        placement = Placement.of(trial)
+        if not np.isfinite(simulator.value(placement)):
+            continue
+        period = _period(simulator, placement, in_flight)
+        if period < best:
+            best, device_of = period, trial
+    placement = Placement.of(device_of)
+    best = played_period(problem, placement)  # with its own number in flight
+    return (best, placement) if best <= own else (own, start)
+
+
+def _in_flight(simulator: Simulator, placement: Placement) -> int | None:
+    try:
+        return simulator.stream(placement, samples=2).in_flight
+    except InfeasibleError:
+        return None
+
+
+def _period(simulator: Simulator, placement: Placement, in_flight: int | None) -> float:
+    try:
+        stream = simulator.stream(placement, samples=_PLAYED, in_flight=in_flight)
+    except InfeasibleError:
+        return float("inf")
+    return stream.steady.period
+
+
+def _rated(problem: Problem, placements: Sequence[Placement]) -> list[tuple[float, Placement]]:
+    rows = [(played_period(problem, placement), placement) for placement in placements]
+    return sorted(rows, key=lambda row: row[0])
+
+
+def _distinct(rows: Sequence[tuple[float, Placement]]) -> list[tuple[float, Placement]]:
+    kept: dict[bytes, tuple[float, Placement]] = {}
+    for row in rows:
+        kept.setdefault(row[1].device_of.tobytes(), row)
+    return list(kept.values())
+
+
+def best_measured(
+    plan: Plan,
+    model: LoadedModel,
+    rng: np.random.Generator,
+    *,
+    is_counted: bool = False,
+    deadline: Deadline = NEVER,
+) -> Plan:
+    """Give a plan the candidate whose stream is fastest on the hardware, measured in turns.
+
+    Args:
+        plan: of the search.
+        model: as the plan's runtime has read it.
+        rng: chooses the moves.
+        is_counted: no clock limits the search for candidates.
+        deadline: nothing new starts after it.
+    """
+    problem = plan.problem
+    listed = candidates(plan, rng, is_counted=is_counted, deadline=deadline)
+    split = [c for c in listed if len(np.unique(c.device_of)) > 1][:_MEASURED]
+    chosen = listed[0] if len(split) < 2 else split[_fastest(problem, split, model)]
+    if np.array_equal(chosen.device_of, plan.placement.device_of):
+        return plan
+    value = Simulator(problem).value(chosen)
+    solution = Solution(chosen, value, "feasible", plan.lower_bound, bound_method=plan.bound_method)
+    found = plan_of(problem, solution, plan.placer, plan.runtime)
+    return replace(found, left_out=plan.left_out, in_flight=plan.in_flight)
+
+
+def _fastest(problem: Problem, split: Sequence[Placement], model: LoadedModel) -> int:
+    with ExitStack() as stack:
+        runners = {}
+        most = 1
+        for at, placement in enumerate(split):
+            in_flight = Simulator(problem).stream(placement, samples=_PLAYED).in_flight
+            runners[str(at)] = stack.enter_context(
+                stream_runner(problem, placement, model, in_flight=in_flight)
+            )
+            most = max(most, in_flight)
+        samples = different_samples(model, max(_SAMPLES, 3 * most + 2))
+        for runner in runners.values():
+            runner.run_many(samples[: most + 1])
+        ways = {name: runner.run_many for name, runner in runners.items()}
+        bursts = {name: runner.burst for name, runner in runners.items()}
+        rounds = measure_streams(ways, samples, rounds=_ROUNDS, skipped=most, bursts=bursts)
+    medians = [statistics.median(s.period for s in rounds[str(at)]) for at in range(len(split))]
+    return int(np.argmin(medians))
