@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from benchmarks import result_pages
 from placewright.files.cluster_file import (
     ClusterDocument,
     DeviceEntry,
@@ -19,6 +20,7 @@ from placewright.files.cluster_file import (
 from placewright.files.plan_document import PlanDocument
 from placewright.placers.registry import placer_class, placer_names
 from placewright.session import devices
+from tests.prose import Prose, prose_of
 
 ROOT = Path(__file__).parents[1]
 GENERATED = re.compile(r"docs/reference/(commands/|placers/|python-names)")  # by `make site`
@@ -139,3 +141,79 @@ def test_local_search_starts_as_the_documents_say() -> None:
     rows = (ROOT / "docs" / "reference" / "placers.md").read_text().splitlines()
     row = next(row for row in rows if row.startswith("| `local-search` |"))
     assert "from the best list schedule or baseline" in row
+
+
+def test_result_pages_are_made_from_the_rows() -> None:
+    """`python -m benchmarks.result_pages` writes them again."""
+    folder = ROOT / "docs" / "results"
+    for name, text in result_pages.pages(folder).items():
+        assert (folder / name).read_text() == text, f"{name}: python -m benchmarks.result_pages"
+
+
+# Limits for the English of the documents: all pages together, and a single page.
+MEAN_WORDS, MEAN_WORDS_OF_A_PAGE = 17.0, 18.0
+LONG, LONG_ON_A_PAGE = 0.05, 0.10
+SEMICOLONS, SEMICOLONS_ON_A_PAGE = 0.05, 0.10
+NOT_YET_REWRITTEN: tuple[str, ...] = (
+    "CHANGELOG.md",
+    "CONTRIBUTING.md",
+    "README.md",
+    "SECURITY.md",
+    "docs/concepts/measuring.md",
+    "docs/develop/architecture.md",
+    "docs/develop/decisions/070-pytorch.md",
+    "docs/develop/decisions/082-interfaces.md",
+    "docs/develop/decisions/088-residency.md",
+    "docs/develop/decisions/092-controls-of-learning.md",
+    "docs/develop/decisions/135-files-of-strangers.md",
+    "docs/how-to/costs-without-hardware.md",
+    "docs/how-to/export.md",
+    "docs/how-to/python.md",
+    "docs/how-to/report.md",
+    "docs/how-to/training.md",
+    "docs/how-to/workers-and-ray.md",
+    "docs/reference/cluster-file.md",
+    "docs/reference/models.md",
+    "docs/reference/placers.md",
+    "docs/reference/plan-file.md",
+    "docs/reference/runtime-onnxruntime.md",
+    "docs/reference/runtime-openvino.md",
+    "docs/reference/runtime-torch.md",
+    "docs/reference/zoo.md",
+    "docs/results/learned-500.md",
+    "docs/results/learned-5000.md",
+    "docs/results/learned.md",
+    "docs/results/paper-hsdag.md",
+    "docs/results/paper-placeto.md",
+    "docs/results/paper-post.md",
+    "docs/results/papers.md",
+    "docs/results/tarnawski.md",
+    "docs/start/do-i-need-this.md",
+    "docs/start/first-placement.md",
+)
+
+
+def test_sentences_are_short_and_plain() -> None:
+    pages = {path.relative_to(ROOT).as_posix(): path.read_text() for path in DOCUMENTS}
+    pages = {name: text for name, text in pages.items() if name not in NOT_YET_REWRITTEN}
+    counted = {name: prose_of([text]) for name, text in pages.items()}
+    faults = [f"{name}: {fault}" for name, prose in counted.items() for fault in _of_page(prose)]
+    assert faults == []
+    whole = prose_of(pages.values())
+    assert whole.mean_words <= MEAN_WORDS
+    assert whole.long <= LONG
+    assert whole.semicolons <= SEMICOLONS
+
+
+def _of_page(prose: Prose) -> list[str]:
+    """What is wrong with the English of one page; two sentences of a short page may be long."""
+    slack = 2.0 / max(1, len(prose.sentences))
+    faults = [f"begins '{sentence[:40]}'" for sentence in prose.openings]
+    faults += [f"'{word}'" for word in prose.synonyms]
+    if prose.mean_words > MEAN_WORDS_OF_A_PAGE:
+        faults.append(f"{prose.mean_words:.1f} words in the mean")
+    if prose.long > max(LONG_ON_A_PAGE, slack):
+        faults.append(f"{prose.long:.0%} of sentences above 30 words")
+    if prose.semicolons > max(SEMICOLONS_ON_A_PAGE, slack):
+        faults.append(f"{prose.semicolons:.0%} of sentences with a semicolon")
+    return faults

@@ -1,0 +1,109 @@
+"""Counts of the English in documentation pages: sentence lengths, semicolons, openings, words."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+LONG_SENTENCE = 30
+OPENINGS = ("what", "where", "who", "whose")
+
+SYNONYMS = {
+    "beside": "next to, compared with, in addition to",
+    "all the same": "identical, or nevertheless",
+    "alike": "identical, equal",
+    "mend": "fix",
+    "mended": "fixed",
+    "mends": "fixes",
+    "anew": "again",
+    "held": "kept, or checked",
+    "restless": "noisy",
+    "core seconds": "core-seconds",
+    "best-so-far": "incumbent",
+}
+"""Words not to use, and the glossary's term or plainer English for them."""
+
+_FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.M | re.S)
+_NOT_PROSE = re.compile(r"^\s*(?:#|\||:::|:[\w-]+:|<!--|!\[|\([\w-]+\)=|---\s*$|\[[^\]]+\]:)")
+_ITEM = re.compile(r"^\s*(?:[-*+]|\d+\.)\s+")
+_ABBREVIATION = re.compile(r"\b(et al|e\.g|i\.e|vs|cf|approx|resp|p|pp|Fig|Eq|No)\.(?=\s)")
+_END = re.compile(r"(?<=[.!?])[\"')\]*_]*\s+(?=[\"'(*_\[`]*[A-Z0-9`])")
+
+
+@dataclass(frozen=True)
+class Prose:
+    """The sentences of one page, or of several, and the listed words in them."""
+
+    sentences: tuple[str, ...]
+
+    @property
+    def mean_words(self) -> float:
+        return sum(map(words, self.sentences)) / max(1, len(self.sentences))
+
+    @property
+    def long(self) -> float:
+        """Share of sentences above 30 words."""
+        return self._share(lambda sentence: words(sentence) > LONG_SENTENCE)
+
+    @property
+    def semicolons(self) -> float:
+        """Share of sentences with a semicolon."""
+        return self._share(lambda sentence: ";" in sentence)
+
+    @property
+    def openings(self) -> tuple[str, ...]:
+        """Sentences, but for questions, that begin with What, Where, Who or Whose."""
+        return tuple(
+            sentence
+            for sentence in self.sentences
+            if not sentence.endswith("?")
+            and re.split(r"\W+", sentence.lstrip("*_\"'( "), maxsplit=1)[0].lower() in OPENINGS
+        )
+
+    @property
+    def synonyms(self) -> Counter[str]:
+        text = "\n".join(self.sentences).lower()
+        counts = {word: len(re.findall(rf"\b{word}\b", text)) for word in SYNONYMS}
+        return Counter({word: count for word, count in counts.items() if count})
+
+    def _share(self, matches: object) -> float:
+        assert callable(matches)
+        return sum(map(matches, self.sentences)) / max(1, len(self.sentences))
+
+
+def words(sentence: str) -> int:
+    return sum(any(character.isalnum() for character in word) for word in sentence.split())
+
+
+def prose_of(texts: Iterable[str]) -> Prose:
+    """The sentences of Markdown pages without headings, tables, code and the targets of links."""
+    return Prose(tuple(sentence for text in texts for sentence in _sentences(text)))
+
+
+def _sentences(text: str) -> list[str]:
+    return [
+        sentence.strip()
+        for block in _blocks(text)
+        for sentence in _END.split(_ABBREVIATION.sub(r"\1", block))
+        if words(sentence) > 1
+    ]
+
+
+def _blocks(text: str) -> list[str]:
+    """Paragraphs and items of lists, each as one line of plain text."""
+    text = _FENCE.sub("\n\n", text)
+    text = re.sub(r"<!--.*?-->", "", text, flags=re.S)
+    text = re.sub(r"!\[[^\]]*\]\([^)]*\)", "", text)
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", text)
+    text = re.sub(r"`+[^`]+`+", "`code`", text)
+    blocks: list[list[str]] = [[]]
+    for line in text.splitlines():
+        if not line.strip() or _NOT_PROSE.match(line):
+            blocks.append([])
+        elif _ITEM.match(line):
+            blocks.append([_ITEM.sub("", line)])
+        else:
+            blocks[-1].append(line.strip())
+    return [" ".join(block) for block in blocks if block]
