@@ -18,7 +18,7 @@ SYNONYMS = {
     "mended": "fixed",
     "mends": "fixes",
     "anew": "again",
-    "held": "kept, or checked",
+    r"held(?! out)": "kept, or checked",
     "restless": "noisy",
     "core seconds": "core-seconds",
     "best-so-far": "incumbent",
@@ -28,7 +28,9 @@ SYNONYMS = {
 _FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.M | re.S)
 _NOT_PROSE = re.compile(r"^\s*(?:#|\||:::|:[\w-]+:|<!--|!\[|\([\w-]+\)=|---\s*$|\[[^\]]+\]:)")
 _ITEM = re.compile(r"^\s*(?:[-*+]|\d+\.)\s+")
-_ABBREVIATION = re.compile(r"\b(et al|e\.g|i\.e|vs|cf|approx|resp|p|pp|Fig|Eq|No)\.(?=\s)")
+_ABBREVIATION = re.compile(
+    r"\b(et al|e\.g|i\.e|vs|cf|approx|resp|p|pp|Fig|Eq|No)\.(?=\s+[a-z0-9(])"
+)
 _END = re.compile(r"(?<=[.!?])[\"')\]*_]*\s+(?=[\"'(*_\[`]*[A-Z0-9`])")
 
 
@@ -49,8 +51,8 @@ class Prose:
 
     @property
     def semicolons(self) -> float:
-        """Share of sentences with a semicolon."""
-        return self._share(lambda sentence: ";" in sentence)
+        """Share of sentences with a semicolon; one that ends an item of a list is none."""
+        return self._share(lambda sentence: ";" in sentence[:-1])
 
     @property
     def openings(self) -> tuple[str, ...]:

@@ -134,7 +134,7 @@ def test_default_devices_are_what_the_documents_say(monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr(devices, "candidates", lambda runtime, names=names: names)
         assert devices.default_names(None) == expected
     assert "with a GPU or an NPU gives the whole processor as one device, `cpu`" in text
-    assert "with nothing but a processor gives `cores` where it has several" in text
+    assert "with nothing but a processor gives `cores` if it has several" in text
 
 
 def test_local_search_starts_as_the_documents_say() -> None:

@@ -1,0 +1,484 @@
+"""Tables of the result pages, each from the content of one results file."""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from benchmarks.accuracy_report import AccuracyRow, summaries
+from benchmarks.refusals import is_good
+from placewright.core.quantities import format_bytes, format_duration
+
+Rows = Sequence[dict[str, Any]]
+Table = tuple[Sequence[str], Sequence[Sequence[str]]]  # columns, cells of each row
+_KIND_ORDER = ("all", "random", "heuristic", "near-best", "replicated")
+
+
+def accuracy(document: Any) -> Table:
+    """Errors of predictions, a line for each model and kind of placement."""
+    rows = [
+        AccuracyRow(**{**row, "visits": tuple(row.get("visits", ()))}) for row in document["rows"]
+    ]
+    found = sorted(summaries(rows), key=lambda s: (s.model, _KIND_ORDER.index(s.kind)))
+    columns = ["model", "placements", "number", "median error", "95th percentile", "Kendall tau"]
+    return columns, [
+        [
+            s.model.removeprefix("zoo:"),
+            s.kind,
+            str(s.placements),
+            f"{s.median:.1%}",
+            f"{s.p95:.1%}",
+            "-" if s.tau != s.tau else f"{s.tau:.2f}",
+        ]
+        for s in found
+    ]
+
+
+def memory(document: Any) -> Table:
+    """Predicted and measured peaks under a limit."""
+    columns = ["model", "on one device", "limit of each"]
+    columns += ["measured peaks (error of the prediction)", "samples in flight"]
+    columns += ["segments", "outputs equal"]
+    columns = [
+        "model",
+        "on one device",
+        "limit of each",
+        "measured peaks (error of the prediction)",
+    ]
+    columns += ["samples in flight", "segments", "outputs equal"]
+    return columns, [
+        [
+            row["model"].removeprefix("zoo:"),
+            format_bytes(row["whole"]),
+            format_bytes(row["limit"]),
+            ", ".join(
+                f"{device} {format_bytes(peak)} ({row['predicted'][device] / peak - 1.0:+.1%})"
+                for device, peak in row["measured"].items()
+                if peak
+            ),
+            str(row.get("in_flight", "-")),
+            str(row["segments"]),
+            "yes" if row["equal"] else "NO",
+        ]
+        for row in document["rows"]
+    ]
+
+
+def enlarged(document: Any) -> Table:
+    """Placers on a model that fits into no device."""
+    columns = ["placer", "predicted", "evaluations", "measured", "peaks", "outputs equal"]
+    return columns, [
+        [
+            f"`{row['placer']}`",
+            _time(row["value"]),
+            f"{row['evaluations']:,}",
+            _time(row["measured"]),
+            ", ".join(format_bytes(peak) for peak in row["peaks"]),
+            "yes" if row["equal"] else "no",
+        ]
+        for row in document["rows"]
+    ]
+
+
+def equality_of_steps(document: Any) -> Table:
+    """Random splits of training steps against the unsplit step."""
+    columns = ["model", "equal", "largest relative error", "tolerance", "segments"]
+    return columns, [
+        [
+            name.removeprefix("zoo:"),
+            f"{row['equal']}/{row['placements']}",
+            f"{row['largest_error']:.2g}",
+            f"{row['tolerance']:.2g}",
+            f"{row['fewest_segments']} to {row['most_segments']}",
+        ]
+        for name, row in document["models"].items()
+    ]
+
+
+def equality_of_streams(document: Any) -> Table:
+    """Streams of samples against the library's own unsplit run."""
+    columns = ["model", "runtime", "samples", "equal", "largest error", "segments", "under way"]
+    return columns, [
+        [
+            row["model"].removeprefix("zoo:"),
+            row["runtime"],
+            f"{row['samples']:,}",
+            row["message"] or ("yes" if row["largest_error"] <= row["tolerance"] else "NO"),
+            f"{row['largest_error']:.2g}",
+            str(row["segments"]),
+            str(row["under_way"] or "-"),
+        ]
+        for row in document["rows"]
+    ]
+
+
+def auto_and_others(document: Any) -> Table:
+    """`auto` and the best of the other placers on each problem."""
+    columns = ["problem", "`auto`, ms", "gap", "best other", "`auto` / it", "others", "load"]
+    lines = []
+    for problem in dict.fromkeys(row["problem"] for row in document["rows"]):
+        rows = [row for row in document["rows"] if row["problem"] == problem and row["value"]]
+        mine = next(row for row in rows if row["placer"] == "auto")
+        others = [row for row in rows if row["placer"] != "auto"]
+        best = min(others, key=lambda row: row["value"])
+        lines.append([
+            problem,
+            f"{mine['value'] * 1e3:.4g}",
+            _gap(mine["value"], mine["bound"]),
+            f"`{best['placer']}`",
+            f"{mine['value'] / best['value']:.3f}",
+            str(len(others)),
+            f"{max(row['load'] for row in (mine, *others)):.1f}",
+        ])  # fmt: skip
+    return columns, lines
+
+
+def gaps(document: Any) -> Table:
+    """Values and bounds of `auto` on our own problems; the row with the smallest gap of each."""
+    columns = ["problem", "units", "`auto`, ms", "gap", "seconds", "peak memory", "load"]
+    return columns, [
+        [
+            row["problem"],
+            f"{row['units']:,}",
+            f"{row['value'] * 1e3:.4g}",
+            "optimal" if row["status"] == "optimal" else _gap(row["value"], row["bound"]),
+            f"{row['seconds']:.0f}",
+            format_bytes(row["peak_bytes"]),
+            f"{row['load']:.1f}",
+        ]
+        for row in _best_rows(document["rows"])
+        if row["kind"] != "tarnawski"
+    ]
+
+
+def workload_gaps(document: Any) -> Table:
+    """The same on the workloads of Tarnawski et al., which count in ms."""
+    columns = ["workload", "`auto`, ms", "bound, ms", "gap", "seconds"]
+    return columns, [
+        [
+            row["problem"].removeprefix("tarnawski "),
+            f"{row['value']:.2f}",
+            f"{row['bound']:.2f}",
+            "optimal" if row["status"] == "optimal" else _gap(row["value"], row["bound"]),
+            f"{row['seconds']:.0f}",
+        ]
+        for row in _best_rows(document["rows"])
+        if row["kind"] == "tarnawski"
+    ]
+
+
+def workloads(document: Any, objective: str) -> Table:
+    """Values of every method on every workload of one objective, and the best bound."""
+    rows = [row for row in document["rows"] if row["workload"].startswith(objective)]
+    methods = list(dict.fromkeys(row["method"] for row in rows))
+    lines = []
+    for workload in dict.fromkeys(row["workload"] for row in rows):
+        found = {row["method"]: row for row in rows if row["workload"] == workload}
+        values = [found.get(method, {"status": "", "value": None}) for method in methods]
+        lines.append([
+            workload.removeprefix(f"{objective}/"),
+            *("-" if row["value"] is None else f"{row['value']:.2f}" for row in values),
+            f"{max(row['bound'] for row in found.values()):.2f}",
+        ])  # fmt: skip
+    return ["workload", *(f"`{method}`" for method in methods), "bound"], lines
+
+
+def _best_rows(rows: Rows) -> list[dict[str, Any]]:
+    best: dict[str, dict[str, Any]] = {}
+    for row in (row for row in rows if row["value"]):
+        before = best.get(row["problem"])
+        if before is None or row["value"] / row["bound"] < before["value"] / before["bound"]:
+            best[row["problem"]] = row
+    return list(best.values())
+
+
+def gap_causes(document: Any) -> Table:
+    """Gap, and its two parts: order and waiting, fractions of the relaxation."""
+    columns = ["problem", "`auto`, ms", "gap", "order and waiting", "fractions"]
+    return columns, [
+        [
+            row["problem"],
+            f"{row['value'] * 1e3:.4g}",
+            f"{row['gap']:.1%}",
+            f"{row['value'] / row['fixed'] - 1.0:.1%}",
+            f"{row['fixed'] / row['relaxed'] - 1.0:.1%}",
+        ]
+        for row in document["rows"]
+    ]
+
+
+def zero_shot(document: Any) -> Table:
+    """`zero-shot` on models that it was not trained on."""
+    columns = ["problem", "`zero-shot`, ms", "`local-search`, ms", "ratio", "policy alone"]
+    columns += ["earliest finish alone", "core-seconds"]
+    return columns, [
+        [
+            row["problem"],
+            f"{row['value'] * 1e3:.3f}",
+            f"{row['local_search'] * 1e3:.3f}",
+            f"{row['ratio']:.3f}",
+            f"{row['greedy'] / row['local_search']:.3f}",
+            f"{row['earliest'] / row['local_search']:.3f}",
+            f"{row['seconds']:.1f}",
+        ]
+        for row in document["rows"]
+    ]
+
+
+def shares_of_zero_shot(document: Any) -> Table:
+    """How often `zero-shot` comes close to local search."""
+    ratios = [row["ratio"] for row in document["rows"]]
+    columns = ["problems", "within 10 %", "faster", "median ratio", "largest ratio"]
+    columns += ["policy alone faster than earliest finish", "equal", "slower"]
+    alone = [row["greedy"] - row["earliest"] for row in document["rows"]]
+    return columns, [
+        [
+            str(len(ratios)),
+            str(sum(ratio <= 1.1 for ratio in ratios)),
+            str(sum(ratio < 1.0 for ratio in ratios)),
+            f"{statistics.median(ratios):.3f}",
+            f"{max(ratios):.3f}",
+            str(sum(difference < 0.0 for difference in alone)),
+            str(sum(difference == 0.0 for difference in alone)),
+            str(sum(difference > 0.0 for difference in alone)),
+        ]
+    ]
+
+
+def toys(document: Any) -> Table:
+    """Grouper and placer on two toys, a line for each setting."""
+    columns = ["settings", "runs", "learned", "median share", "ladders: found"]
+    columns += ["median evaluations"]
+    lines = []
+    for placer in sorted(dict.fromkeys(row["placer"] for row in document["rows"])):
+        rows = [row for row in document["rows"] if row["placer"] == placer]
+        found = [row["found"] for row in rows if row["found"]]
+        lines.append([
+            f"`{placer}`",
+            str(len(rows)),
+            str(sum(row["share"] > 0.95 for row in rows)),
+            f"{statistics.median(row['share'] for row in rows):.2f}",
+            str(len(found)),
+            f"{statistics.median(found):,.0f}" if found else "-",
+        ])  # fmt: skip
+    return columns, lines
+
+
+def untrained(document: Any) -> Table:
+    """The first policy of Placeto, before any update."""
+    columns = ["problem", "aggregation", "groups", "median entropy", "largest logit"]
+    return columns, [
+        [
+            row["problem"],
+            f"`{row['aggregation']}`",
+            str(row["groups"]),
+            f"{statistics.median(row['entropies']):.3f}",
+            f"{row['largest_logit']:.2f}",
+        ]
+        for row in document["rows"]
+    ]
+
+
+def measured_search(document: Any) -> Table:
+    """Placers whose evaluations run on the hardware."""
+    columns = ["placer", "seed", "evaluations", "first", "best", "processor seconds"]
+    return columns, [
+        [
+            f"`{run['placer']}`",
+            str(run["seed"]),
+            str(run["evaluations"]),
+            _time(run["history"][0][-1]),
+            _time(run["value"]),
+            f"{run['seconds']:.0f}",
+        ]
+        for run in document["runs"]
+    ]
+
+
+def workers(document: Any) -> Table:
+    """Seconds of the same runs with one worker and with two."""
+    columns = ["workers", "runs", "one worker", "two workers", "speed-up", "same answers"]
+    return columns, [
+        [
+            row["kind"],
+            str(row["runs"]),
+            f"{statistics.median(row['one']):.1f} s",
+            f"{statistics.median(row['two']):.1f} s",
+            f"{statistics.median(row['one']) / statistics.median(row['two']):.2f}",
+            "yes" if row["equal"] else "NO",
+        ]
+        for row in document["rows"]
+    ]
+
+
+def hosts(document: Any) -> Table:
+    """Costs of one model that two hosts measured."""
+    columns = ["model", "runtime", "units", "here", "there", "scatter here", "apart"]
+    return columns, [
+        [
+            row["model"].removeprefix("zoo:"),
+            row["runtime"],
+            str(row["units"]),
+            _time(statistics.median(row["here"])),
+            _time(statistics.median(row["there"])),
+            f"{row['scatter']:.1%}",
+            f"{row['apart']:.1%}",
+        ]
+        for row in document["rows"]
+    ]
+
+
+def proofs(document: Any) -> Table:
+    """Claims of each method against brute force."""
+    columns = ["execution model", "method", "problems", "optimal", "proved infeasible"]
+    columns += ["share optimal", "faults"]
+    return columns, [
+        [
+            model if number == 0 else "",
+            method,
+            f"{row['problems']:,}",
+            f"{row.get('optimal', 0):,}",
+            f"{row.get('infeasible', 0):,}",
+            f"{row['share optimal']:.1%}",
+            str(len(part["faults"])) if number == 0 else "",
+        ]
+        for model, part in document["problems"].items()
+        for number, (method, row) in enumerate(part["methods"].items())
+    ]
+
+
+def mutations(document: Any) -> Table:
+    """Implications that were broken, and the problems until a false claim was seen."""
+    columns = ["broken implication", "execution model", "problems until seen"]
+    return columns, [
+        [name, row["execution model"], str(row["problems"]) if row["seen by"] else "not seen"]
+        for name, row in document["mutations"].items()
+    ]
+
+
+def kernel(document: Any) -> Table:
+    """Speed of the event kernel."""
+    columns = ["ops", "devices", "edges per op", "ops per second", "one evaluation"]
+    columns += ["times plain Python", "process memory"]
+    return columns, [
+        [
+            f"{row['ops']:,}",
+            str(row["devices"]),
+            f"{row['edges'] / row['ops']:.2f}",
+            f"{row['ops_per_second'] / 1e6:.1f} million",
+            _time(row["seconds"]),
+            f"{row['times_plain_python']:.0f}" if row["times_plain_python"] else "-",
+            format_bytes(row["process_bytes"]),
+        ]
+        for row in document["rows"]
+    ]
+
+
+def serving(document: Any) -> Table:
+    """Milliseconds of a call of a loaded plan."""
+    columns = ["model", "runtime", "plain model", "loaded plan, unsplit", "unsplit minus plain"]
+    columns += ["split", "cuts", "per cut"]
+    return columns, [
+        [
+            row["model"].removeprefix("zoo:"),
+            row["runtime"],
+            f"{row['plain']:.3f} ms",
+            f"{row['unsplit']:.3f} ms",
+            f"{row['unsplit_above']:+.3f} ms",
+            f"{row['split']:.3f} ms",
+            str(row["cuts"]),
+            f"{row['split_above_per_cut']:.3f} ms",
+        ]
+        for row in document["rows"]
+    ]
+
+
+def report_page(document: Any) -> Table:
+    """Size and speed of the report page."""
+    columns = ["ops", "size", "write (CPU)", "open", "draw while panning", "what-if move"]
+    return columns, [
+        [
+            f"{row['ops']:,}",
+            format_bytes(row["bytes"]),
+            f"{row['write_cpu_s']:.1f} s",
+            f"{row['open_s']:.1f} s",
+            f"{row['pan_timeline_draw_ms']:.1f} ms",
+            f"{row['what_if_ms']:.0f} ms",
+        ]
+        for row in document["rows"]
+    ]
+
+
+def fuzz(document: Any) -> Table:
+    """Mutated files of each format."""
+    columns = ["format", "inputs", "read", "refused", "anything else"]
+    return columns, [
+        [
+            name,
+            f"{row['inputs']:,}",
+            f"{row['read']:,}",
+            f"{row['refused']:,}",
+            str(row["inputs"] - row["read"] - row["refused"]),
+        ]
+        for name, row in document.items()
+    ]
+
+
+def refusals(document: Any) -> Table:
+    """Files made to do harm, in one line."""
+    rows = document["rows"]
+    columns = ["files", "refused so", "slowest", "most memory beyond imports"]
+    good = sum(map(is_good, rows))
+    slowest = max(row["seconds"] for row in rows)
+    most = max(row["kibibytes"] for row in rows) * 1024
+    return columns, [[str(len(rows)), str(good), _time(slowest), format_bytes(most)]]
+
+
+def kill_sweep(document: Any) -> Table:
+    """Signals at random moments."""
+    columns = ["command", "trials", "SIGINT", "SIGTERM", "SIGKILL", "after its end", "faults"]
+    trials = [(name.split(" seed")[0], row) for name, row in document.items()]
+    lines = []
+    for command in dict.fromkeys(name for name, _ in trials):
+        rows = [row for name, row in trials if name == command]
+        at_work = Counter(row["signal"] for row in rows if row["code"] != 0)
+        lines.append([
+            f"`{command}`",
+            str(len(rows)),
+            *(str(at_work[name]) for name in ("SIGINT", "SIGTERM", "SIGKILL")),
+            str(len(rows) - at_work.total()),
+            str(sum(len(row["faults"]) for row in rows)),
+        ])  # fmt: skip
+    return columns, lines
+
+
+def endurance(document: Any) -> Table:
+    """One process that runs and places for an hour."""
+    columns = ["minutes", "runs", "placements", "growth of memory", "of its peak"]
+    columns += ["more handles", "more threads"]
+    return columns, [
+        [
+            f"{document['minutes']:.0f}",
+            f"{document['runs']:,}",
+            f"{document['placements']:,}",
+            f"{document['memory_growth']:+.1%}",
+            f"{document['peak_growth']:+.1%}",
+            str(document["more_handles"]),
+            str(document["more_threads"]),
+        ]
+    ]
+
+
+def install(document: Any) -> Table:
+    """Seconds of the steps of somebody who has only the wheel."""
+    return ["step", "seconds"], [[name, f"{value:.1f}"] for name, value in document.items()]
+
+
+def _time(seconds: float | None) -> str:
+    return "-" if seconds is None else format_duration(seconds)
+
+
+def _gap(value: float, bound: float) -> str:
+    return f"{value / bound - 1.0:.1%}" if bound else "-"
