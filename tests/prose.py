@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 LONG_SENTENCE = 30
@@ -70,8 +70,7 @@ class Prose:
         counts = {word: len(re.findall(rf"\b{word}\b", text)) for word in SYNONYMS}
         return Counter({word: count for word, count in counts.items() if count})
 
-    def _share(self, matches: object) -> float:
-        assert callable(matches)
+    def _share(self, matches: Callable[[str], bool]) -> float:
         return sum(map(matches, self.sentences)) / max(1, len(self.sentences))
 
 

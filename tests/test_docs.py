@@ -42,7 +42,9 @@ def test_commands_in_documents_exist() -> None:
 def test_links_between_documents_lead_somewhere() -> None:
     for path in DOCUMENTS:
         for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
-            assert (path.parent / target).exists(), f"{path.name} links to {target}"
+            there = (path.parent / target).resolve()
+            made = there.is_relative_to(ROOT) and GENERATED.match(str(there.relative_to(ROOT)))
+            assert made or there.exists(), f"{path.name} links to {target}"
 
 
 def test_links_to_parts_of_documents_lead_somewhere() -> None:
@@ -154,48 +156,12 @@ def test_result_pages_are_made_from_the_rows() -> None:
 MEAN_WORDS, MEAN_WORDS_OF_A_PAGE = 17.0, 18.0
 LONG, LONG_ON_A_PAGE = 0.05, 0.10
 SEMICOLONS, SEMICOLONS_ON_A_PAGE = 0.05, 0.10
-NOT_YET_REWRITTEN: tuple[str, ...] = (
-    "CHANGELOG.md",
-    "CONTRIBUTING.md",
-    "README.md",
-    "SECURITY.md",
-    "docs/concepts/measuring.md",
-    "docs/develop/architecture.md",
-    "docs/develop/decisions/070-pytorch.md",
-    "docs/develop/decisions/082-interfaces.md",
-    "docs/develop/decisions/088-residency.md",
-    "docs/develop/decisions/092-controls-of-learning.md",
-    "docs/develop/decisions/135-files-of-strangers.md",
-    "docs/how-to/costs-without-hardware.md",
-    "docs/how-to/export.md",
-    "docs/how-to/python.md",
-    "docs/how-to/report.md",
-    "docs/how-to/training.md",
-    "docs/how-to/workers-and-ray.md",
-    "docs/reference/cluster-file.md",
-    "docs/reference/models.md",
-    "docs/reference/placers.md",
-    "docs/reference/plan-file.md",
-    "docs/reference/runtime-onnxruntime.md",
-    "docs/reference/runtime-openvino.md",
-    "docs/reference/runtime-torch.md",
-    "docs/reference/zoo.md",
-    "docs/results/learned-500.md",
-    "docs/results/learned-5000.md",
-    "docs/results/learned.md",
-    "docs/results/paper-hsdag.md",
-    "docs/results/paper-placeto.md",
-    "docs/results/paper-post.md",
-    "docs/results/papers.md",
-    "docs/results/tarnawski.md",
-    "docs/start/do-i-need-this.md",
-    "docs/start/first-placement.md",
-)
+NOT_COUNTED = ("CHANGELOG.md", "README.md")  # fragments; to be rewritten
 
 
 def test_sentences_are_short_and_plain() -> None:
     pages = {path.relative_to(ROOT).as_posix(): path.read_text() for path in DOCUMENTS}
-    pages = {name: text for name, text in pages.items() if name not in NOT_YET_REWRITTEN}
+    pages = {name: text for name, text in pages.items() if name not in NOT_COUNTED}
     counted = {name: prose_of([text]) for name, text in pages.items()}
     faults = [f"{name}: {fault}" for name, prose in counted.items() for fault in _of_page(prose)]
     assert faults == []

@@ -23,19 +23,19 @@ def report_text(runs: Sequence[LearnedRun], evaluations: int) -> str:
         "Equal evaluations are not equal work: the last table has the core-seconds (processor "
         "seconds of all threads) of each placer on each problem.",
         "",
-        "Written by `placewright bench learned`. Values are over the best single device; below 1 "
-        "beats it. Every query counts. Unless a placer's settings say otherwise, every run "
-        "evaluates the homogeneous placements first and learns nothing from them; they are no "
-        "samples.",
+        "Written by `placewright bench learned`. Values are over the best single device: a value "
+        "below 1 is faster. Every query counts. By default every run first evaluates the "
+        "homogeneous placements. It learns nothing from them, and they are no samples.",
         "",
         "## Who learned",
         "",
-        "A learner *learns* on a problem where the median of the last tenth of its policy's own "
-        "samples is smaller than that of the same learner with its updates off and than that of "
-        "uniform draws over its groups (`random-grouped`), each by a one-sided Mann-Whitney test "
-        "at 0.05 over seeds, adjusted over problems by Holm's method. *Of use* compares the best "
-        "placements of runs with those of the uniform draws, by the same test. *Too few runs*: "
-        "with so many seeds no difference could reach 0.05 over so many problems.",
+        "The samples of a run are the last tenth of its policy's own draws. A learner *learns* on "
+        "a problem if the median of its samples is below that of both controls. These are the "
+        "same learner with its updates off, and uniform draws over its groups "
+        "(`random-grouped`). *Of use* compares the best placements of runs with those of the "
+        "uniform draws. Both use a one-sided Mann-Whitney test at 0.05 over seeds, adjusted over "
+        "problems by Holm's method. *Too few runs*: with so many seeds no difference could reach "
+        "0.05 over so many problems.",
         "",
         *markdown_table(
             ["learner", "problems", "learns", "better", "tie", "worse"],
@@ -95,11 +95,11 @@ def _changes_section(groups: Groups, names: Sequence[str]) -> list[str]:
         "",
         "## Settings, one change at a time",
         "",
-        "Each learner with other settings, over the same learner with its defaults: the geometric "
-        "mean over problems of the ratios of medians, above 1 where the change is worse. *Better* "
-        "and *worse* count problems by a one-sided Mann-Whitney test at 0.05 over seeds, adjusted "
-        "over problems by Holm's method; *p* is that of the ratios of all problems (two-sided "
-        "signed ranks of Wilcoxon), adjusted over the learner's changes.",
+        "Each learner with other settings, over the same learner with its defaults. Values are "
+        "geometric means over problems of the ratios of medians; above 1 the change is worse. "
+        "*Better* and *worse* count problems by a one-sided Mann-Whitney test at 0.05 over seeds, "
+        "adjusted over problems by Holm's method. *p* is that of the ratios of all problems "
+        "(two-sided signed ranks of Wilcoxon), adjusted over the learner's changes.",
         "",
         *markdown_table(CHANGE_COLUMNS, rows),
     ]

@@ -23,9 +23,9 @@ ABLATED = CODE.replace("entropy_weight=1:normalised=false:", "")
 RULES = (
     "Time of one training step on 2 and 4 K80 (p2.8xlarge), measured in a simulator while "
     "learning.",
-    "1,600 to 94,000 placements are timed until the best one; here 5,000 for every method.",
-    "All episodes start from one placement; homogeneous placements get no evaluation of their own.",
-    "The code's entropy weight is 1 beside returns in seconds.",
+    "1,600 to 94,000 placements are timed until the best one. Here every method times 5,000.",
+    "All episodes start from one placement. Homogeneous placements get no extra evaluation.",
+    "The code's entropy weight is 1, with returns in seconds.",
 )
 STAGES = (
     Stage(

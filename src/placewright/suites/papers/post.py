@@ -14,8 +14,7 @@ RULES = (
     "Inception-V3 and ResNet on ImageNet with batch 32, an RNNLM of four layers and a "
     "translation model (NMT), both with batch 64.",
     "About 2,400 placements are timed.",
-    "Search starts from uniform distributions; homogeneous placements get no evaluation "
-    "of their own.",
+    "Search starts from uniform distributions. Homogeneous placements get no extra evaluation.",
 )
 STAGES = (
     Stage(

@@ -59,7 +59,7 @@ def suite_report(suite: PaperSuite, rows: Sequence[LearnedRun], picture: str) ->
         "",
         "Every value is over the best single device of the same problem (below 1 beats it), the "
         "median over seeds of the best placement of a run. In brackets: above the problem's proven "
-        "lower bound, in per cent. An empty cell was not run; - means that no placement was found "
+        "lower bound, in per cent. An empty cell was not run. - means that no placement was found "
         "that fits the rules.",
     ]
     for stage in suite.stages:
@@ -127,7 +127,7 @@ def _published(suite: PaperSuite, problems: Sequence[str]) -> list[str]:
     used = dict.fromkeys(figure.certainty for figure in suite.published)
     notes = [f"*{certainty}*: {CERTAINTIES[certainty]}" for certainty in used]
     return [
-        f"Seconds; in brackets over *{suite.baseline}*, and how certain the figure is.",
+        f"Seconds, with their ratio to *{suite.baseline}* and how certain the figure is.",
         "",
         *markdown_table(["", *problems], rows),
         "",
