@@ -96,7 +96,7 @@ def count_changes(model: str, wanted: Any, known: dict[str, Any]) -> None:
 
 def break_each(models: list[str], wanted: Any, known: dict[str, Any]) -> None:
     """Problems until a broken implication is seen."""
-    from proof_campaign import Tally, look_at
+    from proof_campaign import Tally, ask, least_value, look_at
     from proof_mutations import MUTATIONS
 
     rows = known.setdefault("mutations", {})
@@ -104,7 +104,11 @@ def break_each(models: list[str], wanted: Any, known: dict[str, Any]) -> None:
         if mutation.model not in models or rows.get(name, {}).get("seen by"):
             continue
         tally, seed = Tally(), mutation.first - 1
+        own = None if mutation.problem is None else mutation.problem()
+        best = 0.0 if own is None else least_value(own)
         with mutation.patch():
+            if own is not None:
+                ask("its own problem", own, best, tally, mutation.methods)
             while not any(": false " in fault for fault in tally.faults):
                 seed += 1
                 if seed >= mutation.first + wanted.mutations:
@@ -113,7 +117,7 @@ def break_each(models: list[str], wanted: Any, known: dict[str, Any]) -> None:
         seen = [fault for fault in tally.faults if ": false " in fault]
         rows[name] = {
             "execution model": mutation.model,
-            "problems": min(seed + 1 - mutation.first, wanted.mutations),
+            "problems": tally.problems,
             "seen by": seen[0] if seen else None,
         }
         sys.stdout.write(f"{name}: {rows[name]}\n")

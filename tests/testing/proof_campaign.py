@@ -37,7 +37,13 @@ class Tally:
 
 def look_at(model: str, seed: int, tally: Tally, methods: Collection[str] = METHODS) -> None:
     """One brute force, and all methods on its problem."""
-    problem, best = proof_problem(seed, model), least_known(model, seed)
+    ask(f"{model} {seed}", proof_problem(seed, model), least_known(model, seed), tally, methods)
+
+
+def ask(
+    label: str, problem: Problem, best: float, tally: Tally, methods: Collection[str] = METHODS
+) -> None:
+    """All methods on a problem whose least value is known."""
     tally.problems += 1
     tally.infeasible += math.isinf(best)
     for name in methods:
@@ -46,7 +52,7 @@ def look_at(model: str, seed: int, tally: Tally, methods: Collection[str] = METH
             claim = METHODS[name](problem)
         except Exception as error:
             counts["errors"] += 1
-            tally.faults.append(f"{model} {seed}: {name}: {type(error).__name__}: {error}")
+            tally.faults.append(f"{label}: {name}: {type(error).__name__}: {error}")
             continue
         if claim is None:
             continue
@@ -58,7 +64,7 @@ def look_at(model: str, seed: int, tally: Tally, methods: Collection[str] = METH
         claimed = f"bound {claim.bound:.9g}, value {claim.value:.9g}, best {best:.9g}"
         for what in found:
             counts[f"false {what}"] += 1
-            tally.faults.append(f"{model} {seed}: {name}: false {what} ({claimed})")
+            tally.faults.append(f"{label}: {name}: false {what} ({claimed})")
 
 
 @functools.cache

@@ -418,3 +418,30 @@ class _Draw:
             "bus" if self.shares[source, target] else None,
         )
         return names[self.way_of_sharing]
+
+
+def problem_of_later_readers() -> Problem:
+    """A tensor whose first reader comes after the part in which two others read it.
+
+    a makes it on p in 1 s; on one bus, 1 s each, it goes to r, where w and v read it, before q,
+    where u does, since w has the least number. v takes 5 s and u 1 s; then j (q) and w (r), 1 s
+    each: a 0-1, bus 1-2-3, v 2-7, u 3-4, j 7-8, w 8-9. In the order of the part's own readers u
+    would come first, and all end at 10.
+    """
+    builder = GraphBuilder()
+    made = builder.add_tensor(builder.add_op("a", "Op"), 1.0)
+    ends = []
+    for name in ("u", "v"):
+        ends.append(builder.add_tensor(builder.add_op(name, "Op", inputs=[made]), 0.0))
+    joined = builder.add_tensor(builder.add_op("j", "Op", inputs=ends), 0.0)
+    builder.add_op("w", "Op", inputs=[made, joined])
+    links = tuple(Link(a, b, 0.0, 1.0, "bus") for a in "pqr" for b in "pqr" if a != b)
+    seconds = np.repeat([[1.0], [1.0], [5.0], [1.0], [1.0]], 3, axis=1)
+    whole = Problem(
+        builder.build(),
+        Cluster(tuple(map(Device, "pqr")), links, "p"),
+        CostTable(frozen_floats(seconds)),
+        Grouping.identity(5),
+        pins={0: 0, 1: 1, 2: 2, 3: 1, 4: 2},
+    )
+    return whole.coarsened(Grouping(frozen_ints([1, 2, 3, 4, 0])))

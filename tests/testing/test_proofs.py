@@ -12,9 +12,16 @@ sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "simulation"))
 from event_truth import least_makespan, legal_placements, makespan, told, topological_orders
 from oracle import Reference
-from proof_campaign import Tally, look_at
+from proof_campaign import Tally, ask, look_at
 from proof_mutations import MUTATIONS
-from proof_problems import FEATURES, MODELS, drawn_features, features_of, proof_problem
+from proof_problems import (
+    FEATURES,
+    MODELS,
+    drawn_features,
+    features_of,
+    problem_of_later_readers,
+    proof_problem,
+)
 
 from placewright.core.placement import Placement
 from placewright.testing.brute_force import brute_force
@@ -81,6 +88,18 @@ def test_what_seldom_binds_is_seen_by_a_problem_in_which_it_does(name: str) -> N
         look_at(mutation.model, mutation.first, broken, mutation.methods)
     assert tally.faults == []
     assert any("false bound" in fault for fault in broken.faults)
+
+
+def test_a_reader_after_a_part_may_be_served_before_those_inside() -> None:
+    """The arithmetic stands at the problem: 9 s, and 10 in the order of the part's own readers."""
+    mutation = MUTATIONS["readers of a part are in the order of the whole"]
+    problem, tally, broken = problem_of_later_readers(), Tally(), Tally()
+    assert least_makespan(problem) == 9.0
+    ask("", problem, 9.0, tally)
+    with mutation.patch():
+        ask("", problem, 9.0, broken, mutation.methods)
+    assert tally.faults == []
+    assert any("false bound (bound 9.999" in fault for fault in broken.faults)
 
 
 def test_a_class_on_a_cpu_is_not_bounded_by_the_cpu_of_least_total_time() -> None:
