@@ -49,10 +49,10 @@ def hsdag_update_times(problems: Mapping[str, Problem], updates: int = 10) -> It
     """Time single updates of HSDAG `corrected` with its defaults, on one core."""
     import torch
 
-    from placewright.placers.learned.hsdag.coarsening import coarsened
+    from placewright.placers.learned.hsdag.graph import coarsened
     from placewright.placers.learned.hsdag.placer import Hsdag
     from placewright.placers.learned.hsdag.training import trainee
-    from placewright.placers.learned.sampling import torch_scope
+    from placewright.placers.learned.shared.sampling import torch_scope
 
     for name, problem in problems.items():
         with torch_scope(np.random.default_rng(0)) as generator:

@@ -228,7 +228,7 @@ def damage(folder: Path, number: signal.Signals) -> list[str]:
     """What is wrong with the files that the commands have written."""
     from placewright.errors import PlacewrightError, StalePlanError
     from placewright.files.problem_file import read_problem
-    from placewright.placers.learned.checkpoint import load_checkpoint
+    from placewright.placers.learned.shared.checkpoint import load_checkpoint
     from placewright.session.plans import read_plan
 
     readers: dict[str, Callable[[Path], object]] = {

@@ -19,8 +19,7 @@ import numpy as np
 from benchmarks.zero_shot import run_zero_shot_benchmark
 from placewright.core.problem import Problem
 from placewright.files.problem_file import content_sha256
-from placewright.suites.learned import zoo_cases
-from placewright.suites.learned_runs import one_run
+from placewright.suites.learned import one_run, zoo_cases
 from placewright.suites.papers.catalogue import PAPERS, paper_suite
 from placewright.suites.tarnawski import find_workloads, run_one
 

@@ -18,9 +18,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "placers" / "learned"))
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
-import toys
+from support import toys
 
 from placewright.files.results import ResultsFile
 from placewright.report.markdown import markdown_table

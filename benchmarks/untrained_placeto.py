@@ -18,13 +18,13 @@ import torch
 
 from placewright.core.problem import Problem
 from placewright.files.results import write_rows
-from placewright.placers.learned.placeto.learner import (
+from placewright.placers.learned.placeto.algorithm import (
     PlacetoGraph,
     PlacetoPolicy,
     first_placements,
 )
 from placewright.placers.learned.placeto.placer import PlacetoPlacer
-from placewright.placers.learned.sampling import entropy, masked_log_softmax
+from placewright.placers.learned.shared.sampling import entropy, masked_log_softmax
 from placewright.simulation.evaluator import Evaluator
 from placewright.suites.learned import zoo_cases
 

@@ -25,8 +25,7 @@ from placewright.cli.output import print_json, print_line, print_note
 from placewright.cli.overwriting import Writes
 from placewright.errors import AnswerError, InputError
 from placewright.files.results import ResultsFile
-from placewright.suites.learned import Case
-from placewright.suites.learned_runs import read_runs, run_learned_benchmark
+from placewright.suites.learned import Case, read_runs, run_learned_benchmark
 from placewright.workers.interface import Workers
 from placewright.workers.processes import Processes
 

@@ -28,7 +28,7 @@ from placewright.placers.registry import make_placer
 from placewright.profiling.roofline import roofline_problem
 from placewright.simulation.evaluator import Evaluator
 from placewright.suites.learned import zoo_graph
-from placewright.suites.papers.families import FAMILIES, family_graph
+from placewright.suites.papers.generalisation import FAMILIES, family_graph
 
 TRAINING_MODELS = ("inception_v3", "resnet50", "nasnet_a", "moe")
 TRAINING_CLUSTERS = ("cpu+gpu", "2gpu", "4gpu")
@@ -162,7 +162,9 @@ def _row(name: str, problem: Problem, policy: str, seeds: int) -> ZeroShotRow:
     settings, evaluator = ZeroShot(policy=policy), Evaluator(problem)
     start = time.process_time()
     # As `ZeroShot.place` evaluates them: greedy first, then earliest finish.
-    candidates = candidate_placements(settings, problem, np.random.default_rng(0))
+    candidates = candidate_placements(
+        problem, policy, settings.candidates, settings.temperature, np.random.default_rng(0)
+    )
     values = [evaluator.evaluate(device_of) for device_of in candidates]
     seconds = time.process_time() - start
     return ZeroShotRow(

@@ -141,10 +141,10 @@ def test_every_folder_of_frameworks_is_listed() -> None:
 
 
 def test_folders_of_tests_are_rooms() -> None:
-    """Except tests of several rooms: published tables, orders of inputs, guard, benchmarks."""
+    """Except tests of several rooms, and what tests share."""
     folders = {path.name for path in (ROOT / "tests").iterdir() if path.is_dir()}
     folders = {name for name in folders if name[0] not in "_."}
-    assert folders - EVERYTHING == {"benchmarks", "data", "golden", "guard", "own_order"}
+    assert folders - EVERYTHING == {"benchmarks", "data", "golden", "guard", "own_order", "support"}
 
 
 def test_no_file_and_no_function_grows_too_long() -> None:

@@ -12,7 +12,7 @@ from cli.runner import Benchmark
 
 from benchmarks import searches_at_once
 from placewright.files.problem_file import write_problem
-from placewright.placers.learned.hsdag.graph_view import GraphView
+from placewright.placers.learned.hsdag.graph import GraphView
 from placewright.testing.problems import random_problem
 
 

@@ -12,8 +12,7 @@ import numpy as np
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "placers"))
-from pipelines import best_by_brute_force
+from support.pipelines import best_by_brute_force
 from workloads import (
     EXPERT_LATENCY,
     FOLDER,

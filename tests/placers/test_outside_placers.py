@@ -14,7 +14,7 @@ from cli.runner import InProcess, the_line
 
 from placewright.errors import InputError, UnknownNameError
 from placewright.files.problem_file import write_problem
-from placewright.placers import outside
+from placewright.placers import registry
 from placewright.placers.registry import make_placer, placer_names
 from placewright.testing.problems import random_problem
 
@@ -85,8 +85,8 @@ def test_a_wrong_path_is_one_line(path: str, named: str, folder: Path, cli: InPr
 
 
 def test_an_entry_point_has_a_name(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint("last-device", "devices_from_behind:LastDevice", outside.GROUP)
-    monkeypatch.setattr(outside.importlib.metadata, "entry_points", lambda group: [point])
+    point = EntryPoint("last-device", "devices_from_behind:LastDevice", registry.ENTRY_POINTS)
+    monkeypatch.setattr(registry.importlib.metadata, "entry_points", lambda group: [point])
     assert "last-device" in placer_names()
     assert make_placer("last-device", {"back": "2"}).back == 2  # type: ignore[attr-defined]
     with pytest.raises(InputError, match="back must be a int"):

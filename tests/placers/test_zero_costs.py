@@ -13,9 +13,9 @@ from placewright.core.costs import CostTable
 from placewright.core.execution_models import Subgraph, SubgraphIP
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
-from placewright.placers.learned.baselines import MovingAverage
-from placewright.placers.learned.hsdag.episodes import Judge
+from placewright.placers.learned.hsdag.algorithm import Judge
 from placewright.placers.learned.hsdag.placer import Hsdag
+from placewright.placers.learned.shared.returns import MovingAverage
 from placewright.placers.registry import make_placer, reason_against
 from placewright.simulation.evaluator import Evaluator
 from placewright.testing.problems import random_problem, under_subgraphs

@@ -18,8 +18,7 @@ from placewright.report.learned.statistics import (
     verdicts,
 )
 from placewright.report.learned.text import report_text
-from placewright.suites.learned_controls import with_controls
-from placewright.suites.learned_runs import parts_of, read_runs, write_runs
+from placewright.suites.learned import parts_of, read_runs, with_controls, write_runs
 
 
 def run(problem: str, placer: str, seed: int, last: float, best: float) -> LearnedRun:

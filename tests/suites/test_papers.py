@@ -15,21 +15,24 @@ from placewright.placers.registry import reason_against
 from placewright.profiling.roofline import roofline_problem
 from placewright.report.learned.runs import LearnedRun
 from placewright.session.comparison import named_placer
-from placewright.suites.learned import Case
-from placewright.suites.learned_runs import read_runs
+from placewright.suites.learned import Case, read_runs
 from placewright.suites.papers import generalisation, hsdag, placeto
 from placewright.suites.papers.catalogue import PAPERS, paper_suite
-from placewright.suites.papers.families import FAMILIES, family_graph
 from placewright.suites.papers.generalisation import (
+    FAMILIES,
     LABELS,
     TransferRuns,
+    family_graph,
     family_problem,
     run_transfer,
 )
-from placewright.suites.papers.plots import draw_suite, draw_transfer
-from placewright.suites.papers.report import suite_report, transfer_report
-from placewright.suites.papers.run import BOUND, run_suite
-from placewright.suites.papers.suite import PaperSuite, Published, Stage
+from placewright.suites.papers.report import (
+    draw_suite,
+    draw_transfer,
+    suite_report,
+    transfer_report,
+)
+from placewright.suites.papers.suite import BOUND, PaperSuite, Published, Stage, run_suite
 
 
 def small_problem() -> Problem:
@@ -113,7 +116,7 @@ def test_a_suite_resumes_and_its_report_says_what_was_run(
     def refuse(*_: object) -> LearnedRun:
         raise AssertionError("a run was made again")
 
-    monkeypatch.setattr("placewright.suites.learned_runs.one_run", refuse)
+    monkeypatch.setattr("placewright.suites.learned.one_run", refuse)
     assert len(run_suite(suite, results, seeds=2)) == len(rows)
 
     text = suite_report(suite, rows, "toy.svg")

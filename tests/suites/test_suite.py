@@ -142,7 +142,7 @@ def test_a_run_whose_process_dies_is_a_row(tmp_path: Path) -> None:
     problems = [
         SuiteProblem("small", "test", lambda: random_problem(np.random.default_rng(1), n_ops=5))
     ]
-    killed = "suites.dying_placer:Dying"
+    killed = "support.dying_placer:Dying"
     rows = run_suite(problems, [killed, "single"], 5.0, tmp_path / "suite.json")
     assert rows[0].status == "error"
     assert "ended with -9" in rows[0].message

@@ -20,7 +20,7 @@ from placewright.placers.exact.maxload_ip import MaxloadIp
 from placewright.placers.exact.parts.programs import part_programs
 from placewright.placers.exact.parts.search import search_parts
 from placewright.placers.exact.schedule_program.model import ScheduleProgram
-from placewright.placers.exact.schedule_program.ticks import Ticks
+from placewright.placers.exact.schedule_program.variables import Ticks
 from placewright.placers.pipelines.dpl import Dpl
 from placewright.placers.pipelines.ideal_dp import IdealDp
 from placewright.placers.pipelines.pipedream import Pipedream

@@ -18,17 +18,15 @@ from proof_problems import EVENT, LOAD, PIECES, SERIAL, problem_of_later_readers
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.placers.exact import latency_ip, maxload_ip
-from placewright.placers.exact.max_load import limits as load_limits
+from placewright.placers.exact.max_load import program as load_program
 from placewright.placers.exact.parts import bound as parts_bound
+from placewright.placers.exact.parts import problems as part_problems
 from placewright.placers.exact.parts import programs as part_programs
-from placewright.placers.exact.parts import twins
 from placewright.placers.exact.schedule_program import (
-    extra,
-    first_come,
     implied,
     model,
-    ticks,
     transfers,
+    variables,
 )
 from placewright.placers.exact.subgraphs import bound as pieces_bound
 from placewright.placers.exact.subgraphs import program as pieces_program
@@ -113,7 +111,7 @@ def _slower_backward(of: LoadModel) -> Any:
 def _of_load(**changed: Callable[[LoadModel], Any]) -> list[Patch]:
     change = _model(**changed)
     return [
-        _patched(load_limits, "max_load_program", change),
+        _patched(load_program, "max_load_program", change),
         _patched(maxload_ip, "max_load_program", change),
     ]
 
@@ -261,19 +259,19 @@ def _mutations() -> dict[str, Mutation]:
 
     event(
         "one of two transfers that exclude each other is first",
-        first_come,
+        transfers,
         "_is_instead",
         _always(False),
     )
-    event("the later reader is served first", first_come, "_read_in_turn", _negated_first)
-    event("a unit's last tensor leaves first", first_come, "_is_made_before", _swapped)
-    event("tensors leave by the number of their units", first_come, "_is_above", _by_number)
+    event("the later reader is served first", transfers, "_read_in_turn", _negated_first)
+    event("a unit's last tensor leaves first", transfers, "_is_made_before", _swapped)
+    event("tensors leave by the number of their units", transfers, "_is_above", _by_number)
     event("heads are twice as long", implied, "_heads", _far_scaled(2))
     event("what follows takes twice as long", implied, "_rests", _far_scaled(2))
     event("ways are twice as long", implied, "_ways", _far_scaled(2))
-    event("every unit begins a segment", extra.Extra, "_reads_remote", _always_remote)
-    event("segments cost three times as much", extra.Extra, "_overhead_seconds", _scaled(3.0))
-    event("contention is 1.5 times as strong", extra.Extra, "_crowded", _also_alone)
+    event("every unit begins a segment", model.Extra, "_reads_remote", _always_remote)
+    event("segments cost three times as much", model.Extra, "_overhead_seconds", _scaled(3.0))
+    event("contention is 1.5 times as strong", model.Extra, "_crowded", _also_alone)
     event("transfers take 1.5 times as long", transfers._Delivery, "_seconds", _scaled(1.5))
     event(
         "every link queues",
@@ -300,7 +298,7 @@ def _mutations() -> dict[str, Mutation]:
         "add_transfers",
         _with_arrays(is_output=lambda is_output: np.ones_like(is_output)),
     )
-    event("ticks are rounded up", ticks.Ticks, "down", lambda of: lambda self, x: self.up(x))
+    event("ticks are rounded up", variables.Ticks, "down", lambda of: lambda self, x: self.up(x))
     add(
         "every unit is an articulation unit",
         EVENT,
@@ -320,7 +318,12 @@ def _mutations() -> dict[str, Mutation]:
         _patched(part_programs, "part_problem", _all_in_order),
         problem=problem_of_later_readers,  # 7 of 46,725 random ones notice it, none loses its best
     )
-    add("all devices are twins", EVENT, ("parts",), _patched(twins, "alike_devices", _all_alike))
+    add(
+        "all devices are twins",
+        EVENT,
+        ("parts",),
+        _patched(part_problems, "alike_devices", _all_alike),
+    )
     general = ("general bounds",)
     add(
         "the critical path is a tenth longer",
@@ -398,7 +401,7 @@ def _add_loads(add: Callable[..., None]) -> None:
         "twins are told apart too much (limits)",
         LOAD,
         ("cp-sat",),
-        _patched(load_limits, "first_devices", _one_less),
+        _patched(load_program, "first_devices", _one_less),
     )
     add(
         "twins are told apart too much (program)",

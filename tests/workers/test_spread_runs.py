@@ -24,8 +24,7 @@ from placewright.placers.portfolio.auto import Auto, PortfolioMembers
 from placewright.session.comparison import compare
 from placewright.session.spread_search import SpreadAuto
 from placewright.simulation.evaluator import Evaluator
-from placewright.suites.learned import Case
-from placewright.suites.learned_runs import read_runs, run_learned_benchmark
+from placewright.suites.learned import Case, read_runs, run_learned_benchmark
 from placewright.testing.problems import random_problem
 from placewright.workers.here import ThisProcess
 from placewright.workers.interface import Workers
@@ -204,7 +203,7 @@ from typing import Any
 
 import numpy as np
 from placewright.suites.learned import Case
-from placewright.suites.learned_runs import run_learned_benchmark
+from placewright.suites.learned import run_learned_benchmark
 from placewright.files.problem_file import read_problem
 from placewright.workers.processes import Processes
 

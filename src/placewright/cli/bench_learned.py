@@ -64,9 +64,13 @@ def learned(
     from placewright.placers.registry import placers_that_learn
     from placewright.report.learned.text import report_text
     from placewright.session.parsing import parse_names, parse_objective
-    from placewright.suites.learned import workload_cases, zoo_cases
-    from placewright.suites.learned_controls import with_controls
-    from placewright.suites.learned_runs import read_runs, run_learned_benchmark
+    from placewright.suites.learned import (
+        read_runs,
+        run_learned_benchmark,
+        with_controls,
+        workload_cases,
+        zoo_cases,
+    )
 
     cases = []
     for objective in parse_names(objectives) if models else []:

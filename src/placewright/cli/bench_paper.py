@@ -60,11 +60,10 @@ def paper(
     Writes a report and a figure beside --results.
     """
     from placewright.files.text import write_text
-    from placewright.suites.learned_runs import read_runs
+    from placewright.suites.learned import read_runs
     from placewright.suites.papers.catalogue import paper_suite
-    from placewright.suites.papers.plots import draw_suite
-    from placewright.suites.papers.report import suite_report
-    from placewright.suites.papers.run import run_suite
+    from placewright.suites.papers.report import draw_suite, suite_report
+    from placewright.suites.papers.suite import run_suite
 
     suite = paper_suite(name)
     with progress(f"paper {name}", hidden=quiet or as_json) as report:
@@ -88,10 +87,9 @@ def _unseen(results: Path, *, make: bool, report: Report) -> str:
     """Run and draw the transfer to unseen graphs; its part of the report."""
     import platformdirs
 
-    from placewright.suites.learned_runs import read_runs
+    from placewright.suites.learned import read_runs
     from placewright.suites.papers.generalisation import LABELS, TransferRuns, run_transfer
-    from placewright.suites.papers.plots import draw_transfer
-    from placewright.suites.papers.report import transfer_report
+    from placewright.suites.papers.report import draw_transfer, transfer_report
 
     if make:
         policies = Path(platformdirs.user_cache_dir("placewright")) / "policies"

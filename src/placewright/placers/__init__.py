@@ -1,1 +1,1 @@
-"""One algorithm, one file; `registry` finds them by name."""
+"""Placement algorithms, one file or folder each; `registry` lists them by name."""

@@ -1,4 +1,4 @@
-"""Around every search: nothing is sought where nothing can be, and the incumbent is never lost."""
+"""The decorator of every `place` method: skip impossible problems, never lose the incumbent."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ Place = Callable[[P, Problem, Evaluator, np.random.Generator], Solution]
 def anytime(place: Place[P]) -> Place[P]:
     """Decorate a `place` method.
 
-    Where no placement can exist, the solution is `infeasible` with the proof and the method is not
-    called. `BudgetSpent` and Ctrl-C return the evaluator's incumbent.
+    If no placement can exist, the solution is `infeasible` with the proof, and the method does not
+    run. `BudgetSpent` and Ctrl-C return the evaluator's incumbent.
     """
 
     @functools.wraps(place)
@@ -42,24 +42,24 @@ def anytime(place: Place[P]) -> Place[P]:
     return guarded
 
 
-def pass_interrupt_on(found: Solution) -> Solution:
-    """After a method within another one, or one of several runs: Ctrl-C ends the whole, too.
+def pass_interrupt_on(solution: Solution) -> Solution:
+    """Raise Ctrl-C again if it ended a method that runs within another method.
 
     Returns:
-        The solution, where the method was not interrupted.
+        The solution, if the method was not interrupted.
 
     Raises:
-        KeyboardInterrupt: it was, so that what it found is no result of its budget.
+        KeyboardInterrupt: it was, so that its solution is not the result of its budget.
     """
-    if found.stop is Stop.INTERRUPTED:
+    if solution.stop is Stop.INTERRUPTED:
         raise KeyboardInterrupt
-    return found
+    return solution
 
 
 def found_none(what: str) -> str:
-    """The message of an exact method whose solver ended without a solution.
+    """The message of an exact method whose solver proved that there is no solution.
 
-    It goes with the status `unknown`: nobody can check the solver's word as they can check the
-    proofs that `infeasible` rests on.
+    Its status is `unknown`: unlike the proofs behind `infeasible`, the result of a solver cannot be
+    checked.
     """
     return f"the solver says that no {what} exists, but there is no short proof of it"

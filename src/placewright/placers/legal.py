@@ -1,4 +1,4 @@
-"""What every heuristic needs to stay legal: resident memory by class, tightening."""
+"""Resident memory and constraints for heuristics: filling devices, and lowering limits."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class ResidentMemory:
     """Bytes that each device keeps while classes are placed one by one.
 
     Args:
-        problem: what is placed.
-        limits: bytes that each device may keep, shape (n_devices,).
+        problem: the problem to solve.
+        limits: resident bytes of each device, shape (n_devices,); default its memory.
     """
 
     def __init__(self, problem: Problem, limits: FloatArray | None = None) -> None:
@@ -37,24 +37,24 @@ class ResidentMemory:
         return float(weights.own_bytes[group] + weights.shared_bytes[missing].sum())
 
     def fits(self, group: int, device: int) -> bool:
-        """True when what the class keeps fits beside what the device keeps."""
+        """True if the class fits into the free memory of the device."""
         return bool(self.needed(group, device) <= self.free[device])
 
     def add(self, group: int, device: int) -> None:
-        """Keep the class' weights on the device."""
+        """Add the weights of the class to the device."""
         weights = self._weights
         self.free[device] -= self.needed(group, device)
         shared = weights.shared[weights.shared_ptr[group] : weights.shared_ptr[group + 1]]
         self._held[shared, device] += 1
 
     def add_first(self, group: int, turns: Sequence[int], allowed: BoolArray) -> int:
-        """Keep the class on the first device that has room for it.
+        """Add the class to the first device with enough memory.
 
         Args:
             group: the class.
-            turns: every device, in the order in which they are asked.
-            allowed: devices that may run it, shape (n_devices,); one of them takes it all the same
-                where none has room.
+            turns: every device, in order of preference.
+            allowed: devices that may run it, shape (n_devices,); the first of them takes it if none
+                has enough memory.
 
         Returns:
             The device.
@@ -75,18 +75,18 @@ def classes_in_order(problem: Problem) -> IntArray:
 def evaluate_within_memory(
     evaluator: Evaluator, propose: Callable[[FloatArray], Proposal], *, rounds: int = 8
 ) -> float:
-    """Evaluate a method's proposal; where live tensors exceed memory, ask again with less.
+    """Evaluate a method's proposals with ever lower limits until live tensors fit, too.
 
-    Methods plan with resident bytes; only the simulator knows live tensors. Each round takes the
-    excess off the resident limit of the device that was over.
+    Methods plan with resident bytes; the simulator also counts live tensors. Each round lowers the
+    resident limit of the device that exceeded its memory by the excess.
 
     Args:
         evaluator: counts every round.
         propose: resident limits, shape (n_devices,) -> devices and order (or None).
-        rounds: proposals at most.
+        rounds: largest number of proposals.
 
     Returns:
-        The value of the last proposal; inf when none was feasible.
+        The value of the last proposal; inf if none was feasible.
     """
     cluster = evaluator.problem.cluster
     limits = np.array(cluster.memory_bytes)
@@ -101,10 +101,10 @@ def evaluate_within_memory(
 
 
 def tighten(evaluator: Evaluator, proposal: Proposal, limits: FloatArray) -> bool:
-    """Take the bytes that a proposal exceeds a device's memory by off the device's limit.
+    """Lower the limit of the device whose memory a proposal exceeds, by the excess.
 
     Returns:
-        False where memory is not what makes the proposal infeasible.
+        False if the proposal breaks another constraint than memory.
     """
     violation = evaluator.simulator.violation(Placement.of(*proposal))
     if violation is None or violation.constraint != "memory":
@@ -115,6 +115,6 @@ def tighten(evaluator: Evaluator, proposal: Proposal, limits: FloatArray) -> boo
 
 
 def failure(evaluator: Evaluator, device_of: IntArray, order: IntArray | None = None) -> str:
-    """Why a placement is infeasible, in one line."""
+    """The constraint that a placement breaks, in one line."""
     violation = evaluator.simulator.violation(Placement.of(device_of, order))
     return violation.message if violation else ""

@@ -1,19 +1,24 @@
-"""Placers by name, imported only when asked for."""
+"""Placers by name, ours and those of other packages, imported only on request.
+
+Others are ``package.module:Class``, or entry points ``placewright.placers``.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import importlib
+import importlib.metadata
 import importlib.util
+import sys
 from collections.abc import Mapping
-from typing import ClassVar, Protocol, cast, get_args, get_type_hints
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, cast, get_args, get_type_hints
 
 import numpy as np
 
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError, MissingExtraError, UnknownNameError
-from placewright.placers.outside import entry_points, is_path, outside_class
 from placewright.simulation.evaluator import Evaluator
 
 # Name -> "module:class" under placewright.placers; one line per placer.
@@ -25,8 +30,8 @@ REGISTRY: dict[str, str] = {
     "cp-sat": "exact.cp_sat:CpSat",
     "dpl": "pipelines.dpl:Dpl",
     "even-split": "baselines.even_split:EvenSplit",
-    "expert": "baselines.expert:Expert",
-    "greedy": "list_scheduling.greedy:Greedy",
+    "expert": "baselines.expert.placer:Expert",
+    "greedy": "pipelines.greedy:Greedy",
     "grouper-placer": "learned.grouper_placer.placer:GrouperPlacer",
     "heft": "list_scheduling.heft:Heft",
     "hierarchical": "learned.hierarchical.placer:Hierarchical",
@@ -55,17 +60,19 @@ REGISTRY: dict[str, str] = {
     "single": "baselines.single:Single",
     "zero-shot": "learned.zero_shot.placer:ZeroShot",
 }
+ENTRY_POINTS = "placewright.placers"
+_MEMBERS = ("name", "paper", "objectives", "needs_training", "why_not", "place")
 
 
 class Placer(Protocol):
     """An algorithm that finds placements: a frozen dataclass of hyperparameters.
 
-    A class that needs an optional package says so in ``requires``: pairs of the package and the
-    extra that brings it.
+    A class that needs optional packages lists them in ``requires``: pairs of the package and the
+    extra that installs it.
 
-    Life cycle: the constructor validates hyperparameters, `why_not` tells whether a problem is of
-    the kind that the method is defined for, `place` asks the evaluator for values until it is done
-    or the budget ends, and returns the evaluator's incumbent.
+    Life cycle: the constructor validates hyperparameters; `why_not` returns why the method is not
+    defined for a problem, if so; `place` asks the evaluator for values until it is done or the
+    budget ends, and returns the evaluator's incumbent.
     """
 
     name: ClassVar[str]
@@ -74,7 +81,7 @@ class Placer(Protocol):
     needs_training: ClassVar[bool]
 
     def why_not(self, problem: Problem) -> str | None:
-        """None when the method is defined for `problem`, else the reason why it is not."""
+        """None if the method is defined for `problem`, else the reason why it is not."""
         ...
 
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
@@ -83,7 +90,7 @@ class Placer(Protocol):
 
 
 def reason_against(placer: Placer, problem: Problem) -> str | None:
-    """What `placer.why_not(problem)` says; None where the placer takes the problem.
+    """The result of `placer.why_not(problem)`; None if the placer takes the problem.
 
     Raises:
         InputError: the placer has only `supports`, the method's name in earlier versions.
@@ -97,7 +104,7 @@ def reason_against(placer: Placer, problem: Problem) -> str | None:
 
 
 def placer_names() -> tuple[str, ...]:
-    """All names, ours and those of installed packages, in alphabetical order."""
+    """All names, of this package and of installed ones, in alphabetical order."""
     return tuple(sorted({**entry_points(), **REGISTRY}))
 
 
@@ -105,7 +112,7 @@ def placer_class(name: str) -> type[Placer]:
     """The class behind a name, or at ``package.module:Class``.
 
     Raises:
-        UnknownNameError: the name is neither ours nor an installed package's.
+        UnknownNameError: neither this package nor an installed one has the name.
         InputError: the class cannot be imported, or is no placer.
     """
     if name not in REGISTRY:
@@ -119,12 +126,12 @@ def placer_class(name: str) -> type[Placer]:
 
 
 def placers_that_learn() -> tuple[str, ...]:
-    """Those that learn while they search: they have a setting that switches their updates off."""
+    """Placers that learn while they search: their setting `updates` switches learning off."""
     return tuple(name for name in placer_names() if "updates" in settings_of(name))
 
 
 def placers_that_take_a_policy() -> tuple[str, ...]:
-    """Those that can start from what `train` learned over other graphs."""
+    """Placers that can start from a policy of `train`."""
     return tuple(name for name in placer_names() if "policy" in settings_of(name))
 
 
@@ -161,7 +168,7 @@ def make_placer(name: str, settings: Mapping[str, str] | None = None) -> Placer:
 
 
 def _type_of(placer: type[Placer], field: dataclasses.Field[object]) -> object:
-    """The type of a setting; of one that is None where its variant decides, what else it may be."""
+    """The type of a setting; if its default is None, the other type of its annotation."""
     if field.default is not None:
         return type(field.default)
     kinds = get_args(get_type_hints(placer)[field.name])
@@ -180,3 +187,38 @@ def _parsed(placer: str, key: str, text: str, kind: object) -> object:
         word = getattr(kind, "__name__", str(kind))
         raise InputError(f"placer '{placer}': {key} must be a {word}, got '{text}'") from None
     return text
+
+
+def entry_points() -> dict[str, str]:
+    """Name -> ``"package.module:Class"`` of every placer of installed packages."""
+    found = importlib.metadata.entry_points(group=ENTRY_POINTS)
+    return {point.name: point.value for point in sorted(found, key=lambda point: point.name)}
+
+
+def is_path(name: str) -> bool:
+    """True for ``package.module:Class``."""
+    module, colon, attribute = name.partition(":")
+    parts = module.split(".")
+    return bool(colon) and attribute.isidentifier() and all(part.isidentifier() for part in parts)
+
+
+def outside_class(path: str) -> type[Any]:
+    """The class at ``package.module:Class``, also in a module of the current folder.
+
+    Raises:
+        InputError: it cannot be imported, or is no placer.
+    """
+    module_name, _, attribute = path.partition(":")
+    here = str(Path.cwd())
+    sys.path.append(here)
+    try:
+        found = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError, SyntaxError) as error:
+        raise InputError(f"placer '{path}' cannot be imported: {error}") from error
+    finally:
+        sys.path.remove(here)
+    missing = [member for member in _MEMBERS if not hasattr(found, member)]
+    if not isinstance(found, type) or not dataclasses.is_dataclass(found) or missing:
+        what = f"it has no {', '.join(missing)}" if missing else "it is no dataclass"
+        raise InputError(f"'{path}' is no placer: {what}; see docs/develop/add-a-placer.md")
+    return found

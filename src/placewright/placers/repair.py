@@ -1,4 +1,4 @@
-"""The nearest legal placement that a greedy pass finds, for methods that only wish."""
+"""Repair: the nearest legal placement by a greedy pass, for methods that ignore constraints."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from placewright.placers.resident import (
 )
 from placewright.simulation.compiled import compiled, read_only
 
-_ROWS = 1 << 16  # units whose costs are looked at together, so that no copy of all is made
-_LEAST = 1e-290  # seconds of a wish above which costs no longer decide
+_ROWS = 1 << 16  # units per block of costs, so that no copy of the whole table is made
+_LEAST = 1e-290  # seconds of a wish above which costs do not decide
 
 
 class RepairTables(NamedTuple):
-    """What repair reads of a problem."""
+    """The arrays of a problem that repair reads."""
 
     group_of: IntArray  # (n_units,): colocation class
     allowed: BoolArray  # (n_classes, n_devices)
@@ -38,19 +38,19 @@ _known: WeakKeyDictionary[Problem, RepairTables] = WeakKeyDictionary()
 
 
 def repaired(problem: Problem, device_of: IntArray, limits: FloatArray | None = None) -> IntArray:
-    """The nearest legal placement that a greedy pass finds.
+    """The nearest legal placement that a greedy pass reaches.
 
-    Each colocation class goes to the allowed device where most of its seconds were, then classes
-    leave devices whose resident bytes exceed `limits`: the one with most bytes per second first, to
-    the fastest device where it fits.
+    Each colocation class goes to the allowed device where most of its seconds were. Then classes
+    leave devices whose resident bytes exceed `limits`, most bytes per second first, each to the
+    fastest device where it fits.
 
     Args:
-        problem: what is placed.
-        device_of: device of each unit, shape (n_units,); -1 where a method has no wish.
+        problem: the problem to solve.
+        device_of: device of each unit, shape (n_units,); -1 if a method has no wish.
         limits: resident bytes of each device, shape (n_devices,); default the devices' memory.
 
     Returns:
-        Shape (n_units,). Pins, support and colocation hold; memory where the pass succeeded.
+        Shape (n_units,). Pins, support and colocation hold; memory only if the pass succeeded.
     """
     tables = repair_tables(problem)
     device_of_class = _wished(tables, frozen_ints(device_of))
@@ -65,7 +65,7 @@ def repaired(problem: Problem, device_of: IntArray, limits: FloatArray | None = 
 
 
 def repair_tables(problem: Problem) -> RepairTables:
-    """Lay a problem out for the kernels, once."""
+    """The arrays of a problem, laid out once."""
     if problem not in _known:
         _known[problem] = _laid_out(problem)
     return _known[problem]
@@ -96,7 +96,7 @@ def _laid_out(problem: Problem) -> RepairTables:
 def _wished(tables: RepairTables, device_of: IntArray) -> IntArray:
     """The device of each class where most of its seconds were, shape (n_classes,).
 
-    Where nobody wishes anything, the fastest one.
+    The fastest device if the class has no wish.
     """
     n_classes, n_devices = tables.allowed.shape
     wish = np.zeros(n_devices)
@@ -151,7 +151,7 @@ def _unload(
     device_of_class: IntArray,
     device: int,
 ) -> None:
-    """Move classes off one device until what it keeps fits."""
+    """Move classes off a device until the rest fits."""
     if free[device] >= 0:
         return
     n_devices = len(free)

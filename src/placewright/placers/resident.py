@@ -1,4 +1,4 @@
-"""Weights of colocation classes as kernels take them, and which of them a device already keeps."""
+"""Weights of colocation classes as arrays, and which of them each device holds."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from placewright.simulation.compiled import compiled, inlined, read_only
 class ClassWeights(NamedTuple):
     """Resident bytes of colocation classes.
 
-    A weight of one class alone is only a part of that class' bytes; one that several classes read
-    has a number of its own, since a device keeps it once.
+    A weight of a single class is part of that class' bytes; a weight of several classes has a
+    number of its own, since a device keeps it once.
     """
 
     own_bytes: FloatArray  # (n_classes,): of weights that no other class reads
@@ -29,7 +29,7 @@ _known: WeakKeyDictionary[Problem, ClassWeights] = WeakKeyDictionary()
 
 
 def weights_of(problem: Problem) -> ClassWeights:
-    """Weights of each colocation class of the problem, found once."""
+    """Weights of each colocation class of the problem, cached."""
     if problem not in _known:
         _known[problem] = _weights_of(problem)
     return _known[problem]
@@ -56,7 +56,7 @@ def _weights_of(problem: Problem) -> ClassWeights:
 
 
 def new_holdings(weights: ClassWeights, n_devices: int) -> IntArray:
-    """How many classes of each device read each shared weight: none, (n_shared, n_devices)."""
+    """Counts of classes per device that read each shared weight: zeros, (n_shared, n_devices)."""
     return np.zeros((len(weights.shared_bytes), n_devices), dtype=np.int64)
 
 
@@ -73,7 +73,7 @@ def needed_bytes(weights: ClassWeights, held: IntArray, group: int, device: int)
 
 @inlined
 def keep(weights: ClassWeights, held: IntArray, free: FloatArray, group: int, device: int) -> None:
-    """Keep a class' weights on a device."""
+    """Add the weights of a class to a device."""
     free[device] -= needed_bytes(weights, held, group, device)
     for at in range(weights.shared_ptr[group], weights.shared_ptr[group + 1]):
         held[weights.shared[at], device] += 1
@@ -83,7 +83,7 @@ def keep(weights: ClassWeights, held: IntArray, free: FloatArray, group: int, de
 def release(
     weights: ClassWeights, held: IntArray, free: FloatArray, group: int, device: int
 ) -> None:
-    """Take a class' weights off a device."""
+    """Remove the weights of a class from a device."""
     for at in range(weights.shared_ptr[group], weights.shared_ptr[group + 1]):
         held[weights.shared[at], device] -= 1
     free[device] += needed_bytes(weights, held, group, device)

@@ -1,4 +1,4 @@
-"""Units that share a weight stay together where memory is too short for copies of it."""
+"""Ties units that share a weight if memory is too short for copies of it."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def with_shared_weights_tied(problem: Problem) -> Problem:
     """The problem with units that share a weight in one colocation class, if memory is short.
 
     A device keeps every weight that any of its units reads. The steps of an unrolled recurrent
-    layer read one matrix: placed step by step at random, every device needs a copy of everything,
-    and where some device cannot hold that, a search that samples hardly ever sees a placement that
-    fits. Tied are only classes that some device can hold. Where every device could hold all
-    weights, the problem is returned as it is.
+    layer read one matrix: if they are placed at random, every device needs a copy of everything,
+    and if some device cannot hold that, sampling hardly ever yields a placement that fits. Only
+    classes that some device can hold are tied. If every device can hold all weights, the result is
+    the problem itself.
 
-    A placement of the tied problem is one of the given problem: the units are the same.
+    A placement of the tied problem is also a placement of the original: the units are the same.
     """
     graph = problem.unit_graph
     if problem.kept.total <= float(problem.cluster.memory_bytes.min()):
@@ -48,7 +48,7 @@ def _joined(classes: IntArray, reader: IntArray, weight: IntArray) -> IntArray:
 
 
 def _fits_somewhere(problem: Problem, label: IntArray) -> BoolArray:
-    """Whether a device may run all units of a label and hold their weights, (n_labels,)."""
+    """True if some device may run all units of a label and hold their weights, (n_labels,)."""
     n_labels = int(label.max()) + 1
     allowed = np.ones((n_labels, problem.n_devices), dtype=np.bool_)
     np.logical_and.at(allowed, label, problem.allowed)

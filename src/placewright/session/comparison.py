@@ -18,8 +18,7 @@ from placewright.errors import FileFormatError, InputError
 from placewright.files.problem_file import content_sha256
 from placewright.files.text import read_json_object, write_text
 from placewright.placers.anytime import pass_interrupt_on
-from placewright.placers.outside import is_path
-from placewright.placers.registry import REGISTRY, make_placer, reason_against
+from placewright.placers.registry import REGISTRY, is_path, make_placer, reason_against
 from placewright.report.comparison_table import FORMAT, ComparisonTable, Run
 from placewright.simulation.evaluator import Evaluator
 from placewright.workers.here import ThisProcess

@@ -235,7 +235,7 @@ def _made(request: Request) -> Placer:
         return request.placer
     if request.policy is not None:
         check_takes_policy(request.placer)
-        from placewright.placers.learned.checkpoint import load_checkpoint
+        from placewright.placers.learned.shared.checkpoint import load_checkpoint
 
         load_checkpoint(request.policy, request.placer)
         values["policy"] = str(request.policy)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from placewright.placers.learned.training_episodes import (
+from placewright.placers.learned.shared.training_episodes import (
     Episode,
     Job,
     Known,

@@ -1,24 +1,50 @@
-"""The problems of the learned benchmark, and what one update of HSDAG costs."""
+"""The learned benchmark: its problems, its runs, and the controls of learners.
+
+Runs are tasks of workers; each is stored as soon as it ends. A run is identified by the content of
+the problem (in whatever folder the model lies), the number of evaluations, the placer with its
+settings, and the seed.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from placewright.core.graph import ComputationGraph
 from placewright.core.problem import Objective, Problem
+from placewright.core.solution import Budget, Solution
+from placewright.errors import InputError
+from placewright.files.problem_file import content_sha256
+from placewright.files.results import ResultsFile, read_rows, write_rows
+from placewright.placers.anytime import pass_interrupt_on
+from placewright.placers.baselines.single import homogeneous_placements
+from placewright.placers.registry import placer_class, placers_that_learn, reason_against
 from placewright.profiling.roofline import roofline_problem
+from placewright.report.learned.runs import LearnedRun
+from placewright.report.learned.statistics import STARTS, controls_of
+from placewright.session.comparison import named_placer
 from placewright.session.models import load_model
+from placewright.simulation.evaluator import Evaluator
 from placewright.suites.tarnawski import find_workloads
+from placewright.workers.here import ThisProcess
+from placewright.workers.interface import Workers
+from placewright.workers.tasks import Shared, Task
 
 MODELS = ("inception_v3", "resnet50", "bert_base", "gnmt", "rnnlm")
 CLUSTERS = ("2gpu", "4gpu", "8gpu", "cpu+gpu")
+FORMAT = "placewright.learned/1"
+PARTS = 10  # parts of a run's samples, each stored as its median
+Report = Callable[[float, str], None]
 
 
 @dataclass(frozen=True)
 class Case:
-    """One problem of the benchmark, made when it is its turn.
+    """One problem of the benchmark, built on demand.
 
     Attributes:
         name: such as ``"gnmt 2gpu"``.
@@ -72,3 +98,142 @@ def workload_cases(data: Path | str) -> list[Case]:
 def zoo_graph(model: str, objective: Objective = "latency") -> ComputationGraph:
     """The graph of a zoo model as OpenVINO sees it, or of its training step as PyTorch does."""
     return load_model(f"zoo:{model}", objective=objective).graph
+
+
+def with_controls(placers: Sequence[str], *, controls: bool, starts: bool) -> list[str]:
+    """The placers and their controls, without repetition.
+
+    Args:
+        placers: ``NAME`` or ``NAME:key=value:...``.
+        controls: add both controls of each learner.
+        starts: False switches off the homogeneous placements of all placers that evaluate them.
+    """
+    wanted: list[str] = []
+    for placer in placers:
+        learns = placer.partition(":")[0] in placers_that_learn() and "updates=" not in placer
+        wanted += [placer, *(controls_of(placer) if controls and learns else ())]
+    if not starts:
+        has = {name: hasattr(placer_class(name.partition(":")[0]), STARTS) for name in wanted}
+        wanted = [f"{name}:{STARTS}=false" if has[name] else name for name in wanted]
+    return list(dict.fromkeys(wanted))
+
+
+def run_learned_benchmark(
+    cases: Sequence[Case],
+    placers: Sequence[str],
+    evaluations: int,
+    seeds: int,
+    results: Path,
+    *,
+    workers: Workers | None = None,
+    progress: Report | None = None,
+) -> list[LearnedRun]:
+    """Run all placers with seeds 0 .. seeds - 1 on all problems.
+
+    Args:
+        cases: the problems, in the order in which they are run.
+        placers: ``NAME`` or ``NAME:key=value:...``.
+        evaluations: of every run.
+        seeds: runs per placer and problem.
+        results: JSON file that is written after every run; runs in it are not repeated.
+        workers: run the tasks; None is this process.
+        progress: called with the fraction done and the run that has ended.
+
+    Returns:
+        The requested runs.
+
+    Raises:
+        InputError: a placer is unknown, or cannot place a problem.
+    """
+    made = {name: named_placer(name, {}) for name in placers}
+    if not made or seeds < 1 or evaluations < 1:
+        raise InputError(
+            "bench learned needs placers, seeds and evaluations >= 1, got "
+            f"{len(made)}, {seeds}, {evaluations}"
+        )
+    file = ResultsFile(results, FORMAT, _run_of, lambda run: run.identity)
+    kept = file.rows
+    asked: list[tuple[str, int, str, int]] = []
+    wanted = [(name, seed) for seed in range(seeds) for name in placers]
+
+    def missing() -> Iterator[Task]:
+        """Missing runs; a problem is built when a worker is free for it."""
+        for case in cases:
+            problem = case.build()
+            for name, placer in made.items():
+                if reason := reason_against(placer, problem):
+                    raise InputError(f"placer '{name}' cannot place {case.name}: {reason}")
+            key, shared = content_sha256(problem), Shared((case.name, problem, evaluations))
+            for name, seed in wanted:
+                asked.append((key, evaluations, name, seed))
+                if asked[-1] not in kept:
+                    label = f"{case.name}: {name}, seed {seed}"
+                    yield Task(_run_of_case, (name, seed), shared, label)
+
+    for done in (workers or ThisProcess()).run(missing()):
+        file.add([done.result])
+        if progress is not None:
+            found = sum(one in kept for one in asked) / (len(cases) * len(wanted))
+            by = f", by worker {done.worker}" if done.worker else ""
+            progress(found, f"{done.task.label}{by}")
+    return [kept[one] for one in asked]
+
+
+def _run_of_case(case: tuple[str, Problem, int], name: str, seed: int) -> LearnedRun:
+    return one_run(*case, name, seed)
+
+
+def read_runs(path: Path) -> list[LearnedRun]:
+    """The runs in a results file, none if there is no file.
+
+    Raises:
+        FileFormatError: it is no results file of this benchmark.
+    """
+    return read_rows(path, FORMAT, _run_of)
+
+
+def write_runs(path: Path, runs: Sequence[LearnedRun]) -> None:
+    """Write a results file with one run per line; values that are not finite become null."""
+    write_rows(path, FORMAT, runs)
+
+
+def one_run(
+    problem_name: str, problem: Problem, evaluations: int, name: str, seed: int
+) -> LearnedRun:
+    """Run one placer with one seed."""
+    single = single_value(problem)
+    evaluator = Evaluator(problem, Budget(evaluations=evaluations))
+    start = time.process_time()
+    placer = named_placer(name, {})
+    solution = pass_interrupt_on(placer.place(problem, evaluator, np.random.default_rng(seed)))
+    seconds = time.process_time() - start
+    return LearnedRun(
+        problem=problem_name,
+        key=content_sha256(problem),
+        evaluations=evaluations,
+        placer=name,
+        seed=seed,
+        value=solution.value,
+        single=single,
+        seconds=round(seconds, 3),
+        samples=len(solution.samples),
+        parts=parts_of(solution),
+        history=[[point.evaluations, point.value] for point in solution.history],
+    )
+
+
+def single_value(problem: Problem) -> float:
+    """The value of the fastest homogeneous placement."""
+    return float(Evaluator(problem).evaluate_many(homogeneous_placements(problem)).min())
+
+
+def parts_of(solution: Solution) -> list[float]:
+    """Medians of successive tenths of a policy's samples; of fewer samples fewer parts."""
+    samples = np.asarray(solution.samples)
+    parts = np.array_split(samples, min(PARTS, len(samples))) if len(samples) else []
+    return [float(np.median(part)) for part in parts]
+
+
+def _run_of(**row: object) -> LearnedRun:
+    parts = [math.nan if value is None else float(value) for value in row.pop("parts")]  # type: ignore[attr-defined]
+    return LearnedRun(**row, parts=parts)  # type: ignore[arg-type]

@@ -17,8 +17,8 @@ from placewright.core.costs import CostTable
 from placewright.core.graph import ComputationGraph
 from placewright.core.problem import Problem
 
-_REACH = 40  # an op of a layered graph reads outputs of at most this many ops before it
-_BRANCHES = 4  # of a fork, at most
+_REACH = 40  # an op of a layered graph reads outputs of the last so many ops
+_BRANCHES = 4  # most branches of a fork
 _FORK, _BRANCH_ENDS, _JOIN = 0, -1, -2  # marks among pieces
 _SPREAD = 0.5  # standard deviation of the logarithm of a device's seconds around an op's own
 
@@ -35,7 +35,7 @@ def random_layered_problem(
     consumers = Csr.from_pairs(keys // n_ops, keys % n_ops, n_ops)
     graph = graph_of_edges(consumers, frozen_floats(rng.integers(1, 1000, n_ops)))
     seconds = rng.random((n_ops, n_devices))
-    seconds *= 1e-5  # in place, and not copied below: the largest table takes half a gibibyte
+    seconds *= 1e-5  # in place, without a copy: the largest table takes half a gibibyte
     seconds.setflags(write=False)
     return Problem.of_ops(graph, linked_devices(n_devices), CostTable(seconds, "random"))
 
@@ -88,8 +88,8 @@ def linked_devices(n_devices: int) -> Cluster:
 def _series_parallel_edges(rng: np.random.Generator, n_ops: int) -> tuple[IntArray, IntArray]:
     """Producers and consumers of the edges; ops are numbered in topological order.
 
-    Pieces still to be laid out wait on a stack, so that deep graphs need no recursion: a number of
-    ops (> 0), or one of the marks below.
+    A stack holds the pieces that are not laid out yet, so that deep graphs need no recursion: a
+    number of ops (> 0), or one of the marks above.
     """
     producers: list[int] = []
     consumers: list[int] = []

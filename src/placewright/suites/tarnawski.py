@@ -44,13 +44,13 @@ DIGEST = "f0e698fc3f38c1a06401a067502d43d40288500ce971168a3bca7a989444547c"
 FORMAT = "placewright.tarnawski/1"
 REPLICATED = "replicated"  # the best contiguous split in which accelerators may take turns
 
-# Folders of the repository -> folders of ours; the reader of results finds either.
+# Folders of the repository -> our folders; `find_workloads` accepts either.
 _FOLDERS = {
     "throughput-inputs": "throughput",
     "latency-inputs": "latency",
     "human-experts": "experts",
 }
-# What the authors' PipeDream baseline leaves out of components, by workload (dp.cpp).
+# Nodes that the authors' PipeDream baseline leaves out of components, by workload (dp.cpp).
 _PIPEDREAM_IGNORED = {"gnmt_inference": "2,40,46", "gnmt_training": "2,40,46"}
 
 
@@ -67,8 +67,8 @@ class BenchmarkRow:
             `REPLICATED` against its own bound, since those of the others hold without replicas.
         status: of the solution, or ``"error"``.
         seconds: wall-clock seconds of the search, reading left out.
-        peak_memory_bytes: of the process that searched; 0 where the system does not tell.
-        message: what the method said.
+        peak_memory_bytes: of the process that searched; 0 if the system does not tell.
+        message: of the solution.
         key: SHA-256 of the workload's file; "" in files of earlier versions.
         budget_seconds: of the run; 0 in files of earlier versions.
         evaluations: queries used; 0 without any, and in files of earlier versions.
@@ -91,7 +91,7 @@ class BenchmarkRow:
 
     @property
     def identity(self) -> tuple[str, str, str, float]:
-        """What the run is a run of; a file means one problem for each objective."""
+        """Identity of the run; a file is one problem for each objective."""
         return self.workload.partition("/")[0], self.key, self.method, self.budget_seconds
 
 
@@ -105,21 +105,21 @@ def run_tarnawski_benchmark(
     on_row: Callable[[BenchmarkRow], None] = lambda row: None,
     on_ahead: Callable[[int], None] = lambda number: None,
 ) -> list[BenchmarkRow]:
-    """Run methods on workloads, one process per run, and keep what is done in a file.
+    """Run methods on workloads, one process per run; store each result in a file.
 
     A run that the file already holds for the same seconds is not repeated.
 
     Args:
         data_folder: holds ``throughput``, ``latency`` and ``experts`` (or the repository's names).
-        methods: registry names or `REPLICATED`; None is all that need no training.
+        methods: registry names or `REPLICATED`; None is all placers that need no training.
         workloads: parts of workload names; None is all.
         seconds_per_run: budget of each run.
         results_path: JSON file that is read first and written after every run.
-        on_row: called with every new row as it is done.
+        on_row: called with every new row.
         on_ahead: called with the number of new rows, before the first.
 
     Returns:
-        All rows that were asked for, by workload and method.
+        All requested rows, by workload and method.
 
     Raises:
         InputError: the folder holds no such workload.
@@ -193,7 +193,7 @@ def fetch_workloads(destination: Path | str, *, timeout_seconds: float = 60.0) -
         `destination`, with ``throughput``, ``latency`` and ``experts`` in it.
 
     Raises:
-        AnswerError: there is no network, or what came is not what was published.
+        AnswerError: there is no network, or the download differs from the published data.
     """
     root = Path(destination)
     try:
@@ -237,14 +237,14 @@ def _folder(root: Path, name: str) -> Path:
 
 
 def _run_apart(workload: str, path: Path, method: str, seconds: float) -> BenchmarkRow | None:
-    """One run in a process of its own, so that its peak memory is its own."""
+    """Run in a separate process, so that the peak memory is that of the run."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, context, end_with_parent) as pool:
         return pool.submit(run_one, workload, str(path), method, seconds).result()
 
 
 def run_one(workload: str, path: str, method: str, seconds: float) -> BenchmarkRow | None:
-    """One method on one workload in this process; None where the method is not defined for it."""
+    """Run a method on a workload in this process; None if the method is not defined for it."""
     is_throughput = workload.startswith("throughput")
     problem = read_workload(path, objective="throughput" if is_throughput else "latency")
     if method == REPLICATED:
@@ -273,7 +273,7 @@ def _row(workload: str, placer: Placer, problem: Problem, seconds: float) -> Ben
 
 
 def _replicated_row(workload: str, problem: Problem, seconds: float) -> BenchmarkRow:
-    """The best contiguous split with replicas; training workloads lack what they exchange."""
+    """The best contiguous split with replicas; training workloads lack the exchanged bytes."""
     start = time.perf_counter()
     value, bound, status = None, 0.0, "error"
     try:
@@ -281,7 +281,7 @@ def _replicated_row(workload: str, problem: Problem, seconds: float) -> Benchmar
         message, status = found.message, "unknown"
         if found.device_of is not None:
             value = Simulator(found.problem).value(Placement.of(found.device_of))
-            # A stage on r devices is a fraction 1 / r of it on each, which balanced load allows.
+            # A stage on r devices puts a fraction 1 / r of it on each, as balanced load allows.
             bound, status = balanced_load_bound(problem), "feasible"
             message = f"{' '.join(found.problem.cluster.device_names)}: {message}"
     except InputError as error:
@@ -298,7 +298,7 @@ def _measured_row(
     start: float,
     message: str,
 ) -> BenchmarkRow:
-    """A row of what was found, with the seconds since `start` and the memory of this process."""
+    """A row with the result, the seconds since `start` and the memory of this process."""
     seconds = time.perf_counter() - start
     return BenchmarkRow(
         workload, method, value, bound, None, status, seconds, _peak_memory(), message
@@ -306,7 +306,7 @@ def _measured_row(
 
 
 def _settings(method: str, path: Path) -> dict[str, str] | None:
-    """Hyperparameters of a method on a workload; None where it has nothing to go by."""
+    """Hyperparameters of a method on a workload; None if it lacks the data for them."""
     if method == "pipedream" and path.stem in _PIPEDREAM_IGNORED:
         return {"ignored": _PIPEDREAM_IGNORED[path.stem]}
     if method == "expert":
@@ -322,7 +322,7 @@ def _settings(method: str, path: Path) -> dict[str, str] | None:
 
 
 def _peak_memory() -> int:
-    """Largest resident set of this process so far, in bytes; 0 where the system does not tell."""
+    """Largest resident set of this process so far, in bytes; 0 if the system does not tell."""
     try:
         import resource
     except ImportError:

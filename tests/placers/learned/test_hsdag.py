@@ -8,17 +8,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-import toys
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.stats import mannwhitneyu
+from support import toys
 
 from placewright.errors import InputError
-from placewright.placers.learned.hsdag.episodes import HsdagGraph, run_episode, run_steps
-from placewright.placers.learned.hsdag.features import vocabulary_of
-from placewright.placers.learned.hsdag.learner import make_policy
-from placewright.placers.learned.hsdag.network import Dropout
-from placewright.placers.learned.hsdag.parsing import dominant_communities
+from placewright.placers.learned.hsdag.algorithm import (
+    HsdagGraph,
+    make_policy,
+    run_episode,
+    run_steps,
+)
+from placewright.placers.learned.hsdag.graph import vocabulary_of
+from placewright.placers.learned.hsdag.network import Dropout, dominant_communities
 from placewright.placers.learned.hsdag.placer import Hsdag
 from placewright.placers.learned.hsdag.presets import PRESETS
 from placewright.placers.registry import make_placer

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-import toys
 from numpy.typing import NDArray
+from support import toys
 
 from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
@@ -24,14 +24,12 @@ from placewright.core.grouping import Grouping
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
-from placewright.placers.learned.grouping import ActionSpace
-from placewright.placers.learned.hsdag import episodes, learner
-from placewright.placers.learned.hsdag.coarsening import CoarseGraph
-from placewright.placers.learned.hsdag.episodes import HsdagGraph
-from placewright.placers.learned.hsdag.graph_view import GraphView
-from placewright.placers.learned.hsdag.network import HsdagPolicy, Links
-from placewright.placers.learned.hsdag.parsing import dominant_communities
+from placewright.placers.learned.hsdag import algorithm
+from placewright.placers.learned.hsdag.algorithm import HsdagGraph
+from placewright.placers.learned.hsdag.graph import CoarseGraph, GraphView
+from placewright.placers.learned.hsdag.network import HsdagPolicy, Links, dominant_communities
 from placewright.placers.learned.hsdag.placer import Hsdag
+from placewright.placers.learned.shared.grouping import ActionSpace
 from placewright.simulation.evaluator import Evaluator
 
 FILE = Path(__file__).parents[2] / "data" / "released_hsdag.npz"
@@ -195,8 +193,8 @@ def test_three_episodes_learn_what_the_released_training_learns(
         return found[None]
 
     policy.register_forward_pre_hook(lambda _, inputs: states.append(inputs[0].detach().clone()))
-    monkeypatch.setattr(episodes, "sample", replayed)
-    monkeypatch.setattr(learner, "make_policy", lambda *_: policy)
+    monkeypatch.setattr(algorithm, "sample", replayed)
+    monkeypatch.setattr(algorithm, "make_policy", lambda *_: policy)
     monkeypatch.setattr(HsdagGraph, "of", lambda *_: graph)
     table = theirs["train/table"]
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
-import toys
+from support import toys
 
 from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.costs import CostTable
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
-from placewright.placers.learned.features import fractal_dimension, group_adjacency
-from placewright.placers.learned.grouping import (
+from placewright.placers.learned.shared.features import fractal_dimension, group_adjacency
+from placewright.placers.learned.shared.grouping import (
     ActionSpace,
     chain_grouping,
     fixpoint_grouping,

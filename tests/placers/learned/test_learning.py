@@ -6,22 +6,21 @@ import dataclasses
 
 import numpy as np
 import pytest
-import toys
 from scipy.stats import mannwhitneyu
+from support import toys
 
 from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
-from placewright.placers.learned.baselines import PerStepAverage
 from placewright.placers.learned.grouper_placer.placer import GrouperPlacer
 from placewright.placers.learned.hierarchical.placer import Hierarchical
 from placewright.placers.learned.hsdag.placer import Hsdag
 from placewright.placers.learned.placeto.placer import PlacetoPlacer
-from placewright.placers.learned.post.distribution import Distribution
-from placewright.placers.learned.post.objective import log_softmax, ppo_objective
+from placewright.placers.learned.post.algorithm import Distribution, log_softmax, ppo_objective
 from placewright.placers.learned.post.placer import Post
 from placewright.placers.learned.seq2seq.placer import Seq2Seq
+from placewright.placers.learned.shared.returns import PerStepAverage
 from placewright.placers.registry import Placer, make_placer
 from placewright.placers.search.cem import Cem
 from placewright.simulation.evaluator import Evaluator
@@ -139,7 +138,7 @@ def test_placetos_message_passing_is_that_of_one_direction_after_the_other(
     """Both directions at once give what each gives by its own layers, node by node."""
     import torch
 
-    from placewright.placers.learned.placeto.learner import PlacetoGraph, PlacetoPolicy
+    from placewright.placers.learned.placeto.algorithm import PlacetoGraph, PlacetoPolicy
 
     problem = toys.two_cluster_problem(3)
     graph = PlacetoGraph.of(PlacetoPlacer().actions(problem), Evaluator(problem))
@@ -273,8 +272,8 @@ def test_untrained_placeto_is_decided_by_sums_and_open_with_means() -> None:
     """Why it learns nothing on some graphs: where sums grow, nothing is explored."""
     import torch
 
-    from placewright.placers.learned.placeto.learner import PlacetoGraph, PlacetoPolicy
-    from placewright.placers.learned.sampling import entropy, masked_log_softmax
+    from placewright.placers.learned.placeto.algorithm import PlacetoGraph, PlacetoPolicy
+    from placewright.placers.learned.shared.sampling import entropy, masked_log_softmax
 
     problem = dense_problem()
     graph = PlacetoGraph.of(PlacetoPlacer().actions(problem), Evaluator(problem))
@@ -310,7 +309,7 @@ def test_placetos_ablations_see_what_they_should() -> None:
     """Without messages edges do not count, but who comes before whom; as one sum not even that."""
     import torch
 
-    from placewright.placers.learned.placeto.learner import PlacetoGraph, PlacetoPolicy
+    from placewright.placers.learned.placeto.algorithm import PlacetoGraph, PlacetoPolicy
 
     problem = toys.two_cluster_problem(2)
     graph = PlacetoGraph.of(PlacetoPlacer().actions(problem), Evaluator(problem))
@@ -331,7 +330,7 @@ def test_a_terminal_reward_pays_every_step_the_fall_over_the_episode() -> None:
     """The gradient is that of the same actions with the whole return at each step."""
     import torch
 
-    from placewright.placers.learned.placeto.learner import (
+    from placewright.placers.learned.placeto.algorithm import (
         Episode,
         PlacetoGraph,
         PlacetoPolicy,

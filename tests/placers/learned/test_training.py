@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-import toys
+from support import toys
 
 from placewright.core.solution import Budget
 from placewright.errors import FileFormatError, InputError
@@ -18,7 +18,7 @@ from placewright.session.comparison import compare
 def test_an_interrupted_training_ends_as_an_uninterrupted_one(placer: str, tmp_path: Path) -> None:
     import torch
 
-    from placewright.placers.learned.checkpoint import load_checkpoint
+    from placewright.placers.learned.shared.checkpoint import load_checkpoint
 
     problems = [toys.two_cluster_problem(2), toys.two_cluster_problem(3)]
     whole, parts = tmp_path / "whole.safetensors", tmp_path / "parts.safetensors"
@@ -56,7 +56,7 @@ def test_only_networks_that_carry_over_can_be_trained(tmp_path: Path) -> None:
 
 def test_training_stops_where_rounds_no_longer_get_faster(tmp_path: Path) -> None:
     """With learning rate 1e-12 nothing gets faster but by luck of the samples."""
-    from placewright.placers.learned.checkpoint import load_checkpoint
+    from placewright.placers.learned.shared.checkpoint import load_checkpoint
 
     path, settings = tmp_path / "p.safetensors", {"hidden": "8", "learning_rate": "1e-12"}
     problems = [toys.two_cluster_problem(2)]
@@ -90,7 +90,7 @@ def test_a_policy_brings_the_settings_of_its_network(tmp_path: Path) -> None:
 def test_a_policy_file_of_another_network_is_refused(tmp_path: Path) -> None:
     import torch
 
-    from placewright.placers.learned.checkpoint import Checkpoint, save_checkpoint
+    from placewright.placers.learned.shared.checkpoint import Checkpoint, save_checkpoint
 
     path = tmp_path / "policy.safetensors"
     tensors = {"policy.first.weight": torch.zeros(2, 2)}
@@ -118,8 +118,7 @@ def test_zero_shot_needs_at_most_ten_evaluations() -> None:
 def test_environments_pass_gymnasiums_own_checker() -> None:
     from gymnasium.utils.env_checker import check_env
 
-    from placewright.placers.learned.node_by_node_environment import NodeByNodeEnv
-    from placewright.placers.learned.whole_placement_environment import WholePlacementEnv
+    from placewright.placers.learned.environments import NodeByNodeEnv, WholePlacementEnv
 
     problem = toys.two_cluster_problem(2)
     check_env(NodeByNodeEnv(problem), skip_render_check=True)
@@ -127,8 +126,8 @@ def test_environments_pass_gymnasiums_own_checker() -> None:
 
 
 def test_the_environments_rewards_add_up_to_the_fall_in_time() -> None:
-    from placewright.placers.learned.node_by_node_environment import NodeByNodeEnv
-    from placewright.placers.learned.returns import reference_value
+    from placewright.placers.learned.environments import NodeByNodeEnv
+    from placewright.placers.learned.shared.returns import reference_value
 
     problem = toys.two_cluster_problem(2)
     env = NodeByNodeEnv(problem)

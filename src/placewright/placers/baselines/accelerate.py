@@ -1,10 +1,10 @@
 """Hugging Face Accelerate's automatic device map: fill the devices one after another with modules.
 
 `accelerate.infer_auto_device_map` (S. Gugger et al., 2022) reads module sizes and memory, neither
-times nor links. It is called as it is, on a skeleton of the model on PyTorch's meta device: the
+times nor links. This placer calls it on a skeleton of the model on PyTorch's meta device: the
 module paths of the ops, with weights of their sizes. Accelerators are filled first, then a CPU;
-what the library would spill to disk goes where memory is left. An op without a module of the map
-runs where its first input is, as a function between hooked modules does.
+modules that the library would spill to disk go where memory is left. An op without a module of the
+map runs where its first input is, as a function between hooked modules does.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from placewright.simulation.evaluator import Evaluator
 
 @dataclass(frozen=True)
 class Accelerate:
-    """The library's own greedy rule under the cluster's memory.
+    """The library's greedy rule, with the memory of the cluster.
 
     Attributes:
         no_split: module paths whose children stay on one device, separated by commas (for example
@@ -46,14 +46,14 @@ class Accelerate:
     no_split: str = ""
 
     def why_not(self, problem: Problem) -> str | None:
-        """Defined for graphs whose ops tell the module that they came from."""
+        """None for graphs whose ops have module paths."""
         if not any(problem.graph.op_modules):
             return "no op tells the module that it came from"
         return None
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """One evaluation (more where memory binds)."""
+        """One evaluation (more if memory binds)."""
         del rng
 
         def propose(limits: FloatArray) -> tuple[IntArray, None]:
@@ -63,7 +63,7 @@ class Accelerate:
         return evaluator.solution()
 
     def wish(self, problem: Problem, limits: FloatArray) -> IntArray:
-        """Device of each unit by the library's map, -1 where it has none, shape (n_units,).
+        """Device of each unit by the library's map, -1 if it has none, shape (n_units,).
 
         Raises:
             MissingExtraError: `accelerate` or PyTorch is not installed.
@@ -81,7 +81,7 @@ class Accelerate:
         logger = logging.getLogger("accelerate.utils.modeling")
         level = logger.level
         with warnings.catch_warnings():
-            # The library warns of spilling, and that this machine lacks the cluster's devices.
+            # The library warns about spilling, and about devices that this machine does not have.
             warnings.simplefilter("ignore")
             logger.setLevel(logging.ERROR)
             found = infer_auto_device_map(
@@ -149,7 +149,7 @@ def _devices_of_units(problem: Problem, device_of_path: Mapping[str, int]) -> In
 
 
 def _of_path(path: str, device_of_path: Mapping[str, int]) -> int:
-    """Device of the nearest enclosing module of the map, -1 where it names none."""
+    """Device of the nearest enclosing module of the map, -1 if it names none."""
     while path and path not in device_of_path:
         path = path.rpartition(".")[0]
     return device_of_path.get(path, -1)

@@ -24,7 +24,7 @@ class EvenSplit:
 
     Attributes:
         share: ``"work"`` gives every device the same fraction of the mean seconds;
-            ``"speed"`` fractions in proportion to the devices' speed, so that each takes as long;
+            ``"speed"`` fractions in proportion to the devices' speed, so that all take as long;
             ``"memory"`` fractions of the weight bytes in proportion to the devices' memory.
     """
 
@@ -48,7 +48,7 @@ class EvenSplit:
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """One evaluation (more where memory binds)."""
+        """One evaluation (more if memory binds)."""
         del rng
         wish = contiguous_split(problem, self.share)
         evaluate_within_memory(evaluator, lambda limits: (repaired(problem, wish, limits), None))
@@ -79,7 +79,7 @@ def device_speeds(problem: Problem) -> FloatArray:
     """Work per second of each device relative to the others, shape (n_devices,), positive.
 
     Streams times the geometric mean, over units that two or more devices can run, of the fastest
-    device's seconds divided by this one's.
+    device's seconds divided by those of this device.
     """
     costs = problem.costs.seconds
     allowed = frozen_bools(np.isfinite(costs) & (costs > 0))

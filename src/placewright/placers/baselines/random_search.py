@@ -1,4 +1,4 @@
-"""Uniform random placements: the yardstick that every learned method must beat."""
+"""Uniform random placements: the baseline that every learned method must beat."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from placewright.simulation.evaluator import Evaluator
 
 @dataclass(frozen=True)
 class RandomSearch:
-    """Independent draws: every colocation class to a uniform one of its devices.
+    """Draws a uniform device for every colocation class, independently.
 
     Attributes:
-        samples: draws where the budget has no limit of its own.
+        samples: draws if the budget has no limit.
         batch: draws per call to the evaluator.
     """
 

@@ -1,4 +1,4 @@
-"""Ops dealt to the devices in turn, in topological order. No costs are read."""
+"""Units dealt to the devices in turn, in topological order, without costs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from placewright.simulation.evaluator import Evaluator
 
 @dataclass(frozen=True)
 class RoundRobin:
-    """Deals colocation classes in the order of their first unit; skips devices that cannot."""
+    """Deals colocation classes by their first unit; skips devices that cannot take a class."""
 
     name: ClassVar[str] = "round-robin"
     paper: ClassVar[str] = "baseline"
@@ -36,7 +36,7 @@ class RoundRobin:
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """One evaluation (more where memory binds)."""
+        """One evaluation (more if memory binds)."""
         del rng
         evaluate_within_memory(evaluator, lambda limits: _dealt(problem, limits))
         return evaluator.solution()

@@ -1,13 +1,14 @@
 """Constraint programming of placement and order together, with a proof.
 
 OR-tools' CP-SAT (L. Perron, F. Didier, "CP-SAT") on a model of our own execution model `event`:
-`schedule_program.model` says what the program holds and what it loosens. It minimises the makespan
-over placements and orders; each of its solutions is valued by the evaluator, once with the order
-and once by rank dispatch, and its bound holds for every placement in every order.
+`schedule_program.model` lists the constraints that are exact and those that are relaxed. The
+program minimises the makespan over placements and orders. The evaluator values each of its
+solutions twice, with the order and by rank dispatch; the program's bound holds for every placement
+in every order.
 
-Under `max-load`, `subgraph` and `subgraph-ip` a placement is all there is. The programs are those
-of `max_load.program` (Tarnawski et al. 2020) and `subgraphs.bound`, with a limit in the place of
-the objective: see `integer_program.narrowing`.
+`max-load`, `subgraph` and `subgraph-ip` have no orders. Their programs are those of
+`max_load.program` (Tarnawski et al. 2020) and `subgraphs.bound`, with a limit in the place of the
+objective: see `integer_program.narrowing`.
 """
 
 from __future__ import annotations
@@ -25,17 +26,17 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import BudgetSpent, InputError
 from placewright.placers.anytime import anytime, found_none, pass_interrupt_on
-from placewright.placers.exact.max_load.limits import max_load_limits
+from placewright.placers.exact.max_load.program import max_load_limits
 from placewright.placers.exact.schedule_program.model import ScheduleProgram
-from placewright.placers.exact.schedule_program.ticks import Ticks
-from placewright.placers.exact.subgraphs.limits import subgraph_limits
-from placewright.placers.pipelines.ideals.transfers import why_not_separable
+from placewright.placers.exact.schedule_program.variables import Ticks
+from placewright.placers.exact.subgraphs.bound import subgraph_limits
+from placewright.placers.pipelines.ideals.load_model import why_not_separable
 from placewright.simulation.bounds import quick_bounds
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.event.arrays import event_arrays
 from placewright.simulation.interruptible import interruptible
 
-_TICKS = 10**8  # that the first known makespan is divided into
+_TICKS = 10**8  # per makespan of the first schedule
 
 
 @dataclass(frozen=True)
@@ -43,14 +44,14 @@ class CpSat:
     """Solves a constraint program, from the incumbent or from list scheduling.
 
     Attributes:
-        max_units: larger problems are refused: the program would not fit the memory, >= 1. But
-            under `event`, classes of units that share a device are counted.
-        deterministic_seconds: the solver's own measure of work, where the budget has no seconds,
-            > 0.
-        workers: threads where the budget has seconds, >= 0; 0 is one for each core. Runs without
-            such a limit use one, so that their answers repeat.
-        alternatives: further placements to try, one by one, where the best of the program is worth
-            less to the evaluator than to the program, >= 0.
+        max_units: limit on units (under `event`) or colocation classes (else), >= 1, so that the
+            program fits into memory.
+        deterministic_seconds: limit in the solver's own measure of work, if the budget has no
+            limit in seconds, > 0.
+        workers: threads if the budget has a limit in seconds, >= 0; 0 uses every core. Runs without
+            such a limit use one thread, so that their answers repeat.
+        alternatives: further placements to try, one at a time, if the evaluator values the best
+            placement of the program as slower than the program does, >= 0.
     """
 
     name: ClassVar[str] = "cp-sat"
@@ -75,7 +76,7 @@ class CpSat:
                 raise InputError(f"cp-sat: {what} must be >= 0, got {getattr(self, what)}")
 
     def why_not(self, problem: Problem) -> str | None:
-        """None for a few hundred units, but for `placeto`'s simulator."""
+        """None for up to `max_units` units, except under `placeto`."""
         model = problem.execution_model
         if not isinstance(model, Event | MaxLoad | Subgraph | SubgraphIP):
             return f"cp-sat has no program for execution model '{model.name}'"
@@ -90,7 +91,7 @@ class CpSat:
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """Two evaluations for each solution of the solver, and a few for the start."""
+        """Evaluate each solution of the solver twice, after a few evaluations for a start."""
         for quick in quick_bounds(problem):
             evaluator.offer_bound(quick.value, quick.method)
         if not isinstance(problem.execution_model, Event):
@@ -108,7 +109,7 @@ class CpSat:
     def _narrowed(
         self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator
     ) -> Solution:
-        """Between what is proven and what is known, by limits."""
+        """Narrow the gap by asking for placements up to a limit."""
         seconds = evaluator.remaining_seconds
         all_of = self.deterministic_seconds if math.isinf(seconds) else seconds
 
@@ -142,7 +143,8 @@ class CpSat:
         for _ in range(self.alternatives):
             if status != cp_model.OPTIMAL or evaluator.is_closed:
                 break
-            # The program's best is worth less than it promised: what is next best may be better.
+            # The evaluator found the best placement slower than the relaxed program did, so that
+            # the next best of the program may be better.
             program.forbid_found()
             if math.isfinite(evaluator.best_value):
                 program.stay_below(evaluator.best_value)
@@ -154,7 +156,7 @@ class CpSat:
     def _solver(
         self, evaluator: Evaluator, rng: np.random.Generator, seconds: float = math.inf
     ) -> Any:
-        """A solver with what is left of the budget, or `seconds` where that is less."""
+        """Make a solver with the rest of the budget, or `seconds` if that is less."""
         from ortools.sat.python import cp_model
 
         solver = cp_model.CpSolver()
@@ -171,7 +173,7 @@ class CpSat:
 
 
 def _start(problem: Problem, evaluator: Evaluator) -> Placement | None:
-    """The incumbent, or else the best of list scheduling and of each device alone."""
+    """The incumbent, or else the best of list scheduling and of single devices."""
     from placewright.placers.registry import make_placer
 
     if evaluator.best is None:
@@ -184,7 +186,7 @@ def _start(problem: Problem, evaluator: Evaluator) -> Placement | None:
 
 
 def all_in_turn(problem: Problem) -> float:
-    """More than any schedule without needless waiting takes, in seconds."""
+    """An upper bound on every schedule without needless waiting, in seconds."""
     arrays = event_arrays(problem)
     seconds = np.where(np.isfinite(arrays.seconds), arrays.seconds, 0.0).max(axis=1).sum()
     slowest = float(np.max(arrays.seconds_per_byte, initial=0.0, where=arrays.channel >= 0))
@@ -202,7 +204,7 @@ def all_in_turn(problem: Problem) -> float:
 
 
 def _run(program: ScheduleProgram, evaluator: Evaluator, solver: Any) -> tuple[int, float]:
-    """Solve once, valuing every solution: the solver's status, and its bound in seconds."""
+    """Solve once and value every solution; return status and bound in seconds."""
     from ortools.sat.python import cp_model
 
     watch = _watch(program, evaluator)
@@ -221,7 +223,7 @@ def _run(program: ScheduleProgram, evaluator: Evaluator, solver: Any) -> tuple[i
 
 
 def _watch(program: ScheduleProgram, evaluator: Evaluator) -> Any:
-    """What the solver calls with each solution."""
+    """The callback that the solver runs for each solution."""
     from ortools.sat.python import cp_model
 
     class Watch(cp_model.CpSolverSolutionCallback):
@@ -233,7 +235,7 @@ def _watch(program: ScheduleProgram, evaluator: Evaluator) -> Any:
             self._turn = threading.Lock()
 
         def on_solution_callback(self) -> None:
-            """With the order, then by rank dispatch."""
+            """Evaluate with the order, then by rank dispatch."""
             with self._turn:
                 if self.interrupted is not None:
                     return

@@ -2,7 +2,7 @@
 
 Tarnawski, Phanishayee, Devanur, Mahajan, Nina Paravecino: "Efficient Algorithms for Device
 Placement of DNN Graph Operators", NeurIPS 2020, section 4 and appendix A (q subgraphs per
-accelerator). HiGHS solves it; incumbent and bound are kept when time ends.
+accelerator). HiGHS solves it, and returns incumbent and bound when time ends.
 
 Departures from the paper: the solver starts from the best of the greedy filling, the all-CPU
 placement, DPL's split and simulated annealing, whose value replaces the big constant. Before it, a
@@ -25,16 +25,15 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime, found_none
-from placewright.placers.exact.integer_program.highs import solve
-from placewright.placers.exact.subgraphs.bound import bound_program, program_size
-from placewright.placers.exact.subgraphs.limits import all_in_turn
+from placewright.placers.exact.integer_program.program import solve
+from placewright.placers.exact.subgraphs.annealing import Moves, anneal, moves_of
+from placewright.placers.exact.subgraphs.bound import all_in_turn, bound_program, program_size
 from placewright.placers.exact.subgraphs.program import LatencyProgram, latency_program
-from placewright.placers.exact.subgraphs.search import Moves, anneal, moves_of
 from placewright.placers.legal import failure
-from placewright.placers.list_scheduling.greedy import filled
-from placewright.placers.pipelines.ideals.contiguous import linear_program, why_not_contiguous
+from placewright.placers.pipelines.greedy import filled
 from placewright.placers.pipelines.ideals.items import items_of
 from placewright.placers.pipelines.ideals.load_model import allowed_devices, load_model_of
+from placewright.placers.pipelines.ideals.program import linear_program, why_not_contiguous
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.subgraph import LatencyArrays, latency_arrays, pieces
 
@@ -52,9 +51,9 @@ class LatencyIp:
     Attributes:
         annealing_share: part of the budget's seconds that annealing takes, in [0, 1].
         annealing_steps: steps of one of the first rounds at most, >= 1.
-        annealing_rounds: rounds where the budget has no seconds, >= 0.
+        annealing_rounds: rounds if the budget has no seconds, >= 0.
         bound_share: part of what is left after annealing that the relaxation takes, in [0, 1].
-        max_nodes: branch-and-bound nodes where the budget has no seconds, >= 1.
+        max_nodes: branch-and-bound nodes if the budget has no seconds, >= 1.
         max_columns: the program is left out beyond so many columns, >= 0.
     """
 
@@ -92,7 +91,7 @@ class LatencyIp:
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """Known placements, annealing from the best of them, then the integer program."""
+        """Evaluate known placements, anneal the best of them, then solve the integer program."""
         arrays = latency_arrays(problem)
         evaluator.offer_bound(_longest_path(problem, arrays), "longest path")
         best: IntArray | None = None
@@ -119,7 +118,7 @@ class LatencyIp:
         evaluator: Evaluator,
         rng: np.random.Generator,
     ) -> IntArray:
-        """Rounds of annealing at falling heat, each from the best so far; improvements count."""
+        """Anneal in rounds at falling heat, each from the best placement."""
         moves: Moves = moves_of(problem, arrays)
         classes = problem.colocation
         best = start[classes.members.indices[classes.members.indptr[:-1]]]
@@ -149,7 +148,7 @@ class LatencyIp:
         best: IntArray | None,
         evaluator: Evaluator,
     ) -> IntArray | None:
-        """Solve the relaxation for its bound; the placement in its solution may be best, too."""
+        """Solve the relaxation for its bound, and evaluate the placement in its solution."""
         too_large = program_size(problem, arrays) > self.max_columns
         if too_large or evaluator.is_spent or self.bound_share == 0:
             return best
@@ -177,7 +176,7 @@ class LatencyIp:
         best: IntArray | None,
         evaluator: Evaluator,
     ) -> Solution:
-        """Run the solver on the program and turn what it leaves into a solution."""
+        """Solve the program and return its result as a solution."""
         chosen = problem.execution_model
         is_exact = isinstance(chosen, SubgraphIP)
         q = chosen.per_accelerator if isinstance(chosen, SubgraphIP) else 1
@@ -212,7 +211,7 @@ class LatencyIp:
 
 
 def _starts(problem: Problem, arrays: LatencyArrays) -> list[IntArray]:
-    """Greedy filling, all on a CPU, and DPL's split of the same problem as a pipeline."""
+    """Greedy filling, all units on a CPU, and DPL's split of the problem as a pipeline."""
     starts: list[IntArray] = []
     greedy = filled(problem)
     if greedy is not None:
@@ -231,7 +230,7 @@ def _starts(problem: Problem, arrays: LatencyArrays) -> list[IntArray]:
 
 
 def _longest_path(problem: Problem, arrays: LatencyArrays) -> float:
-    """Longest path of each unit's least seconds where its class fits: a bound on any placement."""
+    """Longest path of the least seconds where the classes fit: a bound on any placement."""
     fits = allowed_devices(problem, problem.colocation)[problem.colocation.group_of]
     least = np.where(fits, arrays.seconds, np.inf).min(axis=1)
     done = np.zeros(problem.n_units)
@@ -242,14 +241,14 @@ def _longest_path(problem: Problem, arrays: LatencyArrays) -> float:
 
 
 def _horizon(arrays: LatencyArrays, best: IntArray | None, evaluator: Evaluator) -> float:
-    """A value that is reached: the incumbent's, or more than any placement takes."""
+    """A value that some placement reaches: the incumbent's, or more than any placement takes."""
     return evaluator.best_value if best is not None else all_in_turn(arrays)
 
 
 def _scaled(
     arrays: LatencyArrays, best: IntArray | None, evaluator: Evaluator
 ) -> tuple[LatencyArrays, float]:
-    """Times such that the incumbent's value is 1000, since tolerances are absolute; the factor."""
+    """Scale times so that the incumbent's value is 1000, and return the factor."""
     horizon = _horizon(arrays, best, evaluator)
     scale = 1000.0 / horizon if horizon > 0 else 1.0
     return arrays._replace(seconds=arrays.seconds * scale, transfer=arrays.transfer * scale), scale

@@ -2,7 +2,7 @@
 
 Tarnawski, Phanishayee, Devanur, Mahajan, Nina Paravecino: "Efficient Algorithms for Device
 Placement of DNN Graph Operators", NeurIPS 2020, section 5.1.3 (non-contiguous: without the z
-variables; max forward + max backward: appendix C). HiGHS solves it; incumbent and bound are kept
+variables; max forward + max backward: appendix C). HiGHS solves it, and returns incumbent and bound
 when time ends.
 
 Departures from the paper: one x variable per colocation class; devices of one kind are told apart
@@ -25,14 +25,16 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime, found_none
-from placewright.placers.exact.integer_program.highs import MipResult, solve
+from placewright.placers.exact.integer_program.program import MipResult, solve
 from placewright.placers.exact.max_load.annealing import anneal, annealing_state, fixed_arrays
-from placewright.placers.exact.max_load.program import max_load_program
-from placewright.placers.exact.max_load.symmetry import first_devices, relabelled
-from placewright.placers.pipelines.ideals.contiguous import linear_program
+from placewright.placers.exact.max_load.program import first_devices, max_load_program, relabelled
 from placewright.placers.pipelines.ideals.items import has_backward_to_forward_edge, items_of
-from placewright.placers.pipelines.ideals.load_model import LoadModel, load_model_of
-from placewright.placers.pipelines.ideals.transfers import why_not_separable
+from placewright.placers.pipelines.ideals.load_model import (
+    LoadModel,
+    load_model_of,
+    why_not_separable,
+)
+from placewright.placers.pipelines.ideals.program import linear_program
 from placewright.simulation.evaluator import Evaluator
 
 _STEPS_PER_SECOND = 300_000  # of annealing, on a slow core
@@ -51,8 +53,8 @@ class MaxloadIp:
         contiguous: every device's forward set must be contiguous.
         annealing_share: part of the budget's seconds that annealing takes, in [0, 1).
         annealing_steps: most steps of one round, >= 1.
-        annealing_rounds: rounds where the budget has no seconds, >= 0.
-        max_nodes: branch-and-bound nodes where the budget has no seconds, >= 1.
+        annealing_rounds: rounds if the budget has no seconds, >= 0.
+        max_nodes: branch-and-bound nodes if the budget has no seconds, >= 1.
     """
 
     name: ClassVar[str] = "maxload-ip"
@@ -101,7 +103,7 @@ class MaxloadIp:
     def _linear_start(
         self, problem: Problem, grouping: Grouping, evaluator: Evaluator
     ) -> IntArray | None:
-        """DPL's split of the groups, evaluated; None without one."""
+        """DPL's split of the groups, evaluated; None if there is none."""
         if has_backward_to_forward_edge(problem):
             return None
         items = items_of(problem)
@@ -120,7 +122,7 @@ class MaxloadIp:
         evaluator: Evaluator,
         rng: np.random.Generator,
     ) -> IntArray | None:
-        """Best of the start and rounds of annealing at falling heat; improvements are evaluated."""
+        """Anneal in rounds at falling heat; return the best assignment."""
         fixed = fixed_arrays(model, split_phases=splits_phases(problem.execution_model))
         best = _spread(model) if start is None else np.array(start)
         value = math.inf if start is None else evaluator.best_value
@@ -158,7 +160,7 @@ class MaxloadIp:
         start: IntArray | None,
         evaluator: Evaluator,
     ) -> Solution:
-        """Run the solver and turn what it leaves into a solution."""
+        """Solve the program and return its result as a solution."""
         scale = 1000.0 / max(model.area_bound, 1e-300) if model.area_bound > 0 else 1.0
         program = max_load_program(
             _scaled(model, scale),
@@ -196,7 +198,7 @@ class MaxloadIp:
     def _verdict(
         self, evaluator: Evaluator, result: MipResult, bound: float, model: LoadModel
     ) -> Solution:
-        """Status and message."""
+        """Status and message of the solution."""
         if result.is_infeasible and not self.contiguous:
             return evaluator.solution(message=found_none(_that_fits(model)))
         if result.is_infeasible:
@@ -214,7 +216,7 @@ class MaxloadIp:
 
 
 def _scaled(model: LoadModel, factor: float) -> LoadModel:
-    """The model with all times multiplied: the solver's tolerances are absolute."""
+    """The model with all times multiplied, since the tolerances of the solver are absolute."""
     return replace(
         model,
         seconds=model.seconds * factor,
@@ -226,7 +228,7 @@ def _scaled(model: LoadModel, factor: float) -> LoadModel:
 
 
 def _spread(model: LoadModel) -> IntArray:
-    """Heaviest items first, each where it may be and the compute so far is least."""
+    """Place heaviest items first, each on the allowed device with the least compute so far."""
     seconds = model.seconds[model.kind_of]  # (n_devices, n_items)
     load = np.zeros(len(seconds))
     device_of = np.zeros(model.n_items, dtype=np.int64)

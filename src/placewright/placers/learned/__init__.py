@@ -1,1 +1,1 @@
-"""Policies that learn to place, and what they share: features, encoders, sampling, training."""
+"""Placers that learn, one folder per system, and shared features, networks and training."""

@@ -1,4 +1,4 @@
-"""Uniform draws from a learner's own action space: the control that shows what learning adds."""
+"""Uniform draws from the action space of a learner: the control that isolates learning."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime
-from placewright.placers.baselines.homogeneous import evaluate_homogeneous
+from placewright.placers.baselines.single import evaluate_homogeneous
 from placewright.placers.registry import make_placer
 from placewright.simulation.evaluator import Evaluator
 
 
 class Actions(Protocol):
-    """What a learner's policy chooses from."""
+    """The action space of a learner's policy."""
 
     def uniform(self, n: int, rng: np.random.Generator) -> IntArray:
         """Uniform choices, as placements of all units, shape (n, n_units)."""
@@ -27,7 +27,7 @@ class Actions(Protocol):
 
 @runtime_checkable
 class HasActions(Protocol):
-    """A learned placer that tells its action space."""
+    """A learned placer with an action space."""
 
     def actions(self, problem: Problem) -> Actions:
         """The action space on a problem."""
@@ -39,14 +39,14 @@ class RandomGrouped:
     """Uniform over the groups and devices that a learner chooses from, without any policy.
 
     `random` draws single units and a learner draws groups, so that beating the former shows the
-    grouping, not the learning. This one has the learner's own groups. Where the learner groups and
+    grouping, not the learning. This placer has the learner's own groups. If the learner groups and
     places (`grouper-placer`, `hierarchical`), each op's group and each group's device are uniform.
 
     Attributes:
-        learner: whose action space, by registry name, with its default settings.
-        groups: in the place of the learner's own number of groups; 0 leaves that.
+        learner: registry name of the learner, which has its default settings.
+        groups: replaces the learner's number of groups; 0 leaves it.
         homogeneous_starts: evaluate the homogeneous placements first.
-        samples: draws where the budget has no limit of its own.
+        samples: draws if the budget has no limit.
         batch: draws per call to the evaluator.
     """
 

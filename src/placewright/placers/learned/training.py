@@ -1,4 +1,4 @@
-"""Training one policy over many graphs, for the placers whose networks carry over.
+"""Training of one policy over many graphs, for placers whose networks transfer.
 
 `placeto` and `hsdag` learn as they do on one problem, episode after episode over the graphs in
 turn, with a baseline of its own for each; `zero-shot` exists for this only. The others cannot: the
@@ -17,9 +17,9 @@ import numpy as np
 
 from placewright.core.problem import Problem
 from placewright.errors import FileFormatError, InputError
-from placewright.placers.learned.extra import require_packages
-from placewright.placers.learned.monitoring import EarlyStop, scalars_to
-from placewright.placers.learned.training_episodes import (
+from placewright.placers.learned.shared.extra import require_packages
+from placewright.placers.learned.shared.monitoring import EarlyStop, scalars_to
+from placewright.placers.learned.shared.training_episodes import (
     ROUND,
     Episode,
     Job,
@@ -31,24 +31,24 @@ from placewright.placers.learned.training_episodes import (
 from placewright.placers.registry import placer_class, placers_that_take_a_policy
 
 if TYPE_CHECKING:
-    from placewright.placers.learned.checkpoint import Checkpoint
+    from placewright.placers.learned.shared.checkpoint import Checkpoint
 
 Report = Callable[[float, str], None]
 
 
 @dataclass(frozen=True)
 class TrainingOptions:
-    """How a training goes on, is kept and stops.
+    """Options of a training: seed, file, and when it stops.
 
     Attributes:
         seed: of every random choice.
-        resume: go on from the policy file where it exists.
+        resume: continue from the policy file if it exists.
         save_every: episodes between two writes.
         patience: stop after so many episodes, counted in whole rounds, in which the mean time of a
             round has not fallen; 0 never.
         tensorboard: folder for TensorBoard scalars; "" writes none.
-        rollouts: does the episodes of a round, each step goes down their mean gradient; None does
-            one after the other here, each with a step of its own.
+        rollouts: runs the episodes of a round, with one step down their mean gradient; None runs
+            episodes one after the other here, with a step for each.
     """
 
     seed: int = 0
@@ -63,7 +63,7 @@ USUAL = TrainingOptions()
 
 
 def check_takes_policy(placer: str) -> None:
-    """Refuse a policy file for a placer whose parameters belong to one graph.
+    """Raise if a policy file is given to a placer whose parameters belong to one graph.
 
     Raises:
         InputError: the placer cannot be trained over graphs.
@@ -89,19 +89,19 @@ def train(
     """Train a policy over a family of graphs and write it to `output`.
 
     The file is written every `options.save_every` episodes, at the end and on Ctrl-C, with the
-    optimiser's state and the baselines. An interrupted training goes on from its last whole episode
-    when called again with the same arguments; more `episodes` continue a finished one.
+    optimiser's state and the baselines. An interrupted training continues from its last whole
+    episode when called again with the same arguments; more `episodes` continue a finished one.
 
     Args:
-        placer: one of `placers_that_take_a_policy`; beside its class lies a module `training` with
+        placer: one of `placers_that_take_a_policy`; its folder has a module `training` with
             ``trainee(settings, problems)``.
         problems: the graphs with their devices; all need the same number of devices for `placeto`
             and `hsdag`.
         output: policy file, for the placer's setting `policy`.
         episodes: in all, over the graphs in a random order that is drawn again each round.
         settings: hyperparameters of the placer, as text.
-        progress: told the fraction done and the mean time of the last round.
-        options: how it goes on, is kept and stops.
+        progress: called with the fraction done and the mean time of the last round.
+        options: seed, file, and when to stop.
 
     Raises:
         UnknownNameError: there is no such placer.
@@ -112,8 +112,8 @@ def train(
     require_packages("torch", "torch_geometric")
     import torch
 
-    from placewright.placers.learned.checkpoint import save_checkpoint
-    from placewright.placers.learned.sampling import torch_scope
+    from placewright.placers.learned.shared.checkpoint import save_checkpoint
+    from placewright.placers.learned.shared.sampling import torch_scope
 
     target, job = Path(output), Job(placer, settings, tuple(problems))
     rng = np.random.default_rng(options.seed)
@@ -160,7 +160,7 @@ def _descended(
     generator: Any,
     rollouts: Rollouts | None,
 ) -> list[tuple[float, float]]:
-    """Do the episodes of a turn and step once; loss and mean time of each."""
+    """Run the episodes of a turn and step once; loss and mean time of each."""
     trainee, progress = job.trainee, turn[0].progress
     if rollouts is None:
         (episode,) = turn
@@ -172,13 +172,13 @@ def _descended(
     take(trainee, optimiser, found, progress)
     for episode, one in zip(turn, found, strict=True):
         baseline = trainee.baseline(episode.graph(len(job.problems)))
-        for returns in one.told if baseline is not None else ():
+        for returns in one.recorded if baseline is not None else ():
             baseline.update(returns)  # type: ignore[union-attr]
     return [(one.loss, one.mean_time) for one in found]
 
 
 def _check_trainable(placer: str, n_graphs: int, episodes: int) -> None:
-    placer_class(placer)  # an unknown name is told as such
+    placer_class(placer)  # raises on an unknown name
     known = placers_that_take_a_policy()
     if placer not in known:
         raise InputError(
@@ -190,7 +190,7 @@ def _check_trainable(placer: str, n_graphs: int, episodes: int) -> None:
 
 
 def _descend(trainee: Trainee, optimiser: Any, loss: Any, progress: float) -> None:
-    from placewright.placers.learned.learning_scope import clipped_step
+    from placewright.placers.learned.shared.learning_scope import clipped_step
 
     optimiser.param_groups[0]["lr"] = trainee.learning_rate(progress)
     clipped_step(trainee.policy, optimiser, loss, trainee.clip_norm)
@@ -199,8 +199,8 @@ def _descend(trainee: Trainee, optimiser: Any, loss: Any, progress: float) -> No
 def _checkpoint(
     target: Path, placer: str, trainee: Trainee, optimiser: Any, episodes: int
 ) -> Checkpoint:
-    """A copy of all that training depends on, as it is after so many episodes."""
-    from placewright.placers.learned.checkpoint import Checkpoint
+    """A copy of all state of the training after so many episodes."""
+    from placewright.placers.learned.shared.checkpoint import Checkpoint
 
     tensors = {f"policy.{name}": value for name, value in trainee.policy.state_dict().items()}
     for index, state in optimiser.state_dict()["state"].items():
@@ -211,12 +211,12 @@ def _checkpoint(
 
 
 def _restore(target: Path, placer: str, trainee: Trainee, optimiser: Any) -> int:
-    """Take parameters and states from `target`; episodes that were done.
+    """Load parameters and states from `target`; return the number of finished episodes.
 
     Raises:
         FileFormatError: the file is unusable, or of another training.
     """
-    from placewright.placers.learned.checkpoint import load_checkpoint
+    from placewright.placers.learned.shared.checkpoint import load_checkpoint
 
     checkpoint = load_checkpoint(target, placer)
     if {**checkpoint.metadata, "episodes": 0} != {**trainee.metadata, "episodes": 0}:

@@ -1,1 +1,1 @@
-"""What list schedulers share."""
+"""List schedulers: HEFT, PEFT, CPOP and Baechi's m-TOPO, m-ETF and m-SCT."""

@@ -45,7 +45,7 @@ class Cpop:
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """One evaluation (more where memory binds)."""
+        """One evaluation (more if memory binds)."""
         del rng
         priority = mean_upward_ranks(problem) + mean_downward_ranks(problem)
         path = critical_path(problem, priority)

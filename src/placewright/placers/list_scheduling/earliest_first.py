@@ -1,10 +1,10 @@
 """Earliest task first, with or without favourite children: the engine of m-ETF and m-SCT.
 
-Each ready unit has a device, where it would end first, and the unit that would start first is
-planned next. What is planned makes one device busier, so that only units of that device can change
-theirs. A unit whose device may change is looked at again only once it could be the next one: its
-earliest start on any device never falls. With favourites a device that waits may be free sooner
-than it was said to be, so that all ready units are looked at every time.
+Each ready unit has a device, where it would end first; the unit that would start first is planned
+next. A planned unit makes one device busier, so that only units of that device can change theirs.
+The engine recomputes the device of such a unit only when it could be the next unit: its earliest
+start on any device never falls. With favourites a waiting device may be free sooner than expected,
+so that the engine recomputes all ready units every time.
 """
 
 from __future__ import annotations
@@ -17,10 +17,14 @@ import numpy as np
 from placewright.core.arrays import BoolArray, FloatArray, IntArray, frozen_floats, frozen_ints
 from placewright.core.problem import Problem
 from placewright.placers.legal import Proposal
-from placewright.placers.list_scheduling.in_order import Planned, new_plan, proposal_of
+from placewright.placers.list_scheduling.free_memory import (
+    FreeMemory,
+    mark_usable,
+    new_free_memory,
+    take,
+)
+from placewright.placers.list_scheduling.in_order import Planned, in_slices, new_plan, proposal_of
 from placewright.placers.list_scheduling.ranks import mean_upward_ranks, missing_inputs
-from placewright.placers.list_scheduling.room import Room, mark_devices_with_room, new_room, take
-from placewright.placers.list_scheduling.slices import in_slices
 from placewright.placers.list_scheduling.tables import (
     ScheduleTables,
     longest_way,
@@ -32,23 +36,23 @@ from placewright.simulation.evaluator import Evaluator
 
 
 class _Ready(NamedTuple):
-    """Units all of whose producers are planned; each has a row until it is planned itself."""
+    """Units all of whose producers are planned: a row for each until it is planned itself."""
 
-    missing: IntArray  # (n_units,): inputs that are not made yet
+    missing: IntArray  # (n_units,): inputs whose producers are not planned
     n_rows: IntArray  # (1,): ready units
     unit: IntArray  # (n_rows,)
     arrival: FloatArray  # (n_rows, n_devices): when all inputs would be there
-    device: IntArray  # (n_rows,): where it would end first, -1 where that has to be found again
-    start: FloatArray  # (n_rows,): there; the least of all devices where it has to be found again
+    device: IntArray  # (n_rows,): where it would end first, -1 if unknown
+    start: FloatArray  # (n_rows,): on that device; a lower bound over all devices if unknown
     second: FloatArray  # (n_rows,): when it would end at the next best device
 
 
 class _Devices(NamedTuple):
-    """What devices are doing."""
+    """State of the devices."""
 
-    stream_end: FloatArray  # (n_streams,): when each stream has nothing more to do
+    stream_end: FloatArray  # (n_streams,): end of the last unit of each stream
     free: FloatArray  # (n_devices,): when the device's first stream is free
-    last: IntArray  # (n_devices,): the unit that each has run last, -1 for none
+    last: IntArray  # (n_devices,): last unit, -1 for none
 
 
 def planned_earliest_first(
@@ -67,18 +71,18 @@ def planned_earliest_first(
     (whose inputs could have been on every device by then).
 
     Args:
-        problem: what is placed.
+        problem: the problem to solve.
         limits: resident bytes of each device, shape (n_devices,); default its memory.
         favourite: favourite child of each unit, -1 for none, shape (n_units,); default none.
-        is_over: asked now and then; True ends the work.
-        tables: the problem with other times than it has, default with its own.
+        is_over: called between slices; True ends the work.
+        tables: the problem with modified times; default its own.
         rank: decides between units that start together, (n_units,), default the upward rank.
 
     Raises:
         BudgetSpent: it was over before all units were planned.
     """
     tables = tables or schedule_tables(problem)
-    plan, room = new_plan(problem.n_units), new_room(problem, limits)
+    plan, memory = new_plan(problem.n_units), new_free_memory(problem, limits)
     rank = frozen_floats(mean_upward_ranks(problem) if rank is None else rank)
     children = frozen_ints([] if favourite is None else favourite)
     devices = _Devices(
@@ -93,7 +97,7 @@ def planned_earliest_first(
 
     def advance(first: int, stop: int) -> int:
         reached = plan_some_earliest(
-            tables, problem.allowed, room, devices, plan, state[0], rank, children, first, stop
+            tables, problem.allowed, memory, devices, plan, state[0], rank, children, first, stop
         )
         if reached < stop:
             state[0] = _with_more_rows(state[0], problem)
@@ -106,7 +110,7 @@ def planned_earliest_first(
 def propose_earliest_first(
     evaluator: Evaluator, favourite: IntArray | None = None
 ) -> Callable[[FloatArray], Proposal]:
-    """For `evaluate_within_memory`: plans with limits; `favourite` as above."""
+    """A function for `evaluate_within_memory` that plans with limits."""
     problem = evaluator.problem
 
     def propose(limits: FloatArray) -> Proposal:
@@ -147,7 +151,7 @@ def _begin(tables: ScheduleTables, allowed: BoolArray, plan: Planned, ready: _Re
 def plan_some_earliest(
     tables: ScheduleTables,
     allowed: BoolArray,
-    room: Room,
+    memory: FreeMemory,
     devices: _Devices,
     plan: Planned,
     ready: _Ready,
@@ -156,14 +160,14 @@ def plan_some_earliest(
     first: int,
     stop: int,
 ) -> int:
-    """Plan units number `first` to before `stop`; stops earlier where more rows may be needed.
+    """Plan units number `first` to before `stop`; stops earlier if more rows may be needed.
 
     Args:
         tables, allowed: the problem; allowed by unit, (n_units, n_devices).
-        room, devices, plan, ready: the state.
+        memory, devices, plan, ready: the state.
         rank: decides between units that start at the same time, (n_units,).
         favourite: child of each unit, or empty.
-        first, stop: numbers of units as they are planned.
+        first, stop: places in the sequence of planned units.
 
     Returns:
         The number of units that are planned.
@@ -175,16 +179,16 @@ def plan_some_earliest(
             for row in range(ready.n_rows[0]):
                 ready.device[row] = -1
                 ready.start[row] = -np.inf
-        row = _next_row(tables, allowed, room, devices, plan, ready, rank, favourite, usable)
+        row = _next_row(tables, allowed, memory, devices, plan, ready, rank, favourite, usable)
         unit, device = ready.unit[row], ready.device[row]
         if not _has_rows_for(tables, ready, unit):
             return step
-        is_first_of_class = room.device_of_class[tables.group_of[unit]] < 0
-        take(room, tables.group_of[unit], device)
+        is_first_of_class = memory.device_of_class[tables.group_of[unit]] < 0
+        take(memory, tables.group_of[unit], device)
         _plan(tables, devices, plan, unit, device, ready.arrival[row, device])
         _drop(ready, row)
-        has_class = is_first_of_class and len(room.device_of_class) < len(rank)
-        _look_again(tables, room, devices, ready, unit, device, has_class)
+        has_class = is_first_of_class and len(memory.device_of_class) < len(rank)
+        _update_starts(tables, memory, devices, ready, unit, device, has_class)
         for index in range(tables.output_ptr[unit], tables.output_ptr[unit + 1]):
             tensor = tables.outputs[index]
             for edge in range(tables.consumer_ptr[tensor], tables.consumer_ptr[tensor + 1]):
@@ -221,7 +225,7 @@ def _make_ready(
 
 @inlined
 def _drop(ready: _Ready, row: int) -> None:
-    """The last row takes the place of this one."""
+    """Move the last row to the place of this one."""
     last = ready.n_rows[0] - 1
     ready.n_rows[0] = last
     if row == last:
@@ -238,7 +242,7 @@ def _drop(ready: _Ready, row: int) -> None:
 def _next_row(
     tables: ScheduleTables,
     allowed: BoolArray,
-    room: Room,
+    memory: FreeMemory,
     devices: _Devices,
     plan: Planned,
     ready: _Ready,
@@ -246,7 +250,7 @@ def _next_row(
     favourite: IntArray,
     usable: BoolArray,
 ) -> int:
-    """The row of the unit that starts first; then of highest rank; then the first unit."""
+    """The row of the unit that starts first; ties by highest rank, then by unit."""
     best, first_free = -1, devices.free.min()
     for row in range(ready.n_rows[0]):
         if ready.device[row] >= 0 and _precedes(ready, rank, row, best):
@@ -256,7 +260,7 @@ def _next_row(
             continue
         ready.start[row] = max(ready.start[row], first_free)
         if _precedes(ready, rank, row, best):
-            _choose(tables, allowed, room, devices, plan, ready, favourite, row, usable)
+            _choose(tables, allowed, memory, devices, plan, ready, favourite, row, usable)
             if _precedes(ready, rank, row, best):
                 best = row
     return best
@@ -278,7 +282,7 @@ def _precedes(ready: _Ready, rank: FloatArray, row: int, best: int) -> bool:
 def _choose(
     tables: ScheduleTables,
     allowed: BoolArray,
-    room: Room,
+    memory: FreeMemory,
     devices: _Devices,
     plan: Planned,
     ready: _Ready,
@@ -286,9 +290,9 @@ def _choose(
     row: int,
     usable: BoolArray,
 ) -> None:
-    """Find where a ready unit would end first, and when it would end at the next best device."""
+    """Find where a ready unit would end first, and when on the next best device."""
     unit = ready.unit[row]
-    mark_devices_with_room(tables.allowed, room, tables.group_of[unit], usable)
+    mark_usable(tables.allowed, memory, tables.group_of[unit], usable)
     chosen, start, least, second = -1, np.inf, np.inf, np.inf
     for device in range(len(usable)):
         if not usable[device]:
@@ -321,7 +325,7 @@ def _after_favourite(
     device: int,
     start: float,
 ) -> float:
-    """Start of a ready unit; later where the device waits for the favourite of its last unit."""
+    """Start of a ready unit; later if the device waits for its last unit's favourite child."""
     unit, last = ready.unit[row], devices.last[device]
     child = favourite[last] if last >= 0 else -1
     if child < 0 or child == unit or plan.device_of[child] >= 0:
@@ -361,23 +365,23 @@ def _plan(
 
 
 @inlined
-def _look_again(
+def _update_starts(
     tables: ScheduleTables,
-    room: Room,
+    memory: FreeMemory,
     devices: _Devices,
     ready: _Ready,
     planned: int,
     device: int,
     has_class: bool,
 ) -> None:
-    """Say again when units of the device that got busier would start, or that it is not known."""
+    """Recompute or invalidate the start times on the device just used."""
     free = devices.free[device]
     for row in range(ready.n_rows[0]):
         unit = ready.unit[row]
         if has_class and tables.group_of[unit] == tables.group_of[planned]:
             ready.device[row], ready.start[row] = -1, -np.inf
         elif ready.device[row] == device:
-            if room.is_limited:
+            if memory.is_limited:
                 ready.device[row], ready.start[row] = -1, -np.inf
             elif ready.start[row] < free:
                 if free + tables.seconds[unit, device] < ready.second[row]:

@@ -39,7 +39,7 @@ class Heft:
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """One evaluation (more where memory binds)."""
+        """One evaluation (more if memory binds)."""
         del rng
         order = by_rank(problem, mean_upward_ranks(problem))
         evaluate_within_memory(evaluator, propose_in_order(evaluator, order))

@@ -1,10 +1,13 @@
-"""Units in a given order, each to the device where it ends first: the engine of HEFT and its kin.
+"""List scheduling in a given order: each unit to the device where it ends first (HEFT and its kin).
 
-Idle gaps between earlier units are used ("insertion").
+Units may fill idle gaps between earlier units ("insertion"). The busy intervals of a stream never
+overlap. They lie in time order in blocks of a fixed size, and each block stores its longest inner
+gap, so that the search for a gap skips the blocks in which nothing fits.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -13,40 +16,40 @@ import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray, frozen_floats, frozen_ints
 from placewright.core.problem import Problem
+from placewright.errors import BudgetSpent
 from placewright.placers.legal import Proposal
-from placewright.placers.list_scheduling.intervals import (
-    Intervals,
-    add_interval,
-    first_start,
-    grown,
-    has_room,
-    new_intervals,
+from placewright.placers.list_scheduling.free_memory import (
+    FreeMemory,
+    mark_usable,
+    new_free_memory,
+    take,
 )
-from placewright.placers.list_scheduling.room import Room, mark_devices_with_room, new_room, take
-from placewright.placers.list_scheduling.slices import in_slices
 from placewright.placers.list_scheduling.tables import (
     ScheduleTables,
     note_arrivals,
     schedule_tables,
 )
-from placewright.simulation.compiled import compiled
+from placewright.simulation.compiled import compiled, inlined
 from placewright.simulation.evaluator import Evaluator
 
 NO_TABLE = frozen_floats(np.zeros((0, 0)))
 NO_DEVICES = frozen_ints([])
+BLOCK = 64  # intervals
+_ROUNDING = 1e-15  # of a time: largest rounding error of the difference of two times
+_SLICE_SECONDS = 0.02  # between two checks of the budget
 
 
 class Planned(NamedTuple):
-    """Units with their planned times."""
+    """Planned units with their times."""
 
-    device_of: IntArray  # (n_units,): -1 for what is not planned yet
+    device_of: IntArray  # (n_units,): -1 before the unit is planned
     start: FloatArray  # (n_units,) seconds
     end: FloatArray  # (n_units,) seconds
 
 
 @dataclass(frozen=True)
 class Preferences:
-    """What enters the choice of a device beside the end of the unit.
+    """Influences on the choice of a device besides the end of the unit.
 
     Attributes:
         after: seconds that follow the unit's end on each device, (n_units, n_devices), or empty.
@@ -59,7 +62,7 @@ class Preferences:
 
 
 def new_plan(n_units: int) -> Planned:
-    """Nothing planned."""
+    """An empty plan."""
     return Planned(np.full(n_units, -1, dtype=np.int64), np.zeros(n_units), np.zeros(n_units))
 
 
@@ -74,18 +77,18 @@ def planned_in_order(
     """Plan all units in a topological order.
 
     Args:
-        problem: what is placed.
+        problem: the problem to solve.
         order: producers before consumers, shape (n_units,).
         limits: resident bytes of each device, shape (n_devices,); default its memory.
         preferences: of devices.
-        is_over: asked now and then; True ends the work.
-        tables: the problem with other times than it has, default with its own.
+        is_over: called between slices; True ends the work.
+        tables: the problem with modified times; default its own.
 
     Raises:
         BudgetSpent: it was over before all units were planned.
     """
     tables, preferences = tables or schedule_tables(problem), preferences or Preferences()
-    plan, room = new_plan(problem.n_units), new_room(problem, limits)
+    plan, memory = new_plan(problem.n_units), new_free_memory(problem, limits)
     state = [new_intervals(int(tables.stream_ptr[-1]), problem.n_units)]
     order, after, wanted = (
         frozen_ints(order),
@@ -94,7 +97,7 @@ def planned_in_order(
     )
 
     def advance(first: int, stop: int) -> int:
-        reached = plan_some(tables, room, state[0], plan, order, after, wanted, first, stop)
+        reached = plan_some(tables, memory, state[0], plan, order, after, wanted, first, stop)
         if reached < stop:
             state[0] = grown(state[0])
         return int(reached)
@@ -106,7 +109,7 @@ def planned_in_order(
 def propose_in_order(
     evaluator: Evaluator, order: IntArray, preferences: Preferences | None = None
 ) -> Callable[[FloatArray], Proposal]:
-    """For `evaluate_within_memory`: plans with limits; arguments as in `planned_in_order`."""
+    """A function for `evaluate_within_memory` that plans with limits; see `planned_in_order`."""
     problem = evaluator.problem
 
     def propose(limits: FloatArray) -> Proposal:
@@ -132,7 +135,7 @@ def proposal_of(problem: Problem, plan: Planned) -> Proposal:
 @compiled
 def plan_some(
     tables: ScheduleTables,
-    room: Room,
+    memory: FreeMemory,
     intervals: Intervals,
     plan: Planned,
     order: IntArray,
@@ -141,10 +144,10 @@ def plan_some(
     first: int,
     stop: int,
 ) -> int:
-    """Plan ``order[first:stop]``; stops earlier where intervals need more room.
+    """Plan ``order[first:stop]``; stops earlier if intervals need more space.
 
     Args:
-        tables, room, intervals, plan: the problem and the state.
+        tables, memory, intervals, plan: the problem and the state.
         order: (n_units,).
         after, wanted: as `Preferences` has them.
         first, stop: places in `order`.
@@ -159,12 +162,12 @@ def plan_some(
             return int(at)
         unit = order[at]
         note_arrivals(tables, plan.device_of, plan.end, unit, arrival)
-        mark_devices_with_room(tables.allowed, room, tables.group_of[unit], usable)
+        mark_usable(tables.allowed, memory, tables.group_of[unit], usable)
         if len(wanted) and wanted[unit] >= 0 and usable[wanted[unit]]:
             device = wanted[unit]
         else:
             device = _best_device(tables, intervals, arrival, usable, after, unit)
-        take(room, tables.group_of[unit], device)
+        take(memory, tables.group_of[unit], device)
         stream, start = _best_stream(tables, intervals, unit, device, arrival[device])
         end = start + tables.seconds[unit, device]
         add_interval(intervals, stream, start, end)
@@ -183,7 +186,7 @@ def _best_device(
     after: FloatArray,
     unit: int,
 ) -> int:
-    """Where the unit ends first, what follows included; of equal devices the first."""
+    """The device on which the unit ends first, `after` included; of equal devices the first."""
     chosen, best = -1, np.inf
     for device in range(len(arrival)):
         if not usable[device]:
@@ -213,3 +216,229 @@ def _best_stream(
             if best <= ready:
                 break
     return chosen, best
+
+
+class Intervals(NamedTuple):
+    """Busy intervals of all streams; blocks and streams are numbered."""
+
+    starts: FloatArray  # (n_blocks, BLOCK) seconds
+    ends: FloatArray  # (n_blocks, BLOCK) seconds
+    length: IntArray  # (n_blocks,): intervals in each block
+    gap: FloatArray  # (n_blocks,): longest time between two intervals of the block
+    order: IntArray  # (n_streams, most blocks): blocks of each stream in time order
+    n_blocks: IntArray  # (n_streams,): blocks of each stream
+    used: IntArray  # (2,): blocks in use, and the most that a stream has
+
+
+def new_intervals(n_streams: int, n_units: int) -> Intervals:
+    """Idle streams, with space for the first intervals."""
+    return _of_size(n_streams, n_streams + 2 * n_units // BLOCK + 2, 4)
+
+
+def grown(intervals: Intervals) -> Intervals:
+    """The same intervals with twice the space for blocks, or for blocks of a stream, if full."""
+    used, most_used = intervals.used.tolist()
+    n_blocks, (n_streams, most) = len(intervals.length), intervals.order.shape
+    if used + 1 >= n_blocks:
+        n_blocks *= 2
+    if most_used + 1 >= most:
+        most *= 2
+    grown = {}
+    for name, old in intervals._asdict().items():
+        shape = {"order": (n_streams, most), "n_blocks": (n_streams,), "used": (2,)}.get(
+            name, (n_blocks, *old.shape[1:])
+        )
+        if old.shape != shape:
+            new = grown[name] = np.zeros(shape, dtype=old.dtype)
+            new[tuple(slice(extent) for extent in old.shape)] = old
+    return intervals._replace(**grown)
+
+
+def _of_size(n_streams: int, n_blocks: int, most: int) -> Intervals:
+    return Intervals(
+        starts=np.zeros((n_blocks, BLOCK)),
+        ends=np.zeros((n_blocks, BLOCK)),
+        length=np.zeros(n_blocks, dtype=np.int64),
+        gap=np.zeros(n_blocks),
+        order=np.zeros((n_streams, most), dtype=np.int64),
+        n_blocks=np.zeros(n_streams, dtype=np.int64),
+        used=np.zeros(2, dtype=np.int64),
+    )
+
+
+@inlined
+def has_room(intervals: Intervals) -> bool:
+    """True if there is space for one more interval."""
+    is_free = intervals.used[0] + 1 < len(intervals.length)
+    return bool(is_free and intervals.used[1] + 1 < intervals.order.shape[1])
+
+
+@inlined
+def last_end(intervals: Intervals, stream: int) -> float:
+    """End of the last interval of a stream, 0 if there is none."""
+    n = intervals.n_blocks[stream]
+    if n == 0:
+        return 0.0
+    block = intervals.order[stream, n - 1]
+    return float(intervals.ends[block, intervals.length[block] - 1])
+
+
+@compiled
+def first_start(intervals: Intervals, stream: int, ready: float, seconds: float) -> float:
+    """First time >= ready at which the stream is idle for so many seconds."""
+    last = last_end(intervals, stream)
+    if last <= ready:
+        return float(ready)
+    at = _first_block(intervals, stream, ready)
+    before = 0.0
+    if at > 0:
+        block = intervals.order[stream, at - 1]
+        before = intervals.ends[block, intervals.length[block] - 1]
+    for index in range(at, intervals.n_blocks[stream]):
+        block = intervals.order[stream, index]
+        n = intervals.length[block]
+        begin = max(ready, before)
+        if begin + seconds <= intervals.starts[block, 0]:
+            return float(begin)
+        late = intervals.ends[block, n - 1]
+        # Skips also the part of the first block that ends before `ready`.
+        if not intervals.gap[block] + _ROUNDING * late < seconds:
+            for inner in range(1, n):
+                start = intervals.starts[block, inner]
+                begin = max(ready, intervals.ends[block, inner - 1])
+                if begin + seconds <= start:
+                    return float(begin)
+        before = late
+    return float(max(ready, last))
+
+
+@inlined
+def _first_block(intervals: Intervals, stream: int, ready: float) -> int:
+    """The first block with an end >= ready, (the last one where there is none)."""
+    low, high = 0, intervals.n_blocks[stream] - 1
+    while low < high:
+        middle = (low + high) // 2
+        block = intervals.order[stream, middle]
+        if intervals.ends[block, intervals.length[block] - 1] < ready:
+            low = middle + 1
+        else:
+            high = middle
+    return int(low)
+
+
+@compiled
+def add_interval(intervals: Intervals, stream: int, start: float, end: float) -> None:
+    """Insert an interval that overlaps no other; there must be space (see `has_room`)."""
+    n = intervals.n_blocks[stream]
+    if n == 0:
+        _new_block(intervals, stream, 0)
+        n = 1
+    at = n - 1
+    if start < intervals.starts[intervals.order[stream, at], 0]:
+        at = _block_of(intervals, stream, start)
+    block = intervals.order[stream, at]
+    if intervals.length[block] == BLOCK:
+        block = _with_room(intervals, stream, at, start, end)
+    n_inside = intervals.length[block]
+    place = n_inside
+    while place > 0 and _is_after(intervals, block, place - 1, start, end):
+        intervals.starts[block, place] = intervals.starts[block, place - 1]
+        intervals.ends[block, place] = intervals.ends[block, place - 1]
+        place -= 1
+    intervals.starts[block, place] = start
+    intervals.ends[block, place] = end
+    intervals.length[block] = n_inside + 1
+    if place == n_inside:
+        if place > 0:
+            intervals.gap[block] = max(
+                intervals.gap[block], start - intervals.ends[block, place - 1]
+            )
+    else:
+        _measure_gap(intervals, block)
+
+
+@inlined
+def _is_after(intervals: Intervals, block: int, place: int, start: float, end: float) -> bool:
+    other = intervals.starts[block, place]
+    return bool(other > start or (other == start and intervals.ends[block, place] > end))
+
+
+@inlined
+def _block_of(intervals: Intervals, stream: int, start: float) -> int:
+    """The last block whose first interval starts no later, or the first block."""
+    low, high = 0, intervals.n_blocks[stream] - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        if intervals.starts[intervals.order[stream, middle], 0] <= start:
+            low = middle
+        else:
+            high = middle - 1
+    return int(low)
+
+
+@inlined
+def _with_room(intervals: Intervals, stream: int, at: int, start: float, end: float) -> int:
+    """Split a full block if needed; return the block for an interval."""
+    block = intervals.order[stream, at]
+    is_last = at == intervals.n_blocks[stream] - 1
+    if is_last and not _is_after(intervals, block, BLOCK - 1, start, end):
+        return _new_block(intervals, stream, at + 1)
+    other = _new_block(intervals, stream, at + 1)
+    half = BLOCK // 2
+    for index in range(half, BLOCK):
+        intervals.starts[other, index - half] = intervals.starts[block, index]
+        intervals.ends[other, index - half] = intervals.ends[block, index]
+    intervals.length[other] = BLOCK - half
+    intervals.length[block] = half
+    _measure_gap(intervals, block)
+    _measure_gap(intervals, other)
+    return int(block if _is_after(intervals, other, 0, start, end) else other)
+
+
+@inlined
+def _new_block(intervals: Intervals, stream: int, at: int) -> int:
+    """An empty block at a place among those of the stream."""
+    block = intervals.used[0]
+    intervals.used[0] = block + 1
+    n = intervals.n_blocks[stream]
+    for index in range(n, at, -1):
+        intervals.order[stream, index] = intervals.order[stream, index - 1]
+    intervals.order[stream, at] = block
+    intervals.n_blocks[stream] = n + 1
+    intervals.used[1] = max(intervals.used[1], n + 1)
+    return int(block)
+
+
+@inlined
+def _measure_gap(intervals: Intervals, block: int) -> None:
+    longest = 0.0
+    for index in range(1, intervals.length[block]):
+        longest = max(longest, intervals.starts[block, index] - intervals.ends[block, index - 1])
+    intervals.gap[block] = longest
+
+
+def in_slices(
+    advance: Callable[[int, int], int], n_steps: int, is_over: Callable[[], bool]
+) -> None:
+    """Run a kernel in slices of some milliseconds, so that Ctrl-C and the budget end it.
+
+    Args:
+        advance: does the steps from the first to before the second number; returns the first step
+            that is not done, which may be requested again.
+        n_steps: number of all steps.
+        is_over: called after each slice.
+
+    Raises:
+        BudgetSpent: it was over before the last step.
+    """
+    done, size = 0, 256
+    while done < n_steps:
+        began = time.perf_counter()
+        done = advance(done, min(n_steps, done + size))
+        spent = time.perf_counter() - began
+        if spent < _SLICE_SECONDS / 2:
+            size *= 2
+        elif spent > 2 * _SLICE_SECONDS:
+            size = max(1, size // 2)
+        if done < n_steps and is_over():
+            raise BudgetSpent

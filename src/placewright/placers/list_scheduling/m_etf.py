@@ -5,8 +5,8 @@ Times", SIAM J. Computing 18(2), 1989, with the memory check of Baechi (Jeon et 
 section 3.2): a device whose memory cannot take the unit is left out.
 
 Departures from the paper: theirs are equal GPUs; where devices differ, a unit's device is the one
-where it finishes first (on equal devices: starts first), else an idle CPU would take what a GPU
-does in less time than it takes to wait for it. Ties go to the unit of highest upward rank;
+where it finishes first (on equal devices: starts first), else an idle CPU would take units that
+a GPU finishes sooner even if they wait for it. Ties go to the unit of highest upward rank;
 colocation as in Baechi (the class follows its first unit). Memory is planned with resident bytes;
 where the simulator finds that live tensors exceed it, the device's limit is lowered by the excess
 and the method runs again.
@@ -42,7 +42,7 @@ class MEtf:
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """One evaluation (more where memory binds)."""
+        """One evaluation (more if memory binds)."""
         del rng
         evaluate_within_memory(evaluator, propose_earliest_first(evaluator))
         return evaluator.solution()

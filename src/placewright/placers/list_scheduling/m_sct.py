@@ -63,7 +63,7 @@ class MSct:
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """One evaluation (more where memory binds)."""
+        """One evaluation (more if memory binds)."""
         del rng
         favourite = favourite_children(problem, self.threshold)
         children = np.full(problem.n_units, -1, dtype=np.int64)

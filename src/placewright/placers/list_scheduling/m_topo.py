@@ -4,9 +4,10 @@ B. Jeon et al., "Baechi: Fast Device Placement of Machine Learning Graphs", SoCC
 the share of a device is (total bytes / devices) + the largest unit, where a unit's bytes are its
 weights and outputs.
 
-Departures from the paper: theirs are equal GPUs, so a CPU beside accelerators takes only what they
-cannot (support, pins, memory); a colocation class goes where its first unit goes; a device whose
-memory cannot take a class is skipped; a graph without any bytes is filled by mean seconds instead.
+Departures from the paper: theirs are equal GPUs, so a CPU beside accelerators takes only units that
+they cannot run (support, pins, memory); a colocation class goes where its first unit goes; a device
+whose memory cannot take a class is skipped; a graph without any bytes is filled by mean seconds
+instead.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.placers.anytime import anytime
 from placewright.placers.legal import Proposal, classes_in_order, evaluate_within_memory
-from placewright.placers.list_scheduling.room import Room, fits, new_room, take
+from placewright.placers.list_scheduling.free_memory import FreeMemory, fits, new_free_memory, take
 from placewright.simulation.compiled import compiled
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.ranks import mean_costs
@@ -29,7 +30,7 @@ from placewright.simulation.ranks import mean_costs
 
 @dataclass(frozen=True)
 class MTopo:
-    """Balances memory, reads no costs."""
+    """Balances memory without reading costs."""
 
     name: ClassVar[str] = "m-topo"
     paper: ClassVar[str] = "Jeon et al. (Baechi), SoCC 2020"
@@ -43,7 +44,7 @@ class MTopo:
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """One evaluation (more where memory binds)."""
+        """One evaluation (more if memory binds)."""
         del rng
         evaluate_within_memory(evaluator, lambda limits: _filled(problem, limits))
         return evaluator.solution()
@@ -73,7 +74,7 @@ def _filled(problem: Problem, limits: FloatArray) -> Proposal:
         float(sizes.sum() / len(filling) + sizes.max()),
         np.array(turns, dtype=np.int64),
         len(filling),
-        new_room(problem, limits),
+        new_free_memory(problem, limits),
     )
     return classes.expand(device_of_class), None
 
@@ -86,7 +87,7 @@ def fill(
     share: float,
     turns: IntArray,
     n_filling: int,
-    room: Room,
+    memory: FreeMemory,
 ) -> IntArray:
     """Give classes in order to one device after the other.
 
@@ -95,9 +96,9 @@ def fill(
         allowed: (n_classes, n_devices).
         sizes: bytes of each class, (n_classes,).
         share: bytes after which the next device's turn comes.
-        turns: devices in the order in which they are asked at each turn, (n_filling, n_devices).
+        turns: order of preference of devices at each turn, (n_filling, n_devices).
         n_filling: devices that get a share.
-        room: resident memory; nothing is placed.
+        memory: free memory before any placement.
 
     Returns:
         Device of each class, (n_classes,).
@@ -112,10 +113,10 @@ def fill(
             if not allowed[group, device]:
                 continue
             if chosen < 0:
-                chosen = device  # takes it where none has room
-            if not room.is_limited or fits(room, group, device):
+                chosen = device  # if none has enough memory
+            if not memory.is_limited or fits(memory, group, device):
                 chosen = device
                 break
-        take(room, group, chosen)
+        take(memory, group, chosen)
         filled[chosen] += sizes[group]
-    return room.device_of_class
+    return memory.device_of_class

@@ -25,7 +25,7 @@ from placewright.simulation.evaluator import Evaluator
 
 @dataclass(frozen=True)
 class Peft:
-    """Looks ahead: what the unit's successors will cost at best enters the choice of device."""
+    """Adds a lower bound on the remaining path to each device's finish time."""
 
     name: ClassVar[str] = "peft"
     paper: ClassVar[str] = "Arabnejad and Barbosa, TPDS 2014"
@@ -38,7 +38,7 @@ class Peft:
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """One evaluation (more where memory binds)."""
+        """One evaluation (more if memory binds)."""
         del rng
         table, allowed = optimistic_costs(problem), problem.allowed
         total = np.where(allowed, table, 0.0).sum(axis=1)

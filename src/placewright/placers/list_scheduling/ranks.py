@@ -100,7 +100,7 @@ def by_rank(problem: Problem, rank: FloatArray) -> IntArray:
     """Units by decreasing rank; equal ones in topological order."""
     position = np.empty(problem.n_units, dtype=np.int64)
     position[problem.unit_graph.topological_order] = np.arange(problem.n_units)
-    # Sums in another order differ in the last digit; that must not decide between equal ranks.
+    # Sums in another order differ in the last digit, which must not decide between equal ranks.
     steps = np.round(rank / max(float(rank.max()), 1e-300) * 1e12)
     return np.asarray(np.lexsort((position, -steps)), dtype=np.int64)
 
@@ -135,7 +135,7 @@ def _ready_by_rank(tables: ScheduleTables, rank: FloatArray) -> IntArray:
 
 @compiled
 def missing_inputs(tables: ScheduleTables) -> IntArray:
-    """How many inputs of each unit another unit makes, (n_units,)."""
+    """Number of inputs of each unit that other units produce, (n_units,)."""
     missing = np.zeros(len(tables.topological), np.int64)
     for unit in range(len(missing)):
         for at in range(tables.input_ptr[unit], tables.input_ptr[unit + 1]):

@@ -1,4 +1,4 @@
-"""A problem as the kernels of list schedulers take it: links never wait for each other."""
+"""A problem as arrays for the kernels of list schedulers: links never wait for each other."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from placewright.simulation.event.arrays import DIRECT, LOCAL, VIA_HOST, event_a
 
 
 class ScheduleTables(NamedTuple):
-    """What list schedulers read; an endpoint is a device or, as the last one, the host.
+    """The arrays of a problem; an endpoint is a device or, as the last endpoint, the host.
 
-    A tensor takes ``latency + load x per_load`` seconds from one endpoint to a device, and the same
-    again with `relay_latency` and `relay_per_load` where it goes through the host. Ways that end
-    where they begin cost nothing; where there is no way, the latency is infinite.
+    A tensor takes ``latency + load x per_load`` seconds from one endpoint to a device, plus the
+    same with `relay_latency` and `relay_per_load` if it goes through the host. A way from an
+    endpoint to itself costs nothing; without a way, the latency is infinite.
     """
 
     seconds: FloatArray  # (n_units, n_devices)
@@ -28,7 +28,7 @@ class ScheduleTables(NamedTuple):
     input_ptr: IntArray  # (n_units + 1,)
     inputs: IntArray  # tensors that each unit reads
     output_ptr: IntArray  # (n_units + 1,)
-    outputs: IntArray  # tensors that each unit makes
+    outputs: IntArray  # tensors that each unit produces
     consumer_ptr: IntArray  # (n_tensors + 1,)
     consumers: IntArray  # units that read each tensor
     producer: IntArray  # (n_tensors,): -1 for a graph input
@@ -104,13 +104,13 @@ def _laid_out(problem: Problem) -> ScheduleTables:
 def note_arrivals(
     tables: ScheduleTables, device_of: IntArray, end: FloatArray, unit: int, arrival: FloatArray
 ) -> None:
-    """When all inputs of a unit would be on each device; its producers are placed.
+    """Write the arrival of all inputs of a unit on each device; its producers are placed.
 
     Args:
         tables: the problem.
         device_of: device of each placed unit, (n_units,).
         end: seconds at which each placed unit ends, (n_units,).
-        unit: whose inputs.
+        unit: the consumer.
         arrival: (n_devices,) to write into.
     """
     for device in range(len(arrival)):
@@ -143,7 +143,7 @@ def way_seconds(tables: ScheduleTables, load: float, source: int, device: int) -
 
 @inlined
 def longest_way(tables: ScheduleTables, unit: int, child: int, device: int) -> float:
-    """Seconds until what a unit makes for a child would be on the farthest other device."""
+    """Seconds that an output of a unit for a child takes to the farthest other device."""
     longest = 0.0
     for index in range(tables.output_ptr[unit], tables.output_ptr[unit + 1]):
         tensor = tables.outputs[index]

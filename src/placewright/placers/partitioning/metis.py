@@ -2,7 +2,7 @@
 
 G. Karypis, V. Kumar, "A Fast and High Quality Multilevel Scheme for Partitioning Irregular Graphs",
 SIAM J. Sci. Comput. 20(1), 1998; a baseline of Gao et al. (Post, 2018).
-The binding passes one weight per vertex (seconds), so that memory is kept by repair.
+The binding passes one weight per vertex (seconds); repair enforces memory limits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Metis:
     """Minimum cut, balanced to device speed.
 
     Attributes:
-        imbalance: by how much a part may exceed its share, > 0.
+        imbalance: allowed excess of a part over its share, > 0.
         recursive: recursive bisection (best for up to eight parts) or k-way refinement.
         assignments: parts-to-devices assignments tried at most, >= 1.
     """
@@ -55,7 +55,7 @@ class Metis:
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """One partition, an evaluation per assignment of its parts to devices."""
+        """Partition once, and evaluate assignments of its parts to devices."""
         return place_by_partition(
             problem, evaluator, rng, self.partition, assignments=self.assignments
         )

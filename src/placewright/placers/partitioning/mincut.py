@@ -1,8 +1,8 @@
 """MinCut as Mirhoseini et al. used it: Scotch on the accelerators alone.
 
 A. Mirhoseini et al., "Device Placement Optimization with Reinforcement Learning", ICML 2017,
-section 4: the Scotch mapping without the CPU among the devices. What no accelerator can run, or is
-pinned elsewhere, stays where it must. On a cluster of CPUs alone nothing is left out.
+section 4: the Scotch mapping without the CPU among the devices. Units that no accelerator can run,
+or that are pinned elsewhere, stay there. A cluster of CPUs alone is used as a whole.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Mincut:
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """One mapping, an evaluation per assignment of its parts to accelerators."""
+        """Map once, and evaluate assignments of the parts to accelerators."""
         kinds = [device.kind for device in problem.cluster.devices]
         accelerators = np.array([kind != "cpu" for kind in kinds])
         usable = accelerators if accelerators.any() else ~accelerators

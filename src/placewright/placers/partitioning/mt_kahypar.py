@@ -4,7 +4,7 @@ L. Gottesbüren et al., "Scalable High-Quality Hypergraph Partitioning", ACM Tra
 Algorithms 20(1), 2024, and T. Heuer, "A Direct k-Way Hypergraph Partitioning Algorithm for
 Optimizing the Steiner Tree Metric", ALENEX 2024. A tensor with its producer and consumers is one
 hyperedge; it costs its transfer seconds times the least tree in the cluster that spans the devices
-of its pins. Beyond 64 devices the library has no trees, and the number of devices stands for them.
+of its pins. Beyond 64 devices the library has no trees; the metric is the number of devices.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from placewright.placers.partitioning.weighted_graph import (
 )
 from placewright.simulation.evaluator import Evaluator
 
-_MOST_MAPPED = 64  # blocks up to which the library knows the Steiner tree metric
+_MOST_MAPPED = 64  # most blocks for which the library has the Steiner tree metric
 _FARTHEST = 100  # target edge weight of the slowest pair of devices
 
 
@@ -36,7 +36,7 @@ class MtKahypar:
     """Topology-aware mapping, balanced to device speed.
 
     Attributes:
-        imbalance: by how much a device may exceed its share, > 0.
+        imbalance: allowed excess of a device over its share, > 0.
     """
 
     name: ClassVar[str] = "mt-kahypar"
@@ -58,7 +58,7 @@ class MtKahypar:
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """One mapping, one evaluation (more where memory binds)."""
+        """One mapping, one evaluation (more if memory binds)."""
 
         def partition(graph: WeightedGraph, fractions: FloatArray, seed: int) -> IntArray:
             return self.mapped(problem, graph, fractions, seed)
@@ -100,7 +100,7 @@ class MtKahypar:
 
 @functools.cache
 def _library() -> tuple[Any, Any]:
-    """The module and its one thread pool of this process: one thread, so that runs repeat."""
+    """The module and its one thread pool per process: one thread, so that runs repeat."""
     try:
         import mtkahypar
     except ImportError:
@@ -113,7 +113,7 @@ def _target(instance: Any, context: Any, problem: Problem, n_parts: int) -> Any:
     devices = np.flatnonzero(problem.allowed.any(axis=0))[:n_parts]
     cluster, sizes = problem.cluster, problem.unit_graph.tensor_bytes
     mean_bytes = float(sizes.mean()) if len(sizes) else 0.0
-    with np.errstate(invalid="ignore"):  # inf * 0 where there is no link
+    with np.errstate(invalid="ignore"):  # inf * 0 if there is no link
         seconds = cluster.link_latency + mean_bytes * cluster.link_seconds_per_byte
     seconds = np.where(np.isfinite(seconds), seconds, np.inf)[np.ix_(devices, devices)]
     both = np.maximum(seconds, seconds.T)

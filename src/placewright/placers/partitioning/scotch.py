@@ -3,7 +3,7 @@
 F. Pellegrini, J. Roman, "Scotch: A Software Package for Static Mapping by Dual Recursive
 Bipartitioning of Process and Architecture Graphs", HPCN Europe 1996; a baseline of Mirhoseini et
 al. 2017, who give it op costs, device speeds and tensor sizes, as here. The machine is complete:
-every pair of devices is equally far, and which part goes where is asked of the evaluator.
+every pair of devices is equally far, and the evaluator decides between assignments of parts.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Scotch:
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """One mapping, an evaluation per assignment of its parts to devices."""
+        """Map once, and evaluate assignments of the parts to devices."""
         return place_by_partition(
             problem, evaluator, rng, scotch_partition, assignments=self.assignments
         )
@@ -64,7 +64,7 @@ def scotch_partition(graph: WeightedGraph, fractions: FloatArray, seed: int) -> 
         MissingExtraError: `pyscotch`, which brings the library, is not installed.
     """
     try:
-        # The binding writes to standard error where it found its library.
+        # The binding writes the path of its library to standard error.
         with contextlib.redirect_stderr(io.StringIO()):
             import pyscotch
 

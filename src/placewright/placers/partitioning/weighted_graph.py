@@ -1,9 +1,9 @@
-"""Computation graphs as the weighted undirected graphs that partitioners take, and the way back.
+"""Conversion of computation graphs to the weighted undirected graphs of partitioners, and back.
 
 A vertex is a colocation class, weighted with its mean seconds; an edge joins two classes that pass
-tensors, weighted with the mean seconds of their transfers. Part p is made as large as the speed of
-device p asks for. Partitioners know neither direction nor support nor memory, so that parts are
-repaired, and which part goes to which device is asked of the evaluator.
+tensors, weighted with the mean seconds of their transfers. The size of part p is in
+proportion to the speed of device p. Partitioners ignore direction, support and memory, so that
+parts are repaired, and the evaluator decides between assignments of parts to devices.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.ranks import mean_costs, mean_transfer_seconds
 
 _LARGEST_TOTAL = 10**8  # of all integer weights; partitioners count in 32 bits
-_SMALLEST_SHARE = 1e-3  # of a part, so that no partitioner is asked for an empty one
+_SMALLEST_SHARE = 1e-3  # least share of a part, so that none is empty
 
 
 @dataclass(frozen=True, eq=False)
 class WeightedGraph:
-    """What a partitioner takes; both directions of every edge are stored.
+    """The input of a partitioner; both directions of every edge are stored.
 
     Attributes:
         indptr: shape (n_vertices + 1,), int64.
@@ -121,14 +121,14 @@ def place_by_partition(
     usable: BoolArray | None = None,
     assignments: int = 24,
 ) -> Solution:
-    """Partition once, then try which part goes to which device.
+    """Partition once, then evaluate assignments of parts to devices.
 
     Args:
-        problem: what is placed.
-        evaluator: counts every assignment that is tried.
+        problem: the problem to solve.
+        evaluator: values every assignment.
         rng: gives the partitioner's seed.
         partition: the partitioner.
-        usable: devices that get a part, shape (n_devices,); others only what must run there.
+        usable: devices that get a part, shape (n_devices,); others run only what must run there.
         assignments: tried at most; the first is by speed, and of many devices only that one.
     """
     mask = np.ones(problem.n_devices, dtype=np.bool_) if usable is None else usable

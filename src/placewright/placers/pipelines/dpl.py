@@ -18,15 +18,16 @@ import numpy as np
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.placers.anytime import anytime
-from placewright.placers.pipelines.ideals.contiguous import (
+from placewright.placers.pipelines.ideals.items import items_of
+from placewright.placers.pipelines.ideals.load_model import load_model_of, why_not_separable
+from placewright.placers.pipelines.ideals.program import (
     evaluate_split,
     linear_program,
+)
+from placewright.placers.pipelines.ideals.two_levels import (
+    GroupSplitter,
     why_not_contiguous_in_groups,
 )
-from placewright.placers.pipelines.ideals.in_groups import GroupSplitter
-from placewright.placers.pipelines.ideals.items import items_of
-from placewright.placers.pipelines.ideals.load_model import load_model_of
-from placewright.placers.pipelines.ideals.transfers import why_not_separable
 from placewright.simulation.evaluator import Evaluator
 
 
@@ -45,7 +46,7 @@ class Dpl:
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """One evaluation: the best split of the order; two where links have two levels."""
+        """Evaluate the best split of the order; two evaluations if links have two levels."""
         if why_not_separable(problem) is not None:
             return GroupSplitter(problem, evaluator).linear()
         evaluator.offer_bound(

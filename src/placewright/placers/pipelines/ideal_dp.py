@@ -5,12 +5,12 @@ Placement of DNN Graph Operators", NeurIPS 2020, sections 5.1 and 5.2. A split i
 when the devices' sets follow one another: each is the difference of two nested ideals of the
 forward graph; backward ops follow the forward ops of their class.
 
-Where links have two levels (accelerators in hosts, an appendix of the paper), the program runs once
+If links have two levels (accelerators in hosts, an appendix of the paper), the program runs once
 over groups of devices and once within each (see `ideals.two_levels`).
 
-Departures from the paper: any number of kinds of devices; only pairs of ideals that can still beat
-the incumbent are looked at (it starts from DPL's split), so that no table of pairs exists; weights
-that several items share are counted once per device.
+Departures from the paper: any number of kinds of devices; the program visits only pairs of
+ideals that can still beat the incumbent (it starts from DPL's split), so that no table of pairs
+exists; weights that several items share are counted once per device.
 """
 
 from __future__ import annotations
@@ -24,21 +24,20 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime
-from placewright.placers.pipelines.ideals.contiguous import (
-    evaluate_split,
-    linear_program,
-    why_not_contiguous_in_groups,
-)
 from placewright.placers.pipelines.ideals.enumeration import enumerate_in_time
-from placewright.placers.pipelines.ideals.in_groups import GroupSplitter
 from placewright.placers.pipelines.ideals.items import Items, items_of
-from placewright.placers.pipelines.ideals.load_model import load_model_of
+from placewright.placers.pipelines.ideals.load_model import load_model_of, why_not_separable
 from placewright.placers.pipelines.ideals.program import (
     MAX_TABLE_ENTRIES,
     ContiguousProgram,
+    evaluate_split,
+    linear_program,
     table_entries,
 )
-from placewright.placers.pipelines.ideals.transfers import why_not_separable
+from placewright.placers.pipelines.ideals.two_levels import (
+    GroupSplitter,
+    why_not_contiguous_in_groups,
+)
 from placewright.simulation.evaluator import Evaluator
 
 
@@ -47,7 +46,7 @@ class IdealDp:
     """Finds the contiguous split of least max-load.
 
     Attributes:
-        max_ideals: give up on exactness (and return DPL's split) beyond so many ideals, >= 2.
+        max_ideals: limit on ideals, >= 2; beyond it the result is DPL's split.
     """
 
     name: ClassVar[str] = "ideal-dp"
@@ -67,7 +66,7 @@ class IdealDp:
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """DPL's split first, then the exact program where it still finds a better one."""
+        """Evaluate DPL's split, then that of the exact program if it is better."""
         if why_not_separable(problem) is not None:
             return GroupSplitter(problem, evaluator).exact(self.max_ideals)
         evaluator.offer_bound(

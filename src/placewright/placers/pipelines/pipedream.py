@@ -18,21 +18,22 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.core.arrays import BoolArray
+from placewright.core.arrays import BoolArray, IntArray
 from placewright.core.graph import FORWARD
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem, op_named
 from placewright.core.solution import Solution
 from placewright.placers.anytime import anytime
-from placewright.placers.pipelines.ideals.contiguous import (
+from placewright.placers.pipelines.ideals.items import items_of, precedence_pairs
+from placewright.placers.pipelines.ideals.load_model import (
+    load_model_of,
+    peer_independent_transfers,
+)
+from placewright.placers.pipelines.ideals.program import (
     evaluate_split,
     linear_program,
     why_not_contiguous,
 )
-from placewright.placers.pipelines.ideals.items import items_of, precedence_pairs
-from placewright.placers.pipelines.ideals.load_model import load_model_of
-from placewright.placers.pipelines.ideals.orders import biconnected_tails
-from placewright.placers.pipelines.ideals.transfers import peer_independent_transfers
 from placewright.simulation.evaluator import Evaluator
 
 
@@ -73,7 +74,7 @@ class Pipedream:
         return evaluator.solution(message=f"best split of a chain of {items.n_items} layers")
 
     def layers(self, problem: Problem) -> Grouping:
-        """Unit -> layer."""
+        """Layer of each unit."""
         classes = problem.colocation
         pairs = precedence_pairs(problem, classes)
         kept = pairs[~self._is_ignored(problem, classes)[pairs[:, 0]]]
@@ -101,3 +102,78 @@ def _sending_seconds(problem: Problem) -> np.ndarray[tuple[int], np.dtype[np.flo
     send = peer_independent_transfers(problem)[1].max(axis=0)
     is_forward = problem.unit_graph.op_phases[np.maximum(producers, 0)] == FORWARD
     return np.where((producers >= 0) & is_forward, send, 0.0)
+
+
+def biconnected_tails(n_nodes: int, pairs: IntArray) -> Grouping:
+    """Fuse the tails of the edges of every biconnected component.
+
+    The result is a chain of articulation points, as PipeDream expects (Tarnawski et al. 2020,
+    section 6, the PipeDream baseline).
+
+    Args:
+        n_nodes: number of nodes.
+        pairs: directed edges (tail, head), shape (n_edges, 2).
+
+    Returns:
+        Node -> fused node.
+    """
+    component = _biconnected_components(n_nodes, pairs)
+    first: dict[int, int] = {}
+    parent = list(range(n_nodes))
+
+    def root(node: int) -> int:
+        while parent[node] != node:
+            parent[node] = parent[parent[node]]
+            node = parent[node]
+        return node
+
+    for tail, label in zip(pairs[:, 0].tolist(), component, strict=True):
+        one, other = root(first.setdefault(label, tail)), root(tail)
+        parent[max(one, other)] = min(one, other)
+    return Grouping.from_labels([root(node) for node in range(n_nodes)])
+
+
+def _biconnected_components(n_nodes: int, pairs: IntArray) -> list[int]:
+    """Component of each undirected edge: Hopcroft and Tarjan 1973, without recursion.
+
+    Parallel edges (a pair in both directions) share the component.
+    """
+    around: list[list[tuple[int, int]]] = [[] for _ in range(n_nodes)]
+    for edge, (one, other) in enumerate(pairs.tolist()):
+        around[one].append((other, edge))
+        around[other].append((one, edge))
+    entry, low = [-1] * n_nodes, [0] * n_nodes
+    component = [-1] * len(pairs)
+    clock = n_components = 0
+    for start in range(n_nodes):
+        if entry[start] >= 0:
+            continue
+        entry[start] = low[start] = clock
+        clock += 1
+        branch = [(start, -1, iter(around[start]))]
+        trail: list[int] = []  # edges of open components
+        while branch:
+            node, via, rest = branch[-1]
+            step = next(rest, None)
+            if step is None:
+                branch.pop()
+                if branch:
+                    above = branch[-1][0]
+                    low[above] = min(low[above], low[node])
+                    if low[node] >= entry[above]:
+                        n_components += 1
+                        while component[via] < 0:
+                            component[trail.pop()] = n_components - 1
+                continue
+            target, edge = step
+            if edge == via or component[edge] >= 0 or edge in trail[-1:]:
+                continue
+            if entry[target] < 0:
+                entry[target] = low[target] = clock
+                clock += 1
+                trail.append(edge)
+                branch.append((target, edge, iter(around[target])))
+            elif entry[target] < entry[node]:
+                trail.append(edge)
+                low[node] = min(low[node], entry[target])
+    return component

@@ -1,4 +1,4 @@
-"""Search by the cross-entropy method: the simplest thing that learns, and a fair yardstick."""
+"""Search by the cross-entropy method, the simplest learner and a baseline for all others."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime
-from placewright.placers.baselines.homogeneous import evaluate_homogeneous
-from placewright.placers.learned.grouping import ActionSpace
+from placewright.placers.baselines.single import evaluate_homogeneous
+from placewright.placers.learned.shared.grouping import ActionSpace
 from placewright.placers.shared_weights import with_shared_weights_tied
 from placewright.simulation.evaluator import Evaluator
 
@@ -23,16 +23,16 @@ class Cem:
 
     R. Y. Rubinstein and D. P. Kroese, "The Cross-Entropy Method", Springer 2004, Algorithm 4.2.1
     with smoothing (Eq. 4.9): p <- smoothing * (frequencies in the elite) + (1 - smoothing) * p.
-    The homogeneous placements are evaluated first and are no part of a batch. Where memory is
+    The homogeneous placements are evaluated first and are no part of a batch. If memory is
     short, units that share a weight stay together (`shared_weights`).
 
     Attributes:
         batch: placements per iteration.
-        elite: share of the batch that is kept, in (0, 1].
+        elite: share of the batch that updates the distribution, in (0, 1].
         smoothing: weight of the new frequencies, in (0, 1].
-        floor: probability that is spread evenly, so that no device is ever ruled out, in [0, 1).
+        floor: weight of the uniform distribution, so that no device is ruled out, in [0, 1).
         homogeneous_starts: evaluate the homogeneous placements first.
-        updates: False only samples, from the first distribution: the control of learning.
+        updates: False samples from the first distribution only: the control of learning.
     """
 
     name: ClassVar[str] = "cem"
@@ -62,7 +62,7 @@ class Cem:
         return None
 
     def actions(self, problem: Problem) -> ActionSpace:
-        """What the distribution is over: the devices of each colocation class."""
+        """The devices of each colocation class: the domain of the distribution."""
         problem = with_shared_weights_tied(problem)
         return ActionSpace(problem, problem.colocation)
 

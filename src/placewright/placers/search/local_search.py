@@ -1,11 +1,11 @@
-"""Iterated local search: descents over moves of classes, runs and branches, kicks, orders.
+"""Iterated local search: descents over moves of classes, runs and branches, kicks, and orders.
 
 H. R. Lourenco, O. C. Martin, T. Stuetzle, "Iterated Local Search", Handbook of Metaheuristics,
 2003. A descent evaluates random neighbours in batches and takes the best of a batch when it is
 better; after `patience` batches without one it tries shifted orders, then kicks the placement with
-random block moves. A worse local optimum is kept with a probability that falls with its excess
-(`temperature` of the incumbent's value), and `restart` kicks without an improvement return to the
-incumbent.
+random block moves. It accepts a worse local optimum with a probability that falls with its
+excess (`temperature` of the incumbent's value), and returns to the incumbent after `restart` kicks
+without an improvement.
 """
 
 from __future__ import annotations
@@ -28,27 +28,26 @@ from placewright.placers.baselines.even_split import contiguous_split
 from placewright.placers.baselines.random_search import random_placements
 from placewright.placers.registry import make_placer
 from placewright.placers.repair import repaired
-from placewright.placers.search.neighbourhood.moves import Moves, moves_of
-from placewright.placers.search.neighbourhood.orders import order_by_priority, shifted
+from placewright.placers.search.neighbourhood import Moves, moves_of, order_by_priority, shifted
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.ranks import upward_ranks
 
 _LISTS = ("m-etf", "heft", "peft")  # cheapest first
 _UNITS_AT_ONCE = 1_000_000  # half a second of simulation
-_LISTS_SHARE = 0.1  # of the seconds left: a list schedule that took more is the last one
+_LISTS_SHARE = 0.1  # of the remaining seconds: after a longer list schedule no other is tried
 
 
 @dataclass(frozen=True)
 class LocalSearch:
-    """Starts from the best list schedule or baseline, or from what the evaluator already holds.
+    """Starts from the best list schedule or baseline, or from the evaluator's incumbent.
 
     Attributes:
         batch: neighbours per call to the evaluator.
         patience: batches without improvement that end a descent.
         kick: block moves between descents, at most.
-        temperature: excess over the incumbent, as a share of it, that is kept with chance 1/e.
+        temperature: relative excess over the incumbent that is accepted with probability 1/e.
         restart: descents without a new incumbent before the search returns to it.
-        descents: descents where the budget has no limit of its own.
+        descents: descents if the budget has no limit.
     """
 
     name: ClassVar[str] = "local-search"
@@ -87,15 +86,15 @@ class LocalSearch:
         stale = done = 0
         while not moves.is_empty and (has_limit or done < self.descents):
             known = evaluator.best_value
-            found, reached = self._descended(evaluator, moves, (current, value), rng)
-            self._try_orders(problem, evaluator, found, reached, rng)
+            optimum, reached = self._descended(evaluator, moves, (current, value), rng)
+            self._try_orders(problem, evaluator, optimum, reached, rng)
             if evaluator.is_closed:
                 return evaluator.solution("optimal", "value equals the lower bound")
             stale = 0 if evaluator.best_value < known else stale + 1
             if stale >= self.restart:
                 current, value, stale = *_incumbent(problem, evaluator, rng), 0
             elif self._accepts(reached, evaluator.best_value, rng):
-                current, value = found, reached
+                current, value = optimum, reached
             current = moves.shaken(current, rng, int(rng.integers(1, self.kick + 1)))
             value = evaluator.evaluate(current)
             done += 1
@@ -136,7 +135,7 @@ class LocalSearch:
         value: float,
         rng: np.random.Generator,
     ) -> None:
-        """Orders pay off near the incumbent only: the device's own rule is hard to beat."""
+        """Try orders near the incumbent only: elsewhere rank dispatch is hard to beat."""
         if not isinstance(problem.execution_model, Event) or value > 1.01 * evaluator.best_value:
             return
         order = order_by_priority(problem, upward_ranks(problem, device_of))
@@ -149,10 +148,10 @@ class LocalSearch:
 
 
 def _evaluate_starts(problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> None:
-    """Baselines, then list schedules where they are defined; each one counts as an evaluation.
+    """Evaluate baselines, then list schedules if they are defined.
 
-    Where evaluations are few, list schedules come first: most baselines are worse. Where seconds
-    are, a list schedule of a large graph may take longer than they last, and comes second.
+    With a limit on evaluations, list schedules come first: most baselines are worse. With a limit
+    on time they come second: a list schedule of a large graph may take longer than the budget.
     """
     lists = [make_placer(name) for name in _LISTS]
     lists = [placer for placer in lists if placer.why_not(problem) is None]
@@ -171,7 +170,7 @@ def _evaluate_starts(problem: Problem, evaluator: Evaluator, rng: np.random.Gene
 
 
 def _baselines(problem: Problem, rng: np.random.Generator) -> Iterator[IntArray]:
-    """One device, contiguous splits and a few random placements, each (n_units,)."""
+    """Single devices, contiguous splits and a few random placements, each (n_units,)."""
     for device in range(problem.n_devices):
         yield repaired(problem, np.full(problem.n_units, device, dtype=np.int64))
     for share in ("speed", "work", "memory"):
@@ -181,7 +180,7 @@ def _baselines(problem: Problem, rng: np.random.Generator) -> Iterator[IntArray]
 
 
 def _at_once(problem: Problem) -> int:
-    """Placements that are valued between two looks at the budget."""
+    """Number of placements to evaluate between two checks of the budget."""
     return max(1, _UNITS_AT_ONCE // problem.n_units)
 
 

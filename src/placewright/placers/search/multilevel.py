@@ -2,23 +2,26 @@
 
 G. Karypis, V. Kumar, "A Fast and High Quality Multilevel Scheme for Partitioning Irregular Graphs",
 SIAM Journal on Scientific Computing 20(1), 1998; further cycles that coarsen within the blocks of
-what was found: C. Walshaw, "Multilevel Refinement for Combinatorial Optimisation Problems", Annals
+the incumbent: C. Walshaw, "Multilevel Refinement for Combinatorial Optimisation Problems", Annals
 of Operations Research 131, 2004.
 
 The units are joined to ever fewer groups along heavy edges. On the coarsest level devices of groups
 are sampled by the cross-entropy method; each finer level moves its groups, one or a run of them, as
 long as that helps. A further cycle joins only what is on one device, moves a few groups of a coarse
-level, and refines again. After some cycles without improvement sampling begins anew.
+level, and refines again. After some cycles without improvement sampling starts again.
 
-Departures from the papers: what is valued is the placement of all units on every level, because the
-makespan of a coarse graph, whose groups run as one, says little about that of the fine one.
+Departures from the papers: on every level the evaluator values the placement of all units, because
+the makespan of a coarse graph, whose groups run as one, predicts that of the fine graph poorly.
+
+The search is a generator that yields placements and receives their values, so that a turn may end
+between any two questions and the next turn continues there.
 """
 
 from __future__ import annotations
 
 import math
 import weakref
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import ClassVar
 from weakref import WeakKeyDictionary
@@ -30,9 +33,19 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime
-from placewright.placers.search.levels.search import Shape, cycles
+from placewright.placers.search.coarsening import Level, levels_of
 from placewright.placers.shared_weights import with_shared_weights_tied
 from placewright.simulation.evaluator import Evaluator
+
+Questions = Generator[IntArray, FloatArray, tuple[IntArray, float]]
+_CELLS = 1_000_000  # units times placements of one question: half a second
+_SAMPLES, _ELITE = 50, 0.1  # placements of one distribution, and the share that updates it
+_SMOOTHING = 0.8  # weight of the new frequencies
+_FLOOR, _FLOOR_FALLS = 0.1, 0.85  # weight of the uniform distribution, and its decay
+_IDLE = 8  # distributions without improvement that end the sampling
+_SPREAD = (-1.0, 3.0)  # of log2 of the factor on the number of groups after a restart
+_KINDS = (0.55, 0.25, 0.2)  # of moves: next to a neighbour, anywhere, a run of groups
+
 
 _searches: WeakKeyDictionary[Evaluator, _Search] = WeakKeyDictionary()
 
@@ -42,15 +55,14 @@ class Multilevel:
     """Samples on the coarsest level, refines on all, then cycles from the incumbent.
 
     Attributes:
-        groups: of the coarsest level, >= 2; where sampling begins anew, half to eight times as
-            many.
+        groups: of the coarsest level, >= 2; after a restart, half to eight times as many.
         batch: neighbours per call to the evaluator.
         patience: batches without improvement that end a coarse level; finer ones have up to four
             times as many.
-        kick: groups that a further cycle moves first, at most.
-        temperature: excess over the best, as a share of it, that is kept with chance 1/e.
-        restart: cycles without an improvement before sampling begins anew.
-        batches: calls to the evaluator where the budget has no limit of its own.
+        kick: largest number of groups that a further cycle moves first.
+        temperature: relative excess over the best that is accepted with probability 1/e.
+        restart: cycles without an improvement before sampling starts again.
+        batches: calls to the evaluator if the budget has no limit.
     """
 
     name: ClassVar[str] = "multilevel"
@@ -104,7 +116,7 @@ class Multilevel:
 
 @dataclass(eq=False)
 class _Search:
-    """What one turn leaves to the next: the questions, and the one that has no answer yet."""
+    """State between turns: the generator, and the question that has no answer yet."""
 
     settings: Multilevel
     questions: Generator[IntArray, FloatArray, None] | None = None
@@ -112,11 +124,9 @@ class _Search:
     values: list[FloatArray] = field(default_factory=list)
 
     def begin(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> None:
-        """The first question, for which nothing is evaluated."""
-        one = self.settings
-        shape = Shape(one.groups, one.batch, one.patience, one.kick, one.temperature, one.restart)
-
-        of_evaluator = weakref.ref(evaluator)  # which is what this search is found by
+        """Create the generator and its first question; evaluates nothing."""
+        # A strong reference would keep the key of `_searches` alive.
+        of_evaluator = weakref.ref(evaluator)
 
         def incumbent() -> tuple[IntArray | None, float]:
             known = of_evaluator()
@@ -125,11 +135,11 @@ class _Search:
             return np.array(known.best.device_of), known.best_value
 
         tied = with_shared_weights_tied(problem)
-        self.questions = cycles(tied, shape, incumbent, rng.spawn(1)[0])
+        self.questions = cycles(tied, self.settings, incumbent, rng.spawn(1)[0])
         self.rows = next(self.questions)
 
     def ask(self, evaluator: Evaluator) -> None:
-        """Have one question answered; what the budget cut off is asked again next time."""
+        """Answer one question; the rows that the budget cut off are asked again next time."""
         assert self.questions is not None
         values = evaluator.evaluate_many(self.rows)
         self.values.append(values)
@@ -137,3 +147,189 @@ class _Search:
         if len(self.rows) == 0:
             answer, self.values = np.concatenate(self.values), []
             self.rows = self.questions.send(answer)
+
+
+def cycles(
+    problem: Problem,
+    settings: Multilevel,
+    incumbent: Callable[[], tuple[IntArray | None, float]],
+    rng: np.random.Generator,
+) -> Generator[IntArray, FloatArray, None]:
+    """Questions without end: sample a start, refine it, then coarsen and refine repeatedly.
+
+    Yields:
+        Placements, shape (n, n_units), n >= 1.
+
+    Args:
+        problem: the problem to solve.
+        settings: of the search.
+        incumbent: returns the evaluator's best placement and its value; None and inf before there
+            is one.
+        rng: of this search alone.
+    """
+    current, value = yield from _sampled_and_refined(problem, settings, settings.groups, rng)
+    known, stale, heard = value, 0, math.inf
+    while True:
+        outside, outside_value = incumbent()
+        if outside is not None and outside_value < min(known, heard):
+            current, value = yield from _better_of(current, value, outside)
+            known, stale, heard = min(known, value), 0, outside_value
+        if stale >= settings.restart:
+            fewest = max(2, round(settings.groups * 2.0 ** rng.uniform(*_SPREAD)))
+            current, value = yield from _sampled_and_refined(problem, settings, fewest, rng)
+            known, stale, heard = value, 0, math.inf
+        candidate, reached = yield from _cycled(problem, settings, current, rng)
+        stale = 0 if reached < known else stale + 1
+        known = min(known, reached)
+        if reached <= value or _is_accepted(reached, known, settings.temperature, rng):
+            current, value = candidate, reached
+
+
+def _sampled_and_refined(
+    problem: Problem, settings: Multilevel, fewest: int, rng: np.random.Generator
+) -> Questions:
+    levels = levels_of(problem, fewest, rng)
+    placement, value = yield from _sampled(levels[-1], rng)
+    for level in reversed(levels):
+        placement, value = yield from _refined(level, settings, placement, value, rng)
+    return placement, value
+
+
+def _cycled(
+    problem: Problem, settings: Multilevel, current: IntArray, rng: np.random.Generator
+) -> Questions:
+    """Coarsen within devices, move a few groups at a coarse level, refine to the finest."""
+    levels = levels_of(problem, settings.groups, rng, current)
+    top = len(levels) - 1 - int(rng.integers(min(len(levels), 3)))
+    level = levels[top]
+    device_of = _devices_of_groups(level, current)
+    for _ in range(int(rng.integers(1, settings.kick + 1))):
+        moved = _neighbours(level, device_of, 1, rng)
+        device_of = moved[0] if len(moved) else device_of
+    placement = device_of[level.group_of]
+    values = yield placement[None, :]
+    value = float(values[0])
+    for level in reversed(levels[: top + 1]):
+        placement, value = yield from _refined(level, settings, placement, value, rng)
+    return placement, value
+
+
+def _better_of(current: IntArray, value: float, other: IntArray) -> Questions:
+    """The better of two placements, both without an order."""
+    values = yield other[None, :]
+    return (other, float(values[0])) if values[0] < value else (current, value)
+
+
+def _is_accepted(value: float, best: float, temperature: float, rng: np.random.Generator) -> bool:
+    if not math.isfinite(value) or temperature == 0 or best <= 0:
+        return False
+    return bool(rng.random() < math.exp(-(value / best - 1.0) / temperature))
+
+
+def _sampled(level: Level, rng: np.random.Generator) -> Questions:
+    """Cross-entropy method on the devices of groups, from the uniform distribution.
+
+    R. Y. Rubinstein, D. P. Kroese, "The Cross-Entropy Method", Springer 2004, Algorithm 4.2.1: the
+    probabilities move to the frequencies in the best tenth of a batch, with smoothing and a
+    decaying share of the uniform distribution.
+    """
+    even = level.allowed / level.allowed.sum(axis=1, keepdims=True)
+    chance, floor, idle = even.copy(), _FLOOR, 0
+    best, least = np.argmax(level.allowed, axis=1)[level.group_of], math.inf
+    while idle < _IDLE:
+        total = chance.cumsum(axis=1)[None]
+        draws = rng.random((_SAMPLES, level.n_groups, 1))
+        chosen = np.asarray((draws * total[..., -1:] >= total).sum(axis=2), dtype=np.int64)
+        values = yield from _valued(chosen, level)
+        order = np.argsort(values, kind="stable")[: round(_ELITE * _SAMPLES)]
+        elite = chosen[order[np.isfinite(values[order])]]
+        idle += 1
+        if len(elite) and values[order[0]] < least:
+            idle = 0 if values[order[0]] < 0.999 * least else idle
+            best, least = chosen[order[0]][level.group_of], float(values[order[0]])
+        if len(elite):
+            counts = (elite[:, :, None] == np.arange(level.allowed.shape[1])).mean(axis=0)
+            moved = _SMOOTHING * counts + (1.0 - _SMOOTHING) * chance
+            chance = (1.0 - floor) * moved + floor * even
+            floor *= _FLOOR_FALLS
+    return best, least
+
+
+def _valued(chosen: IntArray, level: Level) -> Generator[IntArray, FloatArray, FloatArray]:
+    """Values of devices of groups, shape (n, n_groups), in questions of limited size."""
+    at_once = max(1, _CELLS // len(level.group_of))
+    values: list[FloatArray] = []
+    for first in range(0, len(chosen), at_once):
+        values.append((yield chosen[first : first + at_once][:, level.group_of]))
+    return np.concatenate(values)
+
+
+def _refined(
+    level: Level, settings: Multilevel, current: IntArray, value: float, rng: np.random.Generator
+) -> Questions:
+    """Batches of moves of groups: the best move, or all better ones together, until none is left.
+
+    Accepts ties, which do not reset patience.
+    """
+    device_of = _devices_of_groups(level, current)
+    size = max(1, min(settings.batch, _CELLS // len(current)))
+    scale = max(1.0, level.n_groups / (8.0 * settings.groups))
+    patience = math.ceil(settings.patience * settings.batch / size * min(scale, 4.0))
+    failures = 0
+    while failures < patience:
+        rows = _neighbours(level, device_of, size, rng)
+        failures += 1
+        if len(rows) == 0:
+            continue
+        values = yield rows[:, level.group_of]
+        better = np.flatnonzero(values < value)
+        if len(better) == 0:
+            # If several devices end last, no single move improves the value.
+            as_good = np.flatnonzero(values == value)
+            device_of = rows[as_good[0]] if len(as_good) else device_of
+            continue
+        best = int(better[np.argmin(values[better])])
+        changed, reached = rows[best].copy(), float(values[best])
+        if len(better) > 1:
+            together = changed.copy()
+            for at in better[np.argsort(-values[better], kind="stable")].tolist():
+                together = np.where(rows[at] != device_of, rows[at], together)
+            sums = yield together[level.group_of][None, :]
+            if sums[0] < reached:
+                changed, reached = together, float(sums[0])
+        device_of, value, failures = changed, reached, 0
+    return device_of[level.group_of], value
+
+
+def _devices_of_groups(level: Level, device_of: IntArray) -> IntArray:
+    """Device of each group, all of whose units are on one device, shape (n_groups,)."""
+    device_of_group = np.zeros(level.n_groups, dtype=np.int64)
+    device_of_group[level.group_of] = device_of
+    return device_of_group
+
+
+def _neighbours(level: Level, device_of: IntArray, size: int, rng: np.random.Generator) -> IntArray:
+    """Placements next to this one, shape (<= size, n_groups), none equal to it.
+
+    A group joins a neighbour or goes anywhere, or a run of groups whose first units follow each
+    other moves together; lengths of runs are spread evenly over magnitudes.
+    """
+    n_groups, n_devices = level.allowed.shape
+    group, kind = rng.integers(n_groups, size=size), rng.random(size)
+    target, at = rng.integers(n_devices, size=size), rng.random(size)
+    first = level.neighbour_ptr[group]
+    degree = level.neighbour_ptr[group + 1] - first
+    joins = (kind < _KINDS[0]) & (degree > 0)
+    neighbour = level.neighbours[first[joins] + (at[joins] * degree[joins]).astype(np.int64)]
+    target[joins] = device_of[neighbour]
+    rows = np.repeat(device_of[None, :], size, axis=0)
+    rows[np.arange(size), group] = target
+    longest = math.log(max(2.0, n_groups / 4.0) / 2.0 + 1.0)
+    for row in np.flatnonzero(kind >= 1.0 - _KINDS[2]).tolist():
+        start = int(level.place_of[group[row]])
+        run = level.by_place[start : start + int(2.0 * math.exp(at[row] * longest))]
+        rows[row, run] = target[row]
+    is_allowed = level.allowed[np.arange(n_groups), rows]
+    rows = np.where(is_allowed, rows, device_of)
+    changed: IntArray = rows[(rows != device_of).any(axis=1)]
+    return changed

@@ -1,23 +1,23 @@
-"""Search over what list schedulers are told: dearer transfers, other ranks, wishes of groups.
+"""Search over perturbed inputs of list schedulers: transfers, ranks, and preferences of groups.
 
 R. H. Storer, S. D. Wu, R. Vaccari, "New Search Spaces for Sequencing Problems with Application to
-Job Shop Scheduling", Management Science 38(10), 1992: a heuristic that is quick is given disturbed
-data, its answer is valued with the true data, and the search moves in the space of disturbances
-(their "problem space") instead of the space of schedules.
+Job Shop Scheduling", Management Science 38(10), 1992: a fast heuristic runs on perturbed data,
+its answer is valued with the true data, and the search moves in the space of perturbations (their
+"problem space") instead of the space of schedules.
 
-Ours disturbs three things of a problem, and plans by highest rank first with idle gaps (HEFT) or by
-earliest start (ETF):
+This placer perturbs three parts of a problem, and plans by highest rank first with idle gaps (HEFT)
+or by earliest start (ETF):
 
-- all transfers are multiplied by one factor: list schedulers do not know that transfers wait for
-  each other on a link, and a larger factor stands for the wait;
+- all transfers are multiplied by one factor: list schedulers ignore that transfers wait for each
+  other on a link, and a larger factor models the wait;
 - the rank of each unit is multiplied by a factor near 1, so that units are planned in other orders;
-- each of a few runs of units along the graph has a wish for each device, in seconds that are added
-  to the unit's end there when the device is chosen.
+- each of a few runs of units along the graph has a preference for each device, in seconds that are
+  added to the unit's end there when the device is chosen.
 
 The search is a (1 + 1) evolution strategy on these numbers (I. Rechenberg, "Evolutionsstrategie",
 1973), whose step grows after a success and shrinks after a failure; a few proposals are made from
-one parent at a time, as many whatever the number of threads. Each plan is valued with its order and
-by rank dispatch.
+one parent at a time, as many whatever the number of threads. The evaluator values each plan with
+its order and by rank dispatch.
 """
 
 from __future__ import annotations
@@ -47,24 +47,24 @@ from placewright.placers.list_scheduling.in_order import (
 )
 from placewright.placers.list_scheduling.ranks import mean_upward_ranks, ready_by_rank
 from placewright.placers.list_scheduling.tables import scaled_transfers, schedule_tables
-from placewright.placers.search.neighbourhood.blocks import branch_by_branch_order
+from placewright.placers.search.neighbourhood import branch_by_branch_order
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.ranks import mean_costs
 
 _searches: WeakKeyDictionary[Evaluator, _Search] = WeakKeyDictionary()
 _LONGEST_STEP = 1.0  # of logarithms
-_WISHED_UP_TO = 2e7  # units times devices above which groups have no wishes: a table of its own
+_PREFERENCES_UP_TO = 2e7  # units times devices: groups of larger problems have no preferences
 
 
 @dataclass(frozen=True)
 class ProblemSpace:
-    """Starts from undisturbed data; keeps the best disturbance.
+    """Starts from unperturbed data and searches for the best perturbation.
 
     Attributes:
-        groups: runs of units that have wishes of their own, >= 1.
+        groups: runs of units with preferences of their own, >= 1.
         children: proposals from one parent at a time, >= 1.
         step: the first standard deviation of a change, in logarithms, > 0.
-        rounds: of proposals where the budget has no limit of its own, >= 1.
+        rounds: of proposals if the budget has no limit, >= 1.
     """
 
     name: ClassVar[str] = "problem-space"
@@ -92,9 +92,9 @@ class ProblemSpace:
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
-        """Two evaluations for each plan, until the budget ends, or `rounds` without a budget.
+        """Evaluate each plan twice, until the budget ends, or `rounds` without a budget.
 
-        A further call with the same evaluator goes on where the last one ended.
+        A further call with the same evaluator continues where the last call ended.
         """
         search = _searches.get(evaluator)
         if search is None or search.settings != self:
@@ -109,54 +109,54 @@ class ProblemSpace:
 
 
 @dataclass(frozen=True, eq=False)
-class _Disturbance:
-    """What a list scheduler is told beside the truth; all zero is the truth.
+class _Perturbation:
+    """Perturbation; zeros leave the problem unchanged.
 
     Attributes:
         by_start: plan by earliest start instead of by rank.
         transfers: logarithm of the factor of all transfers.
         ranks: logarithm of the factor of each unit's rank, shape (n_units,), or empty.
-        wishes: mean unit seconds that each group adds on each device, (n_groups, n_devices).
+        preferences: mean unit seconds that each group adds on each device, (n_groups, n_devices).
     """
 
     by_start: bool
     transfers: float
     ranks: FloatArray
-    wishes: FloatArray
+    preferences: FloatArray
 
 
 class _Workers:
-    """Threads that plan; they end with the budget, or when nobody waits for them any more."""
+    """Threads that plan; they end with the budget, or when they are closed."""
 
     def __init__(self, pool: ThreadPoolExecutor, evaluator: Evaluator) -> None:
         self.pool, self.evaluator = pool, evaluator
         self._is_closed = threading.Event()
 
     def close(self) -> None:
-        """Let plans that are under way end without a result."""
+        """End running plans without a result."""
         self._is_closed.set()
 
     def is_over(self) -> bool:
-        """True when a plan would come too late."""
+        """True if a plan would come too late."""
         return self._is_closed.is_set() or self.evaluator.is_spent
 
 
 class _Search:
-    """The parent, its value and the step: what one turn leaves to the next."""
+    """State between turns: the parent, its value and the step."""
 
     def __init__(self, settings: ProblemSpace, problem: Problem) -> None:
         self.settings, self._problem = settings, problem
         self._rank = mean_upward_ranks(problem)
         self._tables = schedule_tables(problem)
         self._mean = float(mean_costs(problem).mean())
-        self._has_wishes = problem.n_units * problem.n_devices <= _WISHED_UP_TO
-        n_groups = min(settings.groups, problem.n_units) if self._has_wishes else 0
+        self._has_preferences = problem.n_units * problem.n_devices <= _PREFERENCES_UP_TO
+        n_groups = min(settings.groups, problem.n_units) if self._has_preferences else 0
         self._group_of = _runs(problem, max(1, n_groups))
-        self._no_wishes = np.zeros((n_groups, problem.n_devices))
+        self._no_preferences = np.zeros((n_groups, problem.n_devices))
         self._step = settings.step
         self._limits = np.array(problem.cluster.memory_bytes)
         self._value = math.inf
-        self._parent = _Disturbance(False, 0.0, np.zeros(0), self._no_wishes)
+        self._parent = _Perturbation(False, 0.0, np.zeros(0), self._no_preferences)
         self._first = [
             replace(self._parent, by_start=by_start, transfers=math.log(factor))
             for factor in (1.0, 2.0, 4.0)
@@ -164,9 +164,10 @@ class _Search:
         ]
 
     def advance(self, work: _Workers, rng: np.random.Generator) -> None:
-        """Children of the parent; the best of them is the next parent where it is as good.
+        """Plan children of the parent; the best becomes the next parent unless it is worse.
 
-        The first parent is the best of the truth and dearer transfers, by rank and by start.
+        The first parent is the best of the unperturbed data and slower transfers, by rank and
+        start.
         """
         known, count = self._value, self.settings.children
         if self._first:
@@ -177,56 +178,56 @@ class _Search:
         grows = self._value < known
         self._step = float(np.clip(self._step * (1.5 if grows else 0.93), 0.01, _LONGEST_STEP))
 
-    def _try(self, work: _Workers, disturbances: list[_Disturbance]) -> None:
-        def planned(one: _Disturbance) -> Proposal:
-            return self._planned(one, limits, work.is_over)
+    def _try(self, work: _Workers, perturbations: list[_Perturbation]) -> None:
+        def planned(perturbation: _Perturbation) -> Proposal:
+            return self._planned(perturbation, limits, work.is_over)
 
         evaluator, limits = work.evaluator, self._limits.copy()
-        for one, (device_of, order) in zip(
-            disturbances, work.pool.map(planned, disturbances), strict=True
+        for perturbation, (device_of, order) in zip(
+            perturbations, work.pool.map(planned, perturbations), strict=True
         ):
             value = evaluator.evaluate(device_of, order)
             value = min(value, evaluator.evaluate(device_of))
             if math.isinf(value):
                 tighten(evaluator, (device_of, order), self._limits)
             if value <= self._value:
-                self._parent, self._value = one, value
+                self._parent, self._value = perturbation, value
 
-    def _changed(self, rng: np.random.Generator) -> _Disturbance:
+    def _changed(self, rng: np.random.Generator) -> _Perturbation:
         parent, step = self._parent, self._step
         kind = rng.random()
         if kind < 0.1:
             return replace(parent, by_start=not parent.by_start)
         changed = replace(parent, transfers=parent.transfers + step * rng.standard_normal())
-        if kind < 0.4 or not len(parent.wishes):
+        if kind < 0.4 or not len(parent.preferences):
             noise = 0.2 * step * rng.standard_normal(self._problem.n_units)
             ranks = noise if len(parent.ranks) == 0 else parent.ranks + noise
             return replace(changed, ranks=ranks)
-        size = parent.wishes.shape
+        size = parent.preferences.shape
         scale = 10.0 ** rng.uniform(0.0, 3.0) * step
-        wishes = np.where(rng.random(size) < rng.uniform(0.02, 0.3), rng.standard_normal(size), 0.0)
-        return replace(changed, wishes=parent.wishes + scale * wishes)
+        preferences = np.where(
+            rng.random(size) < rng.uniform(0.02, 0.3), rng.standard_normal(size), 0.0
+        )
+        return replace(changed, preferences=parent.preferences + scale * preferences)
 
     def _planned(
-        self, one: _Disturbance, limits: FloatArray, is_over: Callable[[], bool]
+        self, perturbation: _Perturbation, limits: FloatArray, is_over: Callable[[], bool]
     ) -> Proposal:
-        tables, factor = self._tables, math.exp(one.transfers)
-        if one.transfers:
+        tables, factor = self._tables, math.exp(perturbation.transfers)
+        if perturbation.transfers:
             tables = scaled_transfers(tables, factor)
-        rank = self._rank * np.exp(one.ranks) if len(one.ranks) else self._rank
+        rank = self._rank * np.exp(perturbation.ranks) if len(perturbation.ranks) else self._rank
         problem = self._problem
-        if one.by_start:
+        if perturbation.by_start:
             plan = planned_earliest_first(
                 problem, limits, is_over=is_over, tables=tables, rank=rank
             )
         else:
-            preferences = Preferences()
-            if one.wishes.any():
-                preferences = Preferences(after=one.wishes[self._group_of] * self._mean)
+            added = Preferences()
+            if perturbation.preferences.any():
+                added = Preferences(after=perturbation.preferences[self._group_of] * self._mean)
             order = ready_by_rank(problem, rank)
-            plan = planned_in_order(
-                problem, order, limits, preferences, is_over=is_over, tables=tables
-            )
+            plan = planned_in_order(problem, order, limits, added, is_over=is_over, tables=tables)
         return proposal_of(problem, plan)
 
 

@@ -1,4 +1,4 @@
-"""The papers whose experiments can be run again, by name."""
+"""The papers whose experiments can be reproduced, by name."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ from placewright.suites.papers.suite import PaperSuite, Published, Stage
 
 CLUSTER = "cpu+gpu"
 MODELS = {"Inception-V3": "inception_v3", "ResNet-50": "resnet50", "BERT": "bert_base/short"}
-# Table 2, seconds. The cells of CPU-only and HSDAG give the gains that were read (17.9, 52.1 and
-# 58.2 %); the others were recalled without such a check.
+# Table 2, seconds. The cells of CPU-only and HSDAG agree with the gains in summaries (17.9, 52.1
+# and 58.2 %); the others were recalled without such a check.
 TABLE = {
     "CPU-only": (0.0128, 0.0160, 0.00638),
     "GPU-only": (0.0120, 0.00781, 0.00275),
@@ -93,7 +93,7 @@ MISSING = (
 
 
 def published() -> list[Published]:
-    """The cells of Table 2 that are known."""
+    """The known cells of Table 2."""
     return [
         Published(
             f"{model} {CLUSTER}",
@@ -108,7 +108,7 @@ def published() -> list[Published]:
 
 
 def hsdag_suite() -> PaperSuite:
-    """The suite."""
+    """The suite of HSDAG."""
     return PaperSuite(
         name="hsdag",
         title="A Structure-Aware Framework for Learning Device Placements on Computation Graphs "

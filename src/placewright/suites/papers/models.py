@@ -1,4 +1,4 @@
-"""The models of the papers at the sizes that the papers state."""
+"""The models of the papers, at the sizes that the papers state."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def inference_cases(models: dict[str, str], cluster: str) -> list[Case]:
 
 
 def training_cases(names: tuple[str, ...], clusters: tuple[str, ...]) -> list[Case]:
-    """Training steps of `STEPS` on clusters of the catalogue; a step is read once for all."""
+    """Training steps of `STEPS` on clusters of the catalogue; each step is read once."""
 
     def case(name: str, graph: Callable[[], ComputationGraph], cluster: str) -> Case:
         def build() -> Problem:

@@ -87,7 +87,7 @@ MISSING = (
 
 
 def published() -> list[Published]:
-    """Table 1."""
+    """The cells of Table 1."""
     return [
         Published(f"{model} {cluster}", method, seconds, "recalled")
         for (model, cluster), row in TABLE.items()
@@ -97,7 +97,7 @@ def published() -> list[Published]:
 
 
 def placeto_suite() -> PaperSuite:
-    """The suite."""
+    """The suite of Placeto."""
     return PaperSuite(
         name="placeto",
         title="Placeto: Learning Generalizable Device Placement Algorithms for Distributed Machine "

@@ -78,7 +78,7 @@ MISSING = (
 
 
 def post_suite() -> PaperSuite:
-    """The suite."""
+    """The suite of Post."""
     return PaperSuite(
         name="post",
         title="Post: Device Placement with Cross-Entropy Minimization and Proximal Policy "

@@ -1,18 +1,21 @@
-"""The report of a paper's suite: its figures, ours under its rules, ours with equal budgets."""
+"""The report of a paper's suite: its figures beside ours, as tables and pictures."""
 
 from __future__ import annotations
 
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 from placewright.report.learned.runs import LearnedRun
 from placewright.report.markdown import markdown_table
+from placewright.report.pictures import write_picture
 from placewright.suites.papers.generalisation import LABELS, TRANSFERRED
-from placewright.suites.papers.run import BOUND
-from placewright.suites.papers.suite import CERTAINTIES, PaperSuite, Published, Stage
+from placewright.suites.papers.suite import BOUND, CERTAINTIES, PaperSuite, Published, Stage
 
 Cells = Mapping[tuple[str, str, int], Sequence[LearnedRun]]  # (problem, placer, budget) -> runs
+SINGLES = ("CPU-only", "GPU-only", "CPU only", "single GPU")
 
 
 def cells_of(rows: Sequence[LearnedRun]) -> Cells:
@@ -30,7 +33,7 @@ def ratio(runs: Sequence[LearnedRun]) -> float:
 
 
 def bound_of(cells: Cells, problem: str) -> float:
-    """Lower bound over the best single device, NaN where it was not computed."""
+    """Lower bound over the best single device, NaN if it was not computed."""
     rows = cells.get((problem, BOUND, 0))
     return math.nan if rows is None else rows[0].value / rows[0].single
 
@@ -188,3 +191,93 @@ def _singles(cells: Cells, problems: Sequence[str]) -> list[str]:
         if bound is not None:
             rows.append([problem, f"{bound[0].single:.6g}", f"{bound_of(cells, problem):.3f}"])
     return markdown_table(["problem", "seconds", "lower bound"], rows)
+
+
+def draw_suite(suite: PaperSuite, rows: Sequence[LearnedRun], path: Path) -> None:
+    """Each method's best placements over the best single device, problem by problem.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    cells = cells_of(rows)
+    problems = [case.name for case in suite.cases]
+    lines = [
+        (placer, stage.evaluations, stage.placers[placer] or placer)
+        for stage in suite.stages
+        for placer in stage.placers
+    ]
+
+    def draw(module: Any) -> Any:
+        height = 1.2 + 0.28 * len(lines)
+        figure, grid = module.subplots(
+            1, len(problems), figsize=(1.6 + 1.7 * len(problems), height), sharey=True,
+            squeeze=False, layout="constrained",
+        )  # fmt: skip
+        for axes, problem in zip(grid.flat, problems, strict=True):
+            for at, (placer, evaluations, _) in enumerate(lines):
+                runs = cells.get((problem, placer, evaluations))
+                if runs and math.isfinite(ratio(runs)):
+                    axes.plot(min(ratio(runs), 3.0), at, marker="o", color="C0", markersize=4)
+            _mark_published(axes, suite, problem, [label for _, _, label in lines])
+            axes.axvline(1.0, color="gray", linewidth=1)
+            if not math.isnan(bound := bound_of(cells, problem)):
+                axes.axvline(bound, color="C2", linewidth=1, linestyle="--")
+            axes.set_title(problem, fontsize="small")
+        grid.flat[0].set_yticks(range(len(lines)), [label.strip("`") for _, _, label in lines])
+        grid.flat[0].invert_yaxis()
+        figure.supxlabel(
+            "over the best single device (dots: ours, at most 3; crosses: the paper over its "
+            "own; dashed: lower bound)",
+            fontsize="small",
+        )
+        return figure
+
+    write_picture(draw, path)
+
+
+def _mark_published(axes: Any, suite: PaperSuite, problem: str, labels: Sequence[str]) -> None:
+    """Mark the paper's figures over its own best single device, if both are known."""
+    figures = {f.method: f.seconds for f in suite.published if f.problem == problem}
+    singles = [figures[name] for name in SINGLES if name in figures]
+    if not singles:
+        return
+    for method, seconds in figures.items():
+        at = next((i for i, text in enumerate(labels) if text.startswith(method)), None)
+        if at is not None:
+            axes.plot(min(seconds / min(singles), 3.0), at, marker="x", color="C3", markersize=5)
+
+
+def draw_transfer(rows: Sequence[LearnedRun], path: Path) -> None:
+    """Distribution over unseen graphs of the value over local search's, family by family.
+
+    Raises:
+        MissingExtraError: matplotlib is not installed.
+    """
+    families = list(dict.fromkeys(row.problem.split()[0] for row in rows))
+    searched = {row.problem: row.value for row in rows if row.placer == LABELS[-1]}
+
+    def draw(module: Any) -> Any:
+        figure, grid = module.subplots(
+            1, len(families), figsize=(3.2 * len(families), 3.6), sharey=True, squeeze=False,
+            layout="constrained",
+        )  # fmt: skip
+        for axes, family in zip(grid.flat, families, strict=True):
+            for label in LABELS[:-1]:
+                values = sorted(
+                    row.value / searched[row.problem]
+                    for row in rows
+                    if row.placer == label and row.problem.split()[0] == family
+                )
+                shares = [(at + 1) / len(values) for at in range(len(values))]
+                axes.step(values, shares, where="post", marker="o", markersize=3, label=label)
+            axes.axvline(1.0, color="gray", linewidth=1)
+            axes.set_title(family)
+        grid.flat[0].set_ylabel("share of unseen graphs")
+        figure.supxlabel("over local search with 1,000 evaluations", fontsize="small")
+        figure.legend(
+            *grid.flat[0].get_legend_handles_labels(), loc="outside lower center", frameon=False,
+            fontsize="small",
+        )  # fmt: skip
+        return figure
+
+    write_picture(draw, path)

@@ -1,4 +1,4 @@
-"""`bench auto`: is `auto` as good as the best of the others, problem by problem?"""
+"""`bench auto`: compares `auto` with the best of the other placers, problem by problem."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class RivalComparison:
     Attributes:
         problem: name.
         value: of `auto`; NaN without one.
-        bound: the largest that any run proved.
-        rival: the best of the others, empty where none found anything.
+        bound: the largest bound of any run.
+        rival: the best of the others, empty if none has a placement.
         rival_value: its value.
         ratio: value / rival_value; inf without a value of `auto`, 0 without one of a rival.
         rivals: how many of them have a row.
-        load: of the machine, at the most in any of the runs.
+        load: of the machine, the largest in any of the runs.
         work: evaluations and processor seconds of `auto`.
         rival_work: of the best rival; zeros without one.
     """
@@ -48,12 +48,12 @@ class RivalComparison:
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure that was promised.
+    """A target of `auto`, and the result.
 
     Attributes:
-        what: in words.
-        reached: what came out, in words.
-        is_met: whether that is enough; None where rows are missing.
+        what: the target, in words.
+        reached: the result, in words.
+        is_met: True if the result meets the target; None if rows are missing.
     """
 
     what: str
@@ -62,17 +62,17 @@ class Figure:
 
 
 def comparisons(rows: Sequence[SuiteRow]) -> list[RivalComparison]:
-    """One per problem that `auto` has a row of, in the order of the rows; seeds are taken alike."""
+    """A comparison for each problem of `auto`, in the order of the rows, over all seeds."""
     of_auto = [row for row in rows if row.placer == AUTO]
     return [_comparison(row, [one for one in rows if _is_rival(one, row)]) for row in of_auto]
 
 
 def figures(found: Sequence[RivalComparison], n_problems: int) -> list[Figure]:
-    """What is promised of `auto`, and what came out.
+    """The targets of `auto`, and the results.
 
     Args:
-        found: of the problems that are done.
-        n_problems: how many there should be.
+        found: comparisons of the problems that are done.
+        n_problems: number of all problems.
     """
     done = len(found) == n_problems and all(one.rivals > 0 for one in found)
     close = sum(one.ratio <= CLOSE for one in found)

@@ -1,4 +1,4 @@
-"""The problems of the suite, in a fixed order; each has a name that its rows are found by."""
+"""The problems of the suite, in a fixed order; rows of results refer to their names."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from placewright.suites.random_graphs import (
 )
 from placewright.suites.tarnawski import find_workloads
 
-SUITE_VERSION = 1  # goes up when a problem changes: rows of other versions are run again
+SUITE_VERSION = 1  # increases if a problem changes: rows of other versions are repeated
 MODELS = ("inception_v3", "resnet50", "bert_base", "gpt2", "moe", "nasnet_a", "rnnlm", "gnmt")
 CLUSTERS = ("2gpu", "4gpu", "8gpu", "cpu+gpu")
 SIZES = ((1_000, 4), (10_000, 8), (100_000, 16), (1_000_000, 64))  # ops, devices
@@ -54,7 +54,7 @@ OF_AUTO = (
 
 @dataclass(frozen=True)
 class SuiteProblem:
-    """One problem, made when it is its turn.
+    """One problem, built on demand.
 
     Attributes:
         name: such as ``"gnmt training 8gpu"``.
@@ -92,19 +92,19 @@ def suite_problems(data: Path | str | None = None) -> list[SuiteProblem]:
 
 
 def chosen_problems(problems: Sequence[SuiteProblem], parts: Sequence[str]) -> list[SuiteProblem]:
-    """Those whose name is one of `parts`, or holds one of them where none is called so.
+    """Problems named by one of `parts`, or with a part in their name if no name is equal.
 
     Raises:
         InputError: a part is in no name.
     """
     wanted: dict[str, SuiteProblem] = {}
     for part in parts:
-        found = [one for one in problems if one.name == part]
-        found = found or [one for one in problems if part in one.name]
-        if not found:
+        matches = [problem for problem in problems if problem.name == part]
+        matches = matches or [problem for problem in problems if part in problem.name]
+        if not matches:
             raise InputError(f"no problem of the suite has '{part}' in its name")
-        wanted |= {one.name: one for one in found}
-    return [one for one in problems if one.name in wanted] if parts else list(problems)
+        wanted |= {problem.name: problem for problem in matches}
+    return [p for p in problems if p.name in wanted] if parts else list(problems)
 
 
 def _random(

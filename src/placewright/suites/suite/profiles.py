@@ -1,10 +1,10 @@
-"""Performance profiles: on which share of the problems a placer is within a factor of the best.
+"""Performance profiles: the share of problems on which a placer is within a factor of the best.
 
 E. D. Dolan, J. J. More, "Benchmarking optimization software with performance profiles",
-Mathematical Programming 91, 2002. The measure here is the value that was found (theirs was time):
-r = value / least value that any placer found on the problem; rho(t) is the share of the problems
-with r <= t. A problem on which a placer found nothing counts as r = inf, and one that the placer
-does not take is left out of its own profile only where `left_out` says so.
+Mathematical Programming 91, 2002. The measure here is the value of the placement (theirs was time):
+r = value / least value of any placer on the problem; rho(t) is the share of the problems with
+r <= t. A problem without a placement counts as r = inf. Problems that a placer does not take count
+as r = inf, too, unless `left_out` is False.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ def profiles(rows: Sequence[SuiteRow], *, left_out: bool = True) -> list[Profile
 
     Args:
         rows: of one budget. Seeds of one placer on one problem count as runs of their own.
-        left_out: count problems that a placer does not take as not solved.
+        left_out: count problems that a placer does not take as unsolved.
     """
     best = best_values(rows)
-    found: dict[str, list[float]] = {}
+    ratios_of: dict[str, list[float]] = {}
     ran: dict[str, list[SuiteRow]] = {}
     for row in rows:
         if row.problem in best and (left_out or row.status != "left out"):
-            found.setdefault(row.placer, []).append(ratio(row, best[row.problem]))
+            ratios_of.setdefault(row.placer, []).append(ratio(row, best[row.problem]))
         if row.evaluations:
             ran.setdefault(row.placer, []).append(row)
     return [
@@ -70,7 +70,7 @@ def profiles(rows: Sequence[SuiteRow], *, left_out: bool = True) -> list[Profile
             _median([row.evaluations for row in ran.get(name, [])]),
             _median([row.processor_seconds for row in ran.get(name, [])]),
         )
-        for name, ratios in found.items()
+        for name, ratios in ratios_of.items()
     ]
 
 
@@ -79,7 +79,7 @@ def _median(values: Sequence[float]) -> float:
 
 
 def ratio(row: SuiteRow, best: float) -> float:
-    """value / best; 1 where both are 0, inf without a value."""
+    """value / best; 1 if both are 0, inf without a value."""
     if math.isnan(row.value):
         return math.inf
     if best <= 0:

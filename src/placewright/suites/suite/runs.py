@@ -1,7 +1,7 @@
-"""Runs of the suite: one process each, kept as soon as it ends, never repeated.
+"""Runs of the suite: one process each, stored as soon as it ends, never repeated.
 
-A run has a budget in wall-clock seconds, as users give one. What else the machine did meanwhile is
-told beside it: processor seconds of the run, and the load of the machine.
+A run has a budget in wall-clock seconds, as for users. Its row also has the processor seconds of
+the run and the load of the machine, which show disturbances.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from placewright.workers.opened import open_workers
 from placewright.workers.tasks import Done, Shared, Task
 
 FORMAT = "placewright.suite/1"
-_PATIENCE = (10.0, 300.0)  # a run is ended after so many times its seconds, and so many more
+_PATIENCE = (10.0, 300.0)  # limit on a run: factor on its seconds, plus seconds
 
 
 @dataclass(frozen=True)
@@ -44,17 +44,17 @@ class SuiteRow:
         units, devices: its size.
         placer: registry name, with settings that differ from the defaults.
         seed: of its generator.
-        budget: wall-clock seconds that it was given.
-        status: of the solution; ``"left out"`` where the placer does not take the problem,
-            ``"error"`` where it failed, ``"ended"`` where the run had to be ended from outside.
+        budget: wall-clock seconds of its budget.
+        status: of the solution; ``"left out"`` if the placer does not take the problem, ``"error"``
+            if it failed, ``"ended"`` if the run was ended from outside.
         value: of the incumbent; NaN without one.
         bound: proven lower bound; 0 without one.
         evaluations: queries used.
         seconds: wall-clock seconds of the search.
         processor_seconds: of the search, all threads.
-        peak_bytes: largest resident set of the run's process; 0 where the system does not tell.
+        peak_bytes: largest resident set of the run's process; 0 if the system does not tell.
         load: mean number of runnable threads of the machine in the last minute of the run.
-        message: what the placer said.
+        message: of the solution.
         history: (seconds, value, bound or 0) of each improvement.
     """
 
@@ -79,7 +79,7 @@ class SuiteRow:
 
     @property
     def identity(self) -> tuple[int, str, str, int, float]:
-        """What the run is a run of."""
+        """Identity of the run."""
         return self.version, self.problem, self.placer, self.seed, self.budget
 
 
@@ -97,7 +97,7 @@ def run_suite(
     on_ahead: Callable[[int], None] = lambda number: None,
     workers: Workers | None = None,
 ) -> list[SuiteRow]:
-    """All placers with all seeds on all problems; what the file holds is not repeated.
+    """Run all placers with all seeds on all problems; rows in the file are not repeated.
 
     Args:
         problems: in the order in which they are run.
@@ -105,12 +105,12 @@ def run_suite(
         seconds: budget of each run, > 0.
         results: JSON file, written after every run.
         seeds: of the runs of each placer on each problem, >= 0.
-        on_row: told each new row.
-        on_ahead: told how many new rows are to come, before the first.
-        workers: that do the runs, each in a process of its own; None is one of this machine.
+        on_row: called with each new row.
+        on_ahead: called with the number of new rows, before the first.
+        workers: run the tasks, each in a process of its own; None is one worker here.
 
     Returns:
-        The rows that were asked for.
+        The requested rows.
 
     Raises:
         UnknownNameError: a placer is not registered.
@@ -153,7 +153,7 @@ def run_suite(
 
 
 def read_suite(path: Path) -> list[SuiteRow]:
-    """The rows of a results file, none where there is no file.
+    """The rows of a results file, none if there is no file.
 
     Raises:
         FileFormatError: it is no results file of this benchmark.
@@ -164,9 +164,10 @@ def read_suite(path: Path) -> list[SuiteRow]:
 def _tasks(
     one: SuiteProblem, missing: Sequence[tuple[int, str, str, int, float]], keep: Report
 ) -> Iterator[Task]:
-    """Each missing run in a process of its own, so that its memory is its own.
+    """Each missing run in a process of its own, so that its memory is that of the run.
 
-    One that takes far too long is ended. What a placer does not take is told to `keep` at once.
+    A run that takes far too long is ended. Rows of problems that a placer does not take go to
+    `keep` at once.
     """
     if not missing:
         return
@@ -208,7 +209,7 @@ def _reason_to_leave_out(placer: str, problem: Problem) -> str | None:
 
 
 def run_one(problem: Problem, row: SuiteRow) -> SuiteRow:
-    """Do the run that a row describes, in this process; the row with what came of it."""
+    """Do the run that a row describes, in this process; return the row with its results."""
     try:
         placer = named_placer(row.placer, {})
         evaluator = Evaluator(problem, Budget(seconds=row.budget))

@@ -1,1 +1,1 @@
-"""Mixed-integer programs, whatever they are about: rows and columns, and the solver."""
+"""Mixed-integer programs: rows and columns, the solver, and questions with a limit."""

@@ -1,38 +1,49 @@
-"""A value between what is proven and what is known, by asking for placements up to a limit.
+"""Narrow the gap between bound and incumbent by asking for placements up to a limit.
 
-Each question is one constraint program with a constant limit (see `limited`): the answer is a
-better placement, a proof that the bound is at least the limit, or nothing within the question's
-time. Then a lower limit is asked, which is easier to prove; when what can be had in so much time is
-had, questions may take twice as long.
+Each question is an integer program with a constant limit on its objective, which CP-SAT answers
+(OR-tools, L. Perron, F. Didier). The answer is a better placement, a proof that the bound is at
+least the limit, or nothing within the time of the question. The next question has a lower limit,
+which is easier to prove. Questions may take twice as long once no shorter ones are left.
+
+With a constant limit, the rows that bound the objective are knapsacks: a constraint solver sees
+which columns cannot be 1 together, whereas the linear relaxation mixes halves of them.
+
+CP-SAT works on integers. Coefficients are rounded so that no solution is lost: a proof of
+infeasibility stays valid, and a solution may exceed the limit by the rounding. One more tick in
+each row outweighs the rounding of products.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from placewright.core.arrays import FloatArray, IntArray
-from placewright.placers.exact.integer_program.limited import LimitedProgram
 from placewright.placers.exact.integer_program.program import IntegerProgram
 from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.interruptible import interruptible
 
-_TICKS = 1e8  # that the first known value is divided into
+_TICKS = 1e8  # per value of the first incumbent
 _JUST_BELOW = 1.0 - 1e-6
-_NEAR = 0.1  # what is proven and what is known: then a limit just below is asked first
-_WORTH = 0.01  # of the bound: less than so much more is not worth a question
+_NEAR = 0.1  # gap below which the first limit is just below the incumbent
+_WORTH = 0.01  # least improvement of the bound, relative, that is worth a question
 _FIRST_SHARE = 0.05  # of all the time, for the first question
+_MOST = 2.0**52  # largest sum of integers that is exact in a double and allowed by CP-SAT
 
 
 class Narrowing:
     """Questions about one problem.
 
     Args:
-        program: whose objective no placement undercuts (see `limited` for what it may hold).
+        program: no placement undercuts its objective (see `LimitedProgram` for its form).
         decode: device of each unit in a solution's columns.
-        most: no solution is worth more, in seconds, >= 0.
-        evaluator: values what is found; bounds are offered to it.
-        solver: makes a solver that may take a share of the time that the caller has.
+        most: upper bound on the value of every solution, in seconds, >= 0.
+        evaluator: values placements and takes bounds.
+        solver: makes a solver that may use a share of the caller's time.
 
     Attributes:
         is_infeasible: proven that the program has no solution at all.
@@ -59,7 +70,7 @@ class Narrowing:
         while not (evaluator.is_spent or evaluator.is_closed or self.is_infeasible):
             low = evaluator.lower_bound
             high = min(evaluator.best_value * _JUST_BELOW, self._most)
-            # Where nothing takes time and nothing is known, 0 is the limit to ask for.
+            # If nothing takes time and there is no incumbent, the limit is 0.
             is_met = low >= high and math.isfinite(evaluator.best_value)
             if is_met or (repeats and used >= 1.0):
                 return
@@ -74,7 +85,7 @@ class Narrowing:
                 reach = math.inf
 
     def _asked(self, limit: float, share: float) -> bool:
-        """One question; True when it was answered."""
+        """Ask one question; True if it was answered."""
         evaluator = self._evaluator
 
         def is_over() -> bool:
@@ -91,3 +102,112 @@ class Narrowing:
         before = evaluator.best_value
         evaluator.evaluate(self._decode(answer.columns))
         return evaluator.best_value < before
+
+
+@dataclass(frozen=True, eq=False)
+class LimitAnswer:
+    """The answer of the solver.
+
+    Attributes:
+        columns: a solution, shape (n_columns,); None without one.
+        is_infeasible: proven that there is none up to the limit.
+    """
+
+    columns: FloatArray | None
+    is_infeasible: bool
+
+
+class LimitedProgram:
+    """A program whose objective has a limit instead of being minimised.
+
+    Columns with a finite upper bound must be 0 or 1 in some best solution. The others are times:
+    they stand with coefficient 1 or -1 in rows that have only a lower bound. The objective is a sum
+    of times, each with cost 1, that never stand with -1.
+
+    Args:
+        program: see above.
+        ticks: whole numbers per unit of time, > 0.
+    """
+
+    def __init__(self, program: IntegerProgram, ticks: float) -> None:
+        from ortools.sat.python import cp_model
+
+        self._ticks = ticks
+        self._free = ~np.isfinite(program.upper)
+        self._summed = np.flatnonzero(program.cost)
+        assert (program.cost[self._summed] == 1.0).all()
+        assert self._free[self._summed].all()
+        self._model = cp_model.CpModel()
+        most = int(_MOST)
+        self._columns: list[Any] = [
+            self._model.new_int_var(0, most, "") if free else self._model.new_bool_var("")
+            for free in self._free.tolist()
+        ]
+        rows = program.rows
+        for row in range(len(rows.low)):
+            at = slice(rows.starts[row], rows.starts[row + 1])
+            columns = np.array(rows.columns[at], dtype=np.int64)
+            self._add(columns, np.array(rows.values[at]), rows.low[row], rows.high[row])
+
+    def ask(self, limit: float, solver: Any, is_over: Callable[[], bool]) -> LimitAnswer:
+        """Look for a solution whose objective is at most `limit`.
+
+        Args:
+            limit: >= 0.
+            solver: a `CpSolver` with its limits and seed.
+            is_over: asked ten times a second whether to end soon.
+        """
+        from ortools.sat.python import cp_model
+
+        model = self._model.clone()
+        total = math.floor(min(limit * self._ticks + 1.0, _MOST))
+        indices = [self._columns[column].index for column in self._summed.tolist()]
+        model.add(sum(model.get_int_var_from_proto_index(index) for index in indices) <= total)
+        solver.parameters.catch_sigint_signal = False  # the interpreter handles Ctrl-C
+        status = interruptible(
+            lambda: solver.solve(model), stop=solver.stop_search, is_over=is_over
+        )
+        if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+            return LimitAnswer(None, status == cp_model.INFEASIBLE)
+        found = np.array([solver.value(column) for column in self._columns], dtype=np.float64)
+        found[self._free] /= self._ticks
+        return LimitAnswer(found, False)
+
+    def _add(self, columns: IntArray, values: FloatArray, low: float, high: float) -> None:
+        """Add a row: unchanged if it counts whole columns, else loosened, in ticks."""
+        whole = bool((np.abs(values) == 1.0).all())
+        if whole and not self._free[columns].any():
+            self._bounded(columns, values, low, high)
+            return
+        if math.isfinite(low):
+            scale = self._scale(columns, values)
+            loose = self._loosened(columns, values, scale)
+            self._bounded(columns, loose, low * scale - 1.0, math.inf)
+        if math.isfinite(high):
+            assert not self._free[columns].any()
+            scale = self._scale(columns, values)
+            loose = -self._loosened(columns, -values, scale)
+            self._bounded(columns, loose, -math.inf, high * scale + 1.0)
+
+    def _scale(self, columns: IntArray, values: FloatArray) -> float:
+        """Ticks if the row bounds times, else a scale of its own."""
+        if self._free[columns].any():
+            return self._ticks
+        return float(2.0**40 / max(np.abs(values).sum(), 1e-300))
+
+    def _loosened(self, columns: IntArray, values: FloatArray, scale: float) -> FloatArray:
+        """Coefficients of a row `>= low`, rounded up, except those of times."""
+        free = self._free[columns]
+        assert (np.abs(values[free]) == 1.0).all()
+        return np.where(free, values, np.ceil(values * scale))
+
+    def _bounded(self, columns: IntArray, values: FloatArray, low: float, high: float) -> None:
+        terms = [
+            self._columns[column] * int(value)
+            for column, value in zip(columns.tolist(), values.tolist(), strict=True)
+            if value != 0.0
+        ]
+        if math.isfinite(low):
+            self._model.add(sum(terms) >= math.floor(low))
+        if math.isfinite(high):
+            self._model.add(sum(terms) <= math.ceil(high))

@@ -1,10 +1,17 @@
-"""A mixed-integer program as rows and columns."""
+"""A mixed-integer program as rows and columns, and its solution with HiGHS."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray
+from placewright.errors import MissingExtraError
+from placewright.simulation.interruptible import interruptible
 
 
 @dataclass
@@ -54,3 +61,100 @@ class IntegerProgram:
     def n_columns(self) -> int:
         """Number of columns."""
         return len(self.upper)
+
+
+@dataclass(frozen=True, eq=False)
+class MipResult:
+    """The result of a run of the solver.
+
+    Attributes:
+        columns: best solution, None without one.
+        lower_bound: proven; -inf without one.
+        is_infeasible: proven to have no solution.
+        is_out_of_time: the limit in seconds ended it.
+    """
+
+    columns: FloatArray | None
+    lower_bound: float
+    is_infeasible: bool
+    is_out_of_time: bool = False
+
+
+def solve(
+    program: IntegerProgram,
+    *,
+    start: FloatArray | None = None,
+    seconds: float = math.inf,
+    max_nodes: int | None = None,
+    cutoff: float = math.inf,
+    presolve: bool = True,
+    is_over: Callable[[], bool] = lambda: False,
+) -> MipResult:
+    """Solve a program within limits.
+
+    Args:
+        program: what is minimised.
+        start: a solution to begin with; integer columns suffice (others nan), None for none.
+        seconds: wall-clock limit; inf is none.
+        max_nodes: limit of branch-and-bound nodes where there is none of seconds: on one thread, so
+            that runs repeat.
+        cutoff: solutions above it are discarded.
+        presolve: False skips it. HiGHS reads the clock only between rounds of presolve.
+        is_over: asked ten times a second whether to end soon, as where another limit is met.
+
+    Raises:
+        MissingExtraError: highspy is not installed.
+    """
+    try:
+        import highspy
+    except ImportError:
+        raise MissingExtraError("highspy", "all", "an integer program") from None
+    # All solvers of a process share threads: HiGHS refuses another count without this.
+    highspy.Highs.resetGlobalScheduler(True)
+    solver: Any = highspy.Highs()
+    solver.setOptionValue("output_flag", False)
+    repeats = max_nodes is not None and math.isinf(seconds)
+    solver.setOptionValue("threads", 1 if repeats else 2)
+    solver.setOptionValue("random_seed", 0)
+    solver.setOptionValue("mip_rel_gap", 1e-6)
+    if math.isfinite(seconds):
+        solver.setOptionValue("time_limit", max(0.1, seconds))
+    if repeats:
+        solver.setOptionValue("mip_max_nodes", max_nodes)
+    if not presolve:
+        solver.setOptionValue("presolve", "off")
+    if math.isfinite(cutoff):
+        solver.setOptionValue("objective_bound", cutoff)
+    solver.passModel(_model(highspy, program))
+    if start is not None:
+        known = np.flatnonzero(np.isfinite(start)).astype(np.int32)
+        solver.setSolution(len(known), known, start[known])
+    solver.HandleUserInterrupt = True  # else `cancelSolve` has no effect
+    interruptible(solver.run, stop=solver.cancelSolve, is_over=is_over)
+    return _result(highspy, solver)
+
+
+def _model(highspy: Any, program: IntegerProgram) -> Any:
+    model, rows = highspy.HighsLp(), program.rows
+    model.num_col_, model.num_row_ = program.n_columns, len(rows.low)
+    model.col_cost_ = program.cost
+    model.col_lower_, model.col_upper_ = np.zeros(program.n_columns), program.upper
+    model.row_lower_, model.row_upper_ = np.array(rows.low), np.array(rows.high)
+    model.a_matrix_.format_ = highspy.MatrixFormat.kRowwise
+    model.a_matrix_.start_ = np.array(rows.starts, dtype=np.int32)
+    model.a_matrix_.index_ = np.array(rows.columns, dtype=np.int32)
+    model.a_matrix_.value_ = np.array(rows.values)
+    kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
+    model.integrality_ = [kinds[int(flag)] for flag in program.is_integer]
+    return model
+
+
+def _result(highspy: Any, solver: Any) -> MipResult:
+    info = solver.getInfo()
+    status = solver.getModelStatus()
+    infeasible = status == highspy.HighsModelStatus.kInfeasible
+    found = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+    columns = np.array(solver.getSolution().col_value) if found else None
+    ended = highspy.HighsModelStatus
+    out_of_time = status in (ended.kTimeLimit, ended.kInterrupt, ended.kHighsInterrupt)
+    return MipResult(columns, float(info.mip_dual_bound), infeasible, out_of_time)

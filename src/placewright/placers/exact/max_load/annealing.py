@@ -1,8 +1,8 @@
 """Simulated annealing of max-load: moves, swaps and small connected groups, loads kept up to date.
 
-What is annealed is the 8-norm of the loads, which follows the largest load and still sees the
-others; the best assignment by the true maximum is kept. Bytes over a device's memory cost as much
-as the initial value, so that a start without room finds its way back.
+The energy is the 8-norm of the loads, which follows the largest load and still depends on the
+others; the result is the best assignment by the true maximum. Bytes over a device's memory cost as
+much as the initial value, so that a start that does not fit becomes feasible.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from placewright.simulation.compiled import compiled
 class Fixed(NamedTuple):
     """`LoadModel` by device, as plain arrays; phases are one, or forward and backward."""
 
-    seconds: FloatArray  # (n_items, n_phases, n_devices); 0 where barred
+    seconds: FloatArray  # (n_items, n_phases, n_devices); 0 if barred
     barred: BoolArray  # (n_items, n_devices)
     receive: FloatArray  # (n_tensors, n_devices)
     send: FloatArray  # (n_tensors, n_devices)
     standing: FloatArray  # (n_phases, n_devices): transfers of an empty device
     phase: IntArray  # (n_tensors,)
     producers: IntArray  # (n_tensors,): item, FROM_HOST (-1) or AT_HOST (-2)
-    host_device: int  # -1 where the host is no device
+    host_device: int  # -1 if the host is no device
     memory: FloatArray  # (n_devices,)
     overlaps: BoolArray  # (n_devices,)
     input_ptr: IntArray
@@ -41,7 +41,7 @@ class Fixed(NamedTuple):
 
 
 class AnnealingState(NamedTuple):
-    """An assignment with what is derived from it."""
+    """An assignment and its loads."""
 
     device_of: IntArray  # (n_items,)
     compute: FloatArray  # (n_phases, n_devices)
@@ -88,7 +88,7 @@ def fixed_arrays(model: LoadModel, *, split_phases: bool) -> Fixed:
 
 
 def annealing_state(fixed: Fixed, device_of: IntArray) -> AnnealingState:
-    """Loads of an assignment; `device_of` is copied."""
+    """Loads of an assignment; copies `device_of`."""
     n_devices, n_tensors = len(fixed.memory), len(fixed.producers)
     n_phases = fixed.seconds.shape[1]
     state = AnnealingState(
@@ -143,7 +143,7 @@ def _move_inputs(  # type: ignore[no-untyped-def]
     item, a, b, device_of, host_device, input_ptr, inputs, producers, phases, receive, send,
     transfers, n_readers, n_foreign,
 ) -> None:  # fmt: skip
-    """Tensors that `item` reads, as it goes from device a to b."""
+    """Update the tensors that `item` reads when it moves from device a to b."""
     for at in range(input_ptr[item], input_ptr[item + 1]):
         tensor = inputs[at]
         phase = phases[tensor]
@@ -170,7 +170,7 @@ def _move_outputs(  # type: ignore[no-untyped-def]
     item, a, b, output_ptr, outputs, phases, receive, send,
     transfers, n_readers, n_foreign,
 ) -> None:  # fmt: skip
-    """Tensors that `item` produces, as it goes from device a to b."""
+    """Update the tensors that `item` produces when it moves from device a to b."""
     for at in range(output_ptr[item], output_ptr[item + 1]):
         tensor = outputs[at]
         phase = phases[tensor]
@@ -200,7 +200,7 @@ def _move_weights(item, a, b, weight_ptr, weights, weight_bytes, weight_uses, re
 
 @compiled
 def _move(items, targets, n_moved, fixed, state) -> None:  # type: ignore[no-untyped-def]
-    """Send each of the first `n_moved` items to its target; `targets` then holds the way back."""
+    """Send each of the first `n_moved` items to its target; `targets` becomes the way back."""
     seconds, input_ptr, inputs = fixed.seconds, fixed.input_ptr, fixed.inputs
     output_ptr, outputs, producers = fixed.output_ptr, fixed.outputs, fixed.producers
     phases, receive, send = fixed.phase, fixed.receive, fixed.send
@@ -260,7 +260,7 @@ def _measure(compute, transfers, resident, memory, overlaps, penalty) -> tuple[f
 
 @compiled
 def _choose(rng, items, targets, chosen, fixed, device_of) -> int:  # type: ignore[no-untyped-def]
-    """Draw a move: one item, two that swap, or a connected group; the number of items (0: none)."""
+    """Draw a move (an item, a swap or a connected group); return its number of items (0: none)."""
     n_items, n_devices = len(device_of), len(fixed.memory)
     item = int(rng.random() * n_items)
     home = device_of[item]
@@ -299,7 +299,7 @@ def _choose(rng, items, targets, chosen, fixed, device_of) -> int:  # type: igno
 
 @compiled
 def _neighbour(rng, item, fixed) -> int:  # type: ignore[no-untyped-def]
-    """A random item that shares a tensor with `item`, -1 where it has none."""
+    """A random item that shares a tensor with `item`, -1 if it has none."""
     first_in, n_in = fixed.input_ptr[item], fixed.input_ptr[item + 1] - fixed.input_ptr[item]
     first_out, n_out = fixed.output_ptr[item], fixed.output_ptr[item + 1] - fixed.output_ptr[item]
     if n_in + n_out == 0:
@@ -322,7 +322,7 @@ def anneal(fixed, state, best, best_value, rng, n_steps, hot, cold) -> float:  #
         best_value: only assignments with a smaller value are written.
 
     Returns:
-        The value of what `best` holds now.
+        The value of `best`.
     """
     n_items = len(state.device_of)
     items = np.zeros(max(2, min(24, n_items)), dtype=np.int64)
@@ -336,7 +336,7 @@ def anneal(fixed, state, best, best_value, rng, n_steps, hot, cold) -> float:  #
     temperature = hot
     for step in range(n_steps):
         temperature *= cooling
-        if step % 100_000 == 99_999:  # rounding of so many updates is taken out
+        if step % 100_000 == 99_999:  # removes the rounding errors of many updates
             _fill(fixed, state)
             current, value = _measure(compute, transfers, resident, memory, overlaps, penalty)
         n_moved = _choose(rng, items, targets, chosen, fixed, state.device_of)

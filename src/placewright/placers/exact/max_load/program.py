@@ -2,18 +2,31 @@
 
 Columns: x[v, d] item v on device d; in[t, d] and out[t, d] tensor t received, sent by device d;
 the loads' maximum T (forward and backward apart where phases split); with contiguity z[v, d].
+
+`first_devices` breaks the symmetry of interchangeable devices; `max_load_limits` replaces the
+objective by a limit.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from placewright.core.arrays import BoolArray, Csr, IntArray
+from placewright.core.arrays import BoolArray, Csr, FloatArray, IntArray
+from placewright.core.execution_models import splits_phases
+from placewright.core.problem import Problem
+from placewright.placers.exact.integer_program.narrowing import Narrowing
 from placewright.placers.exact.integer_program.program import IntegerProgram, Rows
-from placewright.placers.pipelines.ideals.load_model import LoadModel
-from placewright.placers.pipelines.ideals.transfers import AT_HOST, FROM_HOST
+from placewright.placers.pipelines.ideals.load_model import (
+    AT_HOST,
+    FROM_HOST,
+    LoadModel,
+    load_model_of,
+)
+from placewright.simulation.evaluator import Evaluator
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,7 +35,7 @@ class MaxLoadProgram:
 
     Attributes:
         program: rows and columns.
-        placed: column of x[v, d], -1 where the item may not be there; shape (n_items, n_devices).
+        placed: column of x[v, d], -1 if the item may not be there; shape (n_items, n_devices).
     """
 
     program: IntegerProgram
@@ -200,3 +213,69 @@ class _Builder:
                 if there >= 0:
                     columns, values = [*columns, there], [*values, -1.0]
                 self.rows.add(-np.inf, 1.0, columns, values)
+
+
+def first_devices(model: LoadModel) -> BoolArray:
+    """Devices that each item may use when devices of a kind are numbered by their costliest item.
+
+    Of the items in falling order of cost, the j-th (from 0) is on one of the first j + 1 devices
+    of whichever kind it is on. Every placement has a twin like that: see `relabelled`.
+
+    Returns:
+        shape (n_items, n_devices).
+    """
+    may_be = np.ones((model.n_items, len(model.kind_of)), dtype=np.bool_)
+    ranked = _by_cost(model)
+    for kind in range(model.n_kinds):
+        devices = np.flatnonzero(model.kind_of == kind)
+        for rank, item in enumerate(ranked[: len(devices)].tolist()):
+            may_be[item, devices[rank + 1 :]] = False
+    return may_be
+
+
+def relabelled(model: LoadModel, device_of: IntArray) -> IntArray:
+    """The twin of a placement that `first_devices` allows, shape (n_items,)."""
+    free = [np.flatnonzero(model.kind_of == kind).tolist() for kind in range(model.n_kinds)]
+    new_name = np.full(len(model.kind_of), -1, dtype=np.int64)
+    for item in _by_cost(model).tolist():
+        device = int(device_of[item])
+        if new_name[device] < 0:
+            new_name[device] = free[int(model.kind_of[device])].pop(0)
+    return new_name[device_of]
+
+
+def _by_cost(model: LoadModel) -> IntArray:
+    """Items in falling order of their least seconds."""
+    return np.argsort(-model.seconds.min(axis=0), kind="stable").astype(np.int64)
+
+
+def max_load_limits(
+    problem: Problem, evaluator: Evaluator, solver: Callable[[float], Any]
+) -> Narrowing:
+    """Questions with a limit for a problem whose transfers do not depend on the other end.
+
+    Args:
+        problem: of execution model `max-load`.
+        evaluator: values placements; takes the balanced load as a first bound.
+        solver: see `Narrowing`.
+    """
+    model = load_model_of(problem, problem.colocation)
+    evaluator.offer_bound(model.area_bound, "balanced load")
+    program = max_load_program(
+        model,
+        split_phases=splits_phases(problem.execution_model),
+        may_be=first_devices(model),
+    )
+
+    def decode(columns: FloatArray) -> IntArray:
+        values = np.where(program.placed >= 0, columns[program.placed], -1.0)
+        return problem.colocation.expand(values.argmax(axis=1))
+
+    return Narrowing(program.program, decode, _everything(model), evaluator, solver)
+
+
+def _everything(model: LoadModel) -> float:
+    """An upper bound on every load, in seconds."""
+    compute = np.where(np.isfinite(model.seconds), model.seconds, 0.0).max(axis=0).sum()
+    moved = (model.receive + model.send).max(axis=0, initial=0.0).sum()
+    return float(compute + moved + model.standing.sum())

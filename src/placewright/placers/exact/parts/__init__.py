@@ -1,1 +1,1 @@
-"""Parts between units that every other unit is an ancestor or a descendant of."""
+"""Bounds and search by the parts of a graph between its articulation units."""

@@ -1,4 +1,8 @@
-"""A lower bound that adds up parts: what no schedule does faster between two articulation units.
+"""A lower bound that is a sum over the parts between articulation units.
+
+Every unit is an ancestor or a descendant of an articulation unit. Nothing after such a unit starts
+before it ends, in any placement and order, so that a schedule is a sequence of parts: the units
+between two articulation units run between their ends.
 
 Let a_1, ..., a_k be the articulation units in topological order, p_i the device of a_i, and T_i the
 seconds from the end of a_i to the end of a_(i + 1) (T_0 from the start, T_k to the end of all). In
@@ -7,9 +11,9 @@ With L_i(p, q) <= T_i for every schedule in which a_i is on p and a_(i + 1) on q
 
     value = sum of T_i >= min over p_1, ..., p_k of sum of L_i(p_i, p_(i + 1)),
 
-which a dynamic program over the devices finds. L_i must hold inside any whole, so it knows only
-what no other unit can change. Units of part i (those after a_i and before a_(i + 1)) and a_(i + 1)
-start after a_i ends. Counted from the end of a_i on p:
+which a dynamic program over the devices finds. L_i must hold inside any graph, so it depends only
+on what no other unit can change. Units of part i (those after a_i and before a_(i + 1)) and a_(i +
+1) start after a_i ends. Counted from the end of a_i on p:
 
 (1) start[u, d] = max over inputs t of u that a unit v of the part makes of
     min over d' of end[v, d'] + way(t, d', d), and way(t, p, d) for those that a_i makes; other
@@ -36,16 +40,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.core.arrays import BoolArray, Csr, FloatArray, IntArray
 from placewright.core.execution_models import Event
 from placewright.core.problem import Problem
-from placewright.placers.exact.parts.articulation import articulation_units
 from placewright.simulation.compiled import compiled
 from placewright.simulation.event.arrays import EventArrays, event_arrays
 from placewright.simulation.ranks import transfer_seconds
 
-_MOST_WORK = 2e7  # units times devices to the power of three: some core-seconds
-_STEPS = 40  # towards the best weights of devices
+_MOST_WORK = 2e7  # n_units x n_devices ** 3: some core-seconds
+_STEPS = 40  # of the search for the best weights of devices
 
 
 def parts_bound(problem: Problem) -> float:
@@ -61,15 +64,15 @@ def parts_bound(problem: Problem) -> float:
 
 
 def is_too_large(problem: Problem) -> bool:
-    """True where the bound would take longer than it is worth."""
+    """True if the bound would take too long."""
     return bool(problem.n_units * problem.n_devices**3 > _MOST_WORK)
 
 
 def least_of_parts(problem: Problem) -> FloatArray:
-    """L of each part, of devices of the articulation units before and after it, in seconds.
+    """L of each part for all devices of the articulation units around it, in seconds.
 
     Returns:
-        Shape (n_articulation_units + 1, n_devices, n_devices); inf where a device may not run the
+        Shape (n_articulation_units + 1, n_devices, n_devices); inf if a device may not run the
         unit. The first part begins at device 0 and the last part ends at device 0, which stand for
         none.
     """
@@ -289,3 +292,52 @@ def _filled(weights: FloatArray, idle: FloatArray, work: float) -> float:
             level += weights[device] * idle[device]
             least = (work + level) / total
     return float(least) if np.isfinite(least) else 0.0
+
+
+def articulation_units(problem: Problem) -> IntArray:
+    """Units that every other unit is an ancestor or a descendant of, in topological order.
+
+    Proof of the test: take ready units out one by one. Where `a` is the only ready one, each unit
+    that is left has an ancestor that is ready, so that all are descendants of `a`. Backwards the
+    same with ancestors. If both hold and the two numbers add up to all other units, each other
+    unit is one of them. And where each other unit is one of them, `a` is the only ready one once
+    its ancestors are taken out, both ways.
+
+    Returns:
+        Shape (n_articulation_units,).
+    """
+    graph = problem.unit_graph
+    after = _left_when_alone(graph.successors, graph.predecessors)
+    before = _left_when_alone(graph.predecessors, graph.successors)
+    is_one = (after >= 0) & (before >= 0) & (after + before == problem.n_units - 1)
+    order = graph.topological_order
+    return np.asarray(order[is_one[order]], dtype=np.int64)
+
+
+def _left_when_alone(successors: Csr, predecessors: Csr) -> IntArray:
+    waiting = np.diff(predecessors.indptr)
+    return np.asarray(_count_left(successors.indptr, successors.indices, waiting))
+
+
+@compiled
+def _count_left(indptr: IntArray, successors: IntArray, waiting: IntArray) -> IntArray:
+    """Units that are left after each unit that was the only ready one; -1 for the others."""
+    n_units = len(waiting)
+    left, ready = np.full(n_units, -1, np.int64), np.empty(n_units, np.int64)
+    done = n_ready = 0
+    for unit in range(n_units):
+        if waiting[unit] == 0:
+            ready[n_ready] = unit
+            n_ready += 1
+    while done < n_ready:
+        unit = ready[done]
+        done += 1
+        if done == n_ready:
+            left[unit] = n_units - done
+        for at in range(indptr[unit], indptr[unit + 1]):
+            other = successors[at]
+            waiting[other] -= 1
+            if waiting[other] == 0:
+                ready[n_ready] = other
+                n_ready += 1
+    return left

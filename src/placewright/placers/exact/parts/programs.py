@@ -1,8 +1,8 @@
-"""The constraint programs of parts between articulation units, and what is known of each.
+"""The constraint programs of parts between articulation units, and their bounds and solutions.
 
-A part and the devices of its two ends make a program (`placers.parts.problems`). Those that are
-alike share one (`placers.parts.twins`). What a program proves goes into the table from which a
-dynamic program takes the cheapest devices of all articulation units.
+A part and the devices of its two ends make a program (`parts.problems`); equal ones share it. The
+bounds of the programs go into a table, from which a dynamic program takes the cheapest devices of
+all articulation units.
 """
 
 from __future__ import annotations
@@ -17,22 +17,20 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.execution_models import Event
 from placewright.core.problem import Problem
-from placewright.placers.exact.parts.articulation import articulation_units
-from placewright.placers.exact.parts.bound import is_too_large, least_of_parts
-from placewright.placers.exact.parts.problems import Part, part_problem
-from placewright.placers.exact.parts.twins import Pair, Twins
+from placewright.placers.exact.parts.bound import articulation_units, is_too_large, least_of_parts
+from placewright.placers.exact.parts.problems import Pair, Part, Twins, part_problem
 from placewright.placers.exact.schedule_program.implied import add_implied
 from placewright.placers.exact.schedule_program.model import ScheduleProgram
-from placewright.placers.exact.schedule_program.ticks import Ticks
+from placewright.placers.exact.schedule_program.variables import Ticks
 from placewright.simulation.interruptible import interruptible
 
-_TICKS = 10**7  # that the horizon of a part is divided into
-_FIRST_SECONDS = 1.0  # of the first try of a program
+_TICKS = 10**7  # per horizon of a part
+_FIRST_SECONDS = 1.0  # limit of the first run of a program
 
 
 @dataclass
 class Known:
-    """One part with one pair of devices: seconds that it takes at least, and its best schedule."""
+    """Bound and best schedule of one part with one pair of devices."""
 
     bound: float
     is_solved: bool = False
@@ -44,7 +42,7 @@ class Known:
 
 
 def part_programs(problem: Problem) -> PartPrograms | None:
-    """Programs of the parts; None where there is no articulation unit, or the table is too large.
+    """Programs of the parts; None without articulation units, or if the table is too large.
 
     Args:
         problem: another execution model than `event` has none.
@@ -90,7 +88,7 @@ class PartPrograms:
         return total, pairs[::-1]
 
     def known(self, part: int, pair: Pair) -> Known:
-        """What is known of a part with a pair of devices, and of all that have the same program."""
+        """Bound and best schedule of a part with a pair of devices, shared by its twins."""
         key = self._twins.program(part, pair)
         if key not in self._known:
             self._known[key] = self._at_first(*key)
@@ -105,7 +103,7 @@ class PartPrograms:
         repeats: bool,
         is_over: Callable[[], bool],
     ) -> bool:
-        """Solve a program for so long; what it proves holds for all that have the same program.
+        """Solve a program for some seconds; its bound holds for all twins.
 
         Args:
             part, pair: whose program.
@@ -135,7 +133,7 @@ class PartPrograms:
         return known.value < before_value
 
     def together(self, chosen: list[Pair]) -> tuple[IntArray, IntArray] | None:
-        """The placement and the order that the parts' solutions make; None where one has none."""
+        """Placement and order from the solutions of the parts; None if a part has none."""
         device_of = np.full(self.problem.n_units, -1, dtype=np.int64)
         start = np.zeros(self.problem.n_units)
         for part, pair in enumerate(chosen):
@@ -151,14 +149,14 @@ class PartPrograms:
         return device_of, order
 
     def size(self, part: int) -> int:
-        """Units of a part, its later articulation unit among them."""
+        """Number of units of a part, with its later articulation unit."""
         return int(self._stops[part] - self._firsts[part])
 
     def _units(self, part: int) -> IntArray:
         return np.asarray(self._order[self._firsts[part] : self._stops[part]])
 
     def _at_first(self, part: int, pair: Pair) -> Known:
-        """Nothing runs beside a single unit between two others: the table has what it takes.
+        """Enter the single units between two others, beside which nothing runs, as solved.
 
         Nor is there anything to solve where the table says that no placement has this pair.
         """
@@ -198,7 +196,7 @@ def _solver(seconds: float, threads: int, deterministic: bool) -> Any:
 def _solve(
     part: Part, known: Known, solver: Any, n_before: int, is_over: Callable[[], bool]
 ) -> None:
-    """Keep the bound of the part's program, and its best schedule."""
+    """Solve the program of the part; store its bound and its best schedule."""
     from ortools.sat.python import cp_model
 
     horizon = _in_turn(part.problem)
@@ -226,7 +224,7 @@ def _solve(
 
 
 def _hint(program: ScheduleProgram, known: Known, n_before: int) -> None:
-    """Begin at the best schedule that is known, in ticks of the same program."""
+    """Start from the best known schedule, in ticks of the same program."""
     assert known.device_of is not None
     assert known.start is not None
     for at, (device, start) in enumerate(zip(known.device_of, known.start, strict=True), n_before):
@@ -236,7 +234,7 @@ def _hint(program: ScheduleProgram, known: Known, n_before: int) -> None:
 
 
 def _in_turn(part: Problem) -> float:
-    """More than a schedule of the part takes in which everything waits for everything, seconds."""
+    """An upper bound on schedules of the part: everything waits for everything, seconds."""
     seconds = part.costs.seconds
     work = float(np.where(np.isfinite(seconds), seconds, 0.0).max(axis=1).sum())
     cluster, sizes = part.cluster, part.graph.tensor_bytes

@@ -1,16 +1,16 @@
-"""Inequalities that every schedule of the program keeps, and that the solver does not find itself.
+"""Implied inequalities, which every schedule satisfies and the solver does not derive itself.
 
-Its own rows say when a transfer takes place, case by case; their linear relaxation says nearly
-nothing. Added are, with x[u, d] the literal of unit u on device d, and all ways in ticks:
+The rows of the program decide case by case whether a transfer takes place, so that their linear
+relaxation is weak. With x[u, d] the literal of unit u on device d, and all ways in ticks, add:
 
 - head[u, d], the least start of u on d, over all devices of its ancestors, and rest[u, d], the
-  least time from the end of u on d to the end of all, as `placers.parts.bound` has them:
+  least time from the end of u on d to the end of all, as `parts.bound` defines them:
   start[u] >= sum over d of head[u, d] x[u, d],  makespan >= end[u] + sum of rest[u, d] x[u, d].
 - for each tensor that u makes and v reads, and each device d, with w the least way of the tensor
   from d to another device: start[v] >= end[u] + w (x[u, d] - x[v, d]).
 
 Measured on Inception-V3's parts of 30 and 33 units on two GPUs, with two threads: solved in 1 to 16
-core-seconds, where the program without them was not in 12 for two of five.
+core-seconds. Without them, two of five were not solved in 12.
 """
 
 from __future__ import annotations

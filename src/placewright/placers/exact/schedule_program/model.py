@@ -1,4 +1,4 @@
-"""A constraint program (OR-tools CP-SAT) of execution model `event`: who runs what, and when.
+"""The constraint program (OR-tools CP-SAT) of execution model `event`: placement and schedule.
 
 Time is counted in ticks. Every duration is rounded down, and a schedule stays one when something
 in it gets shorter, so that no placement in any order is faster than the program's bound.
@@ -6,9 +6,9 @@ in it gets shorter, so that no placement in any order is faster than the program
 Exactly as in the event model: streams; one transfer at a time on a channel, also through the host,
 first come first served where a channel has no more than some hundred transfers; tensors sent once
 per destination; graph inputs from and graph outputs to the host; contention; pins, support,
-colocation and resident bytes. Loosened, which keeps the bound valid: of segments' costs those count
-that a unit pays for sure, because it reads what another device made; live tensors do not count as
-memory.
+colocation and resident bytes. Relaxed, which keeps the bound valid: of the costs of
+segments only those count that a unit pays in any case, because it reads a tensor of another device;
+live tensors do not count as memory.
 """
 
 from __future__ import annotations
@@ -19,11 +19,8 @@ import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
-from placewright.placers.exact.schedule_program.extra import Extra
-from placewright.placers.exact.schedule_program.first_come import serve_in_turn
-from placewright.placers.exact.schedule_program.ticks import Ticks
-from placewright.placers.exact.schedule_program.transfers import add_transfers
-from placewright.placers.exact.schedule_program.variables import ChannelUse, Variables
+from placewright.placers.exact.schedule_program.transfers import add_transfers, serve_in_turn
+from placewright.placers.exact.schedule_program.variables import ChannelUse, Ticks, Variables
 
 
 class ScheduleProgram(Variables):
@@ -56,7 +53,7 @@ class ScheduleProgram(Variables):
         self.model.minimize(self.makespan)
 
     def hint(self, device_of: IntArray, start: FloatArray, end: FloatArray) -> None:
-        """Begin the search at a schedule, seconds."""
+        """Start the search from a schedule, in seconds."""
         for group, literals in enumerate(self.x):
             unit = int(self.problem.colocation.members.row(group)[0])
             for device, literal in literals.items():
@@ -66,7 +63,7 @@ class ScheduleProgram(Variables):
             self.model.add_hint(self.end[unit], self.ticks.down(float(end[unit])))
 
     def forbid_found(self) -> None:
-        """Leave out the placements that `decoded` has given, whatever the order."""
+        """Exclude the placements that `decoded` has returned, with any order."""
         for groups in self._found:
             chosen = [row[device] for row, device in zip(self.x, groups, strict=True)]
             self.model.add_bool_or([literal.negated() for literal in chosen])
@@ -74,11 +71,11 @@ class ScheduleProgram(Variables):
         self.model.clear_hints()
 
     def stay_below(self, seconds: float) -> None:
-        """Ask for schedules that take less than so long."""
+        """Require a makespan below so many seconds."""
         self.model.add(self.makespan <= self.ticks.down(seconds))
 
     def decoded(self, value: Any) -> tuple[IntArray, IntArray]:
-        """Device of each unit, and the units by start; `value` gives a variable's."""
+        """Device of each unit, and the units by start; `value` returns that of a variable."""
         groups = np.array(
             [next(d for d, literal in row.items() if value(literal)) for row in self.x],
             dtype=np.int64,
@@ -153,3 +150,94 @@ class ScheduleProgram(Variables):
                 kept += [keeper * int(size) for keeper in keepers]
             if kept:
                 self.model.add(sum(kept) <= int(arrays.memory[device]))
+
+
+class Extra:
+    """Additional time of units: overheads of segments, and contention."""
+
+    def __init__(self, program: Variables) -> None:
+        self._program = program
+        arrays = program.arrays
+        self._has_overheads = bool(arrays.dispatch.any() or arrays.has_cuts)
+        self._crowds = self._crowded()
+        self.is_needed = self._has_overheads or bool(self._crowds)
+
+    def duration(self, unit: int, plain: dict[int, int]) -> Any:
+        """A variable that is at least the duration of the unit on its device."""
+        program = self._program
+        literals = program.x[int(program.group_of[unit])]
+        duration = program.time()
+        program.model.add(duration >= sum(literals[d] * ticks for d, ticks in plain.items()))
+        remote = self._reads_remote(unit) if self._has_overheads else None
+        overhead = {device: self._overhead_seconds(unit, device) for device in literals}
+        if remote is not None:
+            longer = [
+                literals[device] * (ticks + program.ticks.down(overhead[device]))
+                for device, ticks in plain.items()
+            ]
+            program.model.add(duration >= sum(longer)).only_enforce_if(remote)
+        for domain, factor, is_crowded in self._crowds:
+            own = {
+                device: float(program.arrays.seconds[unit, device]) * factor
+                for device in literals
+                if program.arrays.domain[device] == domain
+            }
+            slower = [literals[d] * program.ticks.down(seconds) for d, seconds in own.items()]
+            program.model.add(duration >= sum(slower)).only_enforce_if(is_crowded)
+            if remote is not None:
+                both = [
+                    literals[d] * program.ticks.down(seconds + overhead[d])
+                    for d, seconds in own.items()
+                ]
+                program.model.add(duration >= sum(both)).only_enforce_if([is_crowded, remote])
+        return duration
+
+    def _reads_remote(self, unit: int) -> Any | None:
+        """A literal that is true if a producer is on another device; None if none can be."""
+        program = self._program
+        producers = program.problem.unit_graph.predecessors.row(unit)
+        groups = np.unique(program.group_of[producers]).tolist()
+        own = int(program.group_of[unit])
+        if not [group for group in groups if group != own]:
+            return None
+        is_remote = program.literal()
+        for group in groups:
+            for device, there in program.x[group].items():
+                here = program.x[own].get(device)
+                rest = [here] if here is not None else []
+                program.model.add_bool_or([there.negated(), *rest, is_remote])
+        return is_remote
+
+    def _overhead_seconds(self, unit: int, device: int) -> float:
+        """Overhead of a segment that begins with the unit: dispatch, and each entering tensor."""
+        arrays, graph = self._program.arrays, self._program.problem.unit_graph
+        tensors = graph.op_inputs.row(unit)
+        made = tensors[arrays.producer[tensors] >= 0]
+        made = np.unique(made)
+        sizes = arrays.tensor_bytes[made]
+        computed = sizes[arrays.has_layout[made]]
+        cuts = len(sizes) * arrays.cut[device] + sizes.sum() * arrays.cut_per_byte[device]
+        cuts += len(computed) * arrays.layout[device]
+        cuts += computed.sum() * arrays.layout_per_byte[device]
+        return float(arrays.dispatch[device] + cuts)
+
+    def _crowded(self) -> list[tuple[int, float, Any]]:
+        """Memory domain, factor, and the literal that so many of its devices are in use."""
+        program, crowds = self._program, []
+        for domain, factors in enumerate(program.arrays.factors):
+            devices = np.flatnonzero(program.arrays.domain == domain).tolist()
+            used = {device: program.literal() for device in devices}
+            for row in program.x:
+                for device in devices:
+                    if device in row:
+                        program.model.add_implication(row[device], used[device])
+            for count in range(1, len(devices) + 1):
+                # The least factor from this count on, should factors ever fall.
+                factor = float(factors[count : len(devices) + 1].min())
+                if factor > 1.0:
+                    is_crowded = program.literal()
+                    program.model.add(sum(used.values()) <= count - 1).only_enforce_if(
+                        is_crowded.negated()
+                    )
+                    crowds.append((domain, factor, is_crowded))
+        return crowds

@@ -1,17 +1,33 @@
-"""Transfers of the constraint program: when a tensor leaves, over which channels, who waits."""
+"""Transfers of the constraint program: when a tensor leaves, over which channels, in which order.
+
+Channels serve first come, first served: two transfers leave in the order of the times at which they
+were queued, which is the end of the producer, or the arrival at the host. The outputs of one op are
+queued tensor by tensor, and each tensor in the order of its readers. If other transfers are queued
+in the same tick, either may be first.
+
+Proof that this holds for a schedule whose times are rounded down, so that bounds stay bounds. Take
+any schedule of the event model and let every unit and every transfer of the program end at
+E = floor(its end) and begin at E - floor(its ticks), which is no sooner than floor(its start). What
+begins after something ended does so in the program, too, and what is queued sooner is queued no
+later. Overheads, contention, and transfers that the program leaves out only lengthen what is real.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
+from placewright.core.arrays import BoolArray
 from placewright.placers.exact.schedule_program.variables import ChannelUse, Variables
 from placewright.simulation.event.arrays import DIRECT, VIA_HOST
 
+_MOST_PAIRS = 6000  # of transfers on one channel; a pair takes a literal and four rows
+
 
 def add_transfers(program: Variables) -> None:
-    """Every tensor once to each endpoint that needs it and does not have it."""
+    """Send every tensor once to each endpoint that needs it and does not have it."""
     arrays, graph = program.arrays, program.problem.unit_graph
     for tensor in range(graph.n_tensors):
         producer = int(arrays.producer[tensor])
@@ -27,7 +43,7 @@ def add_transfers(program: Variables) -> None:
 
 
 class _Delivery:
-    """One tensor to one endpoint, from wherever it is made."""
+    """The transfer of one tensor to one endpoint, from wherever it is made."""
 
     def __init__(
         self,
@@ -44,7 +60,7 @@ class _Delivery:
         self._goes_on: Any = None
 
     def add(self) -> None:
-        """One case for each place where the tensor can be made."""
+        """Add one case for each place where the tensor can be made."""
         arrays = self._program.arrays
         if self._producer < 0:
             if arrays.host != self._target:
@@ -56,7 +72,7 @@ class _Delivery:
                 self._from(source, made_there)
 
     def _from(self, source: int, made_there: Any) -> None:
-        """What holds when the tensor is made at `source`; `made_there` is None where it always is.
+        """Add the case of a tensor that is made at `source`; `made_there` is None if it always is.
 
         The transfer takes place where the tensor is made there and is wanted here.
         """
@@ -83,7 +99,7 @@ class _Delivery:
             program.model.add(program.makespan >= arrival).only_enforce_if(given)
 
     def _cases(self, given: list[Any]) -> list[list[Any]]:
-        """Conjunctions of literals, each of which makes the transfer necessary."""
+        """Conjunctions of literals, each of which requires the transfer."""
         if self._is_wanted:
             return [given]
         classes = sorted({int(self._program.group_of[unit]) for unit in self._readers})
@@ -99,11 +115,11 @@ class _Delivery:
         return is_sent
 
     def _made(self) -> Any:
-        """When the tensor is there: at the end of its producer; a graph input from the start."""
+        """Tick when the tensor exists: the end of its producer; 0 for a graph input."""
         return self._program.end[self._producer] if self._producer >= 0 else 0
 
     def _leaving(self) -> Any:
-        """When the transfer begins: not before its producer has ended."""
+        """Tick when the transfer begins: not before its producer has ended."""
         if self._leaves is None:
             self._leaves = self._program.time()
             if self._producer >= 0:
@@ -138,3 +154,96 @@ class _Delivery:
             np.asarray(arrays.latency)[source, target]
             + size * np.asarray(arrays.seconds_per_byte)[source, target]
         )
+
+
+def serve_in_turn(
+    program: Variables, transfers: Sequence[ChannelUse], in_order: BoolArray | None
+) -> None:
+    """Order the transfers of one channel, unless there are too many.
+
+    Args:
+        program: to which rows are added.
+        transfers: of the channel.
+        in_order: tensors whose readers are in the order in which the model looks at them, shape
+            (n_tensors,); None for all.
+    """
+    count = len(transfers)
+    if count * (count - 1) // 2 > _MOST_PAIRS:
+        return
+    above = _ancestors(program)
+    for at, one in enumerate(transfers):
+        for other in transfers[:at]:
+            if _is_instead(one, other):
+                continue
+            if _is_above(above, one, other) or _is_made_before(program, one, other):
+                _follows(program, one, other, [])
+            elif _is_above(above, other, one) or _is_made_before(program, other, one):
+                _follows(program, other, one, [])
+            else:
+                is_first = program.literal()
+                _follows(program, one, other, [is_first])
+                _follows(program, other, one, [is_first.negated()])
+                if in_order is None or in_order[one.tensor]:
+                    _read_in_turn(program, one, other, is_first)
+
+
+def _follows(program: Variables, first: ChannelUse, second: ChannelUse, case: list[Any]) -> None:
+    """`first` leaves before `second` and was queued no later, in a case in which both are sent."""
+    given = [first.is_sent, second.is_sent, *case]
+    program.model.add(second.start >= first.start + first.size).only_enforce_if(given)
+    if case and not (isinstance(first.queued, int) and isinstance(second.queued, int)):
+        program.model.add(first.queued <= second.queued).only_enforce_if(given)
+
+
+def _is_instead(one: ChannelUse, other: ChannelUse) -> bool:
+    """The same hop of one tensor to one endpoint, from two devices of which one makes it.
+
+    At most one of the two is sent, so that there is no order between them. Their readers are the
+    same: who is first among these says nothing, and would keep all of them off that endpoint.
+    """
+    mine = (one.tensor, one.target, one.is_passed_on)
+    return mine == (other.tensor, other.target, other.is_passed_on)
+
+
+def _is_above(above: list[int], first: ChannelUse, second: ChannelUse) -> bool:
+    """`first` is queued before the op that makes the tensor of `second` begins."""
+    if first.is_passed_on or second.is_passed_on or first.producer < 0 or second.producer < 0:
+        return False
+    return bool(above[second.producer] >> first.producer & 1)
+
+
+def _is_made_before(program: Variables, first: ChannelUse, second: ChannelUse) -> bool:
+    """Both tensors have one producer, which emits that of `first` before the other."""
+    if first.is_passed_on or second.is_passed_on or first.tensor == second.tensor:
+        return False
+    if first.producer < 0 or first.producer != second.producer:
+        return False
+    made = program.problem.unit_graph.op_outputs.row(first.producer).tolist()
+    return bool(made.index(first.tensor) < made.index(second.tensor))
+
+
+def _read_in_turn(program: Variables, one: ChannelUse, other: ChannelUse, is_first: Any) -> None:
+    """A tensor for two endpoints goes first to the endpoint of its first reader."""
+    arrays = program.arrays
+    if one.tensor != other.tensor or one.is_passed_on or other.is_passed_on:
+        return
+    if arrays.is_output[one.tensor] and arrays.host in (one.target, other.target):
+        return  # a graph output goes to the host after its readers, if none of these is there
+    none_before: list[Any] = []
+    for reader in program.problem.unit_graph.tensor_consumers.row(one.tensor).tolist():
+        at_one, at_other = program.on(reader, one.target), program.on(reader, other.target)
+        if at_one is not None:
+            program.model.add_bool_and([is_first]).only_enforce_if([at_one, *none_before])
+        if at_other is not None:
+            case = [at_other, *none_before]
+            program.model.add_bool_and([is_first.negated()]).only_enforce_if(case)
+        none_before += [at.negated() for at in (at_one, at_other) if at is not None]
+
+
+def _ancestors(program: Variables) -> list[int]:
+    """Ancestors of each unit, as the bits of a number."""
+    graph, above = program.problem.unit_graph, [0] * program.problem.n_units
+    for unit in program.arrays.topological.tolist():
+        for before in graph.predecessors.row(unit).tolist():
+            above[unit] |= above[before] | 1 << before
+    return above

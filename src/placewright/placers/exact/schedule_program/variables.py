@@ -1,20 +1,22 @@
-"""Variables of the constraint program: who runs what, when it starts, when it ends."""
+"""Variables of the constraint program: device, start and end of each unit, in ticks."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from placewright.core.problem import Problem
-from placewright.placers.exact.schedule_program.ticks import Ticks
 from placewright.simulation.event.arrays import EventArrays, event_arrays
+
+_ROUNDING = 1e-12  # relative error of a product of two doubles, with a margin
 
 
 @dataclass(frozen=True)
 class ChannelUse:
-    """One tensor on one channel.
+    """The transfer of one tensor on one channel.
 
     Attributes:
         queued: ticks at which it may leave at the soonest.
@@ -38,7 +40,7 @@ class ChannelUse:
 
 
 class Variables:
-    """Variables of one problem, each class of units on one device that all of it may use.
+    """The variables of one problem, with a literal for each class on each device it may use.
 
     Attributes:
         model: an ``ortools.sat.python.cp_model.CpModel``.
@@ -64,15 +66,15 @@ class Variables:
         self.makespan = self.time()
 
     def time(self) -> Any:
-        """A new point in time."""
+        """Create a point in time."""
         return self.model.new_int_var(0, self.horizon, "")
 
     def literal(self) -> Any:
-        """A new true or false."""
+        """Create a Boolean variable."""
         return self.model.new_bool_var("")
 
     def on(self, unit: int, device: int) -> Any | None:
-        """The literal of a unit on a device; None where it may not run there."""
+        """The literal of a unit on a device; None if it may not run there."""
         return self.x[int(self.group_of[unit])].get(device)
 
     def _assigned(self) -> list[dict[int, Any]]:
@@ -82,3 +84,22 @@ class Variables:
             self.model.add_exactly_one(row.values())
             x.append(row)
         return x
+
+
+@dataclass(frozen=True)
+class Ticks:
+    """The unit of time: seconds become integers, rounded down so that bounds stay bounds.
+
+    Attributes:
+        seconds: of one tick, > 0.
+    """
+
+    seconds: float
+
+    def down(self, seconds: float) -> int:
+        """Largest number of whole ticks within a duration."""
+        return max(0, math.floor(seconds / self.seconds * (1.0 - _ROUNDING)))
+
+    def up(self, seconds: float) -> int:
+        """Smallest number of whole ticks that a duration fits into."""
+        return math.ceil(seconds / self.seconds * (1.0 + _ROUNDING))

@@ -16,29 +16,35 @@ Left out are: pieces that wait for unrelated inputs, what else is in them, secon
 entering tensor, and pieces of one accelerator that send to each other.
 
 Columns: x[class, machine], machine 0 all CPUs together; leaves[u, v, d] >= x[u, d] - x[v, d] for
-classes on an edge; then x[v, d] - x[u, d] + leaves[u, v, d] is 1 where v on d reads u's tensor from
+classes on an edge; then x[v, d] - x[u, d] + leaves[u, v, d] is 1 if v on d reads u's tensor from
 elsewhere. Both are priced only on accelerators, at the tensor's transfer seconds.
 
 Fractions would spread each class over all accelerators, so that memory holds everything and nothing
-leaves. Rows of `windows` forbid that. Take a tree of units that no accelerator can hold together.
+leaves. Rows of `Windows` forbid that. Take a tree of units that no accelerator can hold together.
 If its root is on one, some tensor of the tree leaves it, on an edge that leads away from the root,
 or enters it, on one that leads to the root; else all of the tree would be there:
   x[root, CPUs] + the sum over edges away of leaves + the sum over edges towards of enters >= 1,
 where leaves and enters of an edge (u, v) are summed over the accelerators.
+
+`subgraph_limits` replaces the objective by a limit.
 """
 
 from __future__ import annotations
 
+import heapq
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
+from placewright.placers.exact.integer_program.narrowing import Narrowing
 from placewright.placers.exact.integer_program.program import IntegerProgram, Rows
-from placewright.placers.exact.subgraphs.windows import Windows
 from placewright.placers.pipelines.ideals.load_model import allowed_devices, grouped_entries
-from placewright.simulation.subgraph import LatencyArrays
+from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.subgraph import LatencyArrays, latency_arrays
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +53,7 @@ class BoundProgram:
 
     Attributes:
         program: rows and columns.
-        placed: column of x[class, machine], -1 where the class may not be; machine 0 is the CPUs.
+        placed: column of x[class, machine], -1 if the class may not be; machine 0 is the CPUs.
         devices: device of each machine for each class, shape (n_classes, n_machines).
     """
 
@@ -62,7 +68,7 @@ class BoundProgram:
 
 
 def program_size(problem: Problem, arrays: LatencyArrays) -> int:
-    """Columns of the program, roughly."""
+    """Approximate number of columns of the program."""
     n_edges = len(problem.unit_graph.tensor_consumers.indices)
     n_accelerators = int(arrays.is_atomic.sum())
     return (problem.colocation.n_groups + n_edges) * (1 + n_accelerators) + problem.n_units
@@ -146,7 +152,7 @@ class _Builder:
             self.rows.add(-np.inf, 1.0, columns, values)
 
     def _windows(self) -> None:
-        """Where a root is on an accelerator, its window is not all there; see the module."""
+        """If a root is on an accelerator, its window is not all there; see the module."""
         limit = self.problem.cluster.memory_bytes[self.accelerators].max(initial=0.0)
         for window in Windows(self.problem, self.arrays.transfer, float(limit)):
             terms: dict[int, float] = {}
@@ -169,7 +175,7 @@ class _Builder:
                 _add(terms, column, value)
 
     def _unit(self, unit: int, ends: list[int], rank: IntArray) -> None:
-        """What a unit waits for."""
+        """Add the rows of the end of a unit."""
         own = {ends[unit]: 1.0}
         for column, value in zip(
             self.placed[self.group_of[unit]].tolist(), self.seconds[unit].tolist(), strict=True
@@ -210,14 +216,14 @@ class _Builder:
         self._add_placed(terms, int(self.group_of[self.arrays.producers[tensor]]), seconds)
 
     def _leaves(self, tensor: int, unit: int) -> list[int]:
-        """Columns that are 1 where a tensor leaves an accelerator for the unit."""
+        """Columns that are 1 if a tensor leaves an accelerator for the unit."""
         if self.arrays.transfer[tensor] <= 0:
             return []
         producer = self.arrays.producers[tensor]
         return self._crossings(int(self.group_of[producer]), int(self.group_of[unit]))
 
     def _crossings(self, before: int, after: int) -> list[int]:
-        """Columns, one an accelerator, that are 1 where it holds class `before`, not `after`."""
+        """Columns, one an accelerator, that are 1 if it holds class `before`, not `after`."""
         if before == after:
             return []
         if (before, after) not in self.leaves:
@@ -240,7 +246,7 @@ def _add(terms: dict[int, float], column: int, value: float) -> None:
 
 
 def _first_twins(problem: Problem, arrays: LatencyArrays, allowed: BoolArray) -> BoolArray:
-    """Where classes may be when twins among accelerators are numbered by the largest class on them.
+    """Machines that classes may use when equal accelerators are numbered by largest class.
 
     Of the classes in falling order of bytes, the j-th (from 0) is on one of the first j + 1 twins.
 
@@ -260,3 +266,142 @@ def _first_twins(problem: Problem, arrays: LatencyArrays, allowed: BoolArray) ->
         kinds[kind] = rank + 1
         may_be[largest[:rank], column] = False
     return may_be
+
+
+@dataclass(frozen=True)
+class Window:
+    """A tree of units that no accelerator can hold together.
+
+    Attributes:
+        root: the unit that it grew from.
+        edges: (producer, consumer, whether it leads away from the root) of each edge of the tree.
+    """
+
+    root: int
+    edges: tuple[tuple[int, int, bool], ...]
+
+
+class Windows:
+    """Windows from each unit along a heavy path, and from each unit by dearest edges.
+
+    Args:
+        problem: the problem to solve.
+        transfer: seconds of each tensor, shape (n_tensors,).
+        limit: bytes of the largest accelerator.
+    """
+
+    def __init__(self, problem: Problem, transfer: FloatArray, limit: float) -> None:
+        self._graph, self._limit = problem.unit_graph, limit
+        self._group_of = problem.colocation.group_of
+        self._weights, self._sizes = grouped_entries(problem, problem.colocation)
+        rows = self._weights.row_of_each()
+        own = np.bincount(rows, self._sizes[self._weights.indices], problem.colocation.n_groups)
+        self._own: FloatArray = np.asarray(own[self._group_of], dtype=np.float64)
+        self._neighbours: list[list[tuple[float, int, int, bool]]] = [
+            [] for _ in range(problem.n_units)
+        ]
+        for tensor, producer in enumerate(self._graph.tensor_producers.tolist()):
+            readers = self._graph.tensor_consumers.row(tensor).tolist() if producer >= 0 else []
+            for reader in readers:
+                dear = -float(transfer[tensor])
+                self._neighbours[producer].append((dear, reader, tensor, True))
+                self._neighbours[reader].append((dear, producer, tensor, False))
+
+    def __iter__(self) -> Iterator[Window]:
+        """Each window once."""
+        if float(self._sizes.sum()) <= self._limit:
+            return
+        order = self._graph.topological_order
+        seen: set[Window] = set()
+        ways = (self._along(order[::-1], True), self._along(order, False), self._dearest)
+        for grown in ways:
+            for root in order.tolist():
+                window = grown(root)
+                if window is not None and window not in seen:
+                    seen.add(window)
+                    yield window
+
+    def _kept(self, unit: int) -> list[int]:
+        return list(self._weights.row(int(self._group_of[unit])).tolist())
+
+    def _along(self, order: IntArray, forward: bool) -> Callable[[int], Window | None]:
+        """Windows on the path from which most bytes can be met, in one direction."""
+        graph = self._graph
+        neighbours = graph.successors if forward else graph.predecessors
+        ahead = np.array(self._own)
+        for unit in order.tolist():
+            ahead[unit] += ahead[neighbours.row(unit)].max(initial=0.0)
+
+        def grown(root: int) -> Window | None:
+            held, unit = _Held(self._sizes, self._kept(root)), root
+            edges: list[tuple[int, int, bool]] = []
+            while held.total <= self._limit:
+                following = neighbours.row(unit)
+                if len(following) == 0:
+                    return None
+                before, unit = unit, int(following[np.argmax(ahead[following])])
+                edges.append((before, unit, True) if forward else (unit, before, False))
+                held.add(self._kept(unit))
+            return Window(root, tuple(edges)) if edges else None
+
+        return grown
+
+    def _dearest(self, root: int) -> Window | None:
+        """The window that grows by the dearest tensor that crosses its border."""
+        held, inside = _Held(self._sizes, self._kept(root)), {root}
+        edges: list[tuple[int, int, bool]] = []
+        border = [(*edge, root) for edge in self._neighbours[root]]
+        heapq.heapify(border)
+        while held.total <= self._limit:
+            if not border:
+                return None
+            _, unit, _, forward, known = heapq.heappop(border)
+            if unit in inside:
+                continue
+            inside.add(unit)
+            edges.append((known, unit, True) if forward else (unit, known, False))
+            held.add(self._kept(unit))
+            for edge in self._neighbours[unit]:
+                heapq.heappush(border, (*edge, unit))
+        return Window(root, tuple(edges)) if edges else None
+
+
+class _Held:
+    """Bytes of weights, each counted once."""
+
+    def __init__(self, sizes: FloatArray, weights: list[int]) -> None:
+        self._sizes, self._weights, self.total = sizes, set[int](), 0.0
+        self.add(weights)
+
+    def add(self, weights: list[int]) -> None:
+        """Add weights."""
+        for weight in weights:
+            if weight not in self._weights:
+                self._weights.add(weight)
+                self.total += float(self._sizes[weight])
+
+
+def subgraph_limits(
+    problem: Problem, evaluator: Evaluator, solver: Callable[[float], Any]
+) -> Narrowing:
+    """Questions with a limit for execution model `subgraph` or `subgraph-ip`.
+
+    Args:
+        problem: its relaxation is `bound_program`, so that the value of a placement may exceed the
+            limit.
+        evaluator: values placements.
+        solver: see `Narrowing`.
+    """
+    arrays = latency_arrays(problem)
+    program = bound_program(problem, arrays)
+
+    def decode(columns: FloatArray) -> IntArray:
+        return problem.colocation.expand(program.classes_on(columns))
+
+    return Narrowing(program.program, decode, all_in_turn(arrays), evaluator, solver)
+
+
+def all_in_turn(arrays: LatencyArrays) -> float:
+    """An upper bound on every placement: all units at their slowest, all tensors sent."""
+    slowest = np.where(np.isfinite(arrays.seconds), arrays.seconds, 0.0).max(axis=1)
+    return float(slowest.sum() + 2.0 * len(arrays.is_atomic) * arrays.transfer.sum())

@@ -25,7 +25,7 @@ class LatencyProgram:
 
     Attributes:
         program: rows and columns.
-        placed: column of x[v, m], -1 where the unit may not be; shape (n_units, n_machines).
+        placed: column of x[v, m], -1 if the unit may not be; shape (n_units, n_machines).
         device_of_machine: shape (n_machines,), -1 for machine 0.
         cpu_of_unit: the CPU behind machine 0 for each unit, shape (n_units,).
     """
@@ -45,7 +45,7 @@ class LatencyProgram:
     def start(self, device_of: IntArray, piece: IntArray, q: int) -> FloatArray | None:
         """The x columns of a placement whose units lie in the given pieces, nan elsewhere.
 
-        None where an accelerator has more than q pieces or a unit is on another CPU.
+        None if an accelerator has more than q pieces or a unit is on another CPU.
         """
         if int(piece.max(initial=-1)) >= q:
             return None
@@ -69,7 +69,7 @@ def latency_program(
     """Build the program for q subgraphs per accelerator.
 
     Args:
-        problem: what is placed.
+        problem: the problem to solve.
         arrays: its numbers.
         q: subgraphs per accelerator, >= 1.
         horizon: only solutions with a latency up to this are of interest.
@@ -173,7 +173,7 @@ class _Builder:
         return start, finish
 
     def _transfer(self, tensor: int, producer: int, machine: int, start: int) -> list[int]:
-        """Flags of tensor entering and leaving a subgraph, which waits for what enters."""
+        """Add flags of a tensor that enters or leaves a subgraph, which waits for its inputs."""
         into, out = self._column(1.0), self._column(1.0)
         home = int(self.placed[producer, machine])
         for consumer in self.graph.tensor_consumers.row(tensor).tolist():
@@ -206,7 +206,7 @@ class _Builder:
             self.rows.add(-np.inf, 1.0, columns, values)
 
     def _turns(self, times: list[tuple[int, int]]) -> None:
-        """The j-th subgraph of an accelerator starts when the one before it is finished."""
+        """The j-th subgraph of an accelerator starts when the previous one is finished."""
         for index in range(1, len(times)):
             if index % self.q:
                 self.rows.add(0.0, np.inf, [times[index][0], times[index - 1][1]], [1.0, -1.0])
@@ -253,7 +253,7 @@ class _Builder:
 
 
 def _cpu_of_units(problem: Problem, arrays: LatencyArrays) -> IntArray:
-    """The CPU on which each unit's class takes least time, -1 where none may run it."""
+    """The CPU on which each unit's class takes least time, -1 if none may run it."""
     classes = problem.colocation
     cpus = np.flatnonzero(arrays.is_atomic == 0)
     if len(cpus) == 0:
@@ -265,7 +265,7 @@ def _cpu_of_units(problem: Problem, arrays: LatencyArrays) -> IntArray:
 
 
 def _least_cpu_seconds(problem: Problem, arrays: LatencyArrays) -> FloatArray:
-    """Least seconds of each unit on a CPU that may run its class; inf where none may.
+    """Least seconds of each unit on a CPU that may run its class; inf if none may.
 
     Units of one class share a CPU, but which one is best depends on the paths through them, not
     on the sum of their seconds. Each unit takes its own least, so that no solution is lost.

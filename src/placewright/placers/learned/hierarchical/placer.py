@@ -5,14 +5,42 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from placewright.placers.learned.hierarchical.settings import PRESETS, HierarchicalSettings
-from placewright.placers.learned.presets import with_presets
-from placewright.placers.learned.searching import GroupsAndPlaces
+import numpy as np
+
+from placewright.core.problem import Problem
+from placewright.core.solution import Solution
+from placewright.errors import InputError, Requires
+from placewright.placers.anytime import anytime
+from placewright.placers.learned.shared.group_inputs import JointSpace
+from placewright.placers.learned.shared.searching import (
+    NEEDS_TORCH,
+    JointSettings,
+    joint_actions,
+    require_counts,
+    require_one_of,
+    searched,
+    with_presets,
+)
+from placewright.simulation.evaluator import Evaluator
+
+VARIANTS = ("corrected", "paper")
+PRESETS: dict[str, dict[str, object]] = {
+    "paper": {
+        "hidden": 512,
+        "learning_rate": 0.001,
+        "entropy_weight": 0.03,
+        "grouper_entropy_weight": 0.0,
+        "usage_entropy_weight": 0.0,
+        "grouper_scale": 1.0,
+    }
+}
+
+ALGORITHM = "placewright.placers.learned.hierarchical.algorithm"
 
 
 @with_presets(PRESETS)
-@dataclass(frozen=True)
-class Hierarchical(HierarchicalSettings, GroupsAndPlaces):
+@dataclass(frozen=True, kw_only=True)
+class Hierarchical(JointSettings):
     """A feed-forward grouper and a bidirectional sequence-to-sequence placer, one reward for both.
 
     "A Hierarchical Model for Device Placement", ICLR 2018. Each op chooses a group by itself; each
@@ -53,12 +81,70 @@ class Hierarchical(HierarchicalSettings, GroupsAndPlaces):
     twenty of twenty seeds and of the ops from fourteen; its best placements are nowhere worse on
     fifteen real problems, and it takes a tenth of the time (docs/results/learned.md). It sets
         * `usage_entropy_weight` 2 and `grouper_entropy_weight` -1.2: ops use all groups and each
-          is sure of one (mutual information of op and group, `grouper.joint_bonus`);
+          is sure of one (mutual information of op and group, `reinforce.joint_bonus`);
         * `grouper_scale` 6: ops begin with different groups;
         * `entropy_weight` 0.1 (``paper``: 0.03): the placer does not settle before the grouper;
         * `hidden` 64 and `learning_rate` 0.005 (``paper``: 512 and 0.001).
+
+    Attributes (besides those of `JointSettings`):
+        variant: ``corrected`` or ``paper``, which presets other settings.
+        groups: number of groups.
+        grouper_hidden: width of the grouper's hidden layer.
+        hidden: width of the placer.
+        placements_per_update: k.
+        learning_rate: of Adam.
+        tanh_constant: C of C * tanh(u / T).
+        temperature: T of C * tanh(u / T).
+        noise: standard deviation of the noise on the placer's logits, in units of their root mean
+            square.
+        noise_updates: updates with that noise.
+        feasible_only_after: updates after which infeasible placements no longer teach.
     """
 
     name: ClassVar[str] = "hierarchical"
     paper: ClassVar[str] = "Mirhoseini et al., ICLR 2018"
-    learner: ClassVar[str] = "placewright.placers.learned.hierarchical.learner"
+    objectives: ClassVar[tuple[str, ...]] = ("latency", "training", "throughput")
+    needs_training: ClassVar[bool] = False
+    requires: ClassVar[Requires] = NEEDS_TORCH
+
+    variant: str = "corrected"
+    groups: int = 40
+    grouper_hidden: int = 64
+    hidden: int = 64
+    placements_per_update: int = 4
+    learning_rate: float = 0.005
+    tanh_constant: float = 5.0
+    temperature: float = 10.0
+    entropy_weight: float = 0.1
+    grouper_entropy_weight: float = -1.2
+    usage_entropy_weight: float = 2.0
+    grouper_scale: float = 6.0
+    noise: float = 0.5
+    noise_updates: int = 750
+    feasible_only_after: int = 1_000
+
+    def __post_init__(self) -> None:
+        require_one_of("hierarchical", self, VARIANTS, "variant")
+        require_counts("hierarchical", self, "groups", "grouper_hidden", "placements_per_update")
+        if self.hidden < 2 or self.hidden % 2:
+            raise InputError(f"hierarchical: hidden must be even and >= 2, got {self.hidden}")
+        if not self.learning_rate > 0 or not self.temperature > 0:
+            raise InputError("hierarchical: learning_rate and temperature must be > 0")
+
+    def why_not(self, problem: Problem) -> str | None:
+        """Defined for every problem."""
+        del problem
+        return None
+
+    def actions(self, problem: Problem) -> JointSpace:
+        """Groups of all ops and devices of all groups: the choices of the policies."""
+        return joint_actions(problem, self.groups)
+
+    @anytime
+    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
+        """Sample, evaluate and learn until the budget ends.
+
+        Raises:
+            MissingExtraError: PyTorch is absent.
+        """
+        return searched(self, ALGORITHM, self.actions(problem), evaluator, rng)

@@ -1,1 +1,1 @@
-"""HSDAG: its view of the graph, coarsening, features, network, learner, presets, placer."""
+"""HSDAG (Duan et al. 2024): placer, presets, graph, network, algorithm, training."""

@@ -1,4 +1,11 @@
-"""HSDAG's network, layer by layer as in the released ``layer.py`` and ``model.py``."""
+"""HSDAG's network, layer by layer as in the released ``layer.py`` and ``model.py``.
+
+Graph parsing: every node selects its best edge, and nodes on a path of these edges merge, as in the
+released ``ParsingNet_GPU``, without its loop over communities. Each edge of the graph has a score
+in each direction, and with dropout the two differ. Then three nodes or more may form a cycle, and a
+community may be closed before the node that its best edge leads to is visited: that node then
+leaves it for the community of its own best edge.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +19,9 @@ from torch_geometric.nn import GCNConv
 from torch_geometric.nn.conv.gcn_conv import gcn_norm
 from torch_geometric.utils import to_torch_csr_tensor
 
-from placewright.core.arrays import IntArray
-from placewright.placers.learned.hsdag.parsing import dominant_communities
+from placewright.core.arrays import BoolArray, FloatArray, IntArray
 
-FIRST_DROPOUT = 3  # of a `Mlp` with layers that are normalised
+FIRST_DROPOUT = 3  # of a perceptron with normalised layers
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,7 +40,7 @@ class Links:
 
     @property
     def lone(self) -> IntArray:
-        """Nodes that are all that is left of their copy."""
+        """Nodes that are alone in their copy."""
         lone: IntArray = np.flatnonzero(np.bincount(self.copy_of)[self.copy_of] == 1)
         return lone
 
@@ -80,7 +86,7 @@ class Parsed:
 
 
 class Dropout(nn.Module):
-    """Dropout that never rests, from 16 random bits per element: torch's own takes 4 x as long.
+    """Dropout that is always active, from 16 random bits per element: a quarter of torch's time.
 
     Args:
         probability: of an element becoming 0, rounded to a multiple of 1 / 65,536.
@@ -123,7 +129,7 @@ def mlp(
 
 
 class Gnn(nn.Module):
-    """Graph convolutions with ReLU and dropout, then LayerNorm of what went in plus what came out.
+    """Graph convolutions with ReLU and dropout, then LayerNorm of input plus output.
 
     Args:
         hidden: width.
@@ -169,7 +175,7 @@ class HsdagPolicy(nn.Module):
         n_devices: number of devices.
         hidden: width.
         dropout: probability, everywhere but in the classifier.
-        parse_rounds: of grouping; 0 goes on until nothing merges; -1 does not group at all.
+        parse_rounds: rounds of grouping; 0 repeats until nothing merges; -1 does not group.
     """
 
     def __init__(
@@ -192,8 +198,8 @@ class HsdagPolicy(nn.Module):
         """Embed, group, classify.
 
         Args:
-            state: node features, shape (n_nodes, n_features); those of one copy where all copies
-                start from the same.
+            state: node features, shape (n_nodes, n_features); those of one copy if all copies start
+                from the same.
             links: the edges.
         """
         n_nodes = links.adjacency.shape[0]
@@ -225,7 +231,7 @@ class HsdagPolicy(nn.Module):
         members = torch.from_numpy(found.community_of)
         nodes = self.before_sum(self.gnn2(hidden, links.adjacency))
         pooled = torch.zeros(n, nodes.shape[1], dtype=nodes.dtype).index_add(0, members, nodes)
-        # Mean score of the inner edges times their number; a node without edges counts as 1.
+        # Mean score of the inner edges times their number; 1 for a node without edges.
         inner = torch.from_numpy(np.flatnonzero(found.inner))
         owner = members[edges[0, inner]]
         total = torch.zeros(n, dtype=score.dtype).index_add(0, owner, score[inner])
@@ -249,3 +255,67 @@ def _normalised(edges: IntArray, n_nodes: int) -> Tensor:
         warnings.simplefilter("ignore", UserWarning)
         adjacency: Tensor = to_torch_csr_tensor(index, weight, size=(n_nodes, n_nodes))
     return adjacency
+
+
+@dataclass(frozen=True, eq=False)
+class Communities:
+    """The communities of one parse.
+
+    Attributes:
+        community_of: of each node, by falling score of the edge that opened it, nodes without edges
+            last, shape (n_nodes,).
+        inner: whether both ends of an edge were in one community when it was closed, (n_edges,).
+    """
+
+    community_of: IntArray
+    inner: BoolArray
+
+    @property
+    def n_communities(self) -> int:
+        """Number of communities."""
+        return int(self.community_of.max()) + 1
+
+
+def dominant_communities(edges: IntArray, score: FloatArray, n_nodes: int) -> Communities:
+    """Merge nodes along each node's best edge.
+
+    Of all nodes, the one with the highest best edge a -> b opens a community of a, b and all nodes
+    whose best edges lead to one of them; then the next of those that are left. So the community of
+    a node is that of the highest-scored best edge which leads into the path of best edges that
+    starts at the node: it is found by doubling the path.
+
+    Args:
+        edges: each edge in both directions, sorted by their first node, shape (2, n_edges).
+        score: of each, shape (n_edges,). Of equal scores the first counts as higher.
+        n_nodes: number of nodes.
+    """
+    n_edges = edges.shape[1]
+    rank = np.empty(n_edges, dtype=np.int64)
+    rank[np.argsort(-score, kind="stable")] = np.arange(n_edges)
+    best = np.full(n_nodes, n_edges, dtype=np.int64)  # rank of each node's best edge
+    np.minimum.at(best, edges[0], rank)
+    target = np.arange(n_nodes)
+    is_best = rank == best[edges[0]]
+    target[edges[0, is_best]] = edges[1, is_best]
+    into = np.full(n_nodes, n_edges, dtype=np.int64)  # best rank of the best edges into a node
+    connected = best < n_edges
+    np.minimum.at(into, target[connected], best[connected])
+    opened_by, reached = into[target], target
+    for _ in range(max(1, n_nodes).bit_length()):
+        opened_by = np.minimum(opened_by, opened_by[reached])
+        reached = reached[reached]
+    alone = np.flatnonzero(~connected)
+    opened_by[alone] = n_edges + 1 + np.arange(len(alone))
+    _, community_of = np.unique(opened_by, return_inverse=True)
+    return Communities(community_of.astype(np.int64), _inner(edges, rank, opened_by))
+
+
+def _inner(edges: IntArray, rank: IntArray, opened_by: IntArray) -> BoolArray:
+    """Both ends in one community, or one the end that has left the other's community again."""
+    into_of = np.full(len(rank) + 1, -1, dtype=np.int64)
+    into_of[rank] = edges[1]  # by rank: the node that an edge leads to
+    first, second = opened_by[edges[0]], opened_by[edges[1]]
+    inner: BoolArray = (
+        (first == second) | (into_of[first] == edges[1]) | (into_of[second] == edges[0])
+    )
+    return inner

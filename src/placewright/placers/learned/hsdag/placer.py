@@ -12,10 +12,10 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import BudgetSpent, InputError, Requires
 from placewright.placers.anytime import anytime
-from placewright.placers.learned.extra import require_packages
-from placewright.placers.learned.grouping import ActionSpace
-from placewright.placers.learned.hsdag.coarsening import coarsened
+from placewright.placers.learned.hsdag.graph import coarsened
 from placewright.placers.learned.hsdag.presets import PRESETS, Choices
+from placewright.placers.learned.shared.extra import require_packages
+from placewright.placers.learned.shared.grouping import ActionSpace
 from placewright.simulation.evaluator import Evaluator
 
 
@@ -25,21 +25,21 @@ class Hsdag:
 
     "A structure-aware framework for learning device placements on computation graphs", NeurIPS
     2024, arXiv 2405.14185; code: github.com/hping666/HSDAG, commit 9d5caf77. Five steps: the graph
-    with constants as nodes (`graph_view`); co-location coarsening (`coarsening`) and features
-    (`features`); node embedding and grouping by a graph parsing network (`network`, `parsing`); a
-    device per group; policy gradient (`episodes`, `learner`). 25 episodes of 20 steps in the paper:
+    with constants as nodes; co-location coarsening and features (`graph`); node embedding and
+    grouping by a graph parsing network (`network`); a device per group; policy gradient
+    (`algorithm`). 25 episodes of 20 steps in the paper:
     500 evaluations and 25 updates.
 
     Three variants are presets (`presets`) of the settings below. A setting of your own replaces
-    what the preset says:
-        * ``released``: what the public code does. Its network gives the code's outputs from the
+    that of the preset:
+        * ``released``: the public code. Its network gives the code's outputs from the
           code's weights, its training the code's updates (tests hold both to 1e-5).
-        * ``paper``: what the text says where the code does otherwise: five kinds of features,
+        * ``paper``: the text, if it differs from the code: five kinds of features,
           homogeneous placements count, and each step is weighed by its own reward times
           discount^step.
-        * ``corrected``: what learns on fifteen of fifteen problems. Taken back one at a time on
-          thirteen problems, `baseline` and weighing a step by its own reward are needed, as is
-          grouping; no other mend makes a difference, and none harms.
+        * ``corrected``: learns on fifteen of fifteen problems. An ablation of one change at a time
+          on thirteen problems shows that `baseline`, weighing a step by its own reward, and
+          grouping are needed; no other change makes a difference, and none harms.
 
     Departures from the code, file by file. In every variant:
         * ``main.py``, ``xml2graph``: nodes are units, weights, graph inputs and outputs, not the
@@ -71,7 +71,7 @@ class Hsdag:
         variant: ``corrected``, ``paper`` or ``released``.
         hidden: width of the network.
         dropout: while sampling and learning, in [0, 1).
-        max_nodes: that the network sees at most; 0 sets no limit.
+        max_nodes: limit on nodes of the network; 0 sets none.
         weights_as_nodes: weights, inputs and outputs stay nodes after coarsening.
         features: ``released`` (kinds, raw group index) or ``paper`` (kinds, degrees, fractal
             dimension, sinusoidal index, output shape).
@@ -81,24 +81,24 @@ class Hsdag:
         without_degrees: ablation.
         without_fractal_dimension: ablation.
         without_grouping: ablation, each node of the coarse graph is placed on its own.
-        parse_rounds: rounds of grouping; 0 goes on until nothing merges.
+        parse_rounds: rounds of grouping; 0 repeats until nothing merges.
         steps: placements per episode, which has one update.
         draws: placements that are drawn from each pass through the network.
         accumulate: nodes add their group's embedding to their state after each pass.
         homogeneous: whether homogeneous placements count; else they are failures (latency 1e10)
             and never returned.
         reward: ``inverse`` (reference / latency) or ``root`` (-sqrt of latency / reference).
-        returns: what weighs a step: ``shared`` (one discounted sum for all), ``own`` (its reward
+        returns: the weight of a step: ``shared`` (one discounted sum for all), ``own`` (its reward
             times discount^step) or ``following`` (its reward and the discounted later ones).
         discount: of rewards, in [0, 1].
         baseline: subtract the moving average of past returns.
-        normalised_advantages: divide what is left by its root mean square in the episode.
+        normalised_advantages: divide the advantages by their root mean square in the episode.
         baseline_decay: of the moving average.
         entropy_weight: of the mean entropy of a group's device, in the loss.
         learning_rate: of Adam.
         clip_norm: largest global norm of a gradient; 0 sets no limit.
         homogeneous_starts: evaluate the homogeneous placements first; they teach nothing.
-        updates: False only samples, from the untrained policy: the control of learning.
+        updates: False samples from the untrained policy only: the control of learning.
         policy: file of a trained policy to start from; "" starts from scratch.
         patience: stop after so many evaluations without improvement; 0 never.
         tensorboard: folder for TensorBoard scalars; "" writes none.
@@ -150,7 +150,7 @@ class Hsdag:
 
     @property
     def choices(self) -> Choices:
-        """Every setting, those that are None as the variant has them."""
+        """All settings; the variant decides those that are None."""
         chosen: dict[str, Any] = dict(PRESETS[self.variant])
         for item in fields(self):
             value = getattr(self, item.name)
@@ -159,7 +159,7 @@ class Hsdag:
         return Choices(**chosen)
 
     def why_not(self, problem: Problem) -> str | None:
-        """Defined for every problem; without homogeneous placements it needs two devices."""
+        """None, unless homogeneous placements are forbidden and there is one device only."""
         if not self.choices.homogeneous and problem.n_devices < 2:
             return "it may not return a homogeneous placement and needs two devices"
         return None
@@ -167,22 +167,22 @@ class Hsdag:
     def actions(self, problem: Problem) -> ActionSpace:
         """Groups of units and their devices, before the network merges groups further."""
         choices = self.choices
-        found = coarsened(problem, choices.max_nodes, weights_as_nodes=choices.weights_as_nodes)
-        return found.space
+        graph = coarsened(problem, choices.max_nodes, weights_as_nodes=choices.weights_as_nodes)
+        return graph.space
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """Run episodes and learn until the budget ends.
 
-        Where the variant forbids homogeneous placements and samples nothing else, the status is
-        `unknown` and the message says so.
+        If the variant forbids homogeneous placements and samples nothing else, the status is
+        `unknown`, with a message.
 
         Raises:
             MissingExtraError: PyTorch or PyTorch Geometric is absent.
             FileFormatError: the policy file is unusable for this placer or number of devices.
         """
         require_packages("torch", "torch_geometric")
-        from placewright.placers.learned.hsdag.learner import learn
+        from placewright.placers.learned.hsdag.algorithm import learn
 
         choices = self.choices
         with contextlib.suppress(BudgetSpent):

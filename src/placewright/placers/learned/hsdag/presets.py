@@ -1,4 +1,4 @@
-"""Every choice that HSDAG's paper, its released code and our mends make differently."""
+"""The choices in which HSDAG's paper, its released code and our corrections differ."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ REWARDS = ("inverse", "root")
 
 @dataclass(frozen=True)
 class Choices:
-    """All that the learner and the network need to know, decided.
+    """All choices of the algorithm and the network, without defaults.
 
-    Attributes are those of `placer.Hsdag`, where they are described.
+    The attributes are described in `placer.Hsdag`.
     """
 
     hidden: int
@@ -99,7 +99,7 @@ RELEASED: Mapping[str, Any] = {
     "clip_norm": 0.0,
     "homogeneous_starts": False,
 }
-# What the text says where the code does otherwise.
+# The text, if it differs from the code.
 PAPER: Mapping[str, Any] = {
     **RELEASED,
     "features": "paper",
@@ -108,8 +108,8 @@ PAPER: Mapping[str, Any] = {
     "discount": 0.99,
     "homogeneous_starts": True,
 }
-# What learns. Needed are `baseline` and a `discount` of 0 (or `returns` "own"); the others make no
-# difference that thirteen problems show (docs/results/learned.md).
+# `baseline` and a `discount` of 0 (or `returns` "own") are needed; the others make no difference on
+# thirteen problems (docs/results/learned.md).
 CORRECTED: Mapping[str, Any] = {
     **PAPER,
     "max_nodes": 1024,

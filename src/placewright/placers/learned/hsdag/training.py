@@ -10,24 +10,25 @@ import torch
 
 from placewright.core.problem import Problem
 from placewright.errors import InputError
-from placewright.placers.learned.baselines import MovingAverage
-from placewright.placers.learned.hsdag.episodes import (
+from placewright.placers.learned.hsdag.algorithm import (
+    NETWORK_CHOICES,
     HsdagGraph,
     Judge,
+    clip_norm_of,
     episode_loss,
+    make_policy,
     run_episode,
 )
-from placewright.placers.learned.hsdag.features import vocabulary_of
-from placewright.placers.learned.hsdag.learner import NETWORK_CHOICES, clip_norm_of, make_policy
+from placewright.placers.learned.hsdag.graph import vocabulary_of
 from placewright.placers.learned.hsdag.placer import Hsdag
 from placewright.placers.learned.hsdag.presets import Choices
-from placewright.placers.learned.returns import reference_value
-from placewright.placers.learned.training_episodes import EpisodeResult
+from placewright.placers.learned.shared.returns import MovingAverage, reference_value
+from placewright.placers.learned.shared.training_episodes import EpisodeResult
 from placewright.simulation.evaluator import Evaluator
 
 
 class HsdagTrainee:
-    """See `training_episodes.Trainee`."""
+    """A trainee of `training_episodes`."""
 
     def __init__(self, choices: Choices, problems: Sequence[Problem]) -> None:
         vocabulary = vocabulary_of(*problems)
@@ -47,7 +48,7 @@ class HsdagTrainee:
         }
 
     def learning_rate(self, progress: float) -> float:
-        """Constant."""
+        """The constant learning rate."""
         del progress
         return self.choices.learning_rate
 
@@ -61,12 +62,12 @@ class HsdagTrainee:
         }
 
     def restore(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Take what `state` gave."""
+        """Load the tensors of `state`."""
         for judge, value in zip(self._judges, state["baselines"].tolist(), strict=True):
             judge.baseline.value = None if math.isnan(value) else value
 
     def baseline(self, graph: int) -> MovingAverage:
-        """Of a graph."""
+        """The baseline of a graph."""
         return self._judges[graph].baseline
 
     def episode(self, graph: int, progress: float, generator: torch.Generator) -> EpisodeResult:

@@ -5,12 +5,33 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar
 
-from placewright.placers.learned.placeto.settings import PlacetoSettings
-from placewright.placers.learned.searching import PlacesGroups
+import numpy as np
+
+from placewright.core.problem import Problem
+from placewright.core.solution import Solution
+from placewright.errors import Requires
+from placewright.placers.anytime import anytime
+from placewright.placers.learned.shared.grouping import ActionSpace
+from placewright.placers.learned.shared.searching import (
+    NEEDS_TORCH,
+    SearchSettings,
+    group_actions,
+    require_counts,
+    require_one_of,
+    searched,
+)
+from placewright.simulation.evaluator import Evaluator
+
+INITIAL = ("random", "zero", "varied")
+REWARDS = ("intermediate", "terminal")
+AGGREGATIONS = ("sum", "mean")
+EMBEDDINGS = ("messages", "partition", "sum")
+
+ALGORITHM = "placewright.placers.learned.placeto.algorithm"
 
 
 @dataclass(frozen=True)
-class PlacetoPlacer(PlacetoSettings, PlacesGroups):
+class PlacetoPlacer(SearchSettings):
     """Visit each node once an episode, give it a device, be paid the fall in running time.
 
     "Placeto: Learning Generalizable Device Placement Algorithms for Distributed Machine Learning",
@@ -53,8 +74,78 @@ class PlacetoPlacer(PlacetoSettings, PlacesGroups):
           published sums its median entropy on GNMT is 0); the default stays as published;
         * outside the execution model ``event`` start times are longest paths;
         * the homogeneous placements are evaluated first, and nothing is learned from them.
+
+    Attributes (besides those of `SearchSettings`):
+        groups: largest number of groups.
+        rounds: of message passing.
+        workers: episodes that run side by side and share one update.
+        initial: first placement of an episode: ``random`` draws one for all episodes, ``varied``
+            one for each, ``zero`` takes the first device.
+        reward: ``intermediate`` pays each step the fall in time; ``terminal`` pays every step the
+            fall over the episode (ablation; as many placements are timed as else).
+        embedding: ``messages`` passes messages; ``partition`` adds up ancestors, descendants and
+            the rest without them, ``sum`` all nodes alike (ablations).
+        aggregation: ``sum`` adds up messages and the nodes of each relation, as published; ``mean``
+            divides by how many they are, so that what a policy sees does not grow with the graph.
+        learning_rate: first of Adam.
+        last_learning_rate: it falls linearly to this.
+        entropy_weight: first weight of the entropy bonus; falls linearly to 0.
+        normalised: divide advantages by their root mean square over the remembered episodes.
+        clip_norm: largest global gradient norm.
+        baseline_window: episodes that the per-step baseline remembers.
+        horizon: episodes over which rates fall if the budget has no evaluation limit.
+        policy: file of a trained policy to start from; "" starts from scratch.
     """
 
     name: ClassVar[str] = "placeto"
     paper: ClassVar[str] = "Addanki et al., NeurIPS 2019"
-    learner: ClassVar[str] = "placewright.placers.learned.placeto.learner"
+    objectives: ClassVar[tuple[str, ...]] = ("latency", "training", "throughput")
+    needs_training: ClassVar[bool] = False
+    requires: ClassVar[Requires] = NEEDS_TORCH
+
+    groups: int = 64
+    rounds: int = 8
+    workers: int = 1
+    initial: str = "random"
+    reward: str = "intermediate"
+    embedding: str = "messages"
+    aggregation: str = "sum"
+    learning_rate: float = 1e-3
+    last_learning_rate: float = 1e-4
+    entropy_weight: float = 0.3
+    normalised: bool = True
+    clip_norm: float = 1.25
+    baseline_window: int = 10
+    horizon: int = 100
+    policy: str = ""
+
+    def __post_init__(self) -> None:
+        require_one_of("placeto", self, INITIAL, "initial")
+        require_one_of("placeto", self, REWARDS, "reward")
+        require_one_of("placeto", self, EMBEDDINGS, "embedding")
+        require_one_of("placeto", self, AGGREGATIONS, "aggregation")
+        require_counts("placeto", self, "groups", "rounds", "workers", "baseline_window", "horizon")
+
+    def learning_rate_at(self, progress: float) -> float:
+        """Learning rate where `progress` of the episodes, in [0, 1], are done."""
+        fall = self.learning_rate - self.last_learning_rate
+        return self.last_learning_rate + (1.0 - progress) * fall
+
+    def why_not(self, problem: Problem) -> str | None:
+        """Defined for every problem."""
+        del problem
+        return None
+
+    def actions(self, problem: Problem) -> ActionSpace:
+        """Groups and their devices: the choices of the policy."""
+        return group_actions(problem, self.groups)
+
+    @anytime
+    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
+        """Sample, evaluate and learn until the budget ends.
+
+        Raises:
+            MissingExtraError: PyTorch is absent.
+            FileFormatError: the policy file is unusable, or for another number of devices.
+        """
+        return searched(self, ALGORITHM, self.actions(problem), evaluator, rng)

@@ -10,8 +10,7 @@ import torch
 
 from placewright.core.problem import Problem
 from placewright.errors import InputError
-from placewright.placers.learned.baselines import PerStepAverage
-from placewright.placers.learned.placeto.learner import (
+from placewright.placers.learned.placeto.algorithm import (
     AGGREGATORS,
     PlacetoGraph,
     PlacetoPolicy,
@@ -20,12 +19,13 @@ from placewright.placers.learned.placeto.learner import (
     update,
 )
 from placewright.placers.learned.placeto.placer import PlacetoPlacer
-from placewright.placers.learned.training_episodes import EpisodeResult
+from placewright.placers.learned.shared.returns import PerStepAverage
+from placewright.placers.learned.shared.training_episodes import EpisodeResult
 from placewright.simulation.evaluator import Evaluator
 
 
 class PlacetoTrainee:
-    """See `training_episodes.Trainee`."""
+    """A trainee of `training_episodes`."""
 
     def __init__(self, settings: PlacetoPlacer, problems: Sequence[Problem]) -> None:
         self.settings = settings
@@ -50,25 +50,25 @@ class PlacetoTrainee:
         self._baselines = [PerStepAverage(settings.baseline_window) for _ in problems]
 
     def learning_rate(self, progress: float) -> float:
-        """Falls linearly, as on one problem."""
+        """The learning rate, which falls linearly, as on one problem."""
         return self.settings.learning_rate_at(progress)
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Returns that each graph's baseline remembers, (episodes, steps) each."""
+        """Returns in each graph's baseline, (episodes, steps) each."""
         return {
             f"baseline.{graph}": torch.tensor(baseline.episodes)
             for graph, baseline in enumerate(self._baselines)
         }
 
     def restore(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Take what `state` gave."""
+        """Load the tensors of `state`."""
         self._baselines = [PerStepAverage(self.settings.baseline_window) for _ in self._graphs]
         for graph, baseline in enumerate(self._baselines):
             for returns in state[f"baseline.{graph}"].numpy():
                 baseline.update(returns)
 
     def baseline(self, graph: int) -> PerStepAverage:
-        """Of a graph."""
+        """The baseline of a graph."""
         return self._baselines[graph]
 
     def episode(self, graph: int, progress: float, generator: torch.Generator) -> EpisodeResult:

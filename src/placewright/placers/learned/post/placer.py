@@ -9,17 +9,25 @@ import numpy as np
 
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.errors import Requires
+from placewright.errors import InputError, Requires
 from placewright.placers.anytime import anytime
-from placewright.placers.baselines.homogeneous import evaluate_homogeneous
-from placewright.placers.learned.post.distribution import learn
-from placewright.placers.learned.post.settings import PostSettings
-from placewright.placers.learned.searching import PlacesGroups
+from placewright.placers.learned.shared.grouping import ActionSpace
+from placewright.placers.learned.shared.searching import (
+    SearchSettings,
+    group_actions,
+    require_counts,
+    require_one_of,
+    searched,
+)
 from placewright.simulation.evaluator import Evaluator
+
+ABLATIONS = ("", "ce_only", "ppo_only")
+
+ALGORITHM = "placewright.placers.learned.post.algorithm"
 
 
 @dataclass(frozen=True)
-class Post(PostSettings, PlacesGroups):
+class Post(SearchSettings):
     """One softmax per group; a PPO step every K samples, a cross-entropy step every N.
 
     "Post: Device Placement with Cross-Entropy Minimization and Proximal Policy Optimization",
@@ -44,17 +52,70 @@ class Post(PostSettings, PlacesGroups):
           allowed device falls below a probability of 1e-12;
         * the first placements evaluated are the homogeneous ones, from which nothing is learned;
         * N, K, the rates and the KL target are recalled from the paper, not read there.
+
+    Attributes (besides those of `SearchSettings`):
+        groups: largest number of groups M.
+        ppo_every: K.
+        ce_every: N.
+        elite: share of the last N samples that the cross-entropy step keeps.
+        sga_steps: gradient steps per PPO update.
+        learning_rate: of gradient ascent, at most; the KL target lowers it.
+        epsilon: first weight of the uniform distribution after a cross-entropy step.
+        beta: first weight of the KL penalty.
+        kl_target: KL(old || new) of the joint distribution, in nats, that beta is adapted to;
+            no update goes beyond twice this.
+        horizon: samples over which epsilon falls if the budget has no evaluation limit.
+        ablation: "", ``ce_only`` or ``ppo_only``.
     """
 
     name: ClassVar[str] = "post"
     paper: ClassVar[str] = "Gao et al., NeurIPS 2018"
+    objectives: ClassVar[tuple[str, ...]] = ("latency", "training", "throughput")
+    needs_training: ClassVar[bool] = False
     requires: ClassVar[Requires] = ()
+
+    groups: int = 128
+    ppo_every: int = 10
+    ce_every: int = 50
+    elite: float = 0.1
+    sga_steps: int = 10
+    learning_rate: float = 1.0
+    epsilon: float = 0.1
+    beta: float = 1.0
+    kl_target: float = 0.03
+    horizon: int = 2_400
+    ablation: str = ""
+
+    def __post_init__(self) -> None:
+        require_one_of("post", self, ABLATIONS, "ablation")
+        require_counts("post", self, "groups", "ppo_every", "ce_every", "sga_steps", "horizon")
+        for what in ("learning_rate", "beta", "kl_target"):
+            if not getattr(self, what) > 0:
+                raise InputError(f"post: {what} must be > 0, got {getattr(self, what)}")
+        for what in ("elite", "epsilon"):
+            if not 0 <= getattr(self, what) <= 1:
+                raise InputError(f"post: {what} must be in [0, 1], got {getattr(self, what)}")
+
+    def step_after(self, n: int) -> str:
+        """The step of Algorithm 1 after sample n >= 1: ``ppo``, ``ce`` or nothing ("")."""
+        if not self.updates:
+            return ""
+        if self.ablation != "ppo_only" and n % self.ce_every == 0:
+            return "ce"
+        if self.ablation == "ce_only" or n % self.ppo_every:
+            return ""
+        return "ppo" if self.ablation == "ppo_only" or n % self.ce_every else ""
+
+    def why_not(self, problem: Problem) -> str | None:
+        """Defined for every problem."""
+        del problem
+        return None
+
+    def actions(self, problem: Problem) -> ActionSpace:
+        """Groups and their devices: the choices of the policy."""
+        return group_actions(problem, self.groups)
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """Run Algorithm 1 until the budget ends."""
-        space = self.actions(problem)
-        if self.homogeneous_starts:
-            evaluate_homogeneous(space.problem, evaluator)
-        learn(self, space, evaluator, rng)
-        return evaluator.solution()
+        return searched(self, ALGORITHM, self.actions(problem), evaluator, rng)

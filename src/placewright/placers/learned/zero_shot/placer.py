@@ -9,15 +9,14 @@ import numpy as np
 
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
-from placewright.errors import Requires
+from placewright.errors import InputError, Requires
 from placewright.placers.anytime import anytime
-from placewright.placers.learned.extra import require_packages
-from placewright.placers.learned.zero_shot.settings import ZeroShotSettings
+from placewright.placers.learned.shared.extra import require_packages
 from placewright.simulation.evaluator import Evaluator
 
 
 @dataclass(frozen=True)
-class ZeroShot(ZeroShotSettings):
+class ZeroShot:
     """One pass of a graph network, then units in rank order go to the device that scores best.
 
     Our own, in the line of Placeto's transfer and of learned list scheduling (Paliwal et al. 2020,
@@ -29,6 +28,14 @@ class ZeroShot(ZeroShotSettings):
     Evaluated are the greedy placement, the one by earliest finish alone (a trained policy is not
     better on every graph), the homogeneous placement on each device kind, and samples, `candidates`
     in all. Nothing is learned while placing.
+
+    Attributes:
+        policy: file of a trained policy; "" takes the one that is shipped.
+        candidates: placements that are evaluated, >= 1.
+        temperature: of the samples.
+        hidden: width of the network (for training).
+        samples: placements per graph and update (for training).
+        learning_rate: of Adam (for training).
     """
 
     name: ClassVar[str] = "zero-shot"
@@ -36,6 +43,20 @@ class ZeroShot(ZeroShotSettings):
     objectives: ClassVar[tuple[str, ...]] = ("latency", "training")
     needs_training: ClassVar[bool] = True
     requires: ClassVar[Requires] = (("torch", "learned"), ("torch_geometric", "learned"))
+
+    policy: str = ""
+    candidates: int = 10
+    temperature: float = 0.5
+    hidden: int = 32
+    samples: int = 8
+    learning_rate: float = 1e-3
+
+    def __post_init__(self) -> None:
+        for what in ("candidates", "hidden", "samples"):
+            if getattr(self, what) < 1:
+                raise InputError(f"zero-shot: {what} must be >= 1, got {getattr(self, what)}")
+        if not self.temperature > 0:
+            raise InputError(f"zero-shot: temperature must be > 0, got {self.temperature}")
 
     def why_not(self, problem: Problem) -> str | None:
         """Defined for latency and training."""
@@ -54,6 +75,8 @@ class ZeroShot(ZeroShotSettings):
         require_packages("torch", "torch_geometric")
         from placewright.placers.learned.zero_shot.policy import candidate_placements
 
-        for device_of in candidate_placements(self, problem, rng):
+        for device_of in candidate_placements(
+            problem, self.policy, self.candidates, self.temperature, rng
+        ):
             evaluator.evaluate(device_of)
         return evaluator.solution()

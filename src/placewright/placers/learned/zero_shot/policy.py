@@ -13,17 +13,16 @@ from torch_geometric.nn import SAGEConv
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
-from placewright.placers.learned.checkpoint import load_checkpoint
-from placewright.placers.learned.encoders import perceptron
-from placewright.placers.learned.features import group_edges
-from placewright.placers.learned.list_state import (
+from placewright.placers.learned.shared.checkpoint import load_checkpoint
+from placewright.placers.learned.shared.encoders import perceptron
+from placewright.placers.learned.shared.features import group_edges
+from placewright.placers.learned.shared.sampling import torch_scope
+from placewright.placers.learned.zero_shot.list_state import (
     NODE_FEATURES,
     PAIR_FEATURES,
     ListProblem,
     ListState,
 )
-from placewright.placers.learned.sampling import torch_scope
-from placewright.placers.learned.zero_shot.settings import ZeroShotSettings
 from placewright.placers.shared_weights import with_shared_weights_tied
 
 SHIPPED = Path(__file__).parent / "policies" / "zero_shot.safetensors"
@@ -64,7 +63,7 @@ class ZeroShotPolicy(nn.Module):
 
 @dataclass(frozen=True, eq=False)
 class Decoded:
-    """k placements with what scoring them again needs.
+    """k placements with the data to score them again.
 
     Attributes:
         placements: shape (k, n_units).
@@ -123,21 +122,25 @@ def decode(
 
 
 def candidate_placements(
-    settings: ZeroShotSettings, problem: Problem, rng: np.random.Generator
+    problem: Problem,
+    policy_file: str,
+    n_candidates: int,
+    temperature: float,
+    rng: np.random.Generator,
 ) -> Iterator[IntArray]:
     """Greedy, earliest finish, one device of each kind of cost column, then samples."""
     problem = with_shared_weights_tied(problem)
     listed = ListProblem(problem)
     with torch_scope(rng):
-        policy = load_policy(settings.policy)
-        temperatures = np.full(settings.candidates, settings.temperature)
+        policy = load_policy(policy_file)
+        temperatures = np.full(n_candidates, temperature)
         temperatures[0] = 0.0
         placements = decode(policy, listed, temperatures, rng).placements
         untrained = ZeroShotPolicy(policy.hidden)  # takes the earliest finish
         earliest = decode(untrained, listed, np.zeros(1), rng).placements
     homogeneous = one_device_placements(problem)
     candidates = [placements[0], *earliest, *homogeneous, *placements[1:]]
-    yield from candidates[: settings.candidates]
+    yield from candidates[:n_candidates]
 
 
 def one_device_placements(problem: Problem) -> list[IntArray]:

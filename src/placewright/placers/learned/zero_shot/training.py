@@ -9,19 +9,19 @@ import numpy as np
 import torch
 
 from placewright.core.problem import Problem
-from placewright.placers.learned.list_state import ListProblem
-from placewright.placers.learned.returns import reference_value, relative_times
-from placewright.placers.learned.sampling import chosen, masked_log_softmax
-from placewright.placers.learned.training_episodes import EpisodeResult
+from placewright.placers.learned.shared.returns import reference_value, relative_times
+from placewright.placers.learned.shared.sampling import chosen, masked_log_softmax
+from placewright.placers.learned.shared.training_episodes import EpisodeResult
+from placewright.placers.learned.zero_shot.list_state import ListProblem
+from placewright.placers.learned.zero_shot.placer import ZeroShot
 from placewright.placers.learned.zero_shot.policy import ZeroShotPolicy, decode, policy_inputs
-from placewright.placers.learned.zero_shot.settings import ZeroShotSettings
 from placewright.simulation.evaluator import Evaluator
 
 
 class ZeroShotTrainee:
-    """See `training_episodes.Trainee`."""
+    """A trainee of `training_episodes`."""
 
-    def __init__(self, settings: ZeroShotSettings, problems: Sequence[Problem]) -> None:
+    def __init__(self, settings: ZeroShot, problems: Sequence[Problem]) -> None:
         self.settings = settings
         self.policy = ZeroShotPolicy(settings.hidden)
         self.clip_norm = 1.0
@@ -30,19 +30,19 @@ class ZeroShotTrainee:
         self._evaluators = [Evaluator(problem) for problem in problems]
 
     def learning_rate(self, progress: float) -> float:
-        """Constant."""
+        """The constant learning rate."""
         del progress
         return self.settings.learning_rate
 
     def state(self) -> dict[str, torch.Tensor]:
-        """Nothing: advantages are relative to the episode's own mean."""
+        """Empty: advantages are relative to the episode's own mean."""
         return {}
 
     def restore(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Nothing to take."""
+        """Do nothing, since `state` is empty."""
 
     def baseline(self, graph: int) -> None:
-        """None: see `state`."""
+        """None: there are no baselines."""
 
     def episode(self, graph: int, progress: float, generator: torch.Generator) -> EpisodeResult:
         """Samples of one graph; those faster than their mean become likelier."""
@@ -65,6 +65,6 @@ class ZeroShotTrainee:
         return EpisodeResult(loss, float(times.mean()), len(values))
 
 
-def trainee(settings: ZeroShotSettings, problems: Sequence[Problem]) -> ZeroShotTrainee:
+def trainee(settings: ZeroShot, problems: Sequence[Problem]) -> ZeroShotTrainee:
     """A policy for any graphs and devices."""
     return ZeroShotTrainee(settings, problems)

@@ -48,11 +48,11 @@ def chain(order: IntArray) -> IdealLattice:
 
 
 def enumerate_ideals(successors: Csr, limit: int) -> IdealLattice | None:
-    """All ideals of an acyclic precedence, or None when there are more than `limit`.
+    """All ideals of an acyclic precedence, or None if there are more than `limit`.
 
     Args:
         successors: items that come after each item.
-        limit: stop when this many ideals have been found.
+        limit: on the number of ideals.
     """
     predecessors = successors.transposed(successors.n_rows)
     within, *found = _enumerate(
@@ -69,7 +69,7 @@ def enumerate_ideals(successors: Csr, limit: int) -> IdealLattice | None:
 def enumerate_in_time(
     successors: Csr, limit: int, seconds_left: Callable[[], float]
 ) -> tuple[IdealLattice | None, int]:
-    """All ideals as far as time lets: ten times as many are looked for as long as that fits.
+    """All ideals, with a limit that grows tenfold as long as time allows.
 
     Args:
         successors: items that come after each item.
@@ -77,7 +77,7 @@ def enumerate_in_time(
         seconds_left: of the budget; inf without a limit.
 
     Returns:
-        The lattice, None when there are more ideals than were looked for; and how many these were.
+        The lattice, None if there are more ideals than the last limit; and that limit.
     """
     looked_for = limit if math.isinf(seconds_left()) else min(limit, _FIRST_IDEALS)
     while True:

@@ -1,4 +1,4 @@
-"""Items: the groups of units that a contiguous split keeps whole, and the order among them.
+"""Items: the groups of units that a contiguous split moves as a whole, and their order.
 
 Preprocessing of Tarnawski et al. 2020 (section 5 and appendix B): forward and backward parts of a
 colocation class move as one, so only the forward graph constrains the order of the split; a class
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from placewright.core.arrays import BoolArray, Csr, IntArray
+from placewright.core.arrays import BoolArray, Csr, IntArray, frozen_ints
 from placewright.core.graph import FORWARD, ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
@@ -20,13 +20,13 @@ from placewright.core.problem import Problem
 
 @dataclass(frozen=True, eq=False)
 class Items:
-    """What a contiguous split is made of.
+    """The items of a contiguous split.
 
     Attributes:
         grouping: unit -> item.
         successors: precedence among items, acyclic, rows in ascending order.
-        absorbed_memory: True when memory is tight and an item with resident bytes joined another,
-            so that a split which separates the two is not looked at.
+        absorbed_memory: True if memory is tight and an item with resident bytes joined another,
+            so that no split separates the two.
     """
 
     grouping: Grouping
@@ -43,7 +43,7 @@ def items_of(problem: Problem, fused: Grouping | None = None) -> Items:
     """Items of a problem.
 
     Args:
-        problem: what is split.
+        problem: the problem to split.
         fused: units that stay together beyond their colocation class (PipeDream's components).
     """
     grouping = fused or problem.colocation
@@ -81,7 +81,7 @@ def precedence_pairs(problem: Problem, grouping: Grouping) -> IntArray:
 
 
 def has_backward_to_forward_edge(problem: Problem) -> bool:
-    """True when a forward unit reads what a backward unit produces: no forward graph exists."""
+    """True if a forward unit reads an output of a backward unit: no forward graph exists."""
     graph = problem.unit_graph
     producers, consumers = unit_edges(graph)
     is_forward = graph.op_phases == FORWARD
@@ -91,7 +91,7 @@ def has_backward_to_forward_edge(problem: Problem) -> bool:
 def unit_edges(graph: ComputationGraph, *, as_read: bool = False) -> tuple[IntArray, IntArray]:
     """Producer and consumer of every edge between units, each of shape (n_edges,).
 
-    Consumers of a tensor ascend, or are in the order of the file where it is known and asked for.
+    Consumers of a tensor ascend; with `as_read` they keep the order of the file, if it is known.
     """
     readers = graph.tensor_consumers
     if as_read and graph.consumers_as_read is not None:
@@ -115,8 +115,8 @@ def components_fused(grouping: Grouping, pairs: IntArray) -> Grouping:
 def _idle_leaves_absorbed(problem: Problem, grouping: Grouping) -> tuple[Grouping, bool]:
     """Let an item that takes no time on any device join its only neighbour.
 
-    It joins where it may run wherever the neighbour may; then being there never adds load. The
-    second result tells whether one of them has resident bytes.
+    It joins if it may run wherever the neighbour may; there it never adds load. The second result
+    is True if one of them has resident bytes.
     """
     n = grouping.n_groups
     idle, allowed, has_bytes = _traits(problem, grouping)
@@ -143,7 +143,7 @@ def _idle_leaves_absorbed(problem: Problem, grouping: Grouping) -> tuple[Groupin
 
 
 def _traits(problem: Problem, grouping: Grouping) -> tuple[BoolArray, BoolArray, BoolArray]:
-    """Per group: takes no time anywhere, where it may run, keeps bytes resident."""
+    """Per group: takes no time anywhere, allowed devices, has resident bytes."""
     n = grouping.n_groups
     idle = np.ones(n, dtype=np.bool_)
     allowed = np.ones((n, problem.n_devices), dtype=np.bool_)
@@ -166,3 +166,25 @@ def _neighbours(problem: Problem, grouping: Grouping) -> list[dict[int, None]]:
         around[one][other] = None
         around[other][one] = None
     return around
+
+
+def depth_first_order(successors: Csr) -> IntArray:
+    """A topological order that follows chains: the item that became free last goes first.
+
+    The order of the linearised program of Tarnawski et al. 2020; ties by highest index.
+
+    >>> depth_first_order(Csr.from_rows([[2], [3], [], []])).tolist()
+    [1, 3, 0, 2]
+    """
+    n = successors.n_rows
+    waiting = np.bincount(successors.indices, minlength=n).tolist()
+    free = [item for item in range(n) if waiting[item] == 0]
+    order: list[int] = []
+    while free:
+        item = free.pop()
+        order.append(item)
+        for target in successors.row(item).tolist():
+            waiting[target] -= 1
+            if waiting[target] == 0:
+                free.append(target)
+    return frozen_ints(order)

@@ -1,13 +1,13 @@
-"""The dynamic program itself: walks pairs of nested ideals that may still beat the incumbent.
+"""The kernel of the dynamic program: a walk over nested pairs of ideals that may still improve.
 
 dp[m][J] = min over ideals I in J and kinds k of max(dp[m - k][I], load_k(J - I)), where m counts
 the devices of each pool in use (Tarnawski et al. 2020, section 5, there for one kind of accelerator
-and CPUs). Mostly each kind is a pool; where stages may be replicated, kinds are the groups of one
-device, two, ... that a pool can form, and m - k takes as many off. From every ideal I the supersets
-J are visited depth first, one item at a time, each once; the load of J - I is updated by what the
-item changes. A branch ends where compute or resident bytes, which only grow, leave no kind below
-the incumbent. A state (m, I) is dropped where the devices that are left cannot carry the items that
-are left, each at its cheapest, below it.
+and CPUs). Without replication each kind is a pool. With replicated stages, kinds are the groups of
+one device, two, ... that a pool can form, and m - k takes as many off. From every ideal I the
+supersets J are visited depth first, one item at a time, each once; the load of J - I is updated by
+what the item changes. A branch ends where compute or resident bytes, which only grow, leave no kind
+below the incumbent. A state (m, I) is dropped if the free devices cannot carry the remaining items,
+each at its cheapest, below the incumbent.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from placewright.simulation.compiled import compiled
 class KernelModel(NamedTuple):
     """`LoadModel` as plain arrays.
 
-    The kernel unpacks the tuples once: every look into a tuple of arrays costs Numba two atomic
+    The kernel unpacks the tuples once: in Numba every access to a tuple of arrays costs two atomic
     reference counts, which would double the time of a visit.
     """
 
-    seconds: FloatArray  # (n_items, n_kinds); 0 where the kind may not run the item
-    barred: IntArray  # (n_items, n_kinds): 1 where the kind may not run the item
+    seconds: FloatArray  # (n_items, n_kinds); 0 if the kind may not run the item
+    barred: IntArray  # (n_items, n_kinds): 1 if the kind may not run the item
     receive: FloatArray  # (n_tensors, n_kinds)
     send: FloatArray  # (n_tensors, n_kinds)
     standing: FloatArray  # (n_kinds,): transfers of the empty set
@@ -45,7 +45,7 @@ class KernelModel(NamedTuple):
 
 
 class KernelStates(NamedTuple):
-    """Counts of used devices, as mixed-radix numbers, and the values found so far.
+    """Counts of used devices, as mixed-radix numbers, and the best values.
 
     States are numbered with pool 0 fastest; ``step[p]`` is what one device of pool p adds,
     ``stride[k]`` what one of kind k adds, which may take several devices of its pool.
@@ -146,7 +146,7 @@ def _change_weights(item, sign, weight_ptr, weights, weight_bytes, uses) -> floa
 def remaining_work(indptr, added, reached, work) -> FloatArray:  # type: ignore[no-untyped-def]
     """Weighted least seconds of the items outside each ideal, shape (n_ideals,).
 
-    A billionth of the total is taken off, so that rounding never prunes.
+    Reduced by a billionth of the total, so that rounding never prunes.
     """
     n_ideals = len(indptr) - 1
     left = np.zeros(n_ideals)
@@ -159,7 +159,7 @@ def remaining_work(indptr, added, reached, work) -> FloatArray:  # type: ignore[
 
 @compiled
 def _open_states(value, n_used, step, capacity, left, bound, alive) -> bool:  # type: ignore[no-untyped-def]
-    """Mark the states of an ideal that may still lead below `bound`; True when there is one."""
+    """Mark the states of an ideal that may still lead below `bound`; True if any."""
     n_states, n_pools = n_used.shape
     least = np.empty(n_states)  # over all states with no more devices of any pool
     found = False
@@ -169,7 +169,7 @@ def _open_states(value, n_used, step, capacity, left, bound, alive) -> bool:  # 
             if n_used[s, p] > 0:
                 fewer = min(fewer, least[s - step[p]])
         least[s] = min(fewer, value[s])
-        too_much = left > capacity[s] * bound  # False where no bound is known yet (0 * inf)
+        too_much = left > capacity[s] * bound  # False without a bound (0 * inf)
         alive[s] = value[s] < bound and value[s] < fewer and not too_much
         found |= alive[s]
     return found
@@ -183,7 +183,7 @@ def _relax(  # type: ignore[no-untyped-def]
     """Try the set `ideal` - `origin` on one more device of `kind` in every open state.
 
     Returns:
-        The smallest value that a state of `ideal` got, inf when none improved.
+        The smallest value that a state of `ideal` got, inf if none improved.
     """
     least = np.inf
     for s in range(len(alive)):
@@ -204,7 +204,7 @@ def _offer(  # type: ignore[no-untyped-def]
     origin, target, compute, n_barred, resident, transfers, memory, overlaps, usable,
     left, is_whole, states, alive, none, bound,
 ) -> tuple[float, bool]:  # fmt: skip
-    """Try a set on every kind of device; the new bound, and whether a larger set may fit one."""
+    """Try a set on every kind of device; return the new bound and if a larger set may fit."""
     _, _, has_room, stride, capacity, idle_load, _, value, previous, last_kind = states
     may_grow = False
     for k in range(len(memory)):
@@ -226,7 +226,7 @@ def _offer(  # type: ignore[no-untyped-def]
 def _extend(  # type: ignore[no-untyped-def]
     origin, lattice, model, growing, states, open_, stacks, seen, bound,
 ) -> tuple[float, int]:  # fmt: skip
-    """Visit all sets J - `origin` that may matter; the new bound, and how many were visited."""
+    """Visit all supersets of `origin` that may matter; return the new bound and their number."""
     indptr, added, reached, left = lattice
     (
         seconds, barred, receive, send, standing, memory, overlaps, input_ptr, inputs, output_ptr,
@@ -272,7 +272,7 @@ def _extend(  # type: ignore[no-untyped-def]
             origin, target, compute, n_barred, resident, transfers, memory, overlaps, usable,
             left[target], target == len(indptr) - 2, states, alive, none, bound,
         )  # fmt: skip
-        # 4. Go deeper where a larger set may fit; the next turn of the loop steps back else.
+        # 4. Go deeper if a larger set may fit; else the next turn of the loop steps back.
         depth += 1
         path[depth], entered[depth] = target, item
         position[depth] = indptr[target] if may_grow else indptr[target + 1]
@@ -285,16 +285,16 @@ def walk(lattice, model, growing, states, incumbent, seen, first, quota) -> int:
 
     Args:
         lattice: indptr, added and reached of the lattice, and `remaining_work` of it.
-        model: what sets cost.
+        model: costs of sets.
         growing: empty on entry and on return.
-        states: the table; it is filled.
-        incumbent: shape (1,); only smaller values are looked for, and it falls as they are found.
+        states: the table to fill.
+        incumbent: shape (1,); the walk looks for smaller values only, and lowers it.
         seen: shape (n_ideals,), which origin visited an ideal last; -1 at first.
         first: the first ideal to extend.
-        quota: sets after which to return.
+        quota: number of sets after which to return.
 
     Returns:
-        The ideal to go on with; ``n_ideals - 1`` when done.
+        The next ideal to extend; ``n_ideals - 1`` when done.
     """
     left = lattice[3]
     n_items = len(states.work)

@@ -1,4 +1,7 @@
-"""Best contiguous splits: states, the kernel run in slices, and the split read back."""
+"""Best contiguous splits of a load model, shared by `ideal-dp`, `dpl` and `pipedream`.
+
+`ContiguousProgram` sets up the states, runs the kernel in slices and reads the split back.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,17 @@ from dataclasses import dataclass
 import numpy as np
 
 from placewright.core.arrays import FloatArray, IntArray
+from placewright.core.execution_models import MaxLoad, splits_phases
+from placewright.core.problem import Problem
 from placewright.placers.pipelines.ideals import kernel
-from placewright.placers.pipelines.ideals.enumeration import IdealLattice
-from placewright.placers.pipelines.ideals.load_model import LoadModel
-from placewright.placers.pipelines.ideals.transfers import AT_HOST
+from placewright.placers.pipelines.ideals.enumeration import IdealLattice, chain
+from placewright.placers.pipelines.ideals.items import (
+    Items,
+    depth_first_order,
+    has_backward_to_forward_edge,
+)
+from placewright.placers.pipelines.ideals.load_model import AT_HOST, LoadModel, why_not_separable
+from placewright.simulation.evaluator import Evaluator
 
 _VISITS_PER_SLICE = 2_000_000
 MAX_TABLE_ENTRIES = 100_000_000
@@ -19,7 +29,7 @@ MAX_TABLE_ENTRIES = 100_000_000
 
 @dataclass(frozen=True, eq=False)
 class Pools:
-    """The devices that kinds of a load model are made of.
+    """The pools of devices that the kinds of a load model take.
 
     Attributes:
         pool_of: pool that each kind takes devices from, shape (n_kinds,).
@@ -48,13 +58,13 @@ class ContiguousProgram:
     """The dynamic program over one lattice of ideals.
 
     Args:
-        model: what sets of items cost.
+        model: costs of sets of items.
         lattice: ideals of the precedence among items.
-        incumbent: only splits with a smaller value are looked for; inf without one.
-        pools: of devices that the kinds share; None where each kind has its own.
+        incumbent: the program looks for smaller values only; inf without one.
+        pools: of devices that the kinds share; None if each kind has its own.
 
     Attributes:
-        value: of the best split found so far, `incumbent` until there is one.
+        value: of the best split, `incumbent` until there is one.
     """
 
     def __init__(
@@ -76,16 +86,16 @@ class ContiguousProgram:
 
     @property
     def value(self) -> float:
-        """Smallest max-load found, or the incumbent that was given."""
+        """The smallest max-load of the program, or the initial incumbent."""
         return float(self._incumbent[0])
 
     @property
     def found(self) -> bool:
-        """True when a split better than the given incumbent was found."""
+        """True if a split beats the initial incumbent."""
         return bool(np.isfinite(self._states.value[-1]).any())
 
     def run(self, is_spent: Callable[[], bool] = lambda: False) -> bool:
-        """Walk all ideals; False when `is_spent` ended the walk before the proof was complete."""
+        """Walk all ideals; False if `is_spent` ended the walk before the proof was complete."""
         lattice = self._lattice
         growing = _empty_set(self._model)
         while self._next < lattice.n_ideals - 1:
@@ -104,7 +114,7 @@ class ContiguousProgram:
         return True
 
     def kind_sets(self) -> list[tuple[int, IntArray]]:
-        """The best split found: (kind, items) of each device that is used, first to last."""
+        """The best split: (kind, items) of each used device, first to last."""
         states = self._states
         ideal = self._lattice.n_ideals - 1
         state = int(np.argmin(states.value[ideal]))
@@ -122,7 +132,7 @@ class ContiguousProgram:
         return result[::-1]
 
     def devices(self) -> IntArray:
-        """Device of each item in the best split found, shape (n_items,)."""
+        """Device of each item in the best split, shape (n_items,)."""
         free = [
             np.flatnonzero(self._model.kind_of == kind).tolist()
             for kind in range(self._model.n_kinds)
@@ -182,7 +192,7 @@ def _kernel_model(model: LoadModel) -> kernel.KernelModel:
 
 
 def standing_loads(model: LoadModel) -> FloatArray:
-    """Transfers of each kind before it runs anything, graph inputs that the host sends included."""
+    """Transfers of each kind before it runs anything, with graph inputs that the host sends."""
     sent = model.send[:, model.producers == AT_HOST].sum(axis=1)
     return np.asarray(model.standing.sum(axis=0) + sent)
 
@@ -218,3 +228,34 @@ def _states(model: LoadModel, pools: Pools, n_ideals: int) -> kernel.KernelState
         previous=np.full((n_ideals, n_states), -1, dtype=np.int32),
         last_kind=np.full((n_ideals, n_states), -1, dtype=np.int16),
     )
+
+
+def why_not_contiguous(problem: Problem) -> str | None:
+    """None if a program can compute the best contiguous split, else the reason."""
+    return why_not_in_order(problem) or why_not_separable(problem)
+
+
+def why_not_in_order(problem: Problem) -> str | None:
+    """None if a contiguous split is defined for the problem, else the reason."""
+    if not isinstance(problem.execution_model, MaxLoad):
+        return (
+            f"it minimises max-load, not '{problem.execution_model.name}'; use objective throughput"
+        )
+    if splits_phases(problem.execution_model):
+        return "its value is one maximum, not max forward + max backward; use maxload-ip"
+    if has_backward_to_forward_edge(problem):
+        return "a forward op reads a backward op's output, so the forward graph has no ideals"
+    return None
+
+
+def linear_program(model: LoadModel, items: Items, pools: Pools | None = None) -> ContiguousProgram:
+    """Solve the best contiguous split of one linear order of the items."""
+    order = depth_first_order(items.successors)
+    program = ContiguousProgram(model, chain(order), pools=pools)
+    program.run()
+    return program
+
+
+def evaluate_split(program: ContiguousProgram, items: Items, evaluator: Evaluator) -> float:
+    """Evaluate the best split of a program."""
+    return evaluator.evaluate(items.grouping.expand(program.devices()))

@@ -1,8 +1,8 @@
-"""Which groups of alike devices to form: the dynamic program over ideals with replicated stages.
+"""Replicated stages: the dynamic program over ideals that also forms groups of identical devices.
 
 Tarnawski et al. 2020 let a stage run on r accelerators, each taking every r-th sample, in an
 appendix without code; PipeDream (Narayanan et al., SOSP 2019) replicates stages of a chain. Here r
-devices of a pool of alike ones may carry one set of the program:
+identical devices of a pool may carry one set of the program:
 dp[m][J] = min over ideals I in J, pools p and r of max(dp[m - r devices of p][I], load_pr(J - I)).
 """
 
@@ -17,11 +17,6 @@ from placewright.core.arrays import IntArray
 from placewright.core.problem import Problem
 from placewright.core.replicas import alike_devices, grouped, one_group_per_size
 from placewright.errors import InputError
-from placewright.placers.pipelines.ideals.contiguous import (
-    device_of_units,
-    linear_program,
-    why_not_contiguous,
-)
 from placewright.placers.pipelines.ideals.enumeration import enumerate_ideals
 from placewright.placers.pipelines.ideals.items import Items, items_of
 from placewright.placers.pipelines.ideals.load_model import load_model_of
@@ -29,7 +24,9 @@ from placewright.placers.pipelines.ideals.program import (
     MAX_TABLE_ENTRIES,
     ContiguousProgram,
     Pools,
+    linear_program,
     table_entries,
+    why_not_contiguous,
 )
 
 _MOST_IDEALS = 1_000_000
@@ -37,12 +34,12 @@ _MOST_IDEALS = 1_000_000
 
 @dataclass(frozen=True, eq=False)
 class Replicated:
-    """The best groups that were found.
+    """The best groups, and the split that uses them.
 
     Attributes:
-        problem: its devices are the groups; single devices that are left are among them.
-        device_of: the split that the groups were formed for, shape (n_units,); None without one.
-        message: what is proven about it.
+        problem: its devices are the groups, and the remaining single devices.
+        device_of: the split of the groups, shape (n_units,); None without one.
+        message: the proof, or why there is none.
     """
 
     problem: Problem
@@ -54,12 +51,12 @@ def replicated(problem: Problem, is_spent: Callable[[], bool] = lambda: False) -
     """Form the groups of the best contiguous split in which stages may be replicated.
 
     Exact as `ideal-dp` is: over all ways of grouping devices of one pool (`alike_devices`) and all
-    contiguous splits. Beyond a million ideals, or where `is_spent` ends the walk, the best split
-    that was found, at least that of one depth-first order.
+    contiguous splits. Beyond a million ideals, or if `is_spent` ends the walk, the result is the
+    incumbent, at least the best split of one depth-first order.
 
     Args:
         problem: of single devices, under max-load, with links of one level.
-        is_spent: asked now and then; True ends the walk.
+        is_spent: called between slices; True ends the walk.
 
     Raises:
         InputError: another execution model, links of several levels, no two alike devices, or a
@@ -92,7 +89,7 @@ def replicated(problem: Problem, is_spent: Callable[[], bool] = lambda: False) -
     if not program.found:
         return Replicated(problem, None, "no contiguous split fits, with replicas or without")
     groups, group_of = _groups(program, pools)
-    return Replicated(grouped(problem, groups), device_of_units(group_of, items), proven)
+    return Replicated(grouped(problem, groups), items.grouping.expand(group_of), proven)
 
 
 def _groups(program: ContiguousProgram, pools: Pools) -> tuple[list[list[int]], IntArray]:

@@ -1,11 +1,14 @@
-"""Best splits over groups of devices whose links are of two levels.
+"""Best splits over groups of devices: cheaper links within a group than between groups.
 
 Tarnawski et al. 2020 describe hierarchies of accelerators in an appendix, without code; this is
 their dynamic program once over groups and once within each:
 dp[m][J] = min over ideals I in J and kinds of groups g of max(dp[m - g][I], best_g(J - I)), where
 best_g(S) is the program over the ideals between I and J on the devices of one group of kind g. In
-it a tensor costs the near price or the far one, and S alone says which: a receiver pays far where
-the producer is outside S, a sender where any reader is.
+it a tensor costs the near price or the far one, depending on S alone: a receiver pays far if the
+producer is outside S, a sender if any reader is.
+
+`link_levels` derives the groups from the links: the cost of a transfer to a device must depend on
+nothing but whether the other end is in its group.
 """
 
 from __future__ import annotations
@@ -15,18 +18,35 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.core.arrays import BoolArray, FloatArray, IntArray, frozen_ints
+from placewright.core.execution_models import MaxLoad
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
+from placewright.core.solution import Solution
+from placewright.errors import InputError
 from placewright.placers.pipelines.ideals import kernel
-from placewright.placers.pipelines.ideals.enumeration import IdealLattice
-from placewright.placers.pipelines.ideals.link_levels import LinkLevels
-from placewright.placers.pipelines.ideals.load_model import LoadModel, load_model_of
-from placewright.placers.pipelines.ideals.program import ContiguousProgram, standing_loads
-from placewright.placers.pipelines.ideals.transfers import crossing_tensors
+from placewright.placers.pipelines.ideals.enumeration import IdealLattice, chain, enumerate_in_time
+from placewright.placers.pipelines.ideals.items import Items, depth_first_order, items_of
+from placewright.placers.pipelines.ideals.load_model import (
+    LoadModel,
+    TransferCosts,
+    crossing_tensors,
+    load_model_of,
+    why_not_separable,
+)
+from placewright.placers.pipelines.ideals.program import (
+    ContiguousProgram,
+    linear_program,
+    standing_loads,
+    why_not_in_order,
+)
 from placewright.simulation.compiled import compiled
+from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.event.arrays import NO_ROUTE, VIA_HOST, routes
 
 _SLACK = 1 + 1e-9  # so that rounding never prunes
+_MOST_MEMBERS = 100_000_000  # limit on items of all ideals, a byte each
+_Hop = tuple[float, float]  # latency, seconds per byte
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +70,7 @@ class LevelledModel:
         """The model of one group that carries the items `inside`, shape (n_items,).
 
         Args:
-            inside: what the group carries.
+            inside: items of the group.
             kinds: kind of each of its devices.
         """
         far = self.far
@@ -90,12 +110,12 @@ class TwoLevelProgram:
     """The dynamic program over one lattice of ideals and groups of devices.
 
     Args:
-        model: what sets of items cost.
+        model: costs of sets of items.
         lattice: ideals of the precedence among items.
-        incumbent: only splits with a smaller value are looked for; inf without one.
+        incumbent: the program looks for smaller values only; inf without one.
 
     Attributes:
-        value: of the best split found so far, `incumbent` until there is one.
+        value: of the best split, `incumbent` until there is one.
     """
 
     def __init__(
@@ -124,11 +144,11 @@ class TwoLevelProgram:
 
     @property
     def found(self) -> bool:
-        """True when a split better than the given incumbent was found."""
+        """True if a split beats the initial incumbent."""
         return bool(np.isfinite(self._values[-1]).any())
 
     def run(self, is_spent: Callable[[], bool] = lambda: False) -> bool:
-        """Walk all pairs of ideals; False when `is_spent` ended the walk before it was complete."""
+        """Walk all pairs of ideals; False if `is_spent` ended the walk before it was complete."""
         for origin in range(self._lattice.n_ideals - 1):
             alive = (self._values[origin] < self.value) & self._may_finish(origin)
             usable = [
@@ -149,7 +169,7 @@ class TwoLevelProgram:
         return True
 
     def devices(self) -> IntArray:
-        """Device of each item in the best split found, shape (n_items,)."""
+        """Device of each item in the best split, shape (n_items,)."""
         model = self._model
         free = [np.flatnonzero(model.kind_of_group == first).tolist() for first in self._firsts]
         device_of = np.empty(model.far.n_items, dtype=np.int64)
@@ -169,8 +189,8 @@ class TwoLevelProgram:
         return device_of
 
     def _may_finish(self, ideal: int) -> BoolArray:
-        """States whose free groups can carry what is left below the incumbent, (n_states,)."""
-        with np.errstate(invalid="ignore"):  # 0 * inf where no group is free and none is known
+        """States whose free groups can carry the rest below the incumbent, (n_states,)."""
+        with np.errstate(invalid="ignore"):  # 0 * inf if no group is free and there is no incumbent
             return np.asarray(~(self._left[ideal] > self._capacity * self.value))
 
     def _extend(self, origin: int, target: int, usable: list[int], alive: BoolArray) -> None:
@@ -205,7 +225,7 @@ class TwoLevelProgram:
     def _group_program(
         self, origin: int, target: int, kind: int, incumbent: float
     ) -> ContiguousProgram:
-        """The program of one group that carries what lies between two ideals."""
+        """The program of one group that carries the items between two ideals."""
         inside = self._inside[target] & ~self._inside[origin]
         kinds = self._model.far.kind_of[self._model.groups[int(self._firsts[kind])]]
         lattice = self._lattice
@@ -219,7 +239,7 @@ class TwoLevelProgram:
         return int(np.prod(self._counts[kind + 1 :] + 1, dtype=np.int64))
 
     def _idle_loads(self) -> FloatArray:
-        """Largest load of a group that is not in use, shape (n_states,)."""
+        """Largest load of an unused group, shape (n_states,)."""
         far, groups = self._model.far, self._model.groups
         standing = standing_loads(far)[far.kind_of]
         idle = np.array([standing[groups[group]].max() for group in self._firsts.tolist()])
@@ -281,3 +301,231 @@ def _between(indptr, added, reached, origin, target, inside) -> tuple[IntArray, 
             ptr[number[ideal - origin] + 1] = len(items)
     ptr[count] = len(items)
     return ptr, np.array(items, dtype=np.int64), np.array(ends, dtype=np.int64)
+
+
+class GroupSplitter:
+    """Searches splits of one problem and evaluates them.
+
+    Args:
+        problem: its links have two levels.
+        evaluator: of the problem.
+    """
+
+    def __init__(self, problem: Problem, evaluator: Evaluator) -> None:
+        levels = link_levels(problem)
+        if levels is None:
+            raise InputError(why_not_levelled(problem))
+        self._evaluator = evaluator
+        self._items: Items = items_of(problem)
+        self._model: LevelledModel = levelled_model(problem, self._items.grouping, levels)
+        classes = load_model_of(problem, problem.colocation, levels.far)
+        evaluator.offer_bound(classes.area_bound, "balanced load")
+
+    def linear(self) -> Solution:
+        """The best split of the depth-first order, after the best one at the far prices."""
+        flat = linear_program(self._model.far, self._items)
+        if flat.found:
+            self._evaluator.evaluate(self._items.grouping.expand(flat.devices()))
+        is_complete = self._run(chain(depth_first_order(self._items.successors)))
+        if self._evaluator.best is None and is_complete:
+            return self._evaluator.solution(
+                message="no stretches of the depth-first order fit the devices' memory and support"
+            )
+        message = "best split of one linear order" if is_complete else "the budget ended"
+        return self._evaluator.solution(message=message)
+
+    def exact(self, max_ideals: int) -> Solution:
+        """The best split in which devices and groups are contiguous.
+
+        Args:
+            max_ideals: limit on ideals; beyond it the result is the linear split.
+        """
+        linear = self.linear()
+        if self._evaluator.is_spent:
+            return linear
+        lattice, _ = enumerate_in_time(
+            self._items.successors, max_ideals, lambda: self._evaluator.remaining_seconds
+        )
+        if lattice is None or lattice.n_ideals * self._items.n_items > _MOST_MEMBERS:
+            return self._evaluator.solution(
+                message="not proven optimal: too many ideals; best linear split"
+            )
+        if not self._run(lattice):
+            return self._evaluator.solution(message="the budget ended before the proof")
+        if self._evaluator.best is None:
+            return self._evaluator.solution(
+                message="no split with contiguous groups fits the devices' memory and support"
+            )
+        kept = " and keep ops without run time at their neighbour"
+        return self._evaluator.solution(
+            message="optimal among placements whose devices and groups are contiguous"
+            + (kept if self._items.absorbed_memory else "")
+        )
+
+    def _run(self, lattice: IdealLattice) -> bool:
+        """Evaluate the best split over a lattice if it beats the incumbent; see `run`."""
+        program = TwoLevelProgram(self._model, lattice, self._evaluator.best_value)
+        is_complete = program.run(lambda: self._evaluator.is_spent)
+        if program.found and not self._evaluator.is_spent:
+            self._evaluator.evaluate(self._items.grouping.expand(program.devices()))
+        return is_complete
+
+
+def why_not_contiguous_in_groups(problem: Problem) -> str | None:
+    """As `why_not_contiguous`, for programs that also take links of two levels."""
+    return why_not_in_order(problem) or why_not_levelled(problem)
+
+
+@dataclass(frozen=True, eq=False)
+class LinkLevels:
+    """Groups of devices, and the costs of transfers within and between them.
+
+    Attributes:
+        group_of: group of each device, shape (n_devices,).
+        near: costs where the other device is in the same group.
+        far: costs where it is in another.
+    """
+
+    group_of: IntArray
+    near: TransferCosts
+    far: TransferCosts
+
+
+def link_levels(problem: Problem) -> LinkLevels | None:
+    """The two levels of a max-load problem's links; None if there are not exactly two.
+
+    Devices of one group are those joined, in one step or several, by hops that are cheaper than
+    the dearest of one of their ends. The host, where it is a device, has no others in its group.
+    """
+    if problem.unit_transfer_seconds is not None or not isinstance(
+        problem.execution_model, MaxLoad
+    ):
+        return None
+    if any(link.channel is not None for link in problem.cluster.links):
+        return None
+    hops = _hops(problem)
+    if hops is None:
+        return None
+    arriving, leaving = hops
+    n = problem.n_devices
+    group_of = _joined(
+        [
+            (a, b)
+            for a in range(n)
+            for b in range(n)
+            if a != b and (_is_cheap(arriving, b, a) or _is_cheap(leaving, a, b))
+        ],
+        n,
+    )
+    host = problem.cluster.host_endpoint
+    if host < n and int((group_of == group_of[host]).sum()) > 1:
+        return None
+    sides = []
+    for costs in (arriving, leaving):
+        split = [_near_and_far(costs[device], group_of, device) for device in range(n)]
+        if any(pair is None for pair in split):
+            return None
+        sides.append([pair for pair in split if pair is not None])
+    return _levels(problem, group_of, *sides)
+
+
+def why_not_levelled(problem: Problem) -> str | None:
+    """None if links have one level or two, else the reason."""
+    reason = why_not_separable(problem)
+    return None if reason is None or link_levels(problem) is not None else reason
+
+
+def _hops(problem: Problem) -> tuple[list[dict[int, _Hop]], list[dict[int, _Hop]]] | None:
+    """Arriving and leaving hops of each device: other device -> hop; None without a route.
+
+    A receiver pays the last hop of a route, a sender the first one.
+    """
+    cluster, n, host = problem.cluster, problem.n_devices, problem.cluster.host_endpoint
+    route = routes(problem)
+    arriving: list[dict[int, _Hop]] = [{} for _ in range(n)]
+    leaving: list[dict[int, _Hop]] = [{} for _ in range(n)]
+    for source in range(n):
+        for target in range(n):
+            if source == target:
+                continue
+            if route[source, target] == NO_ROUTE:
+                return None
+            via = route[source, target] == VIA_HOST
+            first, last = (source, host if via else target), (host if via else source, target)
+            leaving[source][target] = _cost(problem, first)
+            arriving[target][source] = _cost(problem, last)
+    graph = problem.unit_graph
+    linked = cluster.link_channel >= 0
+    away = np.arange(n) != host
+    if (graph.tensor_producers < 0).any() and not linked[host, :n][away].all():
+        return None
+    if graph.tensor_is_output.any() and not linked[:n, host][away].all():
+        return None
+    return arriving, leaving
+
+
+def _cost(problem: Problem, hop: tuple[int, int]) -> _Hop:
+    cluster = problem.cluster
+    return float(cluster.link_latency[hop]), float(cluster.link_seconds_per_byte[hop])
+
+
+def _is_cheap(hops: list[dict[int, _Hop]], device: int, other: int) -> bool:
+    return hops[device][other] < max(hops[device].values())
+
+
+def _joined(pairs: list[tuple[int, int]], n: int) -> IntArray:
+    """Connected components of n nodes."""
+    group = list(range(n))
+    for one, other in pairs:
+        low, high = sorted((group[one], group[other]))
+        group = [low if number == high else number for number in group]
+    return frozen_ints(group)
+
+
+def _near_and_far(
+    hops: dict[int, _Hop], group_of: IntArray, device: int
+) -> tuple[_Hop, _Hop] | None:
+    """The only hop within the group and the only hop beyond it; None if there are several."""
+    same = {hop for other, hop in hops.items() if group_of[other] == group_of[device]}
+    others = {hop for other, hop in hops.items() if group_of[other] != group_of[device]}
+    if len(same) > 1 or len(others) > 1:
+        return None
+    near = min(same | others, default=(0.0, 0.0))
+    far = min(others, default=near)
+    if same and (near not in same or near[0] > far[0] or near[1] > far[1]):
+        return None
+    return near, far
+
+
+def _levels(
+    problem: Problem,
+    group_of: IntArray,
+    arriving: list[tuple[_Hop, _Hop]],
+    leaving: list[tuple[_Hop, _Hop]],
+) -> LinkLevels:
+    cluster, host, n = problem.cluster, problem.cluster.host_endpoint, problem.n_devices
+    linked = cluster.link_channel >= 0
+    none = (0.0, 0.0)
+    inwards, outwards = [], []
+    for device in range(n):
+        into, out = (host, device), (device, host)
+        inwards.append(_cost(problem, into) if linked[into] else none)
+        outwards.append(_cost(problem, out) if linked[out] else none)
+    from_host, to_host = _seconds(problem, inwards), _seconds(problem, outwards)
+    near, far = (
+        TransferCosts(
+            _seconds(problem, [pair[level] for pair in arriving]),
+            _seconds(problem, [pair[level] for pair in leaving]),
+            from_host,
+            to_host,
+        )
+        for level in (0, 1)
+    )
+    return LinkLevels(group_of, near, far)
+
+
+def _seconds(problem: Problem, hops: list[_Hop]) -> FloatArray:
+    """Seconds of each tensor by device, shape (n_devices, n_tensors); 0 if none are paid."""
+    cost = np.array(hops)
+    seconds = cost[:, :1] + cost[:, 1:] * problem.unit_graph.tensor_bytes[None, :]
+    return np.asarray(problem.cluster.transfer_share[:, None] * seconds)

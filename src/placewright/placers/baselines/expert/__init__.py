@@ -1,0 +1,1 @@
+"""The placements of human experts, by family of the graph."""

@@ -1,0 +1,287 @@
+"""A human expert's placement: from a file, or by a rule for the graph's family.
+
+The file is a split as published with Tarnawski et al. 2020 (``{"fpgas": [{"nodes": [...]}, ...],
+"cpus": [...]}``, node ids as text are op names; ops that it leaves out follow their colocation
+class) or our own ``{"op name": "device name", ...}``.
+
+The rule is the practice for the graph's family, which is recognised by structure: operator kinds,
+shared weights, ops that all paths pass (see `families` and `recurrent`, with their sources). It
+does not need names of ops or modules. A graph of no family is cut into whole layers (equal module
+paths up to the first number), in order, as many to each device as keeps its share of the time
+level; graphs without module paths are cut by ops in topological order. Backward and update ops go
+with their forward ops. The rule ignores memory: if an expert's placement does not fit, the message
+of the solution says so, as the published tables do ("OOM").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from placewright.core.arrays import IntArray
+from placewright.core.graph import FORWARD, ComputationGraph
+from placewright.core.grouping import Grouping
+from placewright.core.placement import Placement
+from placewright.core.problem import Problem
+from placewright.core.solution import Solution
+from placewright.errors import FileFormatError, InputError, UnknownNameError
+from placewright.io.json_text import read_json_object
+from placewright.placers.anytime import anytime
+from placewright.placers.baselines.expert.families import (
+    place_convolutional,
+    place_mixture,
+    place_transformer,
+)
+from placewright.placers.baselines.expert.forward import ForwardGraph
+from placewright.placers.baselines.expert.recurrent import place_recurrent
+from placewright.placers.pipelines.ideals.items import components_fused
+from placewright.simulation.evaluator import Evaluator
+
+# Tried in this order: a mixture of experts is a transformer, too.
+_FAMILIES: Mapping[str, Callable[[ForwardGraph, Sequence[float]], list[int] | None]] = {
+    "recurrent": place_recurrent,
+    "mixture-of-experts": place_mixture,
+    "convolutional": place_convolutional,
+    "transformer": place_transformer,
+}
+FAMILIES = tuple(_FAMILIES)
+
+
+@dataclass(frozen=True)
+class Expert:
+    """Places a file's split, or follows the rule of the graph's family.
+
+    Attributes:
+        file: path of the placement; empty uses the rule.
+        rule: ``"auto"`` recognises the family; a name of `FAMILIES` insists on one, ``"layers"``
+            cuts whole layers by time.
+    """
+
+    name: ClassVar[str] = "expert"
+    paper: ClassVar[str] = "Mirhoseini et al., ICML 2017 (baseline)"
+    objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput", "training")
+    needs_training: ClassVar[bool] = False
+
+    file: str = ""
+    rule: str = "auto"
+
+    def __post_init__(self) -> None:
+        known = ("auto", *FAMILIES, "layers")
+        if self.rule not in known:
+            raise UnknownNameError("rule of the expert", self.rule, known)
+
+    def why_not(self, problem: Problem) -> str | None:
+        """None: the rule takes every graph."""
+        return None
+
+    @anytime
+    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
+        """One evaluation."""
+        device_of = from_file(self.file, problem) if self.file else by_rule(problem, self.rule)
+        value = evaluator.evaluate(device_of)
+        if np.isfinite(value):
+            return evaluator.solution()
+        violation = evaluator.simulator.violation(Placement.of(device_of))
+        reason = violation.message if violation else "it breaks a constraint"
+        return evaluator.solution(message=f"the expert's placement is infeasible: {reason}")
+
+
+def from_file(path: str, problem: Problem) -> IntArray:
+    """Device of each unit from a file, shape (n_units,).
+
+    Raises:
+        InputError: the file cannot be read.
+        FileFormatError: it is no JSON object, places too little, or splits a unit.
+        UnknownNameError: it names an op or a device that the problem does not have.
+    """
+    document = read_json_object(path)
+    chosen = _split(path, document, problem) if "fpgas" in document else document
+    device_of = np.full(problem.n_units, -1, dtype=np.int64)
+    for op_name, device_name in chosen.items():
+        if op_name not in problem.graph.op_index:
+            raise FileFormatError(f"expert placement '{path}': the graph has no op '{op_name}'")
+        unit = int(problem.units.group_of[problem.graph.op_index[op_name]])
+        device = problem.cluster.device(str(device_name))
+        if device_of[unit] not in (-1, device):
+            raise FileFormatError(
+                f"expert placement '{path}' puts op '{op_name}' on '{device_name}', but another "
+                "op of its unit elsewhere; a unit moves as one"
+            )
+        device_of[unit] = device
+    return _with_classes(path, problem, device_of)
+
+
+def _split(path: str, document: Mapping[str, Any], problem: Problem) -> dict[str, str]:
+    """A published split as op name -> device name."""
+    chosen: dict[str, str] = {}
+    for key, is_cpu in (("fpgas", False), ("cpus", True)):
+        names = [
+            device.name for device in problem.cluster.devices if (device.kind == "cpu") == is_cpu
+        ]
+        for number, share in enumerate(document.get(key, [])):
+            nodes = share.get("nodes") if isinstance(share, dict) else None
+            if not isinstance(nodes, list):
+                raise FileFormatError(f"expert placement '{path}': '{key}' needs lists of 'nodes'")
+            if nodes and number >= len(names):
+                raise UnknownNameError("device", f"{key}[{number}]", names)
+            chosen.update({str(node): names[number] for node in nodes})
+    return chosen
+
+
+def _with_classes(path: str, problem: Problem, device_of: IntArray) -> IntArray:
+    """Give units that the file leaves out the device of their colocation class."""
+    classes = problem.colocation
+    of_class = np.full(classes.n_groups, -1, dtype=np.int64)
+    placed = device_of >= 0
+    of_class[classes.group_of[placed]] = device_of[placed]
+    full = np.where(placed, device_of, of_class[classes.group_of])
+    if np.any(full < 0):
+        name = problem.unit_graph.op_names[int(np.argmax(full < 0))]
+        raise FileFormatError(f"expert placement '{path}' gives op '{name}' no device")
+    return full
+
+
+def by_rule(problem: Problem, rule: str = "auto") -> IntArray:
+    """Device of each unit by the rule of the graph's family, shape (n_units,).
+
+    Devices take their part in the order of the cluster; a CPU takes part only if there is no other
+    device, since experts leave it out.
+
+    Raises:
+        InputError: `rule` names a family that the graph is not of.
+    """
+    if rule == "layers":
+        return by_layers(problem)
+    view = ForwardGraph(problem.graph)
+    devices = _fast_devices(problem)
+    shares = _speeds(problem, devices)
+    for name in FAMILIES if rule == "auto" else (rule,):
+        slots = _FAMILIES[name](view, shares)
+        if slots is not None:
+            device_of = np.array(devices)[with_backward(view, slots)]
+            return _legal(problem, _by_class(problem, device_of))
+    if rule == "auto":
+        return by_layers(problem)
+    raise InputError(
+        f"the expert's rule '{rule}' does not apply: this graph is {family_of(problem.graph)}; "
+        "rule=auto takes the rule that does"
+    )
+
+
+def family_of(graph: ComputationGraph) -> str:
+    """The family whose rule places the graph: one of `FAMILIES`, or ``"layers"``."""
+    view = ForwardGraph(graph)
+    return next((name for name in FAMILIES if _FAMILIES[name](view, [1.0]) is not None), "layers")
+
+
+def _speeds(problem: Problem, devices: list[int]) -> list[float]:
+    """Inverse of each device's seconds for the units that all can run; all 1 if there are none."""
+    seconds = problem.costs.seconds[:, devices]
+    total = seconds[np.isfinite(seconds).all(axis=1)].sum(axis=0)
+    return [1.0] * len(devices) if (total <= 0).any() else (1.0 / total).tolist()
+
+
+def _by_class(problem: Problem, device_of_op: IntArray) -> IntArray:
+    """Each class on the device with most operations of its forward ops, shape (n_units,)."""
+    graph, classes = problem.graph, problem.colocation
+    class_of_op = classes.group_of[problem.units.group_of]
+    votes = np.zeros((classes.n_groups, problem.n_devices))
+    weight = np.where(graph.op_phases == FORWARD, 1.0, 1e-12) * (1.0 + graph.op_flops)
+    np.add.at(votes, (class_of_op, device_of_op), weight)
+    return classes.expand(votes.argmax(axis=1))
+
+
+def by_layers(problem: Problem) -> IntArray:
+    """Whole layers in topological order, in contiguous runs of equal time; shape (n_units,).
+
+    For graphs of no known family. The order of devices is that of `by_rule`.
+    """
+    layers = layers_of(problem)
+    devices = _fast_devices(problem)
+    allowed = problem.allowed[:, devices]  # all False for a unit that is pinned to a CPU
+    seconds = np.where(allowed, problem.costs.seconds[:, devices], 0.0)
+    work = seconds.sum(axis=1) / np.maximum(allowed.sum(axis=1), 1)
+    layer_work = np.bincount(layers.group_of, work, minlength=layers.n_groups)
+    position = np.full(layers.n_groups, problem.n_units, dtype=np.int64)
+    rank = np.empty(problem.n_units, dtype=np.int64)
+    rank[problem.unit_graph.topological_order] = np.arange(problem.n_units)
+    np.minimum.at(position, layers.group_of, rank)
+    order = np.argsort(position, kind="stable")
+    middle = np.cumsum(layer_work[order]) - layer_work[order] / 2
+    share = middle / max(float(layer_work.sum()), 1e-300) * len(devices)
+    turn = np.clip(share.astype(np.int64), 0, len(devices) - 1)
+    device_of_layer = np.empty(layers.n_groups, dtype=np.int64)
+    device_of_layer[order] = np.array(devices, dtype=np.int64)[turn]
+    return _legal(problem, layers.expand(device_of_layer))
+
+
+def layers_of(problem: Problem) -> Grouping:
+    """Units of one layer: equal module path up to its first number (`encoder.layer.3`)."""
+    classes = problem.colocation
+    label = {f"#{c}": c for c in range(classes.n_groups)}
+    names: list[int] = []
+    for unit, module in enumerate(problem.unit_graph.op_modules):
+        match = re.match(r"^(.*?[./_]?\d+)(?=[./]|$)", module)
+        key = match.group(1) if match else module or f"#{classes.group_of[unit]}"
+        names.append(label.setdefault(key, len(label)))
+    pairs = np.stack([classes.group_of, classes.n_groups + np.array(names)], axis=1)
+    joined = np.concatenate([pairs, pairs[:, ::-1]])
+    n_nodes = classes.n_groups + len(label)
+    both = components_fused(Grouping.identity(n_nodes), joined)
+    return Grouping.from_labels(both.group_of[classes.group_of])
+
+
+def _fast_devices(problem: Problem) -> list[int]:
+    kinds = [device.kind for device in problem.cluster.devices]
+    fast = [index for index, kind in enumerate(kinds) if kind != "cpu"]
+    return fast or list(range(problem.n_devices))
+
+
+def _legal(problem: Problem, device_of: IntArray) -> IntArray:
+    """Move classes that are not allowed on their device to their fastest device."""
+    classes = problem.colocation
+    seconds = np.zeros((classes.n_groups, problem.n_devices))
+    np.add.at(seconds, classes.group_of, np.where(problem.allowed, problem.costs.seconds, np.inf))
+    first = classes.members.indices[classes.members.indptr[:-1]]
+    chosen = device_of[first]
+    here = np.isfinite(seconds[np.arange(classes.n_groups), chosen])
+    return classes.expand(np.where(here, chosen, seconds.argmin(axis=1)))
+
+
+def with_backward(view: ForwardGraph, slots: Sequence[int]) -> list[int]:
+    """Device of every op, from those of the forward ops that depend on an input.
+
+    An op that depends on no input goes to the device of its first reader. A backward op comes from
+    the module of its forward op. If that module's products with weights (all its ops, if it has
+    none) lie on several devices, the last forward op whose output it reads decides, then the
+    backward op before it. An update follows the gradient that it applies.
+    """
+    graph = view.graph
+    full = list(slots)
+    for op in graph.topological_order[::-1].tolist():
+        if full[op] < 0 and graph.op_phases[op] == FORWARD:
+            read_by = [full[s] for s in graph.successors.row(op).tolist() if full[s] >= 0]
+            full[op] = min(read_by, default=-1)
+    layered = {graph.op_modules[op] for op in view.products}  # membership only
+    modules: dict[str, set[int]] = {}
+    for op in view.order:
+        path = graph.op_modules[op]
+        if view.is_layer(op) or path not in layered:
+            modules.setdefault(path, set()).add(full[op])
+    for op in graph.topological_order.tolist():
+        if full[op] >= 0:
+            continue
+        here = modules.get(graph.op_modules[op], set()) if graph.op_modules[op] else set()
+        above = graph.predecessors.row(op).tolist()
+        forward = [p for p in above if view.rank[p] >= 0]
+        if len(here) == 1:
+            full[op] = min(here)
+        elif forward:
+            full[op] = full[max(forward, key=view.rank.__getitem__)]
+        else:
+            full[op] = full[above[-1]] if above else 0
+    return full

@@ -1,0 +1,124 @@
+"""Grouper-placer: networks and joint REINFORCE (see `placer.GrouperPlacer`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from placewright.core.arrays import IntArray
+from placewright.placers.learned.grouper_placer.placer import GrouperPlacer
+from placewright.placers.learned.shared.encoders import (
+    AttentionalDecoder,
+    Encoded,
+    Logits,
+    perceptron,
+)
+from placewright.placers.learned.shared.group_inputs import JointSpace
+from placewright.placers.learned.shared.learning_scope import learning_scope
+from placewright.placers.learned.shared.reinforce import Reinforce, joint_bonus
+from placewright.placers.learned.shared.sampling import as_array, chosen, sample
+from placewright.simulation.evaluator import Evaluator
+
+PLAIN = Logits(constant=0.0, temperature=1.0)
+
+
+class GrouperPlacerPolicy(nn.Module):
+    """Kind embedding ++ shapes ++ neighbours -> FC(ReLU) -> groups; LSTM placer over groups."""
+
+    def __init__(self, joint: JointSpace, settings: GrouperPlacer) -> None:
+        super().__init__()
+        rows = joint.rows
+        self.kinds = nn.Linear(rows.kinds.shape[1], settings.embedding, bias=False)
+        fixed = rows.shapes.shape[1] + rows.neighbours.shape[1]
+        self.grouper = perceptron(
+            settings.embedding + fixed,
+            settings.grouper_hidden,
+            joint.n_groups,
+            last_scale=settings.grouper_scale,
+        )
+        n_devices = joint.space.problem.n_devices
+        self.placer = AttentionalDecoder(
+            joint.placer_inputs, n_devices, settings.hidden, aligned=settings.aligned
+        )
+        self.node_kinds = torch.tensor(rows.kinds).float()
+        self.node_rest = torch.tensor(np.concatenate([rows.shapes, rows.neighbours], 1)).float()
+
+    def log_groups(self) -> Tensor:
+        """Log-probabilities of groups, shape (nodes, groups)."""
+        inputs = torch.cat([self.kinds(self.node_kinds), self.node_rest], dim=-1)
+        return torch.log_softmax(self.grouper(inputs), dim=-1)
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """Samples, each with its own grouping and its own placement.
+
+    Attributes:
+        log_groups: that the groupings were drawn from, with gradient, shape (nodes, groups).
+        groups: shape (samples, nodes).
+        encoded: inputs of the placer, as its encoder reads them, with gradient.
+        allowed: devices of sampled groups, shape (groups, devices).
+        actions: shape (samples, groups).
+        placements: shape (samples, n_units).
+    """
+
+    log_groups: Tensor
+    groups: Tensor
+    encoded: Encoded
+    allowed: Tensor
+    actions: Tensor
+    placements: IntArray
+
+
+def learn(
+    settings: GrouperPlacer,
+    joint: JointSpace,
+    evaluator: Evaluator,
+    rng: np.random.Generator,
+) -> GrouperPlacerPolicy:
+    """Learn on one problem until the budget ends (`BudgetSpent`) or patience is lost."""
+    problem = joint.space.problem
+    with learning_scope(settings.tensorboard, evaluator, rng) as (generator, scalars):
+        policy = GrouperPlacerPolicy(joint, settings)
+        run = Reinforce(policy, settings, problem, evaluator, scalars)
+        while run.goes_on:
+            batch = draw(policy, joint, settings.samples_per_update, generator)
+            times = run.time(batch.placements)
+            advantage = run.advantage(times, normalised=settings.normalised)
+            loss, spread = batch_loss(policy, batch, advantage)
+            bonus = joint_bonus(settings, spread, batch.log_groups)
+            run.descend(loss - bonus, spread, times)
+    return policy
+
+
+def draw(
+    policy: GrouperPlacerPolicy, joint: JointSpace, samples: int, generator: torch.Generator
+) -> Batch:
+    """Sample groupings and a placement of each."""
+    log_groups = policy.log_groups()
+    groups = sample(log_groups.detach().expand(samples, -1, -1), generator)  # (samples, nodes)
+    group_of = as_array(groups)
+    rows = [joint.rows.for_placer(row, joint.n_groups) for row in group_of]
+    inputs = torch.tensor(np.stack(rows)).float()  # (samples, groups, inputs)
+    anywhere = policy.placer.anywhere(joint.n_groups)
+    encoded = policy.placer.encode(inputs)
+    actions = policy.placer.draw(encoded, anywhere, samples, PLAIN, generator)
+    placements = [
+        joint.expand(row, action) for row, action in zip(group_of, as_array(actions), strict=True)
+    ]
+    return Batch(log_groups, groups, encoded, anywhere, actions, np.stack(placements))
+
+
+def batch_loss(
+    policy: GrouperPlacerPolicy, batch: Batch, advantage: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Loss of both sub-policies on the first n samples, one advantage each, and mean entropy."""
+    n = len(advantage)
+    scored = policy.placer.score_actions(
+        batch.encoded.first(n), batch.allowed, batch.actions[:n], PLAIN
+    )
+    of_groups = chosen(batch.log_groups.expand(n, -1, -1), batch.groups[:n]).sum(dim=1)
+    return -(advantage * (scored.log_probability + of_groups)).mean(), scored.entropy.mean()

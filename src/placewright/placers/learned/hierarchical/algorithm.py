@@ -1,0 +1,146 @@
+"""Hierarchical: grouper, placer and joint REINFORCE (see `placer.Hierarchical`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from placewright.core.arrays import IntArray
+from placewright.placers.learned.hierarchical.placer import Hierarchical
+from placewright.placers.learned.shared.encoders import (
+    AttentionalDecoder,
+    Encoded,
+    Logits,
+    perceptron,
+)
+from placewright.placers.learned.shared.group_inputs import JointSpace
+from placewright.placers.learned.shared.learning_scope import learning_scope
+from placewright.placers.learned.shared.reinforce import Reinforce, joint_bonus
+from placewright.placers.learned.shared.sampling import as_array, chosen, sample
+from placewright.simulation.evaluator import Evaluator
+
+
+class HierarchicalPolicy(nn.Module):
+    """Grouper: a perceptron per op. Placer: bidirectional LSTM, attentional decoder."""
+
+    def __init__(self, joint: JointSpace, settings: Hierarchical) -> None:
+        super().__init__()
+        rows = torch.tensor(joint.rows.for_grouper()).float()  # (nodes, inputs)
+        self.grouper = perceptron(
+            rows.shape[1],
+            settings.grouper_hidden,
+            joint.n_groups,
+            last_scale=settings.grouper_scale,
+        )
+        self.placer = AttentionalDecoder(
+            joint.placer_inputs,
+            joint.space.problem.n_devices,
+            settings.hidden,
+            bidirectional=True,
+            aligned=settings.aligned,
+        )
+        self.node_rows = rows
+
+    def log_groups(self) -> Tensor:
+        """Log-probabilities of each node's group, shape (nodes, groups)."""
+        return torch.log_softmax(self.grouper(self.node_rows), dim=-1)
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """One sampled grouping with k placements of its groups.
+
+    Attributes:
+        log_groups: that the grouping was drawn from, with gradient, shape (nodes, groups).
+        groups: shape (nodes,).
+        encoded: inputs of the placer, as its encoder reads them, with gradient; the same for all k.
+        noise: on the placer's logits, shape (k, groups, devices), or None.
+        actions: shape (k, groups).
+        placements: shape (k, n_units).
+    """
+
+    log_groups: Tensor
+    groups: Tensor
+    encoded: Encoded
+    noise: Tensor | None
+    actions: Tensor
+    placements: IntArray
+
+
+def learn(
+    settings: Hierarchical,
+    joint: JointSpace,
+    evaluator: Evaluator,
+    rng: np.random.Generator,
+) -> HierarchicalPolicy:
+    """Learn on one problem until the budget ends (`BudgetSpent`) or patience is lost."""
+    problem = joint.space.problem
+    with learning_scope(settings.tensorboard, evaluator, rng) as (generator, scalars):
+        policy = HierarchicalPolicy(joint, settings)
+        run = Reinforce(policy, settings, problem, evaluator, scalars)
+        while run.goes_on:
+            is_noisy = run.updates < settings.noise_updates
+            batch = draw(policy, joint, settings, generator, is_noisy=is_noisy)
+            times = run.time(batch.placements)
+            kept = run.teaching(times, settings.feasible_only_after)
+            if len(kept):
+                advantage = run.advantage(times[kept], normalised=settings.normalised)
+                loss, spread = batch_loss(policy, batch, kept, advantage, settings)
+                bonus = joint_bonus(settings, spread, batch.log_groups)
+                run.descend(loss - bonus, spread, times)
+    return policy
+
+
+def draw(
+    policy: HierarchicalPolicy,
+    joint: JointSpace,
+    settings: Hierarchical,
+    generator: torch.Generator,
+    *,
+    is_noisy: bool,
+) -> Batch:
+    """Sample one grouping and k placements of its groups."""
+    k, n_devices = settings.placements_per_update, joint.space.problem.n_devices
+    log_groups = policy.log_groups()
+    groups = sample(log_groups.detach(), generator)
+    group_of = as_array(groups)
+    inputs = torch.tensor(joint.rows.for_placer(group_of, joint.n_groups)).float().unsqueeze(0)
+    noise = None
+    if is_noisy:
+        shape = (k, joint.n_groups, n_devices)
+        noise = settings.noise * torch.randn(shape, generator=generator)
+    encoded = policy.placer.encode(inputs)
+    allowed = policy.placer.anywhere(joint.n_groups)
+    actions = policy.placer.draw(encoded, allowed, k, logits_of(settings), generator, noise)
+    placements = joint.expand(group_of, as_array(actions))
+    return Batch(log_groups, groups, encoded, noise, actions, placements)
+
+
+def batch_loss(
+    policy: HierarchicalPolicy,
+    batch: Batch,
+    kept: IntArray,
+    advantage: Tensor,
+    settings: Hierarchical,
+) -> tuple[Tensor, Tensor]:
+    """Loss of placer and grouper with one advantage for both, and the placer's mean entropy."""
+    index = torch.tensor(kept)
+    scored = policy.placer.score_actions(
+        batch.encoded,
+        policy.placer.anywhere(batch.actions.shape[1]),
+        batch.actions[index],
+        logits_of(settings),
+        None if batch.noise is None else batch.noise[index],
+    )
+    spread = scored.entropy.mean()
+    placer_loss = -(advantage * scored.log_probability).mean()
+    grouper_loss = -advantage.mean() * chosen(batch.log_groups, batch.groups).sum()
+    return placer_loss + grouper_loss, spread
+
+
+def logits_of(settings: Hierarchical) -> Logits:
+    """The map from the placer's scores to logits."""
+    return Logits(settings.tanh_constant, settings.temperature)

@@ -1,0 +1,97 @@
+"""Seq2seq: group features, network and REINFORCE (see `placer.Seq2Seq`)."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from placewright.placers.learned.seq2seq.placer import Seq2Seq
+from placewright.placers.learned.shared.encoders import AttentionalDecoder, Logits
+from placewright.placers.learned.shared.features import (
+    group_adjacency,
+    kind_counts,
+    kind_vocabulary,
+    output_shapes,
+)
+from placewright.placers.learned.shared.grouping import ActionSpace
+from placewright.placers.learned.shared.learning_scope import learning_scope
+from placewright.placers.learned.shared.reinforce import Reinforce
+from placewright.placers.learned.shared.sampling import as_array
+from placewright.simulation.evaluator import Evaluator
+
+RNN_WARM_UP_EPISODES, RNN_WARM_UP_TEMPERATURE = 20, 5.0
+
+
+class Seq2SeqPolicy(nn.Module):
+    """Kind embedding ++ output shapes ++ adjacency -> attentional decoder."""
+
+    def __init__(self, space: ActionSpace, settings: Seq2Seq) -> None:
+        super().__init__()
+        problem, grouping = space.problem, space.grouping
+        vocabulary = kind_vocabulary(problem)
+        adjacency = group_adjacency(problem, grouping)
+        rows = np.concatenate(
+            [
+                output_shapes(problem, grouping),
+                np.minimum(adjacency, 1.0),  # who reads this group
+                np.minimum(adjacency.T, 1.0),  # whom this group reads
+            ],
+            axis=1,
+        )
+        self.counts: Tensor
+        self.rows: Tensor
+        self.register_buffer(
+            "counts", torch.tensor(kind_counts(problem, grouping, vocabulary)).float()
+        )
+        self.register_buffer("rows", torch.tensor(rows).float())
+        self.kinds = nn.Linear(len(vocabulary), settings.embedding, bias=False)
+        width = settings.embedding + rows.shape[1]
+        is_rnn = settings.variant == "hsdag-rnn"
+        self.decoder = AttentionalDecoder(
+            width,
+            problem.n_devices,
+            5 * width if is_rnn else settings.hidden,
+            cell="gru" if is_rnn else "lstm",
+        )
+
+    def groups(self) -> Tensor:
+        """Inputs of the encoder, shape (1, groups, inputs)."""
+        return torch.cat([self.kinds(self.counts), self.rows], dim=-1).unsqueeze(0)
+
+
+def learn(
+    settings: Seq2Seq, space: ActionSpace, evaluator: Evaluator, rng: np.random.Generator
+) -> Seq2SeqPolicy:
+    """Learn on one problem until the budget ends (`BudgetSpent`) or patience is lost."""
+    is_rnn = settings.variant == "hsdag-rnn"
+    problem = space.problem
+    allowed = torch.tensor(space.allowed)
+    with learning_scope(settings.tensorboard, evaluator, rng) as (generator, scalars):
+        policy = Seq2SeqPolicy(space, settings)
+        run = Reinforce(policy, settings, problem, evaluator, scalars)
+        while run.goes_on:
+            logits = logits_of(settings, run.updates)
+            encoded = policy.decoder.encode(policy.groups())
+            actions = policy.decoder.draw(
+                encoded, allowed, settings.samples_per_update, logits, generator
+            )
+            times = run.time(space.expand(as_array(actions)))
+            kept = run.teaching(times, settings.feasible_only_after)
+            if len(kept) == 0:
+                continue
+            advantage = run.advantage(times[kept], baseline=not is_rnn)
+            scored = policy.decoder.score_actions(
+                encoded, allowed, actions[torch.tensor(kept)], logits
+            )
+            spread = scored.entropy.mean()
+            loss = -(advantage * scored.log_probability).mean()
+            run.descend(loss - settings.entropy_weight * spread, spread, times)
+    return policy
+
+
+def logits_of(settings: Seq2Seq, update: int) -> Logits:
+    """The map from scores to logits; the RNN baseline divides by 5 in its first episodes."""
+    if settings.variant != "hsdag-rnn":
+        return Logits(settings.tanh_constant, settings.temperature)
+    return Logits(0.0, RNN_WARM_UP_TEMPERATURE if update < RNN_WARM_UP_EPISODES else 1.0)

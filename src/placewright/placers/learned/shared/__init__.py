@@ -1,0 +1,1 @@
+"""Settings, features, networks and training steps that several learned placers use."""

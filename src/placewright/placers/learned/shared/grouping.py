@@ -1,0 +1,267 @@
+"""Groups of units that a policy places together, and their expansion to placements of all units.
+
+Groups are closed under colocation. They need not be convex: the evaluator always values the
+expanded placement of the units. A merge is refused if the members would have no device in common,
+or would fill more than a quarter of the memory of every device that they may use, so that a layer
+that is larger than any device can still be spread.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.core.grouping import Grouping
+from placewright.core.problem import Problem
+
+LARGEST_SHARE_OF_MEMORY = 0.25
+
+
+@dataclass(frozen=True, eq=False)
+class ActionSpace:
+    """Groups of units with the devices that each may choose.
+
+    Attributes:
+        problem: the problem to solve.
+        grouping: units -> groups, closed under colocation.
+    """
+
+    problem: Problem
+    grouping: Grouping
+
+    @property
+    def n_groups(self) -> int:
+        """Number of groups."""
+        return self.grouping.n_groups
+
+    @cached_property
+    def allowed_of_units(self) -> BoolArray:
+        """Devices of each unit by support, pins and colocation, shape (n_units, n_devices)."""
+        return self.problem.allowed_by_class[self.problem.colocation.group_of]
+
+    @cached_property
+    def home(self) -> IntArray:
+        """The device where a unit's colocation class is fastest, shape (n_units,)."""
+        classes = self.problem.colocation
+        seconds = np.zeros((classes.n_groups, self.problem.n_devices))
+        np.add.at(seconds, classes.group_of, self.problem.costs.seconds)
+        seconds[~self.problem.allowed_by_class] = np.inf
+        home: IntArray = seconds.argmin(axis=1)[classes.group_of]
+        return home
+
+    @cached_property
+    def allowed(self) -> BoolArray:
+        """Devices of each group, shape (n_groups, n_devices).
+
+        If the members have none in common, those of any member (see `expand`).
+        """
+        common = np.ones((self.n_groups, self.problem.n_devices), dtype=np.bool_)
+        some = np.zeros_like(common)
+        np.logical_and.at(common, self.grouping.group_of, self.allowed_of_units)
+        np.logical_or.at(some, self.grouping.group_of, self.allowed_of_units)
+        nothing = ~common.any(axis=1, keepdims=True)
+        mask: BoolArray = np.where(nothing, some | ~some.any(axis=1, keepdims=True), common)
+        return mask
+
+    def uniform(self, n: int, rng: np.random.Generator) -> IntArray:
+        """Placements with a uniform device for every group, shape (n, n_units)."""
+        draws = np.where(self.allowed, rng.random((n, *self.allowed.shape)), -1.0)
+        return self.expand(draws.argmax(axis=2))
+
+    def expand(self, devices_of_groups: IntArray) -> IntArray:
+        """Devices of groups -> devices of units, shape (..., n_groups) -> (..., n_units).
+
+        A unit that cannot run on its group's device goes to its own fastest device: TensorFlow's
+        soft placement, which the published systems rely on.
+        """
+        return self.expand_with(self.grouping.group_of, devices_of_groups)
+
+    def expand_with(self, group_of: IntArray, devices_of_groups: IntArray) -> IntArray:
+        """`expand` for another grouping, for example one that a policy has sampled."""
+        rows = devices_of_groups[..., group_of]  # (..., n_units)
+        fits = self.allowed_of_units[np.arange(self.problem.n_units), rows]
+        return np.where(fits, rows, self.home)
+
+
+def merged_space(problem: Problem, n_groups: int) -> ActionSpace:
+    """Co-location groups, neighbours merged to at most `n_groups`."""
+    return ActionSpace(problem, neighbour_merge(problem, colocation_grouping(problem), n_groups))
+
+
+class Merger:
+    """Union-find over colocation classes that refuses merges which no device could hold."""
+
+    def __init__(self, problem: Problem) -> None:
+        classes = problem.colocation
+        self.class_of = classes.group_of
+        self.parent = list(range(classes.n_groups))
+        self._allowed = np.array(problem.allowed_by_class)
+        self._weights = problem.kept.bytes_by_label(classes.group_of)
+        self._limit = LARGEST_SHARE_OF_MEMORY * problem.cluster.memory_bytes
+
+    def root(self, node: int) -> int:
+        """The representative of a class's group."""
+        while self.parent[node] != node:
+            self.parent[node] = self.parent[self.parent[node]]
+            node = self.parent[node]
+        return node
+
+    def merge(self, first: int, second: int) -> bool:
+        """Merge two groups given by any of their classes; False if it is refused."""
+        first, second = self.root(first), self.root(second)
+        if first == second:
+            return False
+        both = self._allowed[first] & self._allowed[second]
+        weights = self._weights[first] + self._weights[second]
+        if not np.any(both & (weights <= self._limit)):
+            return False
+        low, high = min(first, second), max(first, second)
+        self.parent[high] = low
+        self._allowed[low] = both
+        self._weights[low] = weights
+        return True
+
+    def roots(self) -> IntArray:
+        """The representative of each unit, shape (n_units,)."""
+        return np.array([self.root(node) for node in range(len(self.parent))])[self.class_of]
+
+    def grouping(self, problem: Problem) -> Grouping:
+        """The groups, numbered by the first of their units in topological order."""
+        labels = self.roots()
+        order = problem.unit_graph.topological_order
+        rank = np.empty(len(labels), dtype=np.int64)
+        rank[Grouping.from_labels(labels[order]).group_of] = labels[order]
+        number = np.empty(len(self.parent), dtype=np.int64)
+        n_groups = len(np.unique(labels))
+        number[rank[:n_groups]] = np.arange(n_groups)
+        return Grouping(number[labels])
+
+
+def edge_list(problem: Problem) -> tuple[IntArray, IntArray, FloatArray]:
+    """Producer, consumer and bytes of every edge between units, each of shape (n_edges,)."""
+    graph = problem.unit_graph
+    tensors = graph.tensor_consumers.row_of_each()
+    inner = graph.tensor_producers[tensors] >= 0
+    producers = graph.tensor_producers[tensors[inner]]
+    consumers = graph.tensor_consumers.indices[inner]
+    return producers, consumers, graph.tensor_bytes[tensors[inner]]
+
+
+def fixpoint_grouping(problem: Problem) -> Grouping:
+    """Mirhoseini et al. 2017: X joins Y if Y alone reads X's output; groups as ops, to fixpoint.
+
+    A training graph keeps many groups, since backward ops read the activations too. The forward
+    graph of a model with a single output always ends as one group: see `colocation_grouping`.
+    """
+    merger = Merger(problem)
+    producers, consumers, _ = edge_list(problem)
+    refused: dict[tuple[int, int], None] = {}
+    while True:
+        root = merger.roots()
+        pairs = np.unique(np.stack([root[producers], root[consumers]], axis=1), axis=0)
+        pairs = pairs[pairs[:, 0] != pairs[:, 1]]
+        first, counts = np.unique(pairs[:, 0], return_counts=True)
+        single = pairs[np.isin(pairs[:, 0], first[counts == 1])].tolist()
+        changed = False
+        for producer, consumer in single:
+            if (producer, consumer) in refused:
+                continue
+            if merger.merge(producer, consumer):
+                changed = True
+            else:
+                refused[producer, consumer] = None
+        if not changed:
+            return merger.grouping(problem)
+
+
+def chain_grouping(problem: Problem) -> Grouping:
+    """X joins Y if Y alone reads X's output and reads nothing else: branches stay apart."""
+    merger = Merger(problem)
+    graph = problem.unit_graph
+    for unit in graph.topological_order.tolist():
+        readers = graph.successors.row(unit)
+        if len(readers) == 1 and len(graph.predecessors.row(int(readers[0]))) == 1:
+            merger.merge(int(merger.class_of[unit]), int(merger.class_of[readers[0]]))
+    return merger.grouping(problem)
+
+
+def colocation_grouping(problem: Problem, at_least: int = 16) -> Grouping:
+    """The published fixpoint if it leaves `at_least` groups, else `chain_grouping`.
+
+    The paper places training graphs and adds rules by hand that keep the branches of a ConvNet
+    apart; on a forward graph with one output its fixpoint alone would be a single group.
+    """
+    grouping = fixpoint_grouping(problem)
+    return grouping if grouping.n_groups >= at_least else chain_grouping(problem)
+
+
+def neighbour_merge(problem: Problem, grouping: Grouping, n_groups: int) -> Grouping:
+    """Merge the cheapest group into the neighbour that it shares most bytes with, repeatedly.
+
+    Stops at `n_groups` groups, or earlier if no device could hold a further merge.
+    """
+    merger = Merger(problem)
+    for unit, label in enumerate(grouping.members.indptr[grouping.group_of].tolist()):
+        leader = int(grouping.members.indices[label])
+        merger.merge(int(merger.class_of[leader]), int(merger.class_of[unit]))
+    roots = merger.roots()
+    total = np.bincount(roots, mean_seconds(problem))
+    cost = {root: float(total[root]) for root in np.unique(roots).tolist()}
+    shared = _shared_bytes(problem, roots)
+    heap = [(value, root) for root, value in sorted(cost.items())]
+    heapq.heapify(heap)
+    while len(cost) > n_groups and heap:
+        value, root = heapq.heappop(heap)
+        if cost.get(root) != value:
+            continue
+        near = sorted(shared.get(root, {}).items(), key=lambda item: (-item[1], item[0]))
+        far = [] if near else heapq.nsmallest(8, heap)
+        for other in [node for node, _ in near] or [node for _, node in far if node in cost]:
+            if other != root and merger.merge(root, other):
+                _absorb(cost, shared, merger.root(root), root, other)
+                heapq.heappush(heap, (cost[merger.root(root)], merger.root(root)))
+                break
+    return merger.grouping(problem)
+
+
+def mean_seconds(problem: Problem) -> FloatArray:
+    """Mean seconds of each unit over the devices that can run it, shape (n_units,)."""
+    seconds = problem.costs.seconds
+    able = np.isfinite(seconds)
+    total = np.where(able, seconds, 0.0).sum(axis=1)
+    mean: FloatArray = total / np.maximum(1, able.sum(axis=1))
+    return mean
+
+
+def _shared_bytes(problem: Problem, roots: IntArray) -> dict[int, dict[int, float]]:
+    shared: dict[int, dict[int, float]] = {}
+    for producer, consumer, size in zip(*edge_list(problem), strict=True):
+        first, second = int(roots[producer]), int(roots[consumer])
+        if first != second:
+            for here, there in ((first, second), (second, first)):
+                row = shared.setdefault(here, {})
+                row[there] = row.get(there, 0.0) + float(size)
+    return shared
+
+
+def _absorb(
+    cost: dict[int, float],
+    shared: dict[int, dict[int, float]],
+    kept: int,
+    first: int,
+    second: int,
+) -> None:
+    gone = second if kept == first else first
+    cost[kept] += cost.pop(gone)
+    row = shared.setdefault(kept, {})
+    for other, size in shared.pop(gone, {}).items():
+        mirror = shared[other]
+        mirror.pop(gone, None)
+        if other != kept:
+            row[other] = row.get(other, 0.0) + size
+            mirror[kept] = mirror.get(kept, 0.0) + size
+    row.pop(gone, None)

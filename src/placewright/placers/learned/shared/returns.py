@@ -1,0 +1,134 @@
+"""From evaluated times to rewards and returns, and running baselines that they are compared with.
+
+Times are divided by the problem's own reference time, so that the published learning rates mean the
+same for a model of one millisecond and for one of ten seconds. The papers measured in seconds, at a
+scale of about one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from placewright.core.arrays import FloatArray
+from placewright.core.problem import Problem
+
+# An infeasible placement counts as this many reference times ("a large failing time").
+FAILING_TIMES = 10.0
+
+
+def reference_value(problem: Problem) -> float:
+    """The sum of all units' costs, each on its fastest device (inf-free and > 0)."""
+    fastest = problem.costs.seconds.min(axis=1)
+    return float(max(fastest.sum(), np.finfo(np.float64).tiny))
+
+
+def relative_times(values: FloatArray, reference: float) -> FloatArray:
+    """Values / reference, infeasible ones at the failing time; never above it, shape unchanged."""
+    times: FloatArray = np.minimum(np.asarray(values) / reference, FAILING_TIMES)
+    return times
+
+
+def negative_root(times: FloatArray) -> FloatArray:
+    """-sqrt(time): the reward of Mirhoseini et al. 2017 and 2018."""
+    reward: FloatArray = -np.sqrt(times)
+    return reward
+
+
+def discounted(rewards: FloatArray, discount: float) -> FloatArray:
+    """Return at each step: r_t + discount * r_{t+1} + ..., shape (n_steps, ...) unchanged."""
+    returns = np.array(rewards, dtype=np.float64)
+    for step in range(len(returns) - 2, -1, -1):
+        returns[step] += discount * returns[step + 1]
+    return returns
+
+
+def released_hsdag_return(rewards: FloatArray, discount: float) -> float:
+    """The factor on every step in HSDAG's code: sum of r_{T-1-i} * discount^i."""
+    return float(np.sum(rewards[::-1] * discount ** np.arange(len(rewards))))
+
+
+@dataclass
+class MovingAverage:
+    """Exponential moving average; the first update sets it.
+
+    Attributes:
+        decay: weight of the past, in [0, 1).
+        value: the average, None before the first update.
+        recorded: list to which `update` appends its argument; None for none.
+    """
+
+    decay: float = 0.9
+    value: float | None = None
+    recorded: list[FloatArray] | None = None
+
+    def advantage(self, rewards: FloatArray) -> FloatArray:
+        """Rewards minus the average of the past (of themselves the first time), shape (n,)."""
+        base = float(np.mean(rewards)) if self.value is None else self.value
+        return rewards - base
+
+    def update(self, rewards: FloatArray) -> None:
+        """Fold in the mean of `rewards`, shape (n,) with n >= 1."""
+        if self.recorded is not None:
+            self.recorded.append(rewards)
+        mean = float(np.mean(rewards))
+        self.value = (
+            mean if self.value is None else self.decay * self.value + (1 - self.decay) * mean
+        )
+
+
+@dataclass
+class PerStepAverage:
+    """Mean return at each step over the last episodes (Placeto).
+
+    Attributes:
+        window: number of episodes that count.
+        recorded: list to which `update` appends its argument; None for none.
+    """
+
+    window: int = 10
+    recorded: list[FloatArray] | None = None
+    _episodes: deque[FloatArray] = field(default_factory=deque)
+
+    @property
+    def episodes(self) -> FloatArray:
+        """Returns of the remembered episodes, shape (n_episodes, n_steps)."""
+        return np.array(list(self._episodes), dtype=np.float64)
+
+    @property
+    def value(self) -> FloatArray:
+        """The average at each step, shape (n_steps,), after one update at least."""
+        return np.asarray(np.mean(np.stack(list(self._episodes)), axis=0), dtype=np.float64)
+
+    @property
+    def deviation(self) -> float:
+        """Root mean square deviation of the remembered returns from their average; 0 at first."""
+        return float(np.sqrt(np.square(self.episodes - self.value).mean()))
+
+    def update(self, returns: FloatArray) -> None:
+        """Fold in one episode's returns, shape (n_steps,)."""
+        if self.recorded is not None:
+            self.recorded.append(returns)
+        self._episodes.append(returns)
+        while len(self._episodes) > self.window:
+            self._episodes.popleft()
+
+
+@dataclass
+class RunningMean:
+    """Mean of all values so far (Post's b)."""
+
+    total: float = 0.0
+    count: int = 0
+
+    @property
+    def value(self) -> float:
+        """The mean; 0 before the first value."""
+        return self.total / self.count if self.count else 0.0
+
+    def update(self, values: FloatArray) -> None:
+        """Fold in `values`, shape (n,)."""
+        self.total += float(np.sum(values))
+        self.count += len(values)

@@ -1,0 +1,167 @@
+"""Settings, action spaces and the search of the placers that learn on one problem."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, TypeVar
+
+import numpy as np
+
+from placewright.core.problem import Problem
+from placewright.core.solution import Solution
+from placewright.errors import InputError, Requires
+from placewright.placers.learned.shared.extra import require_packages
+from placewright.placers.learned.shared.group_inputs import JointSpace
+from placewright.placers.learned.shared.grouping import ActionSpace, merged_space
+from placewright.placers.shared_weights import with_shared_weights_tied
+from placewright.simulation.evaluator import Evaluator
+
+P = TypeVar("P")
+
+
+NEEDS_TORCH: Requires = (("torch", "learned"),)
+
+
+class Needs(Protocol):
+    """A placer that lists the packages it requires."""
+
+    requires: ClassVar[Requires]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchSettings:
+    """Hyperparameters of every search.
+
+    Attributes:
+        homogeneous_starts: evaluate the homogeneous placements first; they teach nothing.
+        updates: False samples from the untrained policy only: the control of learning.
+        patience: stop after so many evaluations without improvement; 0 never.
+        tensorboard: folder for TensorBoard scalars; "" writes none.
+    """
+
+    homogeneous_starts: bool = True
+    updates: bool = True
+    patience: int = 0
+    tensorboard: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReinforceSettings(SearchSettings):
+    """Hyperparameters of `reinforce.Reinforce` that have one default for all.
+
+    Attributes:
+        clip_norm: largest global gradient norm.
+        baseline_decay: of the moving average.
+    """
+
+    clip_norm: float = 1.0
+    baseline_decay: float = 0.9
+
+
+@dataclass(frozen=True, kw_only=True)
+class JointSettings(ReinforceSettings):
+    """Hyperparameters of a grouper and a placer that are trained together.
+
+    Attributes:
+        entropy_weight: of the placer's mean entropy per group, in the loss.
+        grouper_entropy_weight: of the grouper's mean entropy per node, in the loss; below 0 it
+            penalises undecided nodes.
+        usage_entropy_weight: of the entropy of the group of a random node, in the loss; it rewards
+            even use of the groups.
+        grouper_scale: factor on the initial weights of the grouper's last layer; above 1 nodes
+            begin with different groups.
+        aligned: the decoder's logits see the encoder's state of the group that is placed.
+        normalised: divide advantages by their moving root mean square.
+    """
+
+    entropy_weight: float = 0.0
+    grouper_entropy_weight: float = 0.0
+    usage_entropy_weight: float = 0.0
+    grouper_scale: float = 1.0
+    aligned: bool = False
+    normalised: bool = False
+
+
+def require_one_of(placer: str, settings: object, known: Sequence[str], what: str) -> None:
+    """Raise unless a setting is one of the known words.
+
+    Raises:
+        InputError: naming placer, setting and value.
+    """
+    value = getattr(settings, what)
+    if value not in known:
+        raise InputError(f"{placer}: {what} must be one of {tuple(known)}, got '{value}'")
+
+
+def require_counts(placer: str, settings: object, *names: str) -> None:
+    """Raise if a setting that counts something is below 1.
+
+    Raises:
+        InputError: naming placer, setting and value.
+    """
+    for what in names:
+        if getattr(settings, what) < 1:
+            raise InputError(f"{placer}: {what} must be >= 1, got {getattr(settings, what)}")
+
+
+def group_actions(problem: Problem, groups: int) -> ActionSpace:
+    """At most `groups` co-location groups and their devices; tied where weights are shared."""
+    return merged_space(with_shared_weights_tied(problem), groups)
+
+
+def joint_actions(problem: Problem, groups: int) -> JointSpace:
+    """`groups` groups that each colocation class may join, and devices of the groups."""
+    return JointSpace.of(with_shared_weights_tied(problem), groups)
+
+
+def searched(
+    placer: Needs, algorithm: str, actions: Any, evaluator: Evaluator, rng: np.random.Generator
+) -> Solution:
+    """Learn on one problem until the budget ends or patience is lost.
+
+    Args:
+        placer: its settings and the packages that it requires.
+        algorithm: module with ``learn(settings, actions, evaluator, rng)``. It is imported here, so
+            that PyTorch is loaded only if a search starts.
+        actions: the choices of the policy.
+        evaluator: times placements and ends the search.
+        rng: of the whole search.
+
+    Raises:
+        MissingExtraError: a required package is absent.
+    """
+    require_packages(*(package for package, _ in placer.requires))
+    importlib.import_module(algorithm).learn(placer, actions, evaluator, rng)
+    return evaluator.solution()
+
+
+def with_presets(presets: Mapping[str, Mapping[str, object]]) -> Callable[[type[P]], type[P]]:
+    """Decorate a dataclass that has a field `variant`.
+
+    Fields that the caller does not set take the values of the variant's preset, or those of the
+    class if the preset has none. Settings of the caller always win.
+
+    Args:
+        presets: variant -> field -> value.
+    """
+
+    def decorate(placer: type[P]) -> type[P]:
+        original: Callable[..., None] = placer.__init__
+        signature = inspect.signature(original)
+        default = signature.parameters["variant"].default
+
+        @functools.wraps(original)
+        def init(self: P, *args: object, **settings: object) -> None:
+            given = dict(signature.bind(self, *args, **settings).arguments)
+            given.pop("self")
+            preset = presets.get(str(given.get("variant", default)), {})
+            original(self, **{**preset, **given})
+
+        placer.__init__ = init  # type: ignore[assignment]
+        return placer
+
+    return decorate

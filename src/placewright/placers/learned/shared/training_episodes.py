@@ -1,0 +1,233 @@
+"""Episodes of a training over graphs: one after the other here, or in rounds on workers.
+
+In a round every episode starts from the parameters and baselines at the start of the round; the
+results are applied in the order of their numbers. So the result does not depend on the workers.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from placewright.core.arrays import FloatArray
+from placewright.core.problem import Problem
+from placewright.placers.registry import make_placer, placer_class
+
+if TYPE_CHECKING:
+    import torch
+
+ROUND = 8  # episodes, however many workers there are
+
+
+@dataclass(frozen=True)
+class EpisodeResult:
+    """The result of one training episode.
+
+    Attributes:
+        loss: scalar tensor to descend.
+        mean_time: of the episode's placements, over the graph's reference time.
+        queries: placements that were timed.
+    """
+
+    loss: Any
+    mean_time: float
+    queries: int
+
+
+class Baseline(Protocol):
+    """A running baseline of an episode's returns."""
+
+    recorded: list[FloatArray] | None
+
+    def update(self, values: FloatArray, /) -> None:
+        """Fold in the returns of an episode."""
+        ...
+
+
+class Trainee(Protocol):
+    """A policy that learns from episodes on several graphs.
+
+    Attributes:
+        policy: a torch module.
+        metadata: JSON values that its placer needs to build the network again.
+        clip_norm: largest global gradient norm; inf does not clip.
+    """
+
+    policy: Any
+    metadata: Mapping[str, Any]
+    clip_norm: float
+
+    def learning_rate(self, progress: float) -> float:
+        """Learning rate of Adam at `progress` in [0, 1]."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """Tensors besides the parameters that later episodes depend on, such as baselines."""
+        ...
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Load the tensors of `state`."""
+        ...
+
+    def baseline(self, graph: int) -> Baseline | None:
+        """The baseline of a graph, part of `state`; None without."""
+        ...
+
+    def episode(self, graph: int, progress: float, generator: Any) -> EpisodeResult:
+        """Run one episode on graph number `graph`, at `progress` in [0, 1]."""
+        ...
+
+
+@dataclass(frozen=True)
+class Episode:
+    """The number of an episode, and its training.
+
+    Attributes:
+        number: from 0.
+        of: episodes of the training in all.
+        seed: of the training.
+    """
+
+    number: int
+    of: int
+    seed: int
+
+    @property
+    def progress(self) -> float:
+        """Progress of the training, in [0, 1]."""
+        return self.number / self.of
+
+    def graph(self, n_graphs: int) -> int:
+        """The graph: each graph once a turn, in an order that depends on seed and turn alone."""
+        turn, position = divmod(self.number, n_graphs)
+        order = np.random.default_rng((self.seed, turn, 2)).permutation(n_graphs)
+        return int(order[position])
+
+    def draw_from(self, generator: torch.Generator) -> None:
+        """Seed all random draws from seed and number."""
+        import torch
+
+        key = (self.seed, self.number)
+        generator.manual_seed(int(np.random.default_rng(key).integers(2**62)))
+        torch.manual_seed(int(np.random.default_rng((*key, 1)).integers(2**62)))
+
+
+@dataclass(frozen=True)
+class Learned:
+    """The result of an episode on a worker.
+
+    Attributes:
+        gradients: of each parameter in the policy's order; None if the loss does not reach it.
+        loss: of the episode.
+        mean_time: see `EpisodeResult`.
+        recorded: returns that it added to its graph's baseline, in order.
+    """
+
+    gradients: list[FloatArray | None]
+    loss: float
+    mean_time: float
+    recorded: list[FloatArray]
+
+
+Known = Mapping[str, Any]  # name -> array: parameters under "policy.", states under "trainee."
+
+
+@dataclass
+class Job:
+    """A training as workers receive it, once; each creates the trainee on first use.
+
+    Attributes:
+        placer: registry name.
+        settings: its hyperparameters, as text.
+        problems: the graphs.
+    """
+
+    placer: str
+    settings: Mapping[str, str] | None
+    problems: tuple[Problem, ...]
+
+    @cached_property
+    def trainee(self) -> Trainee:
+        """A trainee with untrained parameters."""
+        package = placer_class(self.placer).__module__.rpartition(".")[0]
+        module = importlib.import_module(f"{package}.training")
+        made: Trainee = module.trainee(make_placer(self.placer, self.settings), self.problems)
+        return made
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the trainee."""
+        return {name: value for name, value in self.__dict__.items() if name != "trainee"}
+
+
+Rollouts = Callable[[Job, Known, Sequence[Episode]], list[Learned]]  # in the order of the episodes
+
+
+def learned_in(job: Job, known: Known, episode: Episode) -> Learned:
+    """Run one episode of a round, from the state at the start of the round."""
+    import torch
+
+    from placewright.placers.learned.shared.sampling import torch_scope
+
+    with torch_scope(np.random.default_rng(episode.seed)) as generator:
+        trainee = job.trainee
+        _give(trainee, known)
+        graph = episode.graph(len(job.problems))
+        recorded: list[FloatArray] = []
+        if (baseline := trainee.baseline(graph)) is not None:
+            baseline.recorded = recorded
+        episode.draw_from(generator)
+        trainee.policy.zero_grad()
+        result = trainee.episode(graph, episode.progress, generator)
+        result.loss.backward()
+        if baseline is not None:
+            baseline.recorded = None
+        gradients = [
+            None if one.grad is None else one.grad.detach().numpy().copy()
+            for one in trainee.policy.parameters()
+        ]
+    assert isinstance(result.loss, torch.Tensor)
+    return Learned(gradients, float(result.loss.item()), result.mean_time, recorded)
+
+
+def known_of(trainee: Trainee) -> dict[str, Any]:
+    """Parameters and states, in the form that `learned_in` takes."""
+    tensors = {f"policy.{name}": value for name, value in trainee.policy.state_dict().items()}
+    tensors.update({f"trainee.{name}": value for name, value in trainee.state().items()})
+    return {name: value.detach().numpy().copy() for name, value in tensors.items()}
+
+
+def _give(trainee: Trainee, known: Known) -> None:
+    import torch
+
+    parts: dict[str, dict[str, Any]] = {"policy": {}, "trainee": {}}
+    for name, value in known.items():
+        part, _, rest = name.partition(".")
+        parts[part][rest] = torch.from_numpy(np.array(value))
+    trainee.policy.load_state_dict(parts["policy"])
+    trainee.restore(parts["trainee"])
+
+
+def take(trainee: Trainee, optimiser: Any, found: Sequence[Learned], progress: float) -> None:
+    """One step down the mean gradient of a round.
+
+    Args:
+        trainee: has the policy.
+        optimiser: of the policy.
+        found: results of the episodes of the round, in the order of their numbers.
+        progress: of the training, for the learning rate.
+    """
+    import torch
+
+    optimiser.param_groups[0]["lr"] = trainee.learning_rate(progress)
+    for at, parameter in enumerate(trainee.policy.parameters()):
+        mine = [one.gradients[at] for one in found]
+        there = [row for row in mine if row is not None]
+        total = sum(there[1:], start=there[0]) / len(found) if there else None
+        parameter.grad = None if total is None else torch.from_numpy(np.asarray(total))
+    torch.nn.utils.clip_grad_norm_(trainee.policy.parameters(), trainee.clip_norm)
+    optimiser.step()

@@ -1,0 +1,109 @@
+"""Greedy filling of accelerators in topological order, for latency.
+
+Tarnawski, Phanishayee, Devanur, Mahajan, Nina Paravecino: "Efficient Algorithms for Device
+Placement of DNN Graph Operators", NeurIPS 2020, appendix F: colocation classes that need each other
+are fused into blocks; in a depth-first topological order of the blocks each accelerator in turn is
+filled up to its memory; the remaining blocks run on a CPU.
+
+Departures from the paper: a block that an accelerator does not support goes to the CPU (the
+published program has no such test); several CPUs are one to the `subgraph` execution models.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from placewright.core.arrays import Csr, IntArray
+from placewright.core.grouping import Grouping
+from placewright.core.problem import Problem
+from placewright.core.solution import Solution
+from placewright.placers.anytime import anytime
+from placewright.placers.pipelines.ideals.items import (
+    components_fused,
+    depth_first_order,
+    unit_edges,
+)
+from placewright.simulation.evaluator import Evaluator
+
+
+@dataclass(frozen=True)
+class Greedy:
+    """Fills accelerators one after the other."""
+
+    name: ClassVar[str] = "greedy"
+    paper: ClassVar[str] = "Tarnawski et al., NeurIPS 2020"
+    objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput", "training")
+    needs_training: ClassVar[bool] = False
+
+    def why_not(self, problem: Problem) -> str | None:
+        """None: the rule only reads memory and support."""
+        return None
+
+    @anytime
+    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
+        """One evaluation."""
+        device_of = filled(problem)
+        if device_of is None:
+            return evaluator.solution(message="a block of ops is left over that no CPU may run")
+        evaluator.evaluate(device_of)
+        return evaluator.solution()
+
+
+def filled(problem: Problem) -> IntArray | None:
+    """Device of each unit, shape (n_units,); None if a remaining block has no device."""
+    blocks, order = blocks_in_order(problem)
+    memory = problem.cluster.memory_bytes
+    fast, slow = _device_ranks(problem)
+    used: list[dict[int, None]] = [{} for _ in range(problem.n_devices)]
+    device_of = np.empty(problem.n_units, dtype=np.int64)
+    allowed = np.ones((blocks.n_groups, problem.n_devices), dtype=np.bool_)
+    np.logical_and.at(allowed, blocks.group_of, problem.allowed)
+    sizes = problem.kept.sizes
+    turn = 0  # the accelerator that is being filled
+    for block in order.tolist():
+        units = blocks.members.row(block)
+        entries = [e for unit in units for e in problem.kept.of_units.row(int(unit))]
+
+        def fits(device: int, entries: list[int] = entries) -> bool:
+            kept = np.fromiter(dict.fromkeys([*used[device], *entries]), np.int64)
+            return bool(sizes[kept].sum() <= memory[device])
+
+        chosen = -1
+        own_bytes = sum(float(sizes[entry]) for entry in dict.fromkeys(entries))
+        alone = any(allowed[block, d] and own_bytes <= memory[d] for d in fast)
+        while alone and turn < len(fast) and chosen < 0:
+            if allowed[block, fast[turn]] and fits(fast[turn]):
+                chosen = fast[turn]
+            else:
+                turn += 1
+        if chosen < 0:
+            rest = [d for d in (*slow, *fast) if allowed[block, d] and fits(d)]
+            if not rest:
+                return None
+            chosen = rest[0]
+        used[chosen].update(dict.fromkeys(entries))
+        device_of[units] = chosen
+    return device_of
+
+
+def blocks_in_order(problem: Problem) -> tuple[Grouping, IntArray]:
+    """Fused classes that need each other, and a depth-first topological order of them."""
+    producers, consumers = unit_edges(problem.unit_graph, as_read=True)
+    classes = problem.colocation
+    pairs = np.stack([classes.group_of[producers], classes.group_of[consumers]], axis=1)
+    blocks = components_fused(classes, pairs)
+    pairs = np.stack([blocks.group_of[producers], blocks.group_of[consumers]], axis=1)
+    pairs = pairs[pairs[:, 0] != pairs[:, 1]]  # not unique: a block is free after its last edge
+    successors = Csr.from_pairs(pairs[:, 0], pairs[:, 1], blocks.n_groups)
+    return blocks, depth_first_order(successors)
+
+
+def _device_ranks(problem: Problem) -> tuple[list[int], list[int]]:
+    """Accelerators and CPUs, each in device order; without accelerators all are one rank."""
+    kinds = [device.kind for device in problem.cluster.devices]
+    slow = [index for index, kind in enumerate(kinds) if kind == "cpu"]
+    fast = [index for index, kind in enumerate(kinds) if kind != "cpu"]
+    return (fast, slow) if fast else (slow, [])

@@ -1,1 +1,0 @@
-"""Levels of ever fewer groups, and the search on them from few groups to single units."""

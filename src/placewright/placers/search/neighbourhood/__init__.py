@@ -1,1 +1,0 @@
-"""Moves of the local search."""

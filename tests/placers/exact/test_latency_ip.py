@@ -1,0 +1,193 @@
+"""Latency of atomic subgraphs, its integer program, and the greedy filling."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from support.pipelines import pipeline_problem, random_pipeline
+
+from placewright.core.execution_models import Subgraph, SubgraphIP
+from placewright.core.problem import Problem
+from placewright.core.solution import Budget
+from placewright.errors import InputError
+from placewright.placers.exact.latency_ip import LatencyIp
+from placewright.placers.pipelines.greedy import Greedy, filled
+from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.subgraph import latency, latency_arrays, pieces
+from placewright.testing.problems import packing_problem, under_subgraphs
+
+QUICK = LatencyIp(annealing_steps=500, annealing_rounds=2, max_nodes=5000)
+
+
+def told_plainly(problem: Problem, device_of: list[int]) -> float:
+    """Latency by repeated relaxation over pieces: no queue, no sharing of code."""
+    graph, n_ops = problem.graph, problem.n_units
+    assert problem.transfer_seconds is not None
+    atomic = [device.pays_transfers for device in problem.cluster.devices]
+    before = [graph.predecessors.row(op).tolist() for op in range(n_ops)]
+    block: list[tuple[int, ...]] = []
+    for op in range(n_ops):
+        if not atomic[device_of[op]]:
+            block.append((op,))
+            continue
+        depth: dict[int, int] = {}
+        for node in graph.topological_order.tolist():  # longest alternation up to each op
+            inside = device_of[node] == device_of[op]
+            steps = [depth[u] + (inside and device_of[u] != device_of[op]) for u in before[node]]
+            depth[node] = max([*steps, int(inside)])
+        block.append((-1 - device_of[op], depth[op]))
+    work = dict.fromkeys(block, 0.0)
+    for op in range(n_ops):
+        work[block[op]] += float(problem.costs.seconds[op, device_of[op]])
+    for tensor in range(graph.n_tensors):
+        producer = int(graph.tensor_producers[tensor])
+        readers = {block[op] for op in graph.tensor_consumers.row(tensor).tolist()}
+        readers.discard(block[producer])
+        for one in sorted(readers) + ([block[producer]] if readers else []):
+            if one[0] < 0:
+                work[one] += float(problem.transfer_seconds[tensor])
+    finish = {one: work[one] for one in work}
+    edges = {(block[u], block[v]) for v in range(n_ops) for u in before[v] if block[u] != block[v]}
+    if isinstance(problem.execution_model, SubgraphIP):
+        edges |= {(a, b) for a in work for b in work if a[0] == b[0] < 0 and a[1] + 1 == b[1]}
+    for _ in range(len(work) + 1):
+        old = dict(finish)
+        for one, other in sorted(edges):
+            finish[other] = max(finish[other], finish[one] + work[other])
+        if finish == old:
+            return max(finish.values())
+    return math.inf  # pieces need each other
+
+
+def test_one_piece_takes_its_transfers_and_its_compute_in_a_row() -> None:
+    """CPU op 0 (10 s) -> accelerator 1, 2 (2 s each) -> CPU op 3 (5 s); transfers 1, 4, 3.
+
+    The piece enters with 1, computes 4, leaves with 3: 10 + 8 + 5 = 23."""
+    problem = pipeline_problem(
+        [[1, 10], [2, 9], [2, 9], [1, 5]],
+        [(0, 1), (1, 2), (2, 3)],
+        [1, 4, 3, 0],
+        n_cpus=1,
+        objective="latency",
+        execution_model=Subgraph(),
+    )
+    arrays = latency_arrays(problem)
+    assert latency(arrays, np.array([1, 0, 0, 1])) == 23
+    piece = np.empty(4, dtype=np.int64)
+    assert pieces(arrays, np.array([0, 1, 0, 0]), piece) == 2
+    assert piece.tolist() == [0, -1, 1, 1]
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("model", [Subgraph(), SubgraphIP(per_accelerator=7)])
+def test_latency_equals_a_plain_account(seed: int, model: str) -> None:
+    rng = np.random.default_rng(seed)
+    problem = random_pipeline(rng, 7, 2, 1, objective="latency", execution_model=model)
+    arrays = latency_arrays(problem)
+    for _ in range(30):
+        device_of = rng.integers(0, 3, 7)
+        expected = told_plainly(problem, device_of.tolist())
+        assert latency(arrays, device_of) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("q", [1, 2])
+def test_it_equals_brute_force(seed: int, q: int) -> None:
+    """All placements of five ops on two accelerators and a CPU."""
+    problem = random_pipeline(
+        np.random.default_rng(seed),
+        5,
+        2,
+        1,
+        objective="latency",
+        execution_model=SubgraphIP(per_accelerator=q),
+    )
+    evaluator = Evaluator(problem)
+    best = min(
+        evaluator.simulator.value(placement_of(device_of))
+        for device_of in itertools.product(range(3), repeat=5)
+    )
+    solution = QUICK.place(problem, evaluator, np.random.default_rng(0))
+    assert solution.value == pytest.approx(best)
+    assert solution.lower_bound <= best + 1e-9
+
+
+def placement_of(device_of: tuple[int, ...]):  # type: ignore[no-untyped-def]
+    from placewright.core.placement import Placement
+
+    return Placement.of(device_of)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_search_alone_is_legal_and_has_a_valid_bound(seed: int) -> None:
+    problem = random_pipeline(
+        np.random.default_rng(seed), 6, 2, 1, objective="latency", execution_model=Subgraph()
+    )
+    evaluator = Evaluator(problem, Budget(evaluations=20))
+    solution = QUICK.place(problem, evaluator, np.random.default_rng(0))
+    best = min(
+        evaluator.simulator.value(placement_of(device_of))
+        for device_of in itertools.product(range(3), repeat=6)
+    )
+    assert solution.lower_bound <= best + 1e-9
+    assert solution.value >= best - 1e-9
+
+
+def test_greedy_fills_accelerators_in_order() -> None:
+    """Sizes 2, 2, 3, 1 and 4 bytes each: {0, 1} | {2, 3} on two accelerators, 4 on the CPU."""
+    problem = pipeline_problem(
+        [[1, 1, 5]] * 5,
+        [(op, op + 1) for op in range(4)],
+        [1] * 5,
+        n_cpus=1,
+        sizes=[2, 2, 3, 1, 4],
+        memory=4,
+        objective="latency",
+        execution_model=Subgraph(),
+    )
+    assert filled(problem).tolist() == [0, 0, 1, 1, 2]  # type: ignore[union-attr]
+    solution = Greedy().place(problem, Evaluator(problem), np.random.default_rng(0))
+    assert solution.value == (1 + 1 + 1) + (1 + 1 + 1 + 1) + 5
+
+
+def test_greedy_sends_what_no_accelerator_holds_to_the_cpu() -> None:
+    problem = pipeline_problem([[1, 5], [1, 5]], [(0, 1)], [0, 0], n_cpus=1, sizes=[9, 1], memory=4)
+    assert filled(problem).tolist() == [1, 0]  # type: ignore[union-attr]
+
+
+def test_settings_and_problems_that_it_refuses() -> None:
+    with pytest.raises(InputError, match="annealing_steps must be >= 1, got 0"):
+        LatencyIp(annealing_steps=0)
+    problem = pipeline_problem([[1, 2]], [], [0], n_cpus=1)
+    assert "subgraph" in str(LatencyIp().why_not(problem))
+
+
+def test_a_program_without_a_solution_is_unknown() -> None:
+    """Three ops of 3 bytes, two accelerators of 5 bytes: the solver's word is no short proof."""
+    problem = under_subgraphs(packing_problem(), SubgraphIP(per_accelerator=2))
+    devices = tuple(replace(device, pays_transfers=True) for device in problem.cluster.devices)
+    problem = replace(problem, cluster=replace(problem.cluster, devices=devices))
+    solution = QUICK.place(problem, Evaluator(problem), np.random.default_rng(0))
+    assert solution.status == "unknown"
+    assert "no placement that keeps memory and support exists" in solution.message
+
+
+def test_a_cpu_whose_memory_the_program_leaves_out() -> None:
+    """With one of the two devices a CPU the program puts all 9 bytes on its 5: 4 bytes short."""
+    problem = under_subgraphs(packing_problem(), SubgraphIP(per_accelerator=2))
+    solution = QUICK.place(problem, Evaluator(problem), np.random.default_rng(0))
+    assert solution.status == "unknown"
+    assert "'b' needs 9 B and has 5 B: 4 B short" in solution.message
+
+
+def test_annealing_ends_where_it_finds_what_takes_no_time() -> None:
+    """None of the starts does: the next round would have had no scale for its heat."""
+    seconds = [[3.0, 0.0, 3.0], [0.0, 3.0, 0.0], [3.0, 0.0, 2.0]]
+    alone = pipeline_problem(seconds, [], [0.0] * 3, objective="latency")
+    problem = replace(alone, execution_model=Subgraph())
+    found = QUICK.place(problem, Evaluator(problem), np.random.default_rng(0))
+    assert (found.value, found.status) == (0.0, "optimal")

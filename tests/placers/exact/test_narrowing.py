@@ -1,0 +1,118 @@
+"""Max-load by limits: what is proven and what is found, against trying all placements."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.pipelines import (
+    best_by_brute_force,
+    pipeline_problem,
+    random_pipeline,
+    random_training,
+)
+
+from placewright.core.execution_models import MaxLoad
+from placewright.core.problem import Problem
+from placewright.core.solution import Budget, Solution
+from placewright.placers.exact.cp_sat import CpSat
+from placewright.placers.exact.integer_program.narrowing import LimitedProgram
+from placewright.placers.exact.max_load.program import max_load_program
+from placewright.placers.pipelines.ideals.load_model import load_model_of
+from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.feasibility import prove_infeasible
+from placewright.testing.brute_force import brute_force
+
+
+def solve(problem: Problem, budget: Budget | None = None) -> Solution:
+    evaluator = Evaluator(problem, budget or Budget())
+    return CpSat().place(problem, evaluator, np.random.default_rng(0))
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), n_ops=st.integers(2, 8), n_cpus=st.integers(0, 1))
+def test_it_equals_brute_force_up_to_eight_ops_and_three_devices(
+    seed: int, n_ops: int, n_cpus: int
+) -> None:
+    problem = random_pipeline(np.random.default_rng(seed), n_ops, 2 + seed % 2 - n_cpus, n_cpus)
+    best, found = brute_force(problem), solve(problem)
+    assert found.value == pytest.approx(best)
+    assert found.lower_bound <= best * (1 + 1e-9)
+    if np.isfinite(best):
+        assert found.status == "optimal"
+    else:
+        assert found.status == ("infeasible" if prove_infeasible(problem) else "unknown")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_forward_and_backward_maxima_are_added(seed: int) -> None:
+    """Two loads have to share one limit."""
+    problem = random_training(np.random.default_rng(seed), 3, 2)
+    apart = replace(problem, execution_model=MaxLoad(0, split_phases=True))
+    found = solve(apart)
+    assert found.value == pytest.approx(best_by_brute_force(apart, contiguous=False))
+    assert found.status == "optimal"
+
+
+@settings(max_examples=40, deadline=None)
+@given(seed=st.integers(0, 10**6), share=st.floats(0.3, 1.5), ticks=st.sampled_from([3.7, 1e8]))
+def test_no_limit_is_refused_that_a_placement_keeps(seed: int, share: float, ticks: float) -> None:
+    """With coarse ticks more is let through, and nothing less. Memory and limits bind."""
+    problem = random_pipeline(np.random.default_rng(seed), 6, 2, seed % 2)
+    best = brute_force(problem)
+    if not np.isfinite(best):
+        return
+    model = load_model_of(problem, problem.colocation)
+    program = LimitedProgram(max_load_program(model).program, ticks)
+    limit = share * best
+    answer = program.ask(limit, quiet_solver(), lambda: False)
+    if limit >= best:
+        assert answer.columns is not None
+    elif ticks == 1e8 and share < 0.999:
+        assert answer.is_infeasible
+    assert answer.is_infeasible == (answer.columns is None)
+
+
+def test_a_packing_that_fails_is_unknown() -> None:
+    """Three ops of 3 bytes on two devices of 5 bytes: no two fit one; there is no short proof."""
+    problem = pipeline_problem([[1] * 2] * 3, [], [0] * 3, sizes=[3] * 3, memory=5)
+    found = solve(problem)
+    assert found.status == "unknown"
+    assert "support and resident bytes" in found.message
+
+
+def test_dear_cuts_are_seen_where_the_relaxation_mixes_halves() -> None:
+    """A ring of ten ops of 1 s whose tensors take 5 s: one device, 10 s, is best by far.
+
+    The linear relaxation puts half of each op on either device and says 5 s.
+    """
+    edges = [(op, op + 1) for op in range(9)] + [(0, 9)]
+    problem = pipeline_problem([[1.0] * 2] * 10, edges, [5.0] * 10)
+    found = solve(problem)
+    assert (found.value, found.status) == (10.0, "optimal")
+
+
+def test_same_seed_and_evaluations_same_answer() -> None:
+    problem = random_pipeline(np.random.default_rng(5), 9, 3, 1)
+    one, other = (solve(problem, Budget(evaluations=50)) for _ in range(2))
+    assert one.placement is not None
+    assert other.placement is not None
+    assert np.array_equal(one.placement.device_of, other.placement.device_of)
+
+
+def test_a_limit_in_seconds_is_kept_and_a_bound_is_left() -> None:
+    problem = random_pipeline(np.random.default_rng(1), 60, 4, 1)
+    found = solve(problem, Budget(seconds=2.0))
+    assert found.seconds < 6.0  # a net: building the program is not interrupted
+    assert 0 < found.lower_bound <= found.value
+
+
+def quiet_solver() -> object:
+    from ortools.sat.python import cp_model
+
+    solver = cp_model.CpSolver()
+    solver.parameters.num_workers = 1
+    return solver

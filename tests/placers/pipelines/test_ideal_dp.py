@@ -1,0 +1,184 @@
+"""The dynamic program over ideals: hand-worked cases, brute force, its parts."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from support.pipelines import (
+    best_by_brute_force,
+    best_contiguous,
+    max_load,
+    pipeline_problem,
+    random_pipeline,
+    random_training,
+)
+
+from placewright.core.arrays import Csr
+from placewright.core.builder import GraphBuilder
+from placewright.core.cluster import Cluster, Device
+from placewright.core.costs import CostTable
+from placewright.core.execution_models import MaxLoad, Subgraph
+from placewright.core.grouping import Grouping
+from placewright.core.problem import Problem
+from placewright.core.solution import Budget
+from placewright.errors import InputError
+from placewright.placers.pipelines.ideal_dp import IdealDp
+from placewright.placers.pipelines.ideals.enumeration import (
+    chain,
+    enumerate_ideals,
+    enumerate_in_time,
+)
+from placewright.placers.pipelines.ideals.items import items_of
+from placewright.placers.pipelines.ideals.load_model import load_model_of, why_not_separable
+from placewright.placers.pipelines.ideals.program import ContiguousProgram
+from placewright.simulation.evaluator import Evaluator
+
+
+def solve_exactly(problem: Problem) -> tuple[float, list[int] | None]:
+    """Value and placement of the best contiguous split, by the kernel alone."""
+    items = items_of(problem)
+    lattice = enumerate_ideals(items.successors, 10_000)
+    assert lattice is not None
+    program = ContiguousProgram(load_model_of(problem, items.grouping), lattice)
+    assert program.run()
+    if not program.found:
+        return math.inf, None
+    return program.value, items.grouping.expand(program.devices()).tolist()
+
+
+def test_a_chain_is_cut_where_loads_level() -> None:
+    """Chain 4-3-2-1 on two devices, transfers 1: {4} | {3, 2, 1} carries 4 + 1 and 6 + 1; cutting
+    after 3 carries 7 + 1 and 3 + 1; so the best is 7."""
+    problem = pipeline_problem(
+        [[4] * 2, [3] * 2, [2] * 2, [1] * 2], [(0, 1), (1, 2), (2, 3)], [1] * 4
+    )
+    value, device_of = solve_exactly(problem)
+    assert value == 7
+    assert device_of is not None
+    assert len(set(device_of[1:])) == 1
+    assert device_of[0] != device_of[1]
+
+
+def test_a_tensor_that_two_devices_read_is_sent_once() -> None:
+    """Op 0 (1 s, sends 3) feeds 1 and 2 (10 s each) on three devices: 1 + 3, 10 + 3, 10 + 3."""
+    problem = pipeline_problem([[1] * 3, [10] * 3, [10] * 3], [(0, 1), (0, 2)], [3, 0, 0])
+    assert solve_exactly(problem)[0] == 13
+
+
+@pytest.mark.parametrize("seed", range(25))
+def test_it_equals_brute_force_over_contiguous_splits(seed: int) -> None:
+    """Two kinds of devices, unsupported ops, memory limits."""
+    problem = random_pipeline(np.random.default_rng(seed), 6, 2, seed % 2)
+    value, device_of = solve_exactly(problem)
+    assert value == pytest.approx(best_by_brute_force(problem, contiguous=True))
+    if device_of is not None:
+        assert max_load(problem, device_of) == pytest.approx(value)
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10**6), n_ops=st.integers(2, 8), n_cpus=st.integers(0, 1))
+def test_it_equals_brute_force_up_to_eight_ops_and_three_devices(
+    seed: int, n_ops: int, n_cpus: int
+) -> None:
+    """Every placement that is contiguous; the placer's answer is one of them."""
+    problem = random_pipeline(np.random.default_rng(seed), n_ops, 2 + seed % 2 - n_cpus, n_cpus)
+    best = best_contiguous(problem)
+    assert solve_exactly(problem)[0] == pytest.approx(best)
+    solution = IdealDp().place(problem, Evaluator(problem), np.random.default_rng(0))
+    assert solution.value == pytest.approx(best)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_it_equals_brute_force_on_training_graphs(seed: int) -> None:
+    """Backward ops follow their forward ops; one backward op has none."""
+    problem = random_training(np.random.default_rng(seed), 3, 3)
+    value, device_of = solve_exactly(problem)
+    assert device_of is not None
+    assert value == pytest.approx(best_by_brute_force(problem, contiguous=True))
+    assert max_load(problem, device_of) == pytest.approx(value)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_three_kinds_of_devices(seed: int) -> None:
+    """All devices differ, so that the order of their stretches matters."""
+    rng = np.random.default_rng(seed)
+    seconds = rng.integers(1, 20, (6, 3)).astype(float).tolist()
+    edges = [(op, op + 1) for op in range(5)] + [(0, 3), (1, 5)]
+    problem = pipeline_problem(seconds, edges, rng.integers(0, 5, 6).astype(float).tolist())
+    assert solve_exactly(problem)[0] == pytest.approx(best_by_brute_force(problem, contiguous=True))
+
+
+def test_a_shared_weight_counts_once_per_device() -> None:
+    """Two ops share 6 bytes: both fit one device of 8 bytes although 6 + 6 do not."""
+    builder = GraphBuilder()
+    shared = builder.add_weight(6)
+    first = builder.add_op("a", "Op", weights=[shared])
+    builder.add_op("b", "Op", inputs=[builder.add_tensor(first, 1)], weights=[shared])
+    problem = Problem(
+        builder.build(),
+        Cluster((Device("acc:0", "accelerator", memory_bytes=8),)),
+        CostTable(np.array([[1.0], [2.0]])),
+        Grouping.identity(2),
+        objective="throughput",
+        execution_model=MaxLoad(samples_in_flight=0),
+        transfer_seconds=np.zeros(1),
+    )
+    assert solve_exactly(problem)[0] == 3
+
+
+def test_ideals_of_a_chain_and_of_an_antichain() -> None:
+    assert chain(np.array([1, 0, 2])).n_ideals == 4
+    lattice = enumerate_ideals(Csr.from_rows([[]] * 7), 1000)
+    assert lattice is not None
+    assert lattice.n_ideals == 2**7
+    assert enumerate_ideals(Csr.from_rows([[]] * 7), 127) is None
+    wide = enumerate_ideals(Csr.from_rows([[i + 1] for i in range(99)] + [[]]), 1000)
+    assert wide is not None
+    assert wide.n_ideals == 101
+
+
+def test_an_op_without_run_time_joins_its_only_neighbour() -> None:
+    problem = pipeline_problem([[0] * 2, [3] * 2, [4] * 2], [(0, 1), (1, 2)], [9, 1, 0])
+    assert items_of(problem).grouping.group_of.tolist() == [0, 0, 1]
+
+
+def test_the_placer_reports_the_evaluators_value() -> None:
+    problem = random_pipeline(np.random.default_rng(3), 6, 2, 1)
+    evaluator = Evaluator(problem, Budget(evaluations=10))
+    solution = IdealDp().place(problem, evaluator, np.random.default_rng(0))
+    assert solution.placement is not None
+    assert solution.value == pytest.approx(best_by_brute_force(problem, contiguous=True))
+    assert solution.message.startswith("optimal among contiguous placements")
+    assert solution.lower_bound <= best_by_brute_force(problem, contiguous=False) + 1e-9
+
+
+def test_too_many_ideals_fall_back_to_the_linear_split() -> None:
+    problem = pipeline_problem([[2] * 2] * 6, [], [0] * 6)
+    evaluator = Evaluator(problem)
+    solution = IdealDp(max_ideals=10).place(problem, evaluator, np.random.default_rng(0))
+    assert solution.value == 6
+    assert "more than 10 ideals" in solution.message
+
+
+def test_settings_and_problems_that_it_refuses() -> None:
+    with pytest.raises(InputError, match="max_ideals must be >= 2, got 1"):
+        IdealDp(max_ideals=1)
+    problem = pipeline_problem([[1.0] * 2] * 2, [(0, 1)], [1, 0], execution_model=Subgraph())
+    assert "max-load" in str(IdealDp().why_not(problem))
+    assert "max-load" in str(why_not_separable(problem))
+
+
+def test_ideals_are_looked_for_as_far_as_time_lets() -> None:
+    """Twenty ops without edges have 2^20 ideals; each look here takes a second of four that are
+    left, so ten times as many would take too long."""
+    successors, left = Csr.from_rows([[]] * 20), iter([4.0, 4.0, 3.0])
+    assert enumerate_in_time(successors, 1_000_000, lambda: next(left)) == (None, 10_000)
+    lattice, looked_for = enumerate_in_time(Csr.from_rows([[]] * 7), 1_000_000, lambda: 1.0)
+    assert lattice is not None
+    assert (lattice.n_ideals, looked_for) == (128, 10_000)
+    lattice, looked_for = enumerate_in_time(Csr.from_rows([[]] * 7), 100, lambda: np.inf)
+    assert (lattice, looked_for) == (None, 100)
