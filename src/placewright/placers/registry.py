@@ -121,8 +121,8 @@ def placer_class(name: str) -> type[Placer]:
             raise UnknownNameError("placer", name, placer_names())
         return cast("type[Placer]", outside_class(path))
     module, _, attribute = REGISTRY[name].partition(":")
-    found = getattr(importlib.import_module(f"placewright.placers.{module}"), attribute)
-    return cast("type[Placer]", found)
+    loaded = getattr(importlib.import_module(f"placewright.placers.{module}"), attribute)
+    return cast("type[Placer]", loaded)
 
 
 def placers_that_learn() -> tuple[str, ...]:
@@ -152,19 +152,19 @@ def make_placer(name: str, settings: Mapping[str, str] | None = None) -> Placer:
         InputError: an unknown hyperparameter, or a value of the wrong type or range.
         MissingExtraError: a package that the placer needs is not installed.
     """
-    found = placer_class(name)
-    for package, extra in getattr(found, "requires", ()):
+    placer_type = placer_class(name)
+    for package, extra in getattr(placer_type, "requires", ()):
         if importlib.util.find_spec(package) is None:
             raise MissingExtraError(package, extra, f"placer '{name}'")
-    fields = {item.name: item for item in dataclasses.fields(found)}  # type: ignore[arg-type]
+    fields = {item.name: item for item in dataclasses.fields(placer_type)}  # type: ignore[arg-type]
     values: dict[str, object] = {}
     for key, text in (settings or {}).items():
         if key not in fields:
             raise InputError(
                 f"placer '{name}' has no setting '{key}'; it has: {', '.join(fields) or 'none'}"
             )
-        values[key] = _parsed(name, key, text, _type_of(found, fields[key]))
-    return found(**values)
+        values[key] = _parsed(name, key, text, _type_of(placer_type, fields[key]))
+    return placer_type(**values)
 
 
 def _type_of(placer: type[Placer], field: dataclasses.Field[object]) -> object:
@@ -191,8 +191,8 @@ def _parsed(placer: str, key: str, text: str, kind: object) -> object:
 
 def entry_points() -> dict[str, str]:
     """Name -> ``"package.module:Class"`` of every placer of installed packages."""
-    found = importlib.metadata.entry_points(group=ENTRY_POINTS)
-    return {point.name: point.value for point in sorted(found, key=lambda point: point.name)}
+    points = importlib.metadata.entry_points(group=ENTRY_POINTS)
+    return {point.name: point.value for point in sorted(points, key=lambda point: point.name)}
 
 
 def is_path(name: str) -> bool:
@@ -212,13 +212,13 @@ def outside_class(path: str) -> type[Any]:
     here = str(Path.cwd())
     sys.path.append(here)
     try:
-        found = getattr(importlib.import_module(module_name), attribute)
+        loaded = getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError, SyntaxError) as error:
         raise InputError(f"placer '{path}' cannot be imported: {error}") from error
     finally:
         sys.path.remove(here)
-    missing = [member for member in _MEMBERS if not hasattr(found, member)]
-    if not isinstance(found, type) or not dataclasses.is_dataclass(found) or missing:
+    missing = [member for member in _MEMBERS if not hasattr(loaded, member)]
+    if not isinstance(loaded, type) or not dataclasses.is_dataclass(loaded) or missing:
         what = f"it has no {', '.join(missing)}" if missing else "it is no dataclass"
         raise InputError(f"'{path}' is no placer: {what}; see docs/develop/add-a-placer.md")
-    return found
+    return loaded

@@ -29,8 +29,8 @@ def with_shared_weights_tied(problem: Problem) -> Problem:
     classes = problem.colocation.group_of
     label = _joined(classes, graph.op_weights.row_of_each(), graph.op_weights.indices)
     fits = _fits_somewhere(problem, label)
-    kept = np.where(fits[label], label, len(fits) + classes)
-    _, numbers = np.unique(kept, return_inverse=True)
+    labels = np.where(fits[label], label, len(fits) + classes)
+    _, numbers = np.unique(labels, return_inverse=True)
     tied = replace(problem.graph, op_colocation=frozen_ints(problem.units.expand(numbers)))
     return replace(problem, graph=tied)
 

@@ -152,7 +152,7 @@ def run_learned_benchmark(
             f"{len(made)}, {seeds}, {evaluations}"
         )
     file = ResultsFile(results, FORMAT, _run_of, lambda run: run.identity)
-    kept = file.rows
+    stored = file.rows
     asked: list[tuple[str, int, str, int]] = []
     wanted = [(name, seed) for seed in range(seeds) for name in placers]
 
@@ -166,17 +166,17 @@ def run_learned_benchmark(
             key, shared = content_sha256(problem), Shared((case.name, problem, evaluations))
             for name, seed in wanted:
                 asked.append((key, evaluations, name, seed))
-                if asked[-1] not in kept:
+                if asked[-1] not in stored:
                     label = f"{case.name}: {name}, seed {seed}"
                     yield Task(_run_of_case, (name, seed), shared, label)
 
     for done in (workers or ThisProcess()).run(missing()):
         file.add([done.result])
         if progress is not None:
-            found = sum(one in kept for one in asked) / (len(cases) * len(wanted))
+            share = sum(identity in stored for identity in asked) / (len(cases) * len(wanted))
             by = f", by worker {done.worker}" if done.worker else ""
-            progress(found, f"{done.task.label}{by}")
-    return [kept[one] for one in asked]
+            progress(share, f"{done.task.label}{by}")
+    return [stored[identity] for identity in asked]
 
 
 def _run_of_case(case: tuple[str, Problem, int], name: str, seed: int) -> LearnedRun:

@@ -130,19 +130,19 @@ def run_tarnawski_benchmark(
     for name in names:
         if name != REPLICATED:
             placer_class(name)
-    found = find_workloads(data_folder, workloads)
+    files = find_workloads(data_folder, workloads)
     store = ResultsFile(
         Path(results_path), FORMAT, BenchmarkRow, lambda row: row.identity, missing=None
     )
     rows = []
-    keys = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in found.items()}
+    keys = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in files.items()}
     asked = {
         (workload, name): (workload.partition("/")[0], keys[workload], name, seconds_per_run)
-        for workload in found
+        for workload in files
         for name in names
     }
     on_ahead(sum(one not in store.rows for one in asked.values()))
-    for workload, path in found.items():
+    for workload, path in files.items():
         key = keys[workload]
         for name in names:
             known, is_new = store.rows.get(asked[workload, name]), False
@@ -170,20 +170,20 @@ def find_workloads(data_folder: Path | str, parts: Sequence[str] | None = None) 
         InputError: the folder holds no workload whose name contains one of `parts`.
     """
     root = Path(data_folder)
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for objective in ("throughput", "latency"):
         folder = _folder(root, objective)
         for path in sorted(folder.glob("*/*.json")):
             name = f"{objective}/{path.parent.name}/{path.stem}"
             if parts is None or any(part in name for part in parts):
-                found[name] = path
-    if not found:
+                files[name] = path
+    if not files:
         wanted = "" if parts is None else f" named like {', '.join(parts)}"
         raise InputError(
             f"'{root}' has no workloads{wanted}; it needs throughput/*/*.json or latency/*/*.json "
             "(placewright bench tarnawski --fetch gets them)"
         )
-    return found
+    return files
 
 
 def fetch_workloads(destination: Path | str, *, timeout_seconds: float = 60.0) -> Path:
@@ -277,13 +277,13 @@ def _replicated_row(workload: str, problem: Problem, seconds: float) -> Benchmar
     start = time.perf_counter()
     value, bound, status = None, 0.0, "error"
     try:
-        found = replicated(problem, lambda: time.perf_counter() - start > seconds)
-        message, status = found.message, "unknown"
-        if found.device_of is not None:
-            value = Simulator(found.problem).value(Placement.of(found.device_of))
+        result = replicated(problem, lambda: time.perf_counter() - start > seconds)
+        message, status = result.message, "unknown"
+        if result.device_of is not None:
+            value = Simulator(result.problem).value(Placement.of(result.device_of))
             # A stage on r devices puts a fraction 1 / r of it on each, as balanced load allows.
             bound, status = balanced_load_bound(problem), "feasible"
-            message = f"{' '.join(found.problem.cluster.device_names)}: {message}"
+            message = f"{' '.join(result.problem.cluster.device_names)}: {message}"
     except InputError as error:
         message = str(error)
     return _measured_row(workload, REPLICATED, value, bound, status, start, message)

@@ -84,11 +84,11 @@ class Accelerate:
             # The library warns about spilling, and about devices that this machine does not have.
             warnings.simplefilter("ignore")
             logger.setLevel(logging.ERROR)
-            found = infer_auto_device_map(
+            device_map = infer_auto_device_map(
                 _skeleton(problem, whole), max_memory=memory, no_split_module_classes=["_Whole"]
             )
         logger.setLevel(level)
-        devices = {name: key_of.get(key, -1) for name, key in found.items()}
+        devices = {name: key_of.get(key, -1) for name, key in device_map.items()}
         return _devices_of_units(problem, devices)
 
 

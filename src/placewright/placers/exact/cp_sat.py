@@ -178,8 +178,8 @@ def _start(problem: Problem, evaluator: Evaluator) -> Placement | None:
 
     if evaluator.best is None:
         for name in ("single", "heft", "peft"):
-            found = make_placer(name).place(problem, evaluator, np.random.default_rng(0))
-            pass_interrupt_on(found)
+            solution = make_placer(name).place(problem, evaluator, np.random.default_rng(0))
+            pass_interrupt_on(solution)
             if evaluator.is_spent:
                 raise BudgetSpent
     return evaluator.best

@@ -131,11 +131,13 @@ class LatencyIp:
                 left = int((end - evaluator.seconds) * _STEPS_PER_SECOND) + 100
                 steps = min(steps * (1 + done // len(_HEATS)), left)
             heat = _HEATS[done % len(_HEATS)] * value
-            found = best.copy()
-            new = anneal(arrays, moves, best.copy(), found, value, rng, steps, heat, value * 1e-4)
+            candidate = best.copy()
+            new = anneal(
+                arrays, moves, best.copy(), candidate, value, rng, steps, heat, value * 1e-4
+            )
             done, idle = done + 1, idle + 1
             if new < value:
-                best, value, idle = found, new, 0
+                best, value, idle = candidate, new, 0
                 evaluator.evaluate(classes.expand(best))
             if idle == _IDLE_ROUNDS or evaluator.is_closed:  # a value of 0 is no scale for heat
                 break
@@ -165,9 +167,9 @@ class LatencyIp:
             evaluator.offer_bound(bound, "paths between accelerators")
         if result.columns is None or evaluator.is_spent:
             return best
-        found = problem.colocation.expand(program.classes_on(result.columns))
+        device_of = problem.colocation.expand(program.classes_on(result.columns))
         before = evaluator.best_value
-        return found if evaluator.evaluate(found) < before else best
+        return device_of if evaluator.evaluate(device_of) < before else best
 
     def _solved(
         self,
@@ -198,10 +200,10 @@ class LatencyIp:
         if is_exact and math.isfinite(bound):
             evaluator.offer_bound(bound, "integer program")
         if result.columns is not None and not evaluator.is_spent:
-            found = program.devices(result.columns)
-            evaluator.evaluate(found)
+            device_of = program.devices(result.columns)
+            evaluator.evaluate(device_of)
             if evaluator.best is None:  # the program takes CPUs as having all memory
-                reason = failure(evaluator, found)
+                reason = failure(evaluator, device_of)
                 return evaluator.solution(message=f"the program's best is infeasible: {reason}")
         if is_exact and result.is_infeasible and best is None:
             return evaluator.solution(message=found_none("placement that keeps memory and support"))

@@ -137,14 +137,14 @@ class MaxloadIp:
             if timed:
                 steps = min(steps, int(left * _STEPS_PER_SECOND) + 1000)
             heat = scale * (0.1, 0.03, 0.01)[done % 3]
-            found = best.copy()
+            candidate = best.copy()
             new = anneal(
-                fixed, annealing_state(fixed, best), found, value, rng,
+                fixed, annealing_state(fixed, best), candidate, value, rng,
                 steps, heat, scale * 1e-4,
             )  # fmt: skip
             idle += 1
             if new < value:
-                best, value, idle = found, new, 0
+                best, value, idle = candidate, new, 0
                 evaluator.evaluate(problem.colocation.expand(best))
             if idle == _IDLE_ROUNDS:
                 break

@@ -123,17 +123,17 @@ def train(
         goes_on = options.resume and target.exists()
         done = first = _restore(target, placer, trainee, optimiser) if goes_on else 0
         last, stop = np.full(len(problems), np.nan), EarlyStop(options.patience)
-        written = kept = _checkpoint(target, placer, trainee, optimiser, done)
+        written = latest = _checkpoint(target, placer, trainee, optimiser, done)
         try:
             while done < episodes:
                 end = done + 1 if options.rollouts is None else done - done % ROUND + ROUND
                 ahead = [Episode(at, episodes, options.seed) for at in range(done, episodes)]
                 turn, before = ahead[: end - done], done
-                found = _descended(job, optimiser, turn, generator, options.rollouts)
+                results = _descended(job, optimiser, turn, generator, options.rollouts)
                 done += len(turn)
-                kept = _checkpoint(target, placer, trainee, optimiser, done)
+                latest = _checkpoint(target, placer, trainee, optimiser, done)
                 is_over = False
-                for episode, (loss, mean_time) in zip(turn, found, strict=True):
+                for episode, (loss, mean_time) in zip(turn, results, strict=True):
                     last[episode.graph(len(problems))] = mean_time
                     mean = float(np.nanmean(last))
                     scalars(episode.number, loss=loss, mean_time=mean)
@@ -145,11 +145,11 @@ def train(
                 if is_over:
                     break
                 if done // options.save_every > before // options.save_every:
-                    save_checkpoint(kept)
-                    written = kept
+                    save_checkpoint(latest)
+                    written = latest
         finally:
-            if kept is not written:
-                save_checkpoint(kept)
+            if latest is not written:
+                save_checkpoint(latest)
     return target
 
 
@@ -168,13 +168,13 @@ def _descended(
         result = trainee.episode(episode.graph(len(job.problems)), progress, generator)
         _descend(trainee, optimiser, result.loss, progress)
         return [(result.loss.item(), result.mean_time)]
-    found = rollouts(job, known_of(trainee), turn)
-    take(trainee, optimiser, found, progress)
-    for episode, one in zip(turn, found, strict=True):
+    results = rollouts(job, known_of(trainee), turn)
+    take(trainee, optimiser, results, progress)
+    for episode, episode_result in zip(turn, results, strict=True):
         baseline = trainee.baseline(episode.graph(len(job.problems)))
-        for returns in one.recorded if baseline is not None else ():
+        for returns in episode_result.recorded if baseline is not None else ():
             baseline.update(returns)  # type: ignore[union-attr]
-    return [(one.loss, one.mean_time) for one in found]
+    return [(episode_result.loss, episode_result.mean_time) for episode_result in results]
 
 
 def _check_trainable(placer: str, n_graphs: int, episodes: int) -> None:

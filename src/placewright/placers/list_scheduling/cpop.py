@@ -47,10 +47,10 @@ class Cpop:
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """One evaluation (more if memory binds)."""
         del rng
-        priority = mean_upward_ranks(problem) + mean_downward_ranks(problem)
+        priority = mean_upward_ranks(problem) + mean_downward_ranks(problem)  # Eqs. (8), (9)
         path = critical_path(problem, priority)
         wanted = np.full(problem.n_units, -1, dtype=np.int64)
-        wanted[path] = critical_device(problem, path)
+        wanted[path] = critical_device(problem, path)  # the critical-path processor
         order = ready_by_rank(problem, priority)
         evaluate_within_memory(
             evaluator, propose_in_order(evaluator, order, Preferences(wanted=wanted))

@@ -41,6 +41,6 @@ class Heft:
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """One evaluation (more if memory binds)."""
         del rng
-        order = by_rank(problem, mean_upward_ranks(problem))
+        order = by_rank(problem, mean_upward_ranks(problem))  # Eq. (8)
         evaluate_within_memory(evaluator, propose_in_order(evaluator, order))
         return evaluator.solution()

@@ -137,7 +137,7 @@ def _relaxed(problem: Problem, sources: IntArray, targets: IntArray) -> FloatArr
     cost[last] = 1.0
     bounds = np.zeros((last + 1, 2))
     bounds[:, 1] = np.where(np.arange(last + 1) < n_edges, 1.0, np.inf)
-    found = linprog(  # type: ignore[call-overload]  # the stubs know no sparse matrices
+    solution = linprog(  # type: ignore[call-overload]  # the stubs know no sparse matrices
         cost, A_ub=matrix, b_ub=limit, bounds=bounds, method="highs"
     )
-    return np.ones(n_edges) if found.x is None else np.asarray(found.x[:n_edges])
+    return np.ones(n_edges) if solution.x is None else np.asarray(solution.x[:n_edges])

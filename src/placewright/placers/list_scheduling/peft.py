@@ -40,9 +40,10 @@ class Peft:
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
         """One evaluation (more if memory binds)."""
         del rng
-        table, allowed = optimistic_costs(problem), problem.allowed
+        table, allowed = optimistic_costs(problem), problem.allowed  # Eq. (5)
         total = np.where(allowed, table, 0.0).sum(axis=1)
-        order = ready_by_rank(problem, total / np.maximum(1, allowed.sum(axis=1)))
+        order = ready_by_rank(problem, total / np.maximum(1, allowed.sum(axis=1)))  # Eq. (7)
+        # Eq. (8): the table is added to the end of each unit.
         evaluate_within_memory(
             evaluator, propose_in_order(evaluator, order, Preferences(after=table))
         )

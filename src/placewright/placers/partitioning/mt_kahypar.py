@@ -92,10 +92,10 @@ class MtKahypar:
             context, graph.n_vertices, len(pins), pins, graph.vertex_weights.tolist(), weights
         )
         if mapping:
-            found = source.map_onto_graph(_target(instance, context, problem, n_parts), context)
+            partition = source.map_onto_graph(_target(instance, context, problem, n_parts), context)
         else:
-            found = source.partition(context)
-        return np.array([found.block_id(vertex) for vertex in range(graph.n_vertices)])
+            partition = source.partition(context)
+        return np.array([partition.block_id(vertex) for vertex in range(graph.n_vertices)])
 
 
 @functools.cache

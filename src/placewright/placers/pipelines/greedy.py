@@ -68,8 +68,8 @@ def filled(problem: Problem) -> IntArray | None:
         entries = [e for unit in units for e in problem.kept.of_units.row(int(unit))]
 
         def fits(device: int, entries: list[int] = entries) -> bool:
-            kept = np.fromiter(dict.fromkeys([*used[device], *entries]), np.int64)
-            return bool(sizes[kept].sum() <= memory[device])
+            weights = np.fromiter(dict.fromkeys([*used[device], *entries]), np.int64)
+            return bool(sizes[weights].sum() <= memory[device])
 
         chosen = -1
         own_bytes = sum(float(sizes[entry]) for entry in dict.fromkeys(entries))

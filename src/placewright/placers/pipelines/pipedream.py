@@ -77,8 +77,8 @@ class Pipedream:
         """Layer of each unit."""
         classes = problem.colocation
         pairs = precedence_pairs(problem, classes)
-        kept = pairs[~self._is_ignored(problem, classes)[pairs[:, 0]]]
-        return classes.then(biconnected_tails(classes.n_groups, kept))
+        counted = pairs[~self._is_ignored(problem, classes)[pairs[:, 0]]]
+        return classes.then(biconnected_tails(classes.n_groups, counted))
 
     def _is_ignored(self, problem: Problem, classes: Grouping) -> BoolArray:
         """Classes whose outgoing edges form no component, shape (n_classes,)."""

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
@@ -77,15 +78,30 @@ class Cem:
         if self.homogeneous_starts:
             evaluate_homogeneous(problem, evaluator)
         while not evaluator.is_spent:
-            # Inverse transform: (batch, classes)
-            draws = rng.random((self.batch, classes.n_groups, 1))
-            cumulative = probability.cumsum(axis=1)[None]
-            chosen = (draws * cumulative[..., -1:] >= cumulative).sum(axis=2)
+            chosen = sampled_devices(probability, self.batch, rng)
             values = evaluator.sample_many(chosen[:, classes.group_of])
             best = np.argsort(values, kind="stable")[:n_elite]
             elite = chosen[best[np.isfinite(values[best])]]  # (n_elite, classes)
             if self.updates and len(elite):
-                counts = (elite[:, :, None] == np.arange(problem.n_devices)).mean(axis=0)
-                moved = self.smoothing * counts + (1 - self.smoothing) * probability
+                moved = smoothed(probability, elite, self.smoothing)
                 probability = (1 - self.floor) * moved + self.floor * uniform
         return evaluator.solution()
+
+
+def sampled_devices(probability: FloatArray, n: int, rng: np.random.Generator) -> IntArray:
+    """n draws of a device for each group by inverse transform, shape (n, n_groups).
+
+    Args:
+        probability: of each device, shape (n_groups, n_devices).
+        n: number of draws.
+        rng: of the draws.
+    """
+    draws = rng.random((n, len(probability), 1))
+    cumulative = probability.cumsum(axis=1)[None]
+    return np.asarray((draws * cumulative[..., -1:] >= cumulative).sum(axis=2), dtype=np.int64)
+
+
+def smoothed(probability: FloatArray, elite: IntArray, smoothing: float) -> FloatArray:
+    """Eq. (4.9): device frequencies in the elite, (n_elite, n_groups), mixed with the old ones."""
+    counts = (elite[:, :, None] == np.arange(probability.shape[1])).mean(axis=0)
+    return np.asarray(smoothing * counts + (1 - smoothing) * probability)

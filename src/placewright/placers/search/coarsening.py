@@ -244,9 +244,9 @@ def _join(
             exchanged = weight[at] * jitter[others[at]]
             if exchanged <= most:
                 continue
-            kept = n_bytes[group] + n_bytes[other]
+            total = n_bytes[group] + n_bytes[other]
             for device in range(n_devices):
-                if allowed[group, device] and allowed[other, device] and kept <= limit[device]:
+                if allowed[group, device] and allowed[other, device] and total <= limit[device]:
                     chosen, most = other, exchanged
                     break
         if chosen >= 0:

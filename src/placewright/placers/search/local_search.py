@@ -94,7 +94,7 @@ class LocalSearch:
             if stale >= self.restart:
                 current, value, stale = *_incumbent(problem, evaluator, rng), 0
             elif self._accepts(reached, evaluator.best_value, rng):
-                current, value = optimum, reached
+                current, value = optimum, reached  # also slightly worse ones, to diversify
             current = moves.shaken(current, rng, int(rng.integers(1, self.kick + 1)))
             value = evaluator.evaluate(current)
             done += 1

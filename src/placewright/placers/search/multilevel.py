@@ -33,6 +33,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
 from placewright.placers.anytime import anytime
+from placewright.placers.search.cem import sampled_devices, smoothed
 from placewright.placers.search.coarsening import Level, levels_of
 from placewright.placers.shared_weights import with_shared_weights_tied
 from placewright.simulation.evaluator import Evaluator
@@ -237,9 +238,7 @@ def _sampled(level: Level, rng: np.random.Generator) -> Questions:
     chance, floor, idle = even.copy(), _FLOOR, 0
     best, least = np.argmax(level.allowed, axis=1)[level.group_of], math.inf
     while idle < _IDLE:
-        total = chance.cumsum(axis=1)[None]
-        draws = rng.random((_SAMPLES, level.n_groups, 1))
-        chosen = np.asarray((draws * total[..., -1:] >= total).sum(axis=2), dtype=np.int64)
+        chosen = sampled_devices(chance, _SAMPLES, rng)
         values = yield from _valued(chosen, level)
         order = np.argsort(values, kind="stable")[: round(_ELITE * _SAMPLES)]
         elite = chosen[order[np.isfinite(values[order])]]
@@ -248,8 +247,7 @@ def _sampled(level: Level, rng: np.random.Generator) -> Questions:
             idle = 0 if values[order[0]] < 0.999 * least else idle
             best, least = chosen[order[0]][level.group_of], float(values[order[0]])
         if len(elite):
-            counts = (elite[:, :, None] == np.arange(level.allowed.shape[1])).mean(axis=0)
-            moved = _SMOOTHING * counts + (1.0 - _SMOOTHING) * chance
+            moved = smoothed(chance, elite, _SMOOTHING)
             chance = (1.0 - floor) * moved + floor * even
             floor *= _FLOOR_FALLS
     return best, least

@@ -47,10 +47,10 @@ def training_graph(name: str) -> ComputationGraph:
     from placewright.zoo.training import training_of
 
     step = training_of(STEPS[name]())
-    found = read_training(
+    captured = read_training(
         step.module, step.example_inputs, input_names=step.input_names, name=f"zoo:{name}"
     )
-    return found.graph
+    return captured.graph
 
 
 def _once(name: str) -> Callable[[], ComputationGraph]:

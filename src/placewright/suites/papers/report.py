@@ -122,9 +122,9 @@ def _published(suite: PaperSuite, problems: Sequence[str]) -> list[str]:
     if not suite.published:
         return []
     methods = list(dict.fromkeys(figure.method for figure in suite.published))
-    found = {(f.problem, f.method): f for f in suite.published}
+    figures = {(f.problem, f.method): f for f in suite.published}
     rows = [
-        [method, *(_published_cell(suite, found, problem, method) for problem in problems)]
+        [method, *(_published_cell(suite, figures, problem, method) for problem in problems)]
         for method in methods
     ]
     used = dict.fromkeys(figure.certainty for figure in suite.published)
@@ -140,12 +140,12 @@ def _published(suite: PaperSuite, problems: Sequence[str]) -> list[str]:
 
 
 def _published_cell(
-    suite: PaperSuite, found: Mapping[tuple[str, str], Published], problem: str, method: str
+    suite: PaperSuite, figures: Mapping[tuple[str, str], Published], problem: str, method: str
 ) -> str:
-    figure = found.get((problem, method))
+    figure = figures.get((problem, method))
     if figure is None:
         return "not known"
-    base = found.get((problem, suite.baseline))
+    base = figures.get((problem, suite.baseline))
     over = "" if base is None else f"{figure.seconds / base.seconds:.3f}, "
     return f"{figure.seconds:g} ({over}{figure.certainty})"
 
@@ -156,9 +156,9 @@ def _stage(cells: Cells, stage: Stage, problems: Sequence[str]) -> list[str]:
         return ["Not run yet."]
     rows = []
     for placer, meaning in stage.placers.items():
-        found = [cells.get((problem, placer, stage.evaluations)) for problem in problems]
-        seeds = [str(len(runs)) for runs in found if runs]
-        seconds = [run.seconds for runs in found for run in runs or ()]
+        runs_of = [cells.get((problem, placer, stage.evaluations)) for problem in problems]
+        seeds = [str(len(runs)) for runs in runs_of if runs]
+        seconds = [run.seconds for runs in runs_of for run in runs or ()]
         rows.append(
             [
                 f"{meaning + ': ' if meaning else ''}`{placer}`",
@@ -166,7 +166,7 @@ def _stage(cells: Cells, stage: Stage, problems: Sequence[str]) -> list[str]:
                 f"{statistics.median(seconds):.3g}" if seconds else "",
                 *(
                     _value(cells, problem, runs)
-                    for problem, runs in zip(problems, found, strict=True)
+                    for problem, runs in zip(problems, runs_of, strict=True)
                 ),
             ]
         )

@@ -67,21 +67,21 @@ def comparisons(rows: Sequence[SuiteRow]) -> list[RivalComparison]:
     return [_comparison(row, [one for one in rows if _is_rival(one, row)]) for row in of_auto]
 
 
-def figures(found: Sequence[RivalComparison], n_problems: int) -> list[Figure]:
+def figures(compared: Sequence[RivalComparison], n_problems: int) -> list[Figure]:
     """The targets of `auto`, and the results.
 
     Args:
-        found: comparisons of the problems that are done.
+        compared: comparisons of the problems that are done.
         n_problems: number of all problems.
     """
-    done = len(found) == n_problems and all(one.rivals > 0 for one in found)
-    close = sum(one.ratio <= CLOSE for one in found)
-    worst = max(found, key=lambda one: one.ratio, default=None)
+    done = len(compared) == n_problems and all(comparison.rivals > 0 for comparison in compared)
+    close = sum(comparison.ratio <= CLOSE for comparison in compared)
+    worst = max(compared, key=lambda comparison: comparison.ratio, default=None)
     allowed = n_problems // 12  # 2 of 24
     listed = [
         Figure(
             f"at most {CLOSE} x the best of the others on {n_problems - allowed} of {n_problems}",
-            f"{close} of {len(found)}",
+            f"{close} of {len(compared)}",
             (close >= n_problems - allowed) if done else None,
         ),
         Figure(
@@ -91,7 +91,7 @@ def figures(found: Sequence[RivalComparison], n_problems: int) -> list[Figure]:
         ),
     ]
     for name, largest in LARGEST_VALUES.items():
-        values = [one.value for one in found if one.problem == name]
+        values = [comparison.value for comparison in compared if comparison.problem == name]
         listed.append(
             Figure(
                 f"{name}: at most {largest * 1e3:.4g} ms",

@@ -215,23 +215,23 @@ def run_one(problem: Problem, row: SuiteRow) -> SuiteRow:
         evaluator = Evaluator(problem, Budget(seconds=row.budget))
         began = time.process_time()
         rng = np.random.default_rng(row.seed)
-        found = pass_interrupt_on(placer.place(problem, evaluator, rng))
+        solution = pass_interrupt_on(placer.place(problem, evaluator, rng))
     except PlacewrightError as error:
         return replace(row, status="error", message=str(error))
     return replace(
         row,
-        status=found.status,
-        value=found.value if math.isfinite(found.value) else math.nan,
-        bound=found.lower_bound if math.isfinite(found.lower_bound) else 0.0,
-        evaluations=found.evaluations,
+        status=solution.status,
+        value=solution.value if math.isfinite(solution.value) else math.nan,
+        bound=solution.lower_bound if math.isfinite(solution.lower_bound) else 0.0,
+        evaluations=solution.evaluations,
         seconds=round(evaluator.seconds, 3),
         processor_seconds=round(time.process_time() - began, 3),
         peak_bytes=_peak_bytes(),
         load=round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else 0.0,
-        message=found.message,
+        message=solution.message,
         history=[
             [round(point.seconds, 4), point.value, point.lower_bound or 0.0]
-            for point in found.history
+            for point in solution.history
         ],
     )
 

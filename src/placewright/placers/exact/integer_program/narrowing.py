@@ -169,9 +169,9 @@ class LimitedProgram:
         )
         if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return LimitAnswer(None, status == cp_model.INFEASIBLE)
-        found = np.array([solver.value(column) for column in self._columns], dtype=np.float64)
-        found[self._free] /= self._ticks
-        return LimitAnswer(found, False)
+        columns = np.array([solver.value(column) for column in self._columns], dtype=np.float64)
+        columns[self._free] /= self._ticks
+        return LimitAnswer(columns, False)
 
     def _add(self, columns: IntArray, values: FloatArray, low: float, high: float) -> None:
         """Add a row: unchanged if it counts whole columns, else loosened, in ticks."""

@@ -153,8 +153,8 @@ def _result(highspy: Any, solver: Any) -> MipResult:
     info = solver.getInfo()
     status = solver.getModelStatus()
     infeasible = status == highspy.HighsModelStatus.kInfeasible
-    found = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
-    columns = np.array(solver.getSolution().col_value) if found else None
+    is_feasible = info.primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+    columns = np.array(solver.getSolution().col_value) if is_feasible else None
     ended = highspy.HighsModelStatus
     out_of_time = status in (ended.kTimeLimit, ended.kInterrupt, ended.kHighsInterrupt)
     return MipResult(columns, float(info.mip_dual_bound), infeasible, out_of_time)

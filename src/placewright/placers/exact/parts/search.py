@@ -99,16 +99,16 @@ def solve_parts(
         is_over: asked, also within a program, whether to end at once.
     """
     threads, best, spent = 1 if deterministic else workers, 0.0, 0.0
-    told: list[Pair] | None = None
+    reported: list[Pair] | None = None
     while True:
         total, chosen = parts.cheapest()
         if total * (1.0 - 1e-9) > best:
             best = total * (1.0 - 1e-9)
             on_bound(best)
         made = parts.together(chosen)
-        if made is not None and chosen != told:
+        if made is not None and chosen != reported:
             on_placement(*made)
-            told = chosen
+            reported = chosen
         open_ones = [at for at in enumerate(chosen) if not parts.known(*at).is_solved]
         small = [one for one in open_ones if parts.size(one[0]) <= _MOST_UNITS]
         left = remaining() - spent
@@ -118,5 +118,5 @@ def solve_parts(
         at = min(small, key=lambda one: (parts.known(*one).seconds, one[0]))
         seconds = min(left, parts.known(*at).seconds)
         if parts.solve(*at, seconds, threads, deterministic, is_over):
-            told = None
+            reported = None
         spent += seconds if deterministic else 0.0

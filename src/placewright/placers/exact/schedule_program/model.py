@@ -137,7 +137,7 @@ class ScheduleProgram(Variables):
         """Resident bytes, a shared weight once per device."""
         arrays = self.arrays
         for device in np.flatnonzero(np.isfinite(arrays.memory)).tolist():
-            kept = []
+            terms = []
             for weight, size in enumerate(arrays.kept_bytes.tolist()):
                 first, stop = arrays.kept_ptr[weight], arrays.kept_ptr[weight + 1]
                 groups = np.unique(self.group_of[arrays.kept_units[first:stop]]).tolist()
@@ -147,9 +147,9 @@ class ScheduleProgram(Variables):
                     for keeper in keepers:
                         self.model.add_implication(keeper, is_kept)
                     keepers = [is_kept]
-                kept += [keeper * int(size) for keeper in keepers]
-            if kept:
-                self.model.add(sum(kept) <= int(arrays.memory[device]))
+                terms += [keeper * int(size) for keeper in keepers]
+            if terms:
+                self.model.add(sum(terms) <= int(arrays.memory[device]))
 
 
 class Extra:

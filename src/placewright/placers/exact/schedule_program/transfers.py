@@ -77,12 +77,12 @@ class _Delivery:
         The transfer takes place where the tensor is made there and is wanted here.
         """
         program, route = self._program, self._program.arrays.route[source, self._target]
-        given = [] if made_there is None else [made_there]
+        literals = [] if made_there is None else [made_there]
         if route not in (DIRECT, VIA_HOST):
-            for case in self._cases(given):
+            for case in self._cases(literals):
                 program.model.add_bool_or([literal.negated() for literal in case])
             return
-        is_sent = self._is_sent(given)
+        is_sent = self._is_sent(literals)
         if route == DIRECT:
             arrival = self._hop(source, self._target, self._made(), self._leaving(), is_sent)
         else:
@@ -93,20 +93,20 @@ class _Delivery:
             program.model.add(self._goes_on >= at_host).only_enforce_if(is_sent)
             arrival = self._hop(host, self._target, at_host, self._goes_on, is_sent, True)
         for unit in self._readers:
-            case = [*given, program.on(unit, self._target)]
+            case = [*literals, program.on(unit, self._target)]
             program.model.add(program.start[unit] >= arrival).only_enforce_if(case)
         if self._is_wanted:
-            program.model.add(program.makespan >= arrival).only_enforce_if(given)
+            program.model.add(program.makespan >= arrival).only_enforce_if(literals)
 
-    def _cases(self, given: list[Any]) -> list[list[Any]]:
+    def _cases(self, literal_list: list[Any]) -> list[list[Any]]:
         """Conjunctions of literals, each of which requires the transfer."""
         if self._is_wanted:
-            return [given]
+            return [literal_list]
         classes = sorted({int(self._program.group_of[unit]) for unit in self._readers})
-        return [[*given, self._program.x[group][self._target]] for group in classes]
+        return [[*literal_list, self._program.x[group][self._target]] for group in classes]
 
-    def _is_sent(self, given: list[Any]) -> Any:
-        cases = self._cases(given)
+    def _is_sent(self, literals: list[Any]) -> Any:
+        cases = self._cases(literals)
         if len(cases) == 1 and len(cases[0]) == 1:
             return cases[0][0]
         is_sent = self._program.literal()
@@ -189,10 +189,10 @@ def serve_in_turn(
 
 def _follows(program: Variables, first: ChannelUse, second: ChannelUse, case: list[Any]) -> None:
     """`first` leaves before `second` and was queued no later, in a case in which both are sent."""
-    given = [first.is_sent, second.is_sent, *case]
-    program.model.add(second.start >= first.start + first.size).only_enforce_if(given)
+    literals = [first.is_sent, second.is_sent, *case]
+    program.model.add(second.start >= first.start + first.size).only_enforce_if(literals)
     if case and not (isinstance(first.queued, int) and isinstance(second.queued, int)):
-        program.model.add(first.queued <= second.queued).only_enforce_if(given)
+        program.model.add(first.queued <= second.queued).only_enforce_if(literals)
 
 
 def _is_instead(one: ChannelUse, other: ChannelUse) -> bool:

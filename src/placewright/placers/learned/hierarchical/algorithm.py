@@ -85,10 +85,10 @@ def learn(
             is_noisy = run.updates < settings.noise_updates
             batch = draw(policy, joint, settings, generator, is_noisy=is_noisy)
             times = run.time(batch.placements)
-            kept = run.teaching(times, settings.feasible_only_after)
-            if len(kept):
-                advantage = run.advantage(times[kept], normalised=settings.normalised)
-                loss, spread = batch_loss(policy, batch, kept, advantage, settings)
+            teaching = run.teaching(times, settings.feasible_only_after)
+            if len(teaching):
+                advantage = run.advantage(times[teaching], normalised=settings.normalised)
+                loss, spread = batch_loss(policy, batch, teaching, advantage, settings)
                 bonus = joint_bonus(settings, spread, batch.log_groups)
                 run.descend(loss - bonus, spread, times)
     return policy
@@ -122,12 +122,12 @@ def draw(
 def batch_loss(
     policy: HierarchicalPolicy,
     batch: Batch,
-    kept: IntArray,
+    teaching: IntArray,
     advantage: Tensor,
     settings: Hierarchical,
 ) -> tuple[Tensor, Tensor]:
     """Loss of placer and grouper with one advantage for both, and the placer's mean entropy."""
-    index = torch.tensor(kept)
+    index = torch.tensor(teaching)
     scored = policy.placer.score_actions(
         batch.encoded,
         policy.placer.anywhere(batch.actions.shape[1]),

@@ -276,9 +276,9 @@ def output_shapes(graph: CoarseGraph, *, logarithmic: bool) -> FloatArray:
         size = float(np.prod(shape, dtype=np.float64)) if shape else 0.0
         if node >= 0 and size > largest[node]:
             largest[node] = size
-            kept = shape[-SHAPE_RANK:]
+            extents = shape[-SHAPE_RANK:]
             rows[node] = 0.0
-            rows[node, : len(kept)] = np.log1p(kept) if logarithmic else kept
+            rows[node, : len(extents)] = np.log1p(extents) if logarithmic else extents
     return rows
 
 

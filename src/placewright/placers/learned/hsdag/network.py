@@ -103,8 +103,8 @@ class Dropout(nn.Module):
         n_words = -(-x.numel() // 4)
         words = torch.empty(n_words, dtype=torch.int64).random_(-(2**63), None)  # all 64 bits
         bits = words.view(torch.int16)[: x.numel()].view(x.shape)
-        kept = (bits >= self.dropped - 32_768).to(x.dtype)
-        return x * kept.mul_(65_536 / (65_536 - self.dropped))
+        mask = (bits >= self.dropped - 32_768).to(x.dtype)
+        return x * mask.mul_(65_536 / (65_536 - self.dropped))
 
 
 def mlp(
@@ -226,21 +226,21 @@ class HsdagPolicy(nn.Module):
         embedded = self.gnn1(hidden, links.adjacency)
         edges = torch.from_numpy(links.edges)
         score = torch.sigmoid(self.edge_score(embedded[edges[0]] * embedded[edges[1]])).squeeze(-1)
-        found = dominant_communities(links.edges, score.detach().numpy(), n_nodes)
-        n = found.n_communities
-        members = torch.from_numpy(found.community_of)
+        parse = dominant_communities(links.edges, score.detach().numpy(), n_nodes)
+        n = parse.n_communities
+        members = torch.from_numpy(parse.community_of)
         nodes = self.before_sum(self.gnn2(hidden, links.adjacency))
         pooled = torch.zeros(n, nodes.shape[1], dtype=nodes.dtype).index_add(0, members, nodes)
         # Mean score of the inner edges times their number; 1 for a node without edges.
-        inner = torch.from_numpy(np.flatnonzero(found.inner))
+        inner = torch.from_numpy(np.flatnonzero(parse.inner))
         owner = members[edges[0, inner]]
         total = torch.zeros(n, dtype=score.dtype).index_add(0, owner, score[inner])
         factor = total + torch.ones_like(total).index_fill(0, owner, 0.0)
         out = self.after_sum(pooled) * factor[:, None]
         lone = torch.from_numpy(links.lone)
         out = out.index_copy(0, members[lone], hidden[lone])
-        further = links.merged(found.community_of, links.edges[:, ~found.inner], n)
-        return out, found.community_of, further
+        further = links.merged(parse.community_of, links.edges[:, ~parse.inner], n)
+        return out, parse.community_of, further
 
 
 def _normalised(edges: IntArray, n_nodes: int) -> Tensor:

@@ -236,7 +236,7 @@ def run_episode(
     reference = reference_value(graph.space.problem)
     allowed = torch.tensor(graph.space.allowed)
     before = _times(evaluator, graph.space.expand(devices), reference)
-    kept, actions, rewards = [], [], []
+    states, actions, rewards = [], [], []
     for node in range(n):
         done = np.arange(n) < node
         state = torch.tensor(np.stack([graph.features(row, node, done) for row in devices]))
@@ -247,12 +247,12 @@ def run_episode(
         devices = devices.copy()
         devices[:, node] = as_array(action)
         after = _times(evaluator, graph.space.expand(devices), reference)
-        kept.append(state)
+        states.append(state)
         actions.append(action)
         rewards.append(before - after)
         before = after
     evaluator.record_samples(np.where(after < FAILING_TIMES, after * reference, np.inf))
-    return Episode(torch.stack(kept), torch.stack(actions), np.stack(rewards))
+    return Episode(torch.stack(states), torch.stack(actions), np.stack(rewards))
 
 
 def greedy_placement(policy: PlacetoPolicy, graph: PlacetoGraph) -> IntArray:

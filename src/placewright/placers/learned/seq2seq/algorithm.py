@@ -77,12 +77,12 @@ def learn(
                 encoded, allowed, settings.samples_per_update, logits, generator
             )
             times = run.time(space.expand(as_array(actions)))
-            kept = run.teaching(times, settings.feasible_only_after)
-            if len(kept) == 0:
+            teaching = run.teaching(times, settings.feasible_only_after)
+            if len(teaching) == 0:
                 continue
-            advantage = run.advantage(times[kept], baseline=not is_rnn)
+            advantage = run.advantage(times[teaching], baseline=not is_rnn)
             scored = policy.decoder.score_actions(
-                encoded, allowed, actions[torch.tensor(kept)], logits
+                encoded, allowed, actions[torch.tensor(teaching)], logits
             )
             spread = scored.entropy.mean()
             loss = -(advantage * scored.log_probability).mean()

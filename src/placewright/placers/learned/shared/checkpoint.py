@@ -59,14 +59,14 @@ class Checkpoint:
         Raises:
             FileFormatError: the file's parameters are not those of the network.
         """
-        found = self.under("policy")
+        tensors = self.under("policy")
         for name, value in policy.state_dict().items():
-            if name not in found or found[name].shape != value.shape:
+            if name not in tensors or tensors[name].shape != value.shape:
                 raise FileFormatError(
                     f"policy '{self.path}': parameter '{name}' is missing or not of shape "
                     f"{tuple(value.shape)}; train it again"
                 )
-        policy.load_state_dict(found, strict=False)
+        policy.load_state_dict(tensors, strict=False)
 
 
 def save_checkpoint(checkpoint: Checkpoint) -> None:
@@ -110,8 +110,8 @@ def load_checkpoint(path: str | Path, placer: str | None = None) -> Checkpoint:
     except (OSError, SafetensorError, ValueError) as error:
         raise FileFormatError(f"policy '{path}' cannot be read: {error}") from error
     if header.get("format") != FORMAT:
-        found = header.get("format", "none")
-        raise FileFormatError(f"policy '{path}': format is '{found}', expected '{FORMAT}'")
+        actual = header.get("format", "none")
+        raise FileFormatError(f"policy '{path}': format is '{actual}', expected '{FORMAT}'")
     trained_for = header.get("placer", "none")
     if placer is not None and trained_for != placer:
         raise FileFormatError(

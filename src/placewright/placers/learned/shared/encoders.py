@@ -225,15 +225,15 @@ class _StepwiseDecoder:
 
     def __call__(self, previous: Tensor, state: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
         """Next state from the previous devices (samples,) and the state, (samples, hidden) each."""
-        given = self.inputs[previous]  # (samples, gates * hidden)
+        products = self.inputs[previous]  # (samples, gates * hidden)
         own = torch.addmm(self.bias, state[0], self.weight)
         if not self.is_lstm:
-            reset, update, new = given.chunk(3, dim=-1)
+            reset, update, new = products.chunk(3, dim=-1)
             own_reset, own_update, own_new = own.chunk(3, dim=-1)
             gate = torch.sigmoid(update + own_update)
             fresh = torch.tanh(new + torch.sigmoid(reset + own_reset) * own_new)
             return ((1.0 - gate) * fresh + gate * state[0],)
-        keep_in, forget, fresh, out = (given + own).chunk(4, dim=-1)
+        keep_in, forget, fresh, out = (products + own).chunk(4, dim=-1)
         cell = torch.sigmoid(forget) * state[1] + torch.sigmoid(keep_in) * torch.tanh(fresh)
         return torch.sigmoid(out) * torch.tanh(cell), cell
 

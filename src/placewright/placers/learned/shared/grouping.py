@@ -251,17 +251,17 @@ def _shared_bytes(problem: Problem, roots: IntArray) -> dict[int, dict[int, floa
 def _absorb(
     cost: dict[int, float],
     shared: dict[int, dict[int, float]],
-    kept: int,
+    root: int,
     first: int,
     second: int,
 ) -> None:
-    gone = second if kept == first else first
-    cost[kept] += cost.pop(gone)
-    row = shared.setdefault(kept, {})
+    gone = second if root == first else first
+    cost[root] += cost.pop(gone)
+    row = shared.setdefault(root, {})
     for other, size in shared.pop(gone, {}).items():
         mirror = shared[other]
         mirror.pop(gone, None)
-        if other != kept:
+        if other != root:
             row[other] = row.get(other, 0.0) + size
-            mirror[kept] = mirror.get(kept, 0.0) + size
+            mirror[root] = mirror.get(root, 0.0) + size
     row.pop(gone, None)

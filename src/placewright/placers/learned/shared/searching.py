@@ -156,10 +156,10 @@ def with_presets(presets: Mapping[str, Mapping[str, object]]) -> Callable[[type[
 
         @functools.wraps(original)
         def init(self: P, *args: object, **settings: object) -> None:
-            given = dict(signature.bind(self, *args, **settings).arguments)
-            given.pop("self")
-            preset = presets.get(str(given.get("variant", default)), {})
-            original(self, **{**preset, **given})
+            explicit = dict(signature.bind(self, *args, **settings).arguments)
+            explicit.pop("self")
+            preset = presets.get(str(explicit.get("variant", default)), {})
+            original(self, **{**preset, **explicit})
 
         placer.__init__ = init  # type: ignore[assignment]
         return placer

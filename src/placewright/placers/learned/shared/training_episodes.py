@@ -212,22 +212,22 @@ def _give(trainee: Trainee, known: Known) -> None:
     trainee.restore(parts["trainee"])
 
 
-def take(trainee: Trainee, optimiser: Any, found: Sequence[Learned], progress: float) -> None:
+def take(trainee: Trainee, optimiser: Any, learned: Sequence[Learned], progress: float) -> None:
     """One step down the mean gradient of a round.
 
     Args:
         trainee: has the policy.
         optimiser: of the policy.
-        found: results of the episodes of the round, in the order of their numbers.
+        learned: results of the episodes of the round, in the order of their numbers.
         progress: of the training, for the learning rate.
     """
     import torch
 
     optimiser.param_groups[0]["lr"] = trainee.learning_rate(progress)
     for at, parameter in enumerate(trainee.policy.parameters()):
-        mine = [one.gradients[at] for one in found]
+        mine = [result.gradients[at] for result in learned]
         there = [row for row in mine if row is not None]
-        total = sum(there[1:], start=there[0]) / len(found) if there else None
+        total = sum(there[1:], start=there[0]) / len(learned) if there else None
         parameter.grad = None if total is None else torch.from_numpy(np.asarray(total))
     torch.nn.utils.clip_grad_norm_(trainee.policy.parameters(), trainee.clip_norm)
     optimiser.step()

@@ -104,7 +104,7 @@ def decode(
     state = ListState(problem, k)
     order = problem.order
     shape = (len(order), k, problem.problem.n_devices)
-    kept, masks = np.empty((*shape, PAIR_FEATURES)), np.empty(shape, np.bool_)
+    features, masks = np.empty((*shape, PAIR_FEATURES)), np.empty(shape, np.bool_)
     for step, unit in enumerate(order.tolist()):
         pairs, finish = state.features(unit)
         wide = np.broadcast_to(embedding[unit], (*pairs.shape[:-1], embedding.shape[1]))
@@ -117,8 +117,8 @@ def decode(
         score = np.where(allowed, x[..., 0] - FINISH_WEIGHT * pairs[..., 0], -np.inf)
         noisy = score + temperatures[:, None] * rng.gumbel(size=score.shape)
         state.place(unit, noisy.argmax(axis=1), finish)
-        kept[step], masks[step] = pairs, allowed
-    return Decoded(state.devices, kept, masks, order)
+        features[step], masks[step] = pairs, allowed
+    return Decoded(state.devices, features, masks, order)
 
 
 def candidate_placements(

@@ -55,7 +55,7 @@ def enumerate_ideals(successors: Csr, limit: int) -> IdealLattice | None:
         limit: on the number of ideals.
     """
     predecessors = successors.transposed(successors.n_rows)
-    within, *found = _enumerate(
+    within, *arrays = _enumerate(
         predecessors.indptr,
         predecessors.indices,
         successors.n_rows,
@@ -63,7 +63,7 @@ def enumerate_ideals(successors: Csr, limit: int) -> IdealLattice | None:
     )
     if not within:
         return None
-    return IdealLattice(*(frozen_ints(array) for array in found))
+    return IdealLattice(*(frozen_ints(array) for array in arrays))
 
 
 def enumerate_in_time(

@@ -162,7 +162,7 @@ def _open_states(value, n_used, step, capacity, left, bound, alive) -> bool:  # 
     """Mark the states of an ideal that may still lead below `bound`; True if any."""
     n_states, n_pools = n_used.shape
     least = np.empty(n_states)  # over all states with no more devices of any pool
-    found = False
+    is_any_alive = False
     for s in range(n_states):
         fewer = np.inf
         for p in range(n_pools):
@@ -171,8 +171,8 @@ def _open_states(value, n_used, step, capacity, left, bound, alive) -> bool:  # 
         least[s] = min(fewer, value[s])
         too_much = left > capacity[s] * bound  # False without a bound (0 * inf)
         alive[s] = value[s] < bound and value[s] < fewer and not too_much
-        found |= alive[s]
-    return found
+        is_any_alive |= alive[s]
+    return is_any_alive
 
 
 @compiled

@@ -329,7 +329,7 @@ def crossing_tensors(
     away = np.arange(problem.n_devices) != problem.cluster.host_endpoint
     nothing = np.zeros(problem.n_devices)
     standing = np.zeros((2, problem.n_devices))
-    found: dict[tuple[int, bool, bool, tuple[int, ...]], list[FloatArray]] = {}
+    costs_of: dict[tuple[int, bool, bool, tuple[int, ...]], list[FloatArray]] = {}
     for tensor, producer in enumerate(graph.tensor_producers.tolist()):
         source = int(group_of[producer]) if producer >= 0 else FROM_HOST
         groups = np.unique(group_of[graph.tensor_consumers.row(tensor)])
@@ -340,7 +340,7 @@ def crossing_tensors(
         if producer < 0:
             if readers and not away.all():
                 _add(
-                    found,
+                    costs_of,
                     (AT_HOST, False, forward, readers),
                     [nothing, np.where(away, 0.0, costs[1])],
                 )
@@ -348,7 +348,7 @@ def crossing_tensors(
         if is_output:
             home = to_host[:, tensor]
             _add(
-                found,
+                costs_of,
                 (FROM_HOST, False, forward, (source,)),
                 [np.where(away, home, -costs[0]), nothing],
             )
@@ -356,22 +356,22 @@ def crossing_tensors(
             more = np.maximum(costs[1] - home, 0.0)
             costs = [np.where(away, costs[0], 0.0), np.where(away, more, costs[1])]
         if readers:
-            _add(found, (source, is_output, forward, readers), costs)
-    _add_exchanges(found, problem, group_of)
-    keys = list(found)
+            _add(costs_of, (source, is_output, forward, readers), costs)
+    _add_exchanges(costs_of, problem, group_of)
+    keys = list(costs_of)
     shape = (len(keys), problem.n_devices)
     return CrossingTensors(
         producers=frozen_ints([key[0] for key in keys]),
         consumers=Csr.from_rows([key[3] for key in keys]),
         is_forward=frozen_bools([key[2] for key in keys]),
-        receive=np.array([found[key][0] for key in keys]).reshape(shape).T,
-        send=np.array([found[key][1] for key in keys]).reshape(shape).T,
+        receive=np.array([costs_of[key][0] for key in keys]).reshape(shape).T,
+        send=np.array([costs_of[key][1] for key in keys]).reshape(shape).T,
         standing=standing,
     )
 
 
 def _add_exchanges(
-    found: dict[tuple[int, bool, bool, tuple[int, ...]], list[FloatArray]],
+    costs_of: dict[tuple[int, bool, bool, tuple[int, ...]], list[FloatArray]],
     problem: Problem,
     group_of: IntArray,
 ) -> None:
@@ -380,17 +380,17 @@ def _add_exchanges(
     nothing = np.zeros(problem.n_devices)
     for unit in np.flatnonzero(exchange.any(axis=1)).tolist():
         key = (FROM_HOST, False, bool(phases[unit] == FORWARD), (int(group_of[unit]),))
-        _add(found, key, [exchange[unit], nothing])
+        _add(costs_of, key, [exchange[unit], nothing])
 
 
 def _add(
-    found: dict[tuple[int, bool, bool, tuple[int, ...]], list[FloatArray]],
+    costs_of: dict[tuple[int, bool, bool, tuple[int, ...]], list[FloatArray]],
     key: tuple[int, bool, bool, tuple[int, ...]],
     costs: list[FloatArray],
 ) -> None:
     """Add the costs of one tensor to those with the same key."""
-    known = found.get(key)
-    found[key] = (
+    known = costs_of.get(key)
+    costs_of[key] = (
         costs if known is None else [one + other for one, other in zip(known, costs, strict=True)]
     )
 

@@ -262,16 +262,16 @@ def _above(indptr, reached, left, origin, reach) -> IntArray:  # type: ignore[no
     """Ideals above `origin` with less than `reach` work between, in ascending order."""
     marked = np.zeros(len(left), dtype=np.bool_)
     marked[origin] = True
-    found = [np.int64(0) for _ in range(0)]
+    ideals = [np.int64(0) for _ in range(0)]
     for ideal in range(origin, len(left)):
         if not marked[ideal]:
             continue
         if ideal > origin:
-            found.append(np.int64(ideal))
+            ideals.append(np.int64(ideal))
         for at in range(indptr[ideal], indptr[ideal + 1]):
             if left[origin] - left[reached[at]] < reach:
                 marked[reached[at]] = True
-    return np.array(found, dtype=np.int64)
+    return np.array(ideals, dtype=np.int64)
 
 
 @compiled
@@ -356,10 +356,10 @@ class GroupSplitter:
             return self._evaluator.solution(
                 message="no split with contiguous groups fits the devices' memory and support"
             )
-        kept = " and keep ops without run time at their neighbour"
+        absorbed = " and keep ops without run time at their neighbour"
         return self._evaluator.solution(
             message="optimal among placements whose devices and groups are contiguous"
-            + (kept if self._items.absorbed_memory else "")
+            + (absorbed if self._items.absorbed_memory else "")
         )
 
     def _run(self, lattice: IdealLattice) -> bool:
