@@ -86,7 +86,10 @@ def texts_about_packages(tree: ast.AST) -> set[int]:
     found: list[ast.AST] = []
     for node in ast.walk(tree):
         if (isinstance(node, ast.Call) and ast.unparse(node.func) in ABOUT_PACKAGES) or (
-            isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "requires"
+            isinstance(node, ast.AnnAssign)
+            and (
+                ast.unparse(node.target) == "requires" or ast.unparse(node.annotation) == "Requires"
+            )
         ):
             found.append(node)
     return {id(inner) for node in found for inner in ast.walk(node)}
