@@ -60,6 +60,14 @@ def test_what_is_ahead_has_what_is_behind_in_its_sum(caplog: pytest.LogCaptureFi
     assert caplog.messages == [expected]
 
 
+def test_a_step_of_unknown_length_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    steps = Steps(uncounted="the search of 200 evaluations", clock=lambda: 0.0)
+    with caplog.at_level(logging.INFO, logger="placewright"):
+        steps.expect({MEASURING: 10.0}, "5 units")
+    expected = "5 units: about 10 s without the search of 200 evaluations (measuring 10 s)"
+    assert caplog.messages == [expected]
+
+
 def test_a_step_that_tells_its_part_tells_its_time() -> None:
     """Announced as 10 s, a third is done after 20: 40 are left. Too little of it tells nothing."""
     now, told = [0.0], list[str]()

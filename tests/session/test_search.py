@@ -25,9 +25,10 @@ from placewright.placers.exact.parts import programs
 from placewright.placers.portfolio import auto
 from placewright.placers.portfolio.auto import Auto
 from placewright.placers.registry import Placer, make_placer
-from placewright.report.time_left import CHECKING, Report, Steps
+from placewright.report.time_left import CHECKING, Report, Steps, no_report
 from placewright.session import search as searching
 from placewright.session.measuring import Measured
+from placewright.session.request import request_of
 from placewright.session.search import search
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
@@ -287,3 +288,21 @@ def test_the_check_on_the_hardware_tells_its_own_seconds(monkeypatch: pytest.Mon
     searching._checked(anything, anything, Measured(anything, check_seconds=50.0), steps, NEVER)
     assert told[0] == "checking, about 50 s left"
     assert told[1] in ("checked, about 1 s left", "checked, about 0 s left")
+
+
+@pytest.mark.parametrize(
+    ("limits", "uncounted"),
+    [
+        ({"evaluations": 200}, "the search of 200 evaluations"),
+        ({"core_seconds": 30}, "the search of 30 core-seconds"),
+        ({"budget": "5s", "evaluations": 200}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_search_without_a_clock_is_announced_by_its_own_size(
+    limits: dict[str, Any], uncounted: str
+) -> None:
+    """What two hundred evaluations take nobody knows: exact methods ask for few."""
+    steps = searching.steps_of(request_of("m.onnx", limits), no_report)
+    assert steps.uncounted == uncounted
+    assert (steps.search_seconds > 0) == (uncounted == "")

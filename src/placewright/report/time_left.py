@@ -87,6 +87,7 @@ class Steps:
     Args:
         report: is called with the fraction that is done, and the step with the time left.
         search_seconds: of the search that comes after measuring; 0 without one.
+        uncounted: a step whose seconds nobody knows, in a few words; "" without one.
         is_checked: the placement is measured beside other contenders after it.
         clock: seconds.
     """
@@ -96,10 +97,12 @@ class Steps:
         report: Report = no_report,
         *,
         search_seconds: float = 0.0,
+        uncounted: str = "",
         is_checked: bool = False,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.search_seconds, self.is_checked = search_seconds, is_checked
+        self.uncounted = uncounted
         self._report, self._clock, self._start = report, clock, clock()
         self._seconds: dict[str, float] = {}
         self._shown = 0.0
@@ -119,7 +122,8 @@ class Steps:
             if elapsed >= 1.0:
                 each.insert(0, f"until here {rough_duration(elapsed)}")
             total = rough_duration(elapsed + sum(self._seconds.values()))
-            _log.info("%s: about %s in all (%s)", what, total, ", ".join(each))
+            extent = f"without {self.uncounted}" if self.uncounted else "in all"
+            _log.info("%s: about %s %s (%s)", what, total, extent, ", ".join(each))
 
     def tell(self, step: str, what: str, left: float | None = None, part: float = 0.0) -> None:
         """Report a step.

@@ -311,7 +311,7 @@ class _Measurement:
         self.ahead = ahead
         seconds = {MEASURING: ahead.seconds}
         will_calibrate = self._will_calibrate(ahead.n_units)
-        if will_calibrate or self.steps.search_seconds:
+        if will_calibrate or self.steps.search_seconds or self.steps.uncounted:
             seconds[KERNELS] = self._compiling_seconds(will_calibrate)
         if will_calibrate:
             costs = self._costs

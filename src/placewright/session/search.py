@@ -244,8 +244,18 @@ def _made(request: Request) -> Placer:
 
 def steps_of(request: Request, report: Report) -> Steps:
     """The steps of placing a request."""
-    seconds = (request.limit.seconds or 0.0) * (1.0 + BOUND_SHARE)
-    return Steps(report, search_seconds=seconds, is_checked=_is_checked(request))
+    limit = request.limit
+    seconds = (limit.seconds or 0.0) * (1.0 + BOUND_SHARE)
+    uncounted = "" if limit.seconds is not None else f"the search of {_size_of(limit)}"
+    is_checked = _is_checked(request)
+    return Steps(report, search_seconds=seconds, uncounted=uncounted, is_checked=is_checked)
+
+
+def _size_of(limit: Budget) -> str:
+    """How long an untimed search may be, in its own unit."""
+    if limit.evaluations is not None:
+        return f"{limit.evaluations} evaluations"
+    return f"{limit.core_seconds:g} core-seconds"
 
 
 def search_and_check(
