@@ -1,4 +1,4 @@
-"""What README shows runs as it stands there: its commands in their order, and its Python.
+"""What README, the first page and the tutorials show runs as it stands: commands and Python.
 
 Models have the names that README gives them, and are small: each model of the zoo becomes one that
 is measured in a second. Searches that README leaves to their default are cut short.
@@ -20,6 +20,7 @@ from cli.runner import InProcess
 
 ROOT = Path(__file__).parents[2]
 README = ROOT / "README.md"
+PAGES = [ROOT / "docs/start/first-placement.md", *sorted(ROOT.glob("docs/tutorials/*-*.md"))]
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")
 # Lines that are not run, and why.
 LEFT_OUT = {
@@ -37,29 +38,59 @@ SMALLER = {
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block: what stands behind its fence, and its lines."""
+    """A fenced block.
+
+    Attributes:
+        language: behind its fence.
+        text: all its lines.
+        file: that the page says to write it to; "" if none.
+    """
 
     language: str
-    lines: tuple[str, ...]
+    text: str
+    file: str
 
 
-def blocks(text: str) -> Iterator[Block]:
-    for language, body in re.findall(r"^```(\w*)\n(.*?)^```$", text, re.M | re.S):
-        yield Block(language, tuple(body.splitlines()))
+def blocks(page: str) -> Iterator[Block]:
+    told = r"(?:Write this file as `(\S+)`:\n+)?"
+    for file, language, text in re.findall(rf"{told}^```(\w*)\n(.*?)^```$", page, re.M | re.S):
+        first = re.match(r"# (\S+\.yaml): ", text)
+        yield Block(language, text, file or (first[1] if first else ""))
 
 
-def commands(block: Block) -> Iterator[list[str]]:
-    """Words of each command that is run."""
-    for line in block.lines:
+def commands(block: Block) -> Iterator[tuple[list[str], int]]:
+    """Words of each command that is run, and its exit code."""
+    for line in block.text.splitlines():
+        if block.language == "yaml":  # its first line may show a command that takes the file
+            _, _, line = line.partition(f"# {block.file}: ")
         plain = line.removeprefix("$ ").removeprefix("mine/bin/")
-        if any(plain.startswith(begin) for begin in LEFT_OUT):
+        if not plain or any(plain.startswith(begin) for begin in LEFT_OUT):
             continue
+        code = re.search(r"# exit code (\d)", plain)
         for pattern, by in SMALLER.items():
             plain = re.sub(pattern, by, plain)
         name, *words = shlex.split(plain, comments=True)
         assert name == "placewright", f"neither run nor left out: {line}"
-        searches = words[0] == "place" and not {"--budget", "--evaluations"} & {*words}
-        yield words + ["--evaluations", "50"] * searches
+        searches = words[0] == "place" and not {"--budget", "--evaluations", "--quick"} & {*words}
+        yield words + ["--evaluations", "50"] * searches, int(code[1]) if code else 0
+
+
+def run_page(page: str, folder: Path, cli: InProcess) -> int:
+    """All blocks in the order of the page, in one folder; how many commands and programs ran."""
+    ran = 0
+    for block in blocks(page):
+        if block.file:
+            (folder / block.file).write_text(block.text)
+        if block.language == "python":
+            if not block.file:
+                exec(compile(block.text, "page", "exec"), {})
+                ran += 1
+            continue
+        for words, code in commands(block):
+            done = cli(*words, cwd=folder)
+            assert done.returncode == code, (words, done.stdout, done.stderr)
+            ran += 1
+    return ran
 
 
 @pytest.fixture
@@ -119,23 +150,17 @@ def test_every_line_that_is_left_out_is_there() -> None:
 def test_what_readme_shows_runs(
     folder: Path, cli: InProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every command exits with 0 in the order of the page; then the Python, in the same folder."""
-    ran = 0
-    for block in blocks(README.read_text()):
-        if block.language == "python":
-            monkeypatch.chdir(folder)
-            exec(compile("\n".join(block.lines), "README.md", "exec"), {})
-            ran += 1
-            continue
-        found = block
-        if block.language == "yaml":  # its first line names the file, and a command that takes it
-            name, _, command = block.lines[0].removeprefix("# ").partition(": ")
-            (folder / name).write_text("\n".join(block.lines))
-            found = Block("", (command,))
-        for words in commands(found):
-            done = cli(*words, cwd=folder)
-            assert done.returncode == 0, (words, done.stdout, done.stderr)
-            ran += 1
-    assert ran >= 15
+    monkeypatch.chdir(folder)
+    assert run_page(README.read_text(), folder, cli) >= 15
     for name in ("plan.html", "t.json", "step.json", "parts"):
         assert (folder / name).exists(), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_what_a_page_for_newcomers_shows_runs(
+    page: Path, tmp_path: Path, cli: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert run_page(page.read_text(), tmp_path, cli) >= 2
