@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import sys
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -49,7 +50,7 @@ def page(title: str, folder: Path, sections: Sequence[Section]) -> str:
         document = json.loads(path.read_text())
         parts += [
             f"## {section.title}",
-            section.text,
+            _wrapped(section.text),
             f"Command: `{section.command}`. Rows: [{path.name}]({path.name}).",
             *_provenance(document),
             "\n".join(markdown_table(*section.table(document))),
@@ -58,6 +59,10 @@ def page(title: str, folder: Path, sections: Sequence[Section]) -> str:
             name, description = section.picture
             parts.append(f"![{description}]({name})")
     return "\n\n".join(parts) + "\n"
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, 100, break_long_words=False, break_on_hyphens=False)
 
 
 def _provenance(document: Any) -> list[str]:

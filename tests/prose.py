@@ -1,11 +1,16 @@
-"""Counts of the English in documentation pages: sentence lengths, semicolons, openings, words."""
+"""Counts of the English in documentation pages: sentence lengths, semicolons, openings, words.
+
+``python -m tests.prose $(git ls-files 'docs/*.md')`` prints them.
+"""
 
 from __future__ import annotations
 
 import re
+import sys
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 LONG_SENTENCE = 30
 OPENINGS = ("what", "where", "who", "whose")
@@ -108,3 +113,19 @@ def _blocks(text: str) -> list[str]:
         else:
             blocks[-1].append(line.strip())
     return [" ".join(block) for block in blocks if block]
+
+
+def main(paths: Sequence[str]) -> None:
+    """Print the counts of pages, all together."""
+    prose = prose_of(Path(path).read_text() for path in paths)
+    you = sum(bool(re.search(r"\byou(r|rs)?\b", each, re.I)) for each in prose.sentences)
+    sys.stdout.write(
+        f"{len(prose.sentences)} sentences of {prose.mean_words:.1f} words in the mean, "
+        f"{prose.long:.1%} above {LONG_SENTENCE} words, {prose.semicolons:.1%} with a semicolon, "
+        f"{len(prose.openings)} openings with What or Where, "
+        f"{you / max(1, len(prose.sentences)):.1%} with 'you', words: {dict(prose.synonyms)}\n"
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
