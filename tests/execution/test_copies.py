@@ -9,8 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_runner import Adding, expected, layered
-from test_runner_streams import Unlucky
+from execution.adding import Adding, Unlucky, expected, layered
 
 from placewright.core.cluster import Device
 from placewright.errors import RuntimeFailure

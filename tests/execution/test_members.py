@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_runner import Adding, expected, layered
+from execution.adding import Adding, expected, layered
 
 from placewright.core.cluster import Device
 from placewright.errors import ClusterError, RuntimeFailure

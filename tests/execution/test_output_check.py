@@ -12,12 +12,12 @@ import pytest
 from placewright.core.placement import Placement
 from placewright.execution import comparing
 from placewright.execution.comparing import compare_outputs
-from placewright.execution.output_check import OutputCheck
-from placewright.execution.slices import Slices
+from placewright.execution.output_check import OutputCheck, Slices, relative_error
 from placewright.profiling.streams import sample_error
 from placewright.session.session import Session
 
 CORES: dict[str, Any] = {"runtime": "onnxruntime", "quick": True, "calibrate": False}
+NAN, INF = np.nan, np.inf
 
 
 def write_detector(path: Path, *, mean: float, scores: bool) -> None:
@@ -159,3 +159,30 @@ def test_samples_of_a_stream_are_judged_alike(tmp_path: Path) -> None:
     wrong[:, 3:] *= 0.5
     assert sample_error(check, sample, [right], {}) == 0.0
     assert sample_error(check, sample, [wrong], {}) > 30.0 * check.tolerance
+
+
+@pytest.mark.parametrize(
+    ("found", "expected", "error"),
+    [
+        ([1.0, 2.0], [1.0, 2.0], 0.0),
+        ([1.0, NAN], [1.0, NAN], 0.0),
+        ([1.0 + 2e-7, NAN, 2.0], [1.0, NAN, 2.0], 1e-7),
+        ([1.0 + 2e-7, INF, -INF, 2.0], [1.0, INF, -INF, 2.0], 1e-7),
+        ([NAN, NAN], [NAN, NAN], 0.0),
+        ([1.0, NAN], [NAN, 1.0], INF),
+        ([1.0, NAN], [1.0, 2.0], INF),
+        ([1.0, 2.0], [1.0, NAN], INF),
+        ([1.0, INF], [1.0, -INF], INF),
+        ([1.0, INF], [1.0, NAN], INF),
+        ([1.0], [1.0, 1.0], INF),
+        ([0.0], [0.0], 0.0),
+    ],
+)
+def test_relative_error(found: list[float], expected: list[float], error: float) -> None:
+    assert relative_error(np.array(found), np.array(expected)) == pytest.approx(error, rel=1e-3)
+
+
+def test_complex_numbers_and_integers() -> None:
+    assert relative_error(np.array([1 + 1j]), np.array([1 + 1.1j])) < 0.1
+    assert relative_error(np.array([1, 2]), np.array([1, 2])) == 0.0
+    assert relative_error(np.array([1, 2]), np.array([1, 3])) == INF

@@ -5,111 +5,26 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pytest
+from execution.adding import DEVICES, Adding, expected, layered, plans
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from signatures import ascending_signature
 
-from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Device
 from placewright.core.graph import ComputationGraph
-from placewright.core.signature import Signature
-from placewright.errors import GraphError, InputError, RuntimeFailure
-from placewright.execution.runner import ConcurrentRunner
-from placewright.execution.runtime import OpSegment, graph_outputs, segments_of_ops
-
-Hook = Callable[[int], None]
-
-
-def nothing(op: int) -> None:
-    """The default hook."""
-
-
-@dataclass
-class Adding:
-    """A runtime whose every op adds its inputs, and its own number plus one."""
-
-    graph: ComputationGraph
-    hook: Hook = nothing
-    threads: dict[int, str] = field(default_factory=dict)
-
-    @property
-    def signature(self) -> Signature:
-        return ascending_signature(self.graph)
-
-    def compile(self, segments: Sequence[OpSegment], devices: Sequence[Device]) -> list[Any]:
-        return [AddingSegment(self, segment) for segment in segments]
-
-    def from_host(self, array: Any) -> Any:
-        return array
-
-    def to_host(self, tensor: Any) -> Any:
-        return np.asarray(tensor)
-
-    def worker_setup(self, device: Device) -> Callable[[], None]:
-        return lambda: None
-
-
-@dataclass
-class AddingSegment:
-    model: Any
-    segment: OpSegment
-
-    def instance(self) -> AddingSegment:
-        return self
-
-    def run(self, inputs: Sequence[Any]) -> list[Any]:
-        graph, values = self.model.graph, dict(zip(self.segment.inputs, inputs, strict=True))
-        for op in self.segment.ops:
-            self.model.hook(op)
-            self.model.threads[op] = threading.current_thread().name
-            total = sum(values[t] for t in graph.op_inputs.row(op).tolist()) + op + 1
-            values |= dict.fromkeys(graph.op_outputs.row(op).tolist(), total)
-        return [values[tensor] for tensor in self.segment.outputs]
-
-
-def layered(edges: Sequence[tuple[int, int]], n_ops: int) -> ComputationGraph:
-    builder = GraphBuilder()
-    x = builder.add_input(4)
-    tensors: list[int] = []
-    for op in range(n_ops):
-        inputs = [tensors[a] for a, b in edges if b == op] or [x]
-        builder.add_op(f"op {op}", "Add", inputs=inputs)
-        has_reader = any(a == op for a, _ in edges)
-        tensors.append(builder.add_tensor(op, 4, is_output=not has_reader))
-    return builder.build()
-
-
-def expected(graph: ComputationGraph, x: float) -> list[float]:
-    values = {int(t): x for t in np.flatnonzero(graph.tensor_producers < 0)}
-    for op in graph.topological_order.tolist():
-        total = sum(values[t] for t in graph.op_inputs.row(op).tolist()) + op + 1
-        values |= dict.fromkeys(graph.op_outputs.row(op).tolist(), total)
-    return [values[t] for t in graph_outputs(graph)]
-
-
-DEVICES = (Device("a"), Device("b"), Device("c"))
-
-
-@st.composite
-def plans(draw: st.DrawFn) -> tuple[ComputationGraph, list[tuple[int, list[int]]]]:
-    n_ops = draw(st.integers(1, 9))
-    pairs = [(a, b) for b in range(n_ops) for a in range(b)]
-    edges = draw(st.lists(st.sampled_from(pairs), unique=True)) if pairs else []
-    devices = draw(st.lists(st.integers(0, 2), min_size=n_ops, max_size=n_ops))
-    parts: list[tuple[int, list[int]]] = []
-    for op, device in enumerate(devices):
-        if parts and parts[-1][0] == device and draw(st.booleans()):
-            parts[-1][1].append(op)
-        else:
-            parts.append((device, [op]))
-    return layered(edges, n_ops), parts
+from placewright.errors import GraphError, InputError, RuntimeFailure, TimedOut
+from placewright.execution.runner import (
+    ConcurrentRunner,
+    allowed_seconds,
+    current_limit,
+    time_limit,
+)
+from placewright.execution.runtime import segments_of_ops
 
 
 @settings(max_examples=60)
@@ -271,3 +186,45 @@ def test_an_interrupt_ends_the_workers(many: bool) -> None:
     assert not [t for t in mine if t.name.startswith("placewright")]
     with pytest.raises(RuntimeFailure, match=r"closed|run the plan once"):
         runner.time(1)
+
+
+def test_a_minute_or_twenty_times_as_predicted() -> None:
+    assert allowed_seconds(0.001) == 60.0
+    assert allowed_seconds(30.0) == 600.0
+    assert current_limit() == float("inf")
+    with time_limit(3.0):
+        assert current_limit() == 3.0
+    assert current_limit() == float("inf")
+
+
+def test_a_segment_that_never_returns_is_named() -> None:
+    graph, released = layered([(0, 1)], 2), threading.Event()
+
+    def hang(op: int) -> None:
+        if op == 1:
+            released.wait()
+
+    model: Any = Adding(graph, hook=hang)
+    try:
+        with time_limit(0.2):
+            runner = ConcurrentRunner(model, segments_of_ops(graph, [(0, [0]), (1, [1])]), DEVICES)
+        with runner, pytest.raises(TimedOut, match=r"segment 1 on 'b' \[op 1\] has not returned"):
+            runner.run([np.float64(0)])
+    finally:
+        released.set()
+
+
+def test_a_worker_that_ends_ends_the_run() -> None:
+    """What kills a worker outside of its segments is never seen by those who wait for it."""
+
+    class Dying(ConcurrentRunner):
+        def _is_ready(self, request: Any, device: int) -> bool:
+            raise SystemExit  # ends the thread without a word
+
+    graph = layered([], 1)
+    model: Any = Adding(graph)
+    with (
+        Dying(model, segments_of_ops(graph, [(2, [0])]), DEVICES) as runner,
+        pytest.raises(RuntimeFailure, match="the worker 'placewright c' has ended"),
+    ):
+        runner.run([np.float64(0)])

@@ -9,39 +9,15 @@ from typing import Any
 
 import numpy as np
 import pytest
+from execution.adding import DEVICES, Adding, Unlucky, expected, layered, plans
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_runner import DEVICES, Adding, expected, layered, plans
 
 from placewright.core.graph import ComputationGraph
 from placewright.errors import RuntimeFailure
 from placewright.execution.requests import Execution
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import segments_of_ops
-
-
-class Unlucky(Adding):
-    """Fails in one op for the samples whose input is in `bad`."""
-
-    def __init__(self, graph: ComputationGraph, bad: set[float], op: int) -> None:
-        super().__init__(graph)
-        self.bad, self.op = bad, op
-
-    def compile(self, segments: Any, devices: Any) -> list[Any]:
-        return [_Failing(self, inner) for inner in super().compile(segments, devices)]
-
-
-class _Failing:
-    def __init__(self, model: Unlucky, inner: Any) -> None:
-        self.model, self.inner = model, inner
-
-    def instance(self) -> _Failing:
-        return self
-
-    def run(self, inputs: Any) -> list[Any]:
-        if self.model.op in self.inner.segment.ops and float(inputs[0]) in self.model.bad:
-            raise ValueError("no luck")
-        return self.inner.run(inputs)
 
 
 def two_stages() -> ComputationGraph:

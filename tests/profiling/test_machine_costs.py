@@ -16,7 +16,7 @@ from placewright.core.costs import CostTable
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.profiling import machine_costs
-from placewright.profiling.default_costs import with_default_costs
+from placewright.profiling.calibration import with_default_costs
 from placewright.profiling.evidence import NOTHING, PLACEMENTS, Evidence, Outcome, Trial, fitted
 from placewright.profiling.machine_costs import (
     has_drifted,

@@ -15,8 +15,7 @@ from placewright.core.builder import GraphBuilder
 from placewright.core.op_patterns import by_op, matching
 from placewright.core.source import ModelSource
 from placewright.errors import GraphError
-from placewright.profiling.last_measured import UnitTimes, keep_last
-from placewright.profiling.profile import model_identity
+from placewright.profiling.profile import UnitTimes, keep_last, model_identity
 from placewright.profiling.store import CostStore
 from placewright.session.models import Model
 from placewright.session.problems import constrained, listed_ops

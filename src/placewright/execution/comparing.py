@@ -12,7 +12,7 @@ from placewright.core.graph import ComputationGraph
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.signature import NO_TENSOR
-from placewright.execution.output_check import JudgedOutput, OutputCheck
+from placewright.execution.output_check import JudgedOutput, OutputCheck, relative_error
 from placewright.execution.placements import placement_segments
 from placewright.execution.requests import Execution
 from placewright.execution.runner import ConcurrentRunner
@@ -24,7 +24,6 @@ from placewright.execution.runtime import (
     graph_outputs,
     whole_segment,
 )
-from placewright.execution.slices import relative_error
 
 
 @dataclass(frozen=True)

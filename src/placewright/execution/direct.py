@@ -11,8 +11,13 @@ from typing import Protocol, runtime_checkable
 from placewright.core.cluster import Device
 from placewright.errors import InputError, RuntimeFailure
 from placewright.execution.members import Members
-from placewright.execution.request_tensors import RequestTensors
-from placewright.execution.requests import Execution, RequestProgress, Slot, new_slot
+from placewright.execution.requests import (
+    Execution,
+    RequestProgress,
+    RequestTensors,
+    Slot,
+    new_slot,
+)
 from placewright.execution.runtime import (
     HostArray,
     LoadedModel,

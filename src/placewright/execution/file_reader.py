@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import hashlib
+import logging
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from placewright.errors import StalePlanError
+from placewright.errors import InputError, StalePlanError
 from placewright.execution.exported_program import ProgramFile
 from placewright.execution.framework import (
     BuiltModule,
@@ -16,11 +18,17 @@ from placewright.execution.framework import (
     ModelInMemory,
     ReadOptions,
 )
-from placewright.io.content import content_hash, existing_path
+from placewright.io.content import content_hash, existing_path, one_line
+from placewright.io.lost_cache import folder_instead, tell_lost_cache
+from placewright.io.scratch import scratch_folder
+from placewright.io.written import move_files
 
 if TYPE_CHECKING:
     from placewright.core.graph import ComputationGraph
     from placewright.core.source import ModelSource
+
+_LOG = logging.getLogger(__name__)
+Model = TypeVar("Model")
 
 
 class ReadsFile(Protocol):
@@ -82,3 +90,62 @@ class FileReader:
             assert built is not None
             return self.file_of_module(found, built)
         return self.file_of_program(found) if isinstance(found, ProgramFile) else found
+
+
+def converted_file(
+    name: str,
+    key: Sequence[object],
+    suffix: str,
+    convert: Callable[[], Model],
+    save: Callable[[Model, Path], None],
+    folder: Path | None = None,
+) -> Path:
+    """The file of a converted model, made where it is not there yet.
+
+    Args:
+        name: of the model; the file's name starts with it.
+        key: what the result depends on; a change of any of it makes another file.
+        suffix: of the file.
+        convert: makes the model.
+        save: writes it to a path, and whatever else belongs to it beside that.
+        folder: where files are kept; None is ``placewright/models`` in the user's cache folder.
+
+    Raises:
+        InputError: the file cannot be written.
+    """
+    kept = _cache_folder() if folder is None else folder
+    text = "\0".join(map(str, (name, *key)))
+    digest = hashlib.sha256(text.encode()).hexdigest()[:16]
+    target = kept / f"{name.replace('/', '-')}-{digest}{suffix}"
+    if target.exists():
+        return target
+    _LOG.info("converting %s to %s", name, target)
+    model = convert()
+    try:
+        return _saved(model, target, save)
+    except (OSError, RuntimeError, ValueError) as error:
+        if folder is not None:
+            raise InputError(f"file '{target}' cannot be written: {one_line(error)}") from None
+        tell_lost_cache(kept, one_line(error))
+    try:
+        return _saved(model, folder_instead() / target.name, save)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise InputError(f"file '{target}' cannot be written: {one_line(error)}") from None
+
+
+def _saved(model: Model, target: Path, save: Callable[[Model, Path], None]) -> Path:
+    """Raises OSError, RuntimeError or ValueError, after which `target` is as it was."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with scratch_folder(target.parent, ".converting-") as scratch:
+        made = scratch / target.name
+        save(model, made)
+        besides = [file for file in sorted(scratch.iterdir()) if file != made]
+        # The model comes last: whoever finds it finds its data complete.
+        move_files({file: target.with_name(file.name) for file in (*besides, made)})
+    return target
+
+
+def _cache_folder() -> Path:
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("placewright")) / "models"

@@ -7,22 +7,33 @@ Each worker executes its device's segments in plan order as their inputs arrive;
 oldest goes first. Workers overlap since runtimes release Python's lock while they compute. Devices
 with one memory hand tensors over by reference; else a tensor leaves for every device that reads it
 as soon as its segment has run, and each device drops it with its last reader there.
+
+A device may die while it computes, and whatever waits for it would wait for ever. `time_limit`
+therefore limits the requests of all runners that are made inside it.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from queue import Empty, LifoQueue, SimpleQueue
 
 from placewright.core.cluster import Device
 from placewright.errors import InputError, RuntimeFailure, TimedOut
 from placewright.execution.members import Members
-from placewright.execution.request_tensors import RequestTensors
-from placewright.execution.requests import Execution, RequestProgress, Slot, new_slot
+from placewright.execution.requests import (
+    Execution,
+    RequestProgress,
+    RequestTensors,
+    Slot,
+    new_slot,
+)
 from placewright.execution.routes import dependencies, turns_of
 from placewright.execution.runtime import (
     ChangesState,
@@ -33,15 +44,17 @@ from placewright.execution.runtime import (
     OpSegment,
     graph_inputs,
 )
-from placewright.execution.time_limit import current_limit
 
 _LOOK_SECONDS = 1.0  # between looks at the workers, while nothing ends
+_LEAST_SECONDS = 60.0
+_TIMES_PREDICTED = 20.0
+_SECONDS: ContextVar[float] = ContextVar("seconds", default=math.inf)
 
 
 class ConcurrentRunner:
     """Executes segments on all devices at once. A context manager; `close` ends its threads.
 
-    A request that takes longer than `execution.time_limit` allows where the runner is made ends
+    A request that takes longer than `time_limit` allows where the runner is made ends
     with an error that names what still runs.
 
     Args:
@@ -398,3 +411,23 @@ class ConcurrentRunner:
             self._mail[self._members.serving(device, request.number)].put(request)
         if is_done:
             request.finished.put(request)
+
+
+def allowed_seconds(predicted: float) -> float:
+    """The default limit of a request: 20 times the predicted seconds, at least a minute."""
+    return max(_LEAST_SECONDS, _TIMES_PREDICTED * predicted)
+
+
+@contextmanager
+def time_limit(seconds: float) -> Iterator[None]:
+    """Limit each request of all runners that are made inside to so many seconds, > 0."""
+    before = _SECONDS.set(seconds)
+    try:
+        yield
+    finally:
+        _SECONDS.reset(before)
+
+
+def current_limit() -> float:
+    """Seconds that a request may take here; inf if no limit was set."""
+    return _SECONDS.get()

@@ -29,7 +29,6 @@ from placewright.core.problem import Problem
 from placewright.execution.placements import placement_segments, whole_model_runner
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import LoadedModel, OpSegment
-from placewright.profiling.default_costs import with_default_costs
 from placewright.profiling.drawn_placements import drawn_placement
 from placewright.profiling.evidence import (
     LEAST_TRIALS,
@@ -48,6 +47,9 @@ from placewright.simulation.model import Simulator
 ROUNDS, _LONG_ROUNDS = 11, 7  # more where medians are not known yet
 _RESTLESS = 1.3  # times as many rounds as the least, as was seen
 _CUT_COMPILATION = 1.5  # times as long as the whole model's: segments, and a first run of each
+# Chosen, not measured, and pessimistic by intent: a split must be worth it on a slow machine, too.
+DEFAULT_DISPATCH, DEFAULT_CUT, DEFAULT_CUT_PER_BYTE = 3e-4, 1e-4, 1e-9
+DEFAULT_CONTENTION, DEFAULT_ERROR = 1.5, 1.0
 
 
 @dataclass(frozen=True)
@@ -258,3 +260,25 @@ def without_limits(cluster: Cluster) -> Cluster:
         for device in cluster.devices
     )
     return replace(cluster, devices=devices)
+
+
+def with_default_costs(problem: Problem) -> Problem:
+    """Return the problem with stated costs of splitting, higher than they should be."""
+    cluster = problem.cluster
+    devices = tuple(
+        replace(
+            device,
+            dispatch_seconds=DEFAULT_DISPATCH,
+            cut_seconds=DEFAULT_CUT,
+            cut_seconds_per_byte=DEFAULT_CUT_PER_BYTE,
+        )
+        for device in cluster.devices
+    )
+    domains = sorted({device.memory_domain or "" for device in cluster.devices} - {""})
+    contention = {domain: (1.0, DEFAULT_CONTENTION) for domain in domains}
+    return replace(
+        problem,
+        cluster=replace(
+            cluster, devices=devices, contention=contention, prediction_error=DEFAULT_ERROR
+        ),
+    )

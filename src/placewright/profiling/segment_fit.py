@@ -18,16 +18,18 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from scipy.optimize import nnls
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.intensity import is_compute_bound
 from placewright.core.problem import Problem
 from placewright.execution.runtime import OpSegment
-from placewright.profiling.absolute_deviations import non_negative_fit
 
 _LEAST_SCATTER = 0.01  # as far as a median of enough rounds is known, see `Rounds`
 _OVERHEADS = 5  # dispatch, tensors in, bytes in, computed tensors out, their bytes
+_REWEIGHTINGS = 20
+_SMALLEST_RESIDUAL = 2e-6  # seconds; timers resolve no less
 
 
 @dataclass(frozen=True)
@@ -200,3 +202,21 @@ def _level(cluster: Cluster, row: SegmentRow) -> tuple[str, int]:
 
 def _domain(device: Device) -> str:
     return device.memory_domain or ""
+
+
+def non_negative_fit(matrix: FloatArray, target: FloatArray) -> FloatArray:
+    """Non-negative least absolute deviations, by iteratively reweighted least squares.
+
+    Absolute deviations, because a few segments that the system disturbed, or a few very large
+    tensors, must not decide what an ordinary cut costs.
+    """
+    length = np.linalg.norm(matrix, axis=0)
+    length[length == 0] = 1.0
+    scaled = matrix / length
+    weights = np.ones(len(target))
+    found = np.zeros(matrix.shape[1])
+    for _ in range(_REWEIGHTINGS):
+        root = np.sqrt(weights)
+        found, _ = nnls(scaled * root[:, None], target * root)
+        weights = 1.0 / np.maximum(np.abs(scaled @ found - target), _SMALLEST_RESIDUAL)
+    return np.asarray(found / length, dtype=np.float64)

@@ -25,8 +25,7 @@ from placewright.execution.output_check import OutputCheck
 from placewright.execution.placements import taking_turns
 from placewright.execution.requests import Execution
 from placewright.execution.runner import ConcurrentRunner
-from placewright.execution.runtime import HostArray, LoadedModel
-from placewright.execution.sample_server import SampleServer
+from placewright.execution.runtime import HostArray, LoadedModel, SampleServer
 from placewright.files.quantities import format_duration
 from placewright.profiling.hardware import measure_interleaved
 from placewright.profiling.streams import (

@@ -35,8 +35,7 @@ from placewright.errors import InfeasibleError
 from placewright.execution.members import Members
 from placewright.execution.placements import placement_runner, whole_model_runner
 from placewright.execution.runner import ConcurrentRunner
-from placewright.execution.runtime import LoadedModel
-from placewright.execution.sample_server import HasThroughputMode, SampleServer
+from placewright.execution.runtime import HasThroughputMode, LoadedModel, SampleServer
 from placewright.files.quantities import format_bytes
 from placewright.frameworks.registry import framework_named
 from placewright.placers.registry import make_placer

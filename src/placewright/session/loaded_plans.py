@@ -23,17 +23,15 @@ from placewright.core.plan import Plan
 from placewright.core.signature import Port
 from placewright.core.source import ModelSource
 from placewright.errors import InfeasibleError, InputError, PlacewrightError, RuntimeFailure
+from placewright.execution.allocator import give_back_freed_memory
 from placewright.execution.direct import DirectRunner, KeepsState
-from placewright.execution.freed_memory import give_back_freed_memory
-from placewright.execution.inputs import GivenInputs, checked_inputs
+from placewright.execution.inputs import GivenInputs, Outputs, checked_inputs
 from placewright.execution.members import Members
-from placewright.execution.outputs import Outputs
 from placewright.execution.placements import placement_runner, whole_model_runner
 from placewright.execution.processor import usable_cores
 from placewright.execution.requests import Execution
 from placewright.execution.runner import ConcurrentRunner
-from placewright.execution.runtime import HostArray, LoadedModel
-from placewright.execution.sample_server import SampleServer
+from placewright.execution.runtime import HostArray, LoadedModel, SampleServer
 from placewright.files.problem_file import content_sha256
 from placewright.files.quantities import parse_bytes
 from placewright.profiling.streams import stream_runner

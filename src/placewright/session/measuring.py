@@ -14,8 +14,12 @@ from placewright.core.problem import Objective, Problem
 from placewright.errors import InputError
 from placewright.execution.runtime import LoadedModel, Runtime
 from placewright.placers.portfolio.kernels import make_ready, seconds_to_compile
-from placewright.profiling.calibration import calibration, calibration_seconds, has_overheads
-from placewright.profiling.default_costs import with_default_costs
+from placewright.profiling.calibration import (
+    calibration,
+    calibration_seconds,
+    has_overheads,
+    with_default_costs,
+)
 from placewright.profiling.evidence import (
     LEAST_TRIALS,
     NOTHING,

@@ -23,8 +23,7 @@ from placewright.execution.runtime import Runtime
 from placewright.files.model_names import model_of
 from placewright.files.quantities import format_bytes
 from placewright.io.opened import shown_name
-from placewright.profiling.last_measured import UnitTimes, last_measured
-from placewright.profiling.profile import model_identity
+from placewright.profiling.profile import UnitTimes, last_measured, model_identity
 from placewright.profiling.roofline import roofline_problem
 from placewright.profiling.store import CostStore
 from placewright.report.time_left import Steps

@@ -23,8 +23,8 @@ from placewright.execution.placements import (
     placement_segments,
     taking_turns,
 )
+from placewright.execution.runner import allowed_seconds, time_limit
 from placewright.execution.runtime import LoadedModel, MeasuresMemory
-from placewright.execution.time_limit import allowed_seconds, time_limit
 from placewright.profiling.hardware import measure_interleaved
 from placewright.profiling.several_hosts import SOURCE
 from placewright.profiling.verdict import LEAST_FOR_INTERVAL, median_interval

@@ -18,7 +18,7 @@ from placewright.core.deadline import NEVER, Deadline
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.errors import FieldError, RuntimeFailure
-from placewright.execution.freed_memory import give_back_freed_memory
+from placewright.execution.allocator import give_back_freed_memory
 from placewright.execution.inputs import GivenInputs
 from placewright.execution.runtime import LoadedModel
 from placewright.report.comparison_table import ComparisonTable

@@ -27,8 +27,7 @@ from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
 from placewright.errors import InfeasibleError, InputError, PlacewrightError
-from placewright.execution.runtime import LoadedModel
-from placewright.execution.sample_server import MeasuresStreamMemory, SampleServer
+from placewright.execution.runtime import LoadedModel, MeasuresStreamMemory, SampleServer
 from placewright.placers.registry import make_placer, reason_against
 from placewright.profiling.streams import (
     StreamRound,

@@ -12,6 +12,7 @@ from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.source import ModelSource
 from placewright.errors import StalePlanError, UnknownNameError
+from placewright.execution.output_check import relative_error
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import (
     LoadedModel,
@@ -21,7 +22,6 @@ from placewright.execution.runtime import (
     graph_inputs,
     segments_of_ops,
 )
-from placewright.execution.slices import relative_error
 
 
 def check_runtime(

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placewright.errors import InputError, MissingExtraError
-from placewright.execution.converted_files import converted_file
 from placewright.execution.exported_program import ProgramFile, plain_results
+from placewright.execution.file_reader import converted_file
 from placewright.frameworks.onnxruntime.interface import keep_interface
 from placewright.io.content import UniqueNames, content_hash, one_line
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placewright.errors import InputError, MissingExtraError
-from placewright.execution.converted_files import converted_file
 from placewright.execution.exported_program import ProgramFile, plain_results, tensor_inputs
+from placewright.execution.file_reader import converted_file
 from placewright.frameworks.openvino.interface import keep_interface
 from placewright.frameworks.openvino.ir_names import name_by_module
 from placewright.io.content import content_hash, one_line

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from placewright.errors import InputError
+from placewright.execution.allocator import share_one_arena
 from placewright.execution.exported_program import ProgramFile
 from placewright.execution.framework import Find, FoundModel, ReadOptions
 from placewright.frameworks.torch.programs import (
@@ -16,7 +17,6 @@ from placewright.frameworks.torch.programs import (
     load_torch_program,
     read_torch_model,
 )
-from placewright.frameworks.torch.running.allocator import share_one_arena
 
 if TYPE_CHECKING:
     from placewright.core.graph import ComputationGraph

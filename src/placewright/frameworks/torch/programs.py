@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, StalePlanError
+from placewright.execution.allocator import share_one_arena
 from placewright.execution.framework import Find, FoundModel, ModelInMemory, ReadOptions
-from placewright.frameworks.torch.running.allocator import share_one_arena
 
 if TYPE_CHECKING:
     from placewright.frameworks.torch.reading.fx_program import FxProgram, ReadProgram

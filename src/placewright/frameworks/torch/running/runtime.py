@@ -23,7 +23,7 @@ from placewright.core.grouping import Grouping
 from placewright.core.signature import Signature
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, MissingExtraError
-from placewright.execution.freed_memory import give_back_freed_memory
+from placewright.execution.allocator import give_back_freed_memory
 from placewright.execution.inputs import with_fixed_values
 from placewright.execution.runtime import (
     CompiledSegment,
@@ -43,8 +43,8 @@ try:
 except ImportError:
     raise MissingExtraError("torch", "torch", "the PyTorch runtime") from None
 
+from placewright.execution.allocator import keep_freed_memory
 from placewright.frameworks.torch.running import devices as torch_devices
-from placewright.frameworks.torch.running.allocator import keep_freed_memory
 from placewright.frameworks.torch.running.devices import native_device
 from placewright.frameworks.torch.running.functions import SegmentFunction, segment_function
 from placewright.frameworks.torch.running.instances import DeviceState, TorchSegment

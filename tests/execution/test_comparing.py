@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from placewright.execution.comparing import update_error
-from placewright.execution.slices import relative_error
+from placewright.execution.output_check import relative_error
 
 
 def parameters(seed: int = 0) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
