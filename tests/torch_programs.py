@@ -14,8 +14,8 @@ from placewright.core.builder import GraphBuilder
 from placewright.core.graph import ComputationGraph
 from placewright.core.source import ModelSource
 from placewright.frameworks.torch.reading.fx_graph import FxRules, add_fx_graph
-from placewright.frameworks.torch.reading.fx_interface import plain_call
-from placewright.frameworks.torch.reading.inference import functional_program, read_torch
+from placewright.frameworks.torch.reading.fx_program import plain_call
+from placewright.frameworks.torch.reading.reader import functional_program, read_torch
 
 
 @dataclass(frozen=True)

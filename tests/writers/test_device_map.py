@@ -134,7 +134,7 @@ def test_accelerate_runs_a_split_bert(tmp_path: Path) -> None:
     from accelerate.utils.modeling import check_device_map
 
     from placewright import zoo
-    from placewright.frameworks.torch.reading.inference import read_torch
+    from placewright.frameworks.torch.reading.reader import read_torch
 
     built = zoo.build("bert_base", variant="tiny")
     graph, _ = read_torch(built.module, built.example_inputs)

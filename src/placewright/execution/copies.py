@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 
 from placewright.errors import RuntimeFailure
-from placewright.execution.requests import Execution
+from placewright.execution.requests import Execution, executions
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import HostArray
 
@@ -68,12 +68,7 @@ class CopyPerDevice:
         Raises:
             RuntimeFailure: a copy failed; the message names it.
         """
-        found = []
-        for answer in self.outcomes(samples):
-            if isinstance(answer, RuntimeFailure):
-                raise answer
-            found.append(answer)
-        return found
+        return executions(self.outcomes(samples))
 
     def outcomes(self, samples: Iterable[Sample]) -> Iterator[Execution | RuntimeFailure]:
         """Execute samples as they come; what each of them gave, or why it failed, in their order.

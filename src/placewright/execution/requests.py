@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 
@@ -48,6 +48,20 @@ class Execution:
     seconds: float
     spans: tuple[tuple[float, float], ...]
     start: float = 0.0
+
+
+def executions(outcomes: Iterable[Execution | RuntimeFailure]) -> list[Execution]:
+    """Collect finished requests.
+
+    Raises:
+        RuntimeFailure: a request failed.
+    """
+    finished = []
+    for outcome in outcomes:
+        if isinstance(outcome, RuntimeFailure):
+            raise outcome
+        finished.append(outcome)
+    return finished
 
 
 @dataclass(eq=False)

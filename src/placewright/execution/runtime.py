@@ -7,6 +7,8 @@ and `from_host` turn it into a NumPy array and back.
 from __future__ import annotations
 
 import hashlib
+import statistics
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -22,7 +24,7 @@ from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.core.signature import Signature
 from placewright.core.source import ModelSource
-from placewright.errors import GraphError, InputError
+from placewright.errors import GraphError, InputError, StalePlanError
 
 NativeTensor = Any
 HostArray = NDArray[Any]
@@ -299,11 +301,53 @@ def whole_segment(graph: ComputationGraph, outputs: Sequence[int] | None = None)
     return OpSegment(0, order, graph_inputs(graph), made)
 
 
-def require_signature(source: ModelSource) -> Signature:
-    """The inputs and outputs that a source tells.
+def median_seconds(action: Callable[[], object], rounds: int = 12) -> float:
+    """Median seconds of an action, without the first two rounds, which warm up."""
+    seconds = []
+    for _ in range(rounds):
+        start = time.perf_counter()
+        action()
+        seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds[2:])
+
+
+def require_folded(source: ModelSource) -> None:
+    """Refuse the source of a model that was read with its constants as ops.
 
     Raises:
-        InputError: it tells none.
+        InputError: always for such a source.
+    """
+    if source.options.get("fold_constants") == "no":
+        raise InputError(
+            f"model '{source.path}' was read with its constants as ops, which is for looking "
+            "at it only; read it with constants folded to profile or run it"
+        )
+
+
+def require_same_kind(source: ModelSource, name: str, kind: str, present: str | None) -> None:
+    """Check that the node behind an op still has the op's kind.
+
+    Args:
+        source: of the model.
+        name: of the op.
+        kind: of the op, when the graph was read.
+        present: kind of the node in the model now; None if there is no such node.
+
+    Raises:
+        StalePlanError: the kinds differ.
+    """
+    if present != kind:
+        raise StalePlanError(
+            f"model '{source.path}' has changed: op '{name}' was a {kind}, now there is "
+            f"{present or 'nothing'}; profile and place again"
+        )
+
+
+def require_signature(source: ModelSource) -> Signature:
+    """Return the signature of a source.
+
+    Raises:
+        InputError: the source has none.
     """
     if source.signature is None:
         raise InputError(

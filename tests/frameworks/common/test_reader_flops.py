@@ -111,7 +111,7 @@ class TestFx:
 
     def counts(self, function: Any, *shapes: tuple[int, ...]) -> dict[str, float]:
         """Kind -> operations of the exported `function`."""
-        from placewright.frameworks.torch.reading.inference import (
+        from placewright.frameworks.torch.reading.reader import (
             functional_program,
             graph_of_program,
         )
@@ -155,7 +155,7 @@ class TestFx:
         assert self.counts(lambda x: x.transpose(1, 2) + 1, image) == {"transpose": 0, "add": 200}
 
     def test_recurrent_layers(self) -> None:
-        from placewright.frameworks.torch.reading.inference import (
+        from placewright.frameworks.torch.reading.reader import (
             functional_program,
             graph_of_program,
         )

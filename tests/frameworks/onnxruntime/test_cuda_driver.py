@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from placewright.frameworks.onnxruntime import cuda_driver
-from placewright.frameworks.onnxruntime.cuda_driver import CudaDevice, cuda_devices, listed
+from placewright.frameworks.onnxruntime import devices as cuda_driver
+from placewright.frameworks.onnxruntime.devices import CudaDevice, cuda_devices, listed
 
 
 class Driver:

@@ -17,8 +17,8 @@ from placewright.errors import FileFormatError
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import segments_of_ops
 from placewright.frameworks.registry import make_runtime
-from placewright.frameworks.torch.pt2.sizes import expression
-from placewright.frameworks.torch.reading.inference import read_torch
+from placewright.frameworks.torch.pt2.grammar import expression
+from placewright.frameworks.torch.reading.reader import read_torch
 
 
 class Item(nn.Module):

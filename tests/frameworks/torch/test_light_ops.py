@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from placewright.core.builder import GraphBuilder
 from placewright.core.graph import BACKWARD, FORWARD, UPDATE, ComputationGraph
 from placewright.core.grouping import quotient
-from placewright.frameworks.torch.light_ops import is_heavy, light_ops_joined
+from placewright.frameworks.torch.running.light_ops import is_heavy, light_ops_joined
 
 
 @st.composite

@@ -17,8 +17,8 @@ import torch
 from placewright.core.builder import GraphBuilder
 from placewright.errors import FileFormatError, InputError
 from placewright.frameworks.torch.reading.fx_graph import FxRules, add_fx_graph
-from placewright.frameworks.torch.reading.inference import functional_program, read_torch
-from placewright.frameworks.torch.reading.inference import read_torch as read
+from placewright.frameworks.torch.reading.reader import functional_program, read_torch
+from placewright.frameworks.torch.reading.reader import read_torch as read
 
 
 class Small(torch.nn.Module):

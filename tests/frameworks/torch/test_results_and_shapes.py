@@ -13,7 +13,7 @@ import torch
 
 import placewright as pw
 from placewright.errors import InputError
-from placewright.frameworks.torch.reading.inference import read_inference
+from placewright.frameworks.torch.reading.reader import read_inference
 
 
 @dataclasses.dataclass

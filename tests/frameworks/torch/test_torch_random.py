@@ -11,7 +11,7 @@ from torch import nn
 from torch_programs import inference_program
 
 from placewright.execution.runner import ConcurrentRunner
-from placewright.frameworks.torch.reading.random_calls import draws_random_numbers
+from placewright.frameworks.torch.reading.calls import draws_random_numbers
 from placewright.frameworks.torch.running.functions import ScriptedFunction, SteppedFunction
 from placewright.frameworks.torch.running.runtime import TorchRuntime
 from placewright.frameworks.torch.training.step import read_training

@@ -1,4 +1,4 @@
-"""A PyTorch model as an ``.onnx`` file: what the ONNX Runtime runtime reads for it."""
+"""Conversion of PyTorch models to ``.onnx`` files, which ONNX Runtime then reads."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placewright.errors import InputError, MissingExtraError
-from placewright.execution.exported_program import ProgramFile, plain_results
+from placewright.execution.exported_program import (
+    INTERFACE_KEY,
+    Interface,
+    ProgramFile,
+    plain_results,
+)
 from placewright.execution.file_reader import converted_file
-from placewright.frameworks.onnxruntime.interface import keep_interface
 from placewright.io.content import UniqueNames, content_hash, one_line
 
 if TYPE_CHECKING:
     import torch
 
-_EXPORT = 1  # goes up when the same model would be exported to another file
-_INTERFACE = "interface 1"  # another when a .pt2 file's would be written in another way
+_EXPORT = 1  # increase it if the same model would be exported to another file
+_INTERFACE = "interface 1"  # change it if the interface of a .pt2 file would be written otherwise
 _LARGEST_MESSAGE = 1 << 30  # bytes; a protocol buffer ends at 2 GiB
 _SCOPES = "pkg.torch.onnx.name_scopes"
 
@@ -34,7 +38,7 @@ def onnx_file_of(
     version: str = "",
     folder: Path | None = None,
 ) -> Path:
-    """The ``.onnx`` file of a module, exported once and then found again.
+    """Export a module to an ``.onnx`` file, once; later calls return the same file.
 
     The file's name holds a hash of `name`, `version`, the example inputs' shapes and the versions
     of torch, onnx and onnxscript: a change of any of them makes another file.
@@ -58,11 +62,11 @@ def onnx_file_of(
         with plain_results(module):
             return _exported(module, tuple(example_inputs), list(input_names) or None, what)
 
-    return _kept(name, [version, shapes], export, folder)
+    return _file(name, [version, shapes], export, folder)
 
 
 def onnx_file_of_program(held: ProgramFile, *, folder: Path | None = None) -> Path:
-    """The ``.onnx`` file of a program in a file, exported once and then found by its content.
+    """Export a program in a file to an ``.onnx`` file, once; later calls find it by content.
 
     Raises:
         InputError: it cannot be read or exported, or the result not written.
@@ -77,11 +81,11 @@ def onnx_file_of_program(held: ProgramFile, *, folder: Path | None = None) -> Pa
         keep_interface(model, interface)
         return model
 
-    return _kept(held.path.stem, [digest, _INTERFACE], export, folder)
+    return _file(held.path.stem, [digest, _INTERFACE], export, folder)
 
 
 def _exported(model: Any, inputs: Any, input_names: list[str] | None, what: str) -> Any:
-    """An ``onnx.ModelProto`` whose nodes are called after the modules that they came from."""
+    """Export a model to an ``onnx.ModelProto`` whose nodes are named after their modules."""
     torch, _, _ = _libraries()
     try:
         with torch.no_grad(), _without_warnings():
@@ -96,14 +100,14 @@ def _exported(model: Any, inputs: Any, input_names: list[str] | None, what: str)
 
 
 def _name_by_module(model: Any) -> None:
-    """``encoder.layer.3.output.dense/MatMul`` says where in the model a node sits.
+    """Name nodes after their modules, such as ``encoder.layer.3.output.dense/MatMul``.
 
-    What else the exporter notes (source files among it) is removed.
+    All other notes of the exporter, such as paths of source files, are removed.
     """
     unique = UniqueNames()
     for node in model.graph.node:
-        told = {entry.key: entry.value for entry in node.metadata_props}
-        scopes = ast.literal_eval(told.get(_SCOPES, "[]"))
+        notes = {entry.key: entry.value for entry in node.metadata_props}
+        scopes = ast.literal_eval(notes.get(_SCOPES, "[]"))
         module = str(scopes[-2]) if len(scopes) > 1 else ""
         node.name = unique(f"{module}/{node.op_type}" if module else node.op_type)
         node.ClearField("metadata_props")
@@ -114,7 +118,7 @@ def _name_by_module(model: Any) -> None:
     model.graph.ClearField("metadata_props")
 
 
-def _kept(name: str, key: Sequence[object], make: Callable[[], Any], folder: Path | None) -> Path:
+def _file(name: str, key: Sequence[object], make: Callable[[], Any], folder: Path | None) -> Path:
     torch, onnx, onnxscript = _libraries()
 
     def save(model: Any, path: Path) -> None:
@@ -128,8 +132,7 @@ def _kept(name: str, key: Sequence[object], make: Callable[[], Any], folder: Pat
 
 @contextlib.contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Keep from stderr what the exporter says of packages that a model does not need, and of
-    constants that it cannot fold."""
+    """Suppress remarks about packages that a model does not need and constants not folded."""
     loggers = [logging.getLogger(name) for name in ("torch.onnx", "onnxscript")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
@@ -156,3 +159,16 @@ def _libraries() -> tuple[Any, Any, Any]:
         package = str(error.name or "onnxscript").partition(".")[0]
         raise MissingExtraError(package, "onnxruntime", what) from None
     return torch, onnx, onnxscript
+
+
+def keep_interface(model: Any, interface: Interface) -> None:
+    """Write the interface of a PyTorch program into the ``onnx.ModelProto`` made of it."""
+    model.metadata_props.add(key=INTERFACE_KEY, value=interface.text())
+
+
+def kept_interface(model: Any) -> Interface | None:
+    """Read the interface that `keep_interface` wrote; None if there is none."""
+    for entry in model.metadata_props:
+        if entry.key == INTERFACE_KEY:
+            return Interface.of_text(entry.value)
+    return None

@@ -1,4 +1,4 @@
-"""ONNX Runtime: reads .onnx files node by node, fuses by itself, runs on execution providers."""
+"""Declaration of ONNX Runtime: reads .onnx files node by node, runs on execution providers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from placewright.errors import InputError, PlacewrightError
-from placewright.execution.exported_program import ProgramFile
 from placewright.execution.file_reader import FileReader
 from placewright.execution.framework import (
     BuiltModule,
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class OnnxFramework:
-    """See `execution.framework.Framework`."""
+    """ONNX Runtime, as `execution.framework.Framework` describes it."""
 
     name: ClassVar[str] = "onnxruntime"
     library: ClassVar[str] = "ONNX Runtime"
@@ -46,26 +45,25 @@ class OnnxFramework:
     def read(
         self, name: str, find: Find, options: ReadOptions
     ) -> tuple[ComputationGraph, ModelSource]:
-        """An ``.onnx`` file; a PyTorch model is exported to one first."""
+        """Read an ``.onnx`` file; a PyTorch model is exported to one first."""
         found = find(name)
         if isinstance(found, Path) and found.suffix.lower() not in self.suffixes:
             raise InputError(
                 f"ONNX Runtime runs .onnx and .pt2 models, not '{found}'; leave out argument "
-                f"`runtime`, or "
-                "convert the model to .onnx"
+                "`runtime`, or convert the model to .onnx"
             )
         return _reader().read(name, find, options)
 
     def again(self, source: ModelSource, find: Find) -> tuple[ComputationGraph, ModelSource]:
-        """With the shapes and constants of the source."""
+        """Read with the shapes and constants of the source."""
         return _reader().again(source, find)
 
     def runnable(self, source: ModelSource, find: Find) -> ModelSource:
-        """The path of an ``.onnx`` file; a zoo model's is its export."""
+        """The source with the path of an ``.onnx`` file; a model in memory is exported to one."""
         return _reader().runnable(source, find)
 
     def runtime(self, find: Find) -> Runtime:
-        """Inference sessions of sub-models."""
+        """The runtime, which makes inference sessions of sub-models."""
         from placewright.frameworks.onnxruntime.runtime import OnnxRuntime
 
         return OnnxRuntime()
@@ -77,18 +75,18 @@ class OnnxFramework:
         return small_model_file(folder)
 
     def joined(self, graph: ComputationGraph) -> Grouping | None:
-        """None: the session's profile tells what it fused."""
+        """None: the optimized model of a session shows its kernels."""
         return None
 
     def companions(self, path: Path) -> tuple[Path, ...]:
-        """The data files that the model names."""
+        """The data files to which the model refers."""
         try:
             return onnx_files(path)[1:]
         except (PlacewrightError, OSError):
             return ()
 
     def why_refused(self, file: Path, entries: Mapping[str, str]) -> str:
-        """By an inference session on the CPU."""
+        """Load the file into an inference session on the CPU."""
         from placewright.frameworks.onnxruntime.devices import onnxruntime_library
 
         onnxruntime = onnxruntime_library()
@@ -104,7 +102,7 @@ class OnnxFramework:
         return ""
 
     def standalone_parts(self, source: ModelSource, graph: ComputationGraph) -> StandaloneParts:
-        """Sub-models of the file."""
+        """The file in parts, from which sub-models are cut."""
         from placewright.frameworks.onnxruntime.segments import OnnxParts
 
         return OnnxParts(Path(source.path), graph, source)
@@ -118,10 +116,7 @@ def _reader() -> FileReader:
         name, inputs = found.name.partition(":")[2], built.input_names
         return onnx_file_of(name, built.module, built.example_inputs, inputs, version=found.version)
 
-    def file_of_program(held: ProgramFile) -> Path:
-        return onnx_file_of_program(held)
-
-    return FileReader(read_onnx, onnx_files, file_of_module, file_of_program)
+    return FileReader(read_onnx, onnx_files, file_of_module, onnx_file_of_program)
 
 
 FRAMEWORK = OnnxFramework()

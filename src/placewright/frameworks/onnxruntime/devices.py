@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 from placewright.core.cluster import Device
 from placewright.errors import InputError, MissingExtraError, UnknownNameError
 from placewright.execution.processor import physical_cores, processor_devices, processor_text
-from placewright.frameworks.onnxruntime.cuda_driver import cuda_devices
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
 _SESSION_OPTIONS = ("intra_op_num_threads", "graph_optimization_level")
@@ -20,7 +22,8 @@ _LEVELS = {
     "layout": "ORT_ENABLE_LAYOUT",
     "all": "ORT_ENABLE_ALL",
 }
-_LOG_FATAL = 4  # an error is raised, too
+_LOG_FATAL = 4  # errors are raised anyway
+_LIBRARIES = ("libcuda.so.1", "nvcuda.dll")
 
 
 def cpu_devices() -> tuple[Device, ...]:
@@ -36,11 +39,11 @@ def cpu_devices() -> tuple[Device, ...]:
 
 
 def check_options(options: Mapping[str, str], device_name: str) -> None:
-    """Refuse options that mean nothing.
+    """Refuse unknown options and values.
 
     Raises:
-        UnknownNameError: an optimization level, or an option of the CPU, that there is not.
-        InputError: the number of threads is none.
+        UnknownNameError: there is no such optimization level, or no such option of the CPU.
+        InputError: the number of threads is not a number.
     """
     level = options.get("graph_optimization_level", "all")
     if level not in _LEVELS:
@@ -58,7 +61,7 @@ def check_options(options: Mapping[str, str], device_name: str) -> None:
 
 
 def hardware_text(options: Mapping[str, str]) -> str:
-    """What tells one piece of hardware from another."""
+    """Text that differs between different hardware."""
     if options["provider"] == CPU:
         return processor_text(options.get("core"))
     number = options.get("device_id", "0")
@@ -69,7 +72,7 @@ def hardware_text(options: Mapping[str, str]) -> str:
 
 
 def providers(device: Device) -> list[Any]:
-    """Execution providers of a session, first choice first; the CPU takes what is left."""
+    """Execution providers of a session, first choice first; the CPU takes all other nodes."""
     provider = device.options.get("provider", CPU)
     if provider == CPU:
         return [CPU]
@@ -78,19 +81,19 @@ def providers(device: Device) -> list[Any]:
 
 
 def memory_of_sessions(device: Device) -> tuple[str, int]:
-    """Where a device's sessions keep what they read and make."""
+    """Kind and number of the memory in which a device's sessions keep inputs and outputs."""
     if device.options.get("provider") == CUDA:
         return "cuda", int(device.options.get("device_id", "0"))
     return "cpu", 0
 
 
 def cuda_options(number: str) -> dict[str, str]:
-    """Options of a CUDA device; matrix products in f32 stay f32."""
+    """Options of a CUDA device, without TF32: matrix products in f32 stay f32."""
     return {"provider": CUDA, "device_id": number, "use_tf32": "0"}
 
 
 def session_options(device: Device) -> Any:
-    """``SessionOptions`` with a device's threads, level and configuration entries."""
+    """Make ``SessionOptions`` with a device's threads, level and configuration entries."""
     library = onnxruntime_library()
     options = library.SessionOptions()
     options.log_severity_level = _LOG_FATAL
@@ -104,7 +107,7 @@ def session_options(device: Device) -> Any:
 
 
 def onnxruntime_library() -> Any:
-    """The module.
+    """Import ONNX Runtime.
 
     Raises:
         MissingExtraError: it, or onnx, is not installed.
@@ -116,3 +119,50 @@ def onnxruntime_library() -> Any:
         package = str(error.name or "onnxruntime").partition(".")[0]
         raise MissingExtraError(package, "onnxruntime", "the ONNX Runtime runtime") from None
     return onnxruntime
+
+
+@dataclass(frozen=True)
+class CudaDevice:
+    """A CUDA device; its place in the list is its number (``CUDA_VISIBLE_DEVICES`` applies).
+
+    Attributes:
+        name: for example ``"NVIDIA H200"``.
+        memory_bytes: total.
+    """
+
+    name: str
+    memory_bytes: float
+
+
+@cache
+def cuda_devices() -> tuple[CudaDevice, ...]:
+    """List all CUDA devices; none if there is no driver or it does not start.
+
+    ONNX Runtime cannot list them, so the NVIDIA driver is asked.
+    """
+    for library in _LIBRARIES:
+        try:
+            return listed_by(ctypes.CDLL(library))
+        except OSError:
+            continue
+    return ()
+
+
+def listed_by(driver: ctypes.CDLL) -> tuple[CudaDevice, ...]:
+    """List devices through the driver's C interface (``cuInit``, ``cuDeviceGet...``)."""
+    count = ctypes.c_int(0)
+    if driver.cuInit(0) != 0 or driver.cuDeviceGetCount(ctypes.byref(count)) != 0:
+        return ()
+    devices = []
+    for number in range(count.value):
+        device, size = ctypes.c_int(0), ctypes.c_size_t(0)
+        text = ctypes.create_string_buffer(128)
+        errors = (
+            driver.cuDeviceGet(ctypes.byref(device), number),
+            driver.cuDeviceGetName(text, len(text), device),
+            driver.cuDeviceTotalMem_v2(ctypes.byref(size), device),
+        )
+        if any(errors):
+            return ()
+        devices.append(CudaDevice(text.value.decode("utf-8", "replace"), float(size.value)))
+    return tuple(devices)

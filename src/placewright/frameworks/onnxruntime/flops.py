@@ -1,19 +1,23 @@
-"""Floating-point operations of an ONNX node."""
+"""Floating-point operations of an ONNX node, and the graphs inside nodes.
+
+Branches of a choice and bodies of loops and scans are graphs that a node holds as attributes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from placewright.core import flops
 
 Shape = tuple[int, ...]
+_MOST_ITERATIONS = 2**31  # a loop that only its condition ends has 2**63 - 1
 
 
 @dataclass(frozen=True)
 class NodeShapes:
-    """What counting needs of a node: its type, attributes and the shapes around it."""
+    """Type and attributes of a node, and the shapes of its inputs and outputs."""
 
     kind: str
     attributes: Mapping[str, Any]
@@ -27,7 +31,7 @@ class NodeShapes:
 
 
 def flops_of(node: NodeShapes) -> float:
-    """Operations by the rules of `core.flops`; 0 where a shape that counts is unknown."""
+    """Count operations by the rules of `core.flops`; 0 if a shape that counts is unknown."""
     try:
         return _counted(node)
     except (IndexError, ValueError):
@@ -143,3 +147,102 @@ _NONE = frozenset(
         *("EyeLike", "Compress", "Trilu", "If", "Loop", "Scan"),
     }
 )
+
+
+def bodies_of(node: Any) -> Iterator[Any]:
+    """Yield the graphs that a node holds, in the order of its attributes."""
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield attribute.g
+        yield from attribute.graphs
+
+
+def values_read(node: Any) -> Iterator[str]:
+    """Yield the values that a node reads, including those that its bodies take from around it."""
+    yield from filter(None, node.input)
+    for graph in bodies_of(node):
+        own = {value.name for value in (*graph.input, *graph.initializer)}  # membership only
+        for inner in graph.node:
+            for name in values_read(inner):
+                if name not in own:
+                    yield name
+            own.update(inner.output)
+        yield from (value.name for value in graph.output if value.name not in own)
+
+
+@dataclass(frozen=True)
+class Values:
+    """Shapes and numbers of the values around a node.
+
+    Attributes:
+        shape: value name -> its shape; ``()`` if that is unknown.
+        number: value name -> its number, for constants with one integer; None for others.
+    """
+
+    shape: Callable[[str], Shape]
+    number: Callable[[str], int | None]
+
+
+def node_flops(onnx: Any, node: Any, values: Values) -> float:
+    """Count the operations of a node and of its bodies.
+
+    Of two branches the more expensive counts. A body counts as often as it runs, and once if that
+    is known only at run time.
+    """
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in node.attribute}
+    inputs = [values.shape(name) for name in node.input if name]
+    outputs = [values.shape(name) for name in node.output if name]
+    own = flops_of(NodeShapes(node.op_type, attributes, inputs, outputs))
+    inside = [_graph_flops(onnx, graph, values) for graph in bodies_of(node)]
+    return own + max(inside, default=0.0) * _iterations(node, attributes, values)
+
+
+def _graph_flops(onnx: Any, graph: Any, outer: Values) -> float:
+    types = {v.name: v.type.tensor_type for v in (*graph.input, *graph.value_info, *graph.output)}
+    initializers = {tensor.name: tensor for tensor in graph.initializer}
+    numbers = constant_numbers(onnx, graph)
+
+    def shape(name: str) -> Shape:
+        if name in initializers:
+            return tuple(initializers[name].dims)
+        return extents(types[name]) if name in types else outer.shape(name)
+
+    def number(name: str) -> int | None:
+        return numbers[name] if name in numbers else outer.number(name)
+
+    return sum(node_flops(onnx, node, Values(shape, number)) for node in graph.node)
+
+
+def extents(tensor_type: Any) -> Shape:
+    """Dimensions of a type, open ones 1."""
+    return tuple(d.dim_value if d.HasField("dim_value") else 1 for d in tensor_type.shape.dim)
+
+
+def constant_numbers(onnx: Any, graph: Any) -> dict[str, int]:
+    """Value name -> number, for constants of a graph that hold one integer."""
+    tensors = {tensor.name: tensor for tensor in graph.initializer}
+    numbers = {}
+    for node in graph.node:
+        for attribute in node.attribute if node.op_type == "Constant" else ():
+            if attribute.name == "value":
+                tensors[node.output[0]] = attribute.t
+            elif attribute.name == "value_int":
+                numbers[node.output[0]] = int(attribute.i)
+    integers = (onnx.TensorProto.INT64, onnx.TensorProto.INT32)
+    for name, tensor in tensors.items():
+        is_inside = tensor.data_location != onnx.TensorProto.EXTERNAL
+        if tensor.data_type in integers and list(tensor.dims) in ([], [1]) and is_inside:
+            numbers[name] = int(onnx.numpy_helper.to_array(tensor).reshape(-1)[0])
+    return numbers
+
+
+def _iterations(node: Any, attributes: Mapping[str, Any], values: Values) -> int:
+    count = None
+    if node.op_type == "Loop" and node.input and node.input[0]:
+        count = values.number(node.input[0])
+    elif node.op_type == "Scan":
+        n_scanned = int(attributes.get("num_scan_inputs", 0))
+        shape = values.shape(node.input[-n_scanned]) if 0 < n_scanned <= len(node.input) else ()
+        axis = next(iter(attributes.get("scan_input_axes", [])), 0)
+        count = shape[axis] if -len(shape) <= axis < len(shape) else None
+    return 1 if count is None or not 0 <= count < _MOST_ITERATIONS else count

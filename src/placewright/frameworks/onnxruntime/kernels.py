@@ -1,12 +1,12 @@
-"""Which kernels ONNX Runtime makes of a graph's ops, and how long each of them takes.
+"""Kernels that ONNX Runtime makes of a graph's ops, and their seconds.
 
 ONNX Runtime writes the model as it executes it, after all its optimisations. Nodes of a sub-model
-are called ``op<number>`` (see `onnxruntime_segments`), and names survive in most kernels: as the
-kernel's own name or a part of it, as the value that a layout conversion renamed, or as the value
-that the kernel makes. A kernel that has none of these is an addition (a reshape around a matrix
-product, a layout conversion): it goes with the kernel that makes its input, where it makes a value
-of the original model, else with the one that reads its output. Ops that appear in no kernel were
-merged without a trace or need no work; such an op goes with its only reader.
+are called ``op<number>`` (see `segments`), and names survive in most kernels: as the kernel's own
+name or a part of it, as the value that a layout conversion renamed, or as the value that the kernel
+makes. A kernel that has none of these is an addition (a reshape around a matrix product, a layout
+conversion). If it makes a value of the original model, it belongs to the kernel that makes its
+input, else to the kernel that reads its output. An op that appears in no kernel was merged without
+a trace or needs no work; it joins its only reader.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from placewright.core.grouping import Grouping
 _OP = re.compile(r"op<(\d+)>")
 _SUFFIX = re.compile(r"(_nchwc|_nhwc)?(_token_\d+)?$")
 _EVENT = "_kernel_time"
-_HALF_MICROSECOND = 0.5e-6  # timers cut microseconds off
+_HALF_MICROSECOND = 0.5e-6  # timers round down to microseconds
 
 
 class KernelMap:
-    """Kernel name -> op, of one whole model.
+    """The op of each kernel of a whole model, by the kernel's name.
 
     Args:
-        graph: what the model was read as.
-        nodes: of the model as ONNX Runtime executes it, producers first.
-        op_of_value: value name -> op that makes it, in the model as it was read.
+        graph: read from the model.
+        nodes: of the optimized model, producers first.
+        op_of_value: value name -> op that makes it in the original model.
     """
 
     def __init__(
@@ -67,18 +67,18 @@ class KernelMap:
         return seconds
 
     def _ops_in_name(self, node: Any) -> list[int]:
-        found = [int(number) for number in _OP.findall(node.name)]
-        if not found:
+        ops = [int(number) for number in _OP.findall(node.name)]
+        if not ops:
             value = _SUFFIX.sub("", node.name)
-            found = [self._op_of_value[value]] if value in self._op_of_value else []
-        return sorted({op: None for op in found if op < self.graph.n_ops})
+            ops = [self._op_of_value[value]] if value in self._op_of_value else []
+        return sorted({op: None for op in ops if op < self.graph.n_ops})
 
     def _with_made(self, node: Any, named: list[int]) -> list[int]:
         made = [self._op_of_value[v] for v in node.output if v in self._op_of_value]
         return sorted(dict.fromkeys([*named, *made]))
 
     def _anchors(self, nodes: Sequence[Any], ops: Sequence[list[int]]) -> list[int]:
-        """The op that each kernel's seconds are counted at; -1 where none can be told."""
+        """The op to which each kernel's seconds count; -1 if there is none."""
         anchors = [own[-1] if own else -1 for own in ops]
         for at in reversed(range(len(nodes))):
             if anchors[at] < 0:
@@ -93,7 +93,7 @@ class KernelMap:
     def _labels(
         self, nodes: Sequence[Any], named: Sequence[list[int]], ops: Sequence[list[int]]
     ) -> Any:
-        """A label per op; ops of one kernel, and of an addition and its maker, share theirs."""
+        """A label per op, equal for the ops of one kernel, and of an addition and its maker."""
         joined = _Joined(self.graph.n_ops)
         traced = np.zeros(self.graph.n_ops, dtype=bool)
         for at, own in enumerate(ops):
@@ -115,8 +115,8 @@ class KernelMap:
     def _before_addition(
         self, nodes: Sequence[Any], ops: Sequence[list[int]], at: int
     ) -> list[int]:
-        """Ops of the kernels whose results, unknown to the original model, an addition reads."""
-        found: list[int] = []
+        """Ops of the kernels from which an addition reads values that the original model lacks."""
+        before: list[int] = []
         left = [at]
         while left:
             for value in nodes[left.pop()].input:
@@ -124,14 +124,14 @@ class KernelMap:
                 if value in self._op_of_value or maker is None:
                     continue
                 if ops[maker]:
-                    found += ops[maker]
+                    before += ops[maker]
                 else:
                     left.append(maker)
-        return found
+        return before
 
 
 class _Joined:
-    """Disjoint sets of ops."""
+    """Disjoint sets of ops (union-find with path halving)."""
 
     def __init__(self, n_ops: int) -> None:
         self._parent = list(range(n_ops))
@@ -152,7 +152,7 @@ def kernel_microseconds(profile: Path, runs: int) -> dict[str, float]:
 
     Args:
         profile: what ``InferenceSession.end_profiling`` wrote.
-        runs: at least as many are in it; those before them are warm-up.
+        runs: number of the last runs that count; the profile holds at least so many.
     """
     rows: dict[str, list[float]] = {}
     for event in json.loads(profile.read_text(encoding="utf-8")):

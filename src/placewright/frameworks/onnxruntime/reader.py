@@ -1,4 +1,4 @@
-"""An ONNX model node by node, as ONNX Runtime sees it; OpenVINO sees another graph in it."""
+"""Reader of ONNX models: one op per node, as ONNX Runtime runs them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from placewright.errors import (
     UnknownNameError,
 )
 from placewright.execution.input_shapes import StatedInput, fixed_shapes
-from placewright.frameworks.onnxruntime.bodies import (
+from placewright.frameworks.onnxruntime.conversion import kept_interface
+from placewright.frameworks.onnxruntime.flops import (
     Values,
-    captured,
     constant_numbers,
     extents,
     node_flops,
+    values_read,
 )
-from placewright.frameworks.onnxruntime.interface import kept_interface
-from placewright.frameworks.onnxruntime.value_types import with_all_types
+from placewright.frameworks.onnxruntime.value_types import set_input_shapes, with_all_types
 from placewright.io.content import UniqueNames, content_hash, existing_path, one_line
 from placewright.io.onnx_parts import onnx_files
 
@@ -38,7 +38,7 @@ _DTYPES = {
     "UINT64": ("u64", 8), "UINT32": ("u32", 4), "UINT16": ("u16", 2), "UINT8": ("u8", 1),
     "BOOL": ("boolean", 1), "INT4": ("i4", 0.5), "UINT4": ("u4", 0.5),
 }  # fmt: skip
-_MOST_COMPUTED = 2**31  # elements; the numbers that make shapes are few
+_MOST_COMPUTED = 2**31  # elements; shapes are made from few numbers
 _NEVER_CONSTANT = ("Random", "Multinomial", "Bernoulli")
 
 
@@ -50,18 +50,18 @@ def read_onnx(
 ) -> tuple[ComputationGraph, ModelSource]:
     """Read an ONNX model, one op per node.
 
-    Ops are called by their nodes' names; one without a name, or whose name is taken, gets its first
-    output's name or a number, and the native name ``"#<position in graph.node>"``.
+    An op has the name of its node. If the node has no name, or its name is taken, the op gets the
+    name of its first output or a number, and the native name ``"#<position in graph.node>"``.
 
     Args:
         path: the ``.onnx`` file.
         shapes: dimensions to fix; see `execution.input_shapes.fixed_shapes`.
-        fold_constants: nodes that depend on initializers alone become weights.
+        fold_constants: nodes that depend only on initializers become weights.
 
     Raises:
-        InputError: there is no such file, or the shapes do not fit, or one is open and not given.
+        InputError: there is no such file, the shapes do not fit, or an open one is missing.
         UnknownNameError: `shapes` names an input that the model lacks.
-        FileFormatError: it is no ONNX model, is damaged, or refers outside its folder.
+        FileFormatError: the file is no ONNX model, is damaged, or refers outside its folder.
         MissingExtraError: onnx is not installed.
     """
     onnx = _onnx()
@@ -80,7 +80,7 @@ def read_onnx(
         ) from None
     except (UnknownNameError, InputError):
         raise
-    except Exception as error:  # the protocol-buffer library has its own types
+    except Exception as error:  # the protocol-buffer library has error types of its own
         raise FileFormatError(f"ONNX cannot read '{path}': {one_line(error)}") from None
     try:
         reading = _Reading(onnx, inferred.graph, fold_constants)
@@ -106,10 +106,10 @@ def read_onnx(
 
 
 def _inferred(onnx: Any, model: Any) -> Any:
-    """The model with shapes of its values, those that follow from computed numbers, too.
+    """Infer the shapes of all values, also those that depend on computed numbers.
 
-    ONNX computes numbers of whole tensors for that: of 2^40 elements it would for ever. Such a
-    model gets the shapes that follow from shapes alone.
+    ONNX computes whole tensors for these numbers, which never ends for 2^40 elements. Such a model
+    gets only the shapes that follow from other shapes.
     """
     infer = onnx.shape_inference.infer_shapes
     plain = infer(model, strict_mode=True)
@@ -132,22 +132,12 @@ def _require_tensors(graph: Any) -> None:
 
 
 def _fix_shapes(model: Any, shapes: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
-    """Give every input static dimensions, in place; input name -> dimensions."""
+    """Give every input static dimensions, in place, and return them by input name."""
     held = {initializer.name for initializer in model.graph.initializer}  # membership only
     inputs = [value for value in model.graph.input if value.name not in held]
     asked = fixed_shapes([_stated(value) for value in inputs], shapes)
-    fixed: dict[str, tuple[int, ...]] = {}
-    for value, wanted in zip(inputs, asked, strict=True):
-        tensor = value.type.tensor_type
-        tensor.shape.ClearField("dim")
-        for extent in wanted:
-            tensor.shape.dim.add().dim_value = extent
-        fixed[value.name] = wanted
-    # What was inferred for open dimensions may contradict the fixed ones.
-    model.graph.ClearField("value_info")
-    for value in model.graph.output:
-        for dimension in value.type.tensor_type.shape.dim:
-            dimension.Clear()
+    fixed = {value.name: wanted for value, wanted in zip(inputs, asked, strict=True)}
+    set_input_shapes(model, fixed)
     return fixed
 
 
@@ -165,7 +155,7 @@ def _stated(value: Any) -> StatedInput:
 
 
 class _Reading:
-    """State of one walk over a graph's nodes, which ONNX stores in topological order."""
+    """State of a walk over a graph's nodes, which ONNX stores in topological order."""
 
     def __init__(self, onnx: Any, graph: Any, fold: bool) -> None:
         self.onnx = onnx
@@ -186,13 +176,13 @@ class _Reading:
         self._values = Values(self._shape, constant_numbers(onnx, graph).get)
 
     def graph(self) -> ComputationGraph:
-        """Add everything; the finished graph."""
+        """Add all nodes and return the finished graph."""
         for value in self.source.input:
             if value.name not in self._constants:
                 self._tensors[value.name] = self._tensor(-1, value.name)
         n_ops = 0
         for position, node in enumerate(self.source.node):
-            read = list(dict.fromkeys([*filter(None, node.input), *captured(node)]))
+            read = list(dict.fromkeys(values_read(node)))
             if self._folds(node, read):
                 self._constants |= {name: self._size(name) for name in filter(None, node.output)}
             else:
@@ -206,7 +196,7 @@ class _Reading:
         return self.builder.build()
 
     def signature(self) -> Signature:
-        """Inputs and outputs as the file lists them."""
+        """Inputs and outputs in the order of the file."""
         inputs = [value for value in self.source.input if value.name in self._tensors]
         return Signature(
             distinct(self._port(value.name) for value in inputs),
@@ -214,9 +204,12 @@ class _Reading:
         )
 
     def _port(self, value: str) -> Port:
+        tensor = self._tensors.get(value, NO_TENSOR)
+        return Port(value, self._shape(value), self._dtype(value), tensor)
+
+    def _dtype(self, value: str) -> str:
         held = self._types.get(value)
-        dtype = "" if held is None else _dtype(self.onnx, held.elem_type)[0]
-        return Port(value, self._shape(value), dtype, self._tensors.get(value, NO_TENSOR))
+        return "" if held is None else _dtype(self.onnx, held.elem_type)[0]
 
     def _folds(self, node: Any, read: list[str]) -> bool:
         if not self.fold or node.op_type.startswith(_NEVER_CONSTANT):
@@ -224,8 +217,8 @@ class _Reading:
         return all(name in self._constants for name in read)
 
     def _add(self, position: int, node: Any, read: list[str]) -> None:
-        wish = node.name or (node.output[0] if node.output else "")
-        name = self._name(wish, node.op_type)
+        wanted = node.name or (node.output[0] if node.output else "")
+        name = self._name(wanted, node.op_type)
         if name != node.name:
             self.native_names[name] = f"#{position}"
         lost = [value for value in read if not (value in self._constants or value in self._tensors)]
@@ -249,9 +242,7 @@ class _Reading:
         return self._weights[value]
 
     def _tensor(self, op: int, value: str) -> int:
-        held = self._types.get(value)
-        dtype = "" if held is None else _dtype(self.onnx, held.elem_type)[0]
-        size, shape = self._size(value), self._shape(value)
+        size, shape, dtype = self._size(value), self._shape(value), self._dtype(value)
         if op < 0:
             return self.builder.add_input(size, shape=shape, dtype=dtype)
         return self.builder.add_tensor(op, size, shape=shape, dtype=dtype)
@@ -259,10 +250,7 @@ class _Reading:
     def _shape(self, value: str) -> tuple[int, ...]:
         if value in self._initializers:
             return tuple(self._initializers[value].dims)
-        held = self._types.get(value)
-        if held is None:
-            return ()
-        return extents(held)
+        return extents(self._types[value]) if value in self._types else ()
 
     def _size(self, value: str) -> float:
         held = self._types.get(value)
@@ -272,7 +260,7 @@ class _Reading:
 
 
 def _dtype(onnx: Any, number: int) -> tuple[str, float]:
-    """Name and bytes per element."""
+    """Our name of an element type, and its bytes per element."""
     name = onnx.TensorProto.DataType.Name(number)
     return _DTYPES.get(name, (name.lower(), 1))
 

@@ -1,19 +1,17 @@
-"""The ONNX Runtime runtime: devices, sessions, kernels, all through ONNX Runtime's Python API.
+"""The ONNX Runtime runtime: sessions of sub-models, through ONNX Runtime's Python API.
 
-A device's ``options``: ``provider`` names the execution provider, ``core`` the processor core that
-the device's worker thread stays on, ``intra_op_num_threads`` the session's threads and
-``graph_optimization_level`` one of disabled, basic, extended, layout, all. A key with a dot
-(``session.intra_op.allow_spinning``) is a session configuration entry; any other goes to the
-execution provider.
+Options of a device: ``provider`` names the execution provider, ``core`` the processor core on which
+the device's worker thread stays, ``intra_op_num_threads`` the number of threads of a session, and
+``graph_optimization_level`` is disabled, basic, extended, layout or all. A key with a dot
+(``session.intra_op.allow_spinning``) is a session configuration entry; all others are options of
+the execution provider.
 """
 
 from __future__ import annotations
 
 import contextlib
 import math
-import statistics
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -30,7 +28,7 @@ from placewright.core.grouping import Grouping
 from placewright.core.signature import Signature
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, RuntimeFailure, UnknownNameError
-from placewright.execution.inputs import with_fixed_values
+from placewright.execution.inputs import cannot_compute, with_fixed_values
 from placewright.execution.processor import stay_on
 from placewright.execution.runtime import (
     CompiledSegment,
@@ -38,17 +36,18 @@ from placewright.execution.runtime import (
     NativeTensor,
     OpSegment,
     PlainCall,
+    median_seconds,
     random_values,
     require_signature,
     unit_labels,
     whole_segment,
 )
 from placewright.execution.segment_cache import SegmentCache
-from placewright.frameworks.onnxruntime.cuda_driver import cuda_devices
 from placewright.frameworks.onnxruntime.devices import (
     CUDA,
     check_options,
     cpu_devices,
+    cuda_devices,
     cuda_options,
     hardware_text,
     memory_of_sessions,
@@ -58,7 +57,6 @@ from placewright.frameworks.onnxruntime.devices import (
 )
 from placewright.frameworks.onnxruntime.kernels import KernelMap, kernel_microseconds
 from placewright.frameworks.onnxruntime.segments import OnnxParts, SubModel
-from placewright.frameworks.onnxruntime.sessions import OnnxSegment, SessionPort
 from placewright.io.content import one_line
 from placewright.io.scratch import scratch_folder
 
@@ -84,30 +82,30 @@ class OnnxRuntime:
 
     def discover(self) -> tuple[Device, ...]:
         """The CPU with all its threads, each core with one thread, every CUDA device."""
-        found = list(cpu_devices())
+        devices = list(cpu_devices())
         if CUDA in onnxruntime_library().get_available_providers():
-            found += [
+            devices += [
                 Device(
                     f"cuda:{number}",
                     "gpu",
-                    memory_bytes=one.memory_bytes,
+                    memory_bytes=cuda.memory_bytes,
                     options=cuda_options(str(number)),
                 )
-                for number, one in enumerate(cuda_devices())
+                for number, cuda in enumerate(cuda_devices())
             ]
-        return tuple(self.completed(device) for device in found)
+        return tuple(self.completed(device) for device in devices)
 
     def unsplit_call(self, path: str, device: Device) -> str:
-        """One line of Python: a session of the model on a device's provider."""
+        """Python that makes a session of the model on a device's provider, one line."""
         return f"onnxruntime.InferenceSession({path!r}, providers=[{device.options['provider']!r}])"
 
     def completed(self, device: Device) -> Device:
-        """Fill the options that a device leaves open, by its name, and its fingerprint.
+        """Return a device with its fingerprint and, by its name, the options that it leaves open.
 
         Raises:
             UnknownNameError: there is no such device, provider or option here.
         """
-        known = {one.name: one for one in cpu_devices()}
+        known = {cpu.name: cpu for cpu in cpu_devices()}
         options = {**(known[device.name].options if device.name in known else {}), **device.options}
         if "provider" not in options and device.name.startswith("cuda:"):
             number = device.name.removeprefix("cuda:")
@@ -119,11 +117,11 @@ class OnnxRuntime:
         if provider not in available:
             raise UnknownNameError("execution provider", provider, available)
         check_options(options, device.name)
-        told = {k: v for k, v in sorted(options.items()) if k not in ("core", "device_id")}
-        return replace(device, options=options, fingerprint=f"{hardware_text(options)} {told}")
+        settings = {k: v for k, v in sorted(options.items()) if k not in ("core", "device_id")}
+        return replace(device, options=options, fingerprint=f"{hardware_text(options)} {settings}")
 
     def transfer_seconds(self, source: Device, destination: Device, size_bytes: int) -> float:
-        """Median seconds of copying from one memory to the other; 0 between CPUs."""
+        """Median seconds of a copy from one memory to the other; 0 between CPUs."""
         seconds = 0.0
         array = np.zeros(max(1, size_bytes // 4), dtype=np.float32)
         for device, is_source in ((source, True), (destination, False)):
@@ -131,15 +129,15 @@ class OnnxRuntime:
             if kind != "cpu":
                 held = onnxruntime_library().OrtValue.ortvalue_from_numpy(array, kind, number)
                 copy = held.numpy if is_source else lambda v=held: v.update_inplace(array)
-                seconds += _median_seconds(copy)
+                seconds += median_seconds(copy)
         return seconds
 
     def load(self, source: ModelSource, graph: ComputationGraph) -> OnnxModel:
         """Read the model behind a graph.
 
         Raises:
-            StalePlanError: it is no longer the model that the graph was read from.
-            InputError: it is no ONNX model, or was not read as one.
+            StalePlanError: the graph was read from another model.
+            InputError: the model is no ONNX model, or was not read as one.
         """
         onnxruntime_library()
         if source.format != "onnx":
@@ -153,7 +151,7 @@ class OnnxRuntime:
 
 @dataclass
 class OnnxModel:
-    """A model in parts. See `execution.runtime.LoadedModel`."""
+    """A model of which sessions run parts, as `execution.runtime.LoadedModel` describes it."""
 
     graph: ComputationGraph
     parts: OnnxParts
@@ -161,53 +159,53 @@ class OnnxModel:
     signature: Signature
     _kernels: dict[tuple[object, ...], KernelMap] = field(default_factory=dict)
     _shared: dict[str, Any] = field(default_factory=dict)
-    _kept: SegmentCache[OnnxSegment] = field(init=False)
+    _cache: SegmentCache[OnnxSegment] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._kept = SegmentCache(self.graph)
+        self._cache = SegmentCache(self.graph)
 
     def compile(
         self, segments: Sequence[OpSegment], devices: Sequence[Device]
     ) -> list[CompiledSegment]:
-        """One session per segment; equal ops on equal options are found in memory.
+        """Make a session for each segment; equal segments on equal options share one.
 
         Raises:
             RuntimeFailure: ONNX Runtime refuses a segment; the message names its ops.
         """
-        found: list[CompiledSegment] = []
+        compiled: list[CompiledSegment] = []
         for segment in segments:
             device = devices[segment.device]
             key = _key(segment, device)
-            if key not in self._kept:
-                self._kept.add(key, self._compile(segment, device), segment)
-            found.append(self._kept[key])
-        self._kept.forget_oldest()
-        return found
+            if key not in self._cache:
+                self._cache.add(key, self._compile(segment, device), segment)
+            compiled.append(self._cache[key])
+        self._cache.forget_oldest()
+        return compiled
 
     def reference(self, device: Device) -> CompiledSegment:
         """The whole unsplit model on `device`."""
         return self.compile([whole_segment(self.graph)], [device])[0]
 
     def fused_groups(self, device: Device) -> Grouping:
-        """Which ops ONNX Runtime executes as one kernel on `device`, or must for other reasons."""
+        """Group ops that one kernel computes, or between which more than tensors pass."""
         return self.parts.with_values_inside(self._kernel_map(device).grouping)
 
     def profiler(self, device: Device) -> Callable[[], FloatArray]:
         """A function that runs the whole model with ONNX Runtime's own profiler.
 
-        A session's profile can be read once, when it ends: each call makes a session, warms it up
-        and takes each kernel's median over a few runs.
+        A session's profile can only be read when the session ends. So each call makes a session,
+        warms it up and takes the median of each kernel over a few runs.
         """
         kernels = self._kernel_map(device)
         whole = whole_segment(self.graph)
         part = self.parts.cut(whole)
-        given = self.signature.ascending(self.random_inputs(np.random.default_rng(0)))
-        inputs = [self.from_host(array) for array in given]
+        arrays = self.signature.ascending(self.random_inputs(np.random.default_rng(0)))
+        inputs = [self.from_host(array) for array in arrays]
         plain = self.reference(device).instance()
 
         def run() -> FloatArray:
             seconds = profiled()
-            plain.run(inputs)  # what is timed beside the kernels finds caches as a run leaves them
+            plain.run(inputs)  # the next timed run then finds its caches as after a plain run
             return seconds
 
         def profiled() -> FloatArray:
@@ -226,12 +224,12 @@ class OnnxModel:
         return run
 
     def unit_labels(self, units: Grouping) -> tuple[str, ...]:
-        """Kinds, attributes, shapes and dtypes of a unit's ops, and how they are connected."""
+        """A text per unit, equal for units whose ops and connections are equal."""
         own = [self.parts.signature(op) for op in range(self.graph.n_ops)]
         return unit_labels(self.graph, units, own)
 
     def random_inputs(self, rng: np.random.Generator) -> list[HostArray]:
-        """See `random_values`."""
+        """Random values for all inputs, see `random_values`."""
         values: list[HostArray] = []
         for port, dtype in zip(self.signature.inputs, self.input_dtypes(), strict=True):
             shape = self.parts.static_shape(port.tensor)
@@ -246,11 +244,11 @@ class OnnxModel:
         return [np.dtype(to_dtype(kind)) for kind in kinds]
 
     def plain(self, device: Device) -> PlainCall:
-        """An ``onnxruntime.InferenceSession`` of the file, fed by the names of its inputs."""
+        """Make a session of the file, which is fed by the names of its inputs."""
         return self._plain(device, session_options(device))
 
     def plain_at_other_levels(self, device: Device) -> Iterator[PlainCall]:
-        """Sessions that leave out the fusions, or all optimization."""
+        """Yield sessions without fusions, then without any optimization."""
         levels = onnxruntime_library().GraphOptimizationLevel
         for level in (levels.ORT_ENABLE_BASIC, levels.ORT_DISABLE_ALL):
             options = session_options(device)
@@ -266,10 +264,10 @@ class OnnxModel:
         except Exception as error:  # ONNX Runtime has a class of its own for each status
             raise RuntimeFailure(
                 f"ONNX Runtime cannot make a session of '{self.source.path}' for "
-                f"'{device.name}': {_last_line(error)}"
+                f"'{device.name}': {one_line(error, 300)}"
             ) from error
-        inputs = [one.name for one in session.get_inputs()]
-        outputs = [one.name for one in session.get_outputs()]
+        inputs = [port.name for port in session.get_inputs()]
+        outputs = [port.name for port in session.get_outputs()]
 
         def run(values: Sequence[HostArray]) -> list[HostArray]:
             feeds = dict(zip(inputs, map(self.from_host, values), strict=True))
@@ -278,7 +276,7 @@ class OnnxModel:
         return run
 
     def from_host(self, array: HostArray) -> NativeTensor:
-        """A value that shares the array's memory."""
+        """Make an ``OrtValue`` that shares the array's memory."""
         values = onnxruntime_library().OrtValue
         array = np.ascontiguousarray(array).reshape(array.shape)
         if array.dtype.name == "bfloat16":
@@ -287,7 +285,7 @@ class OnnxModel:
         return values.ortvalue_from_numpy(array)
 
     def to_host(self, tensor: NativeTensor) -> HostArray:
-        """A copy of a value; bfloat16 as float32."""
+        """Copy a value to an array; bfloat16 becomes float32."""
         if tensor.data_type() == "tensor(bfloat16)":
             import ctypes
 
@@ -302,7 +300,7 @@ class OnnxModel:
         return stay_on(device.options.get("core"), device.name)
 
     def tolerance(self, devices: Sequence[Device]) -> float:
-        """By the coarsest element type in the model; devices compute in the model's own types."""
+        """The tolerance of the coarsest element type; devices compute in the model's own types."""
         kinds = dict.fromkeys(self.graph.tensor_dtypes)
         return max([_TOLERANCE, *(_TOLERANCE_OF_DTYPE.get(kind, 0.0) for kind in kinds)])
 
@@ -329,13 +327,13 @@ class OnnxModel:
         try:
             return make(part.content)
         except Exception as error:  # ONNX Runtime has a class of its own for each status
-            # A branch that these shapes never take may not fit them.
+            # A branch that is never taken with these shapes may not fit them.
             with contextlib.suppress(Exception):
                 return make(self.parts.without_shapes(part.content))
             shown = ", ".join(self.graph.op_names[op] for op in segment.ops[:4])
             raise RuntimeFailure(
                 f"ONNX Runtime cannot make a session of {len(segment.ops)} ops ({shown}, ...) for "
-                f"'{device.name}': {_last_line(error)}"
+                f"'{device.name}': {one_line(error, 300)}"
             ) from error
 
     def _session_options(self, part: SubModel, device: Device) -> Any:
@@ -368,20 +366,77 @@ class OnnxModel:
         return self._kernels[key]
 
 
-def _median_seconds(copy: Callable[[], object]) -> float:
-    seconds = []
-    for _ in range(12):
-        start = time.perf_counter()
-        copy()
-        seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds[2:])
+@dataclass(frozen=True)
+class SessionPort:
+    """An output of a session: its name, ONNX element type, and dimensions if they are known."""
+
+    name: str
+    element_type: int
+    shape: tuple[int, ...] | None
+
+
+@dataclass(frozen=True)
+class OnnxSegment:
+    """A session with the names of its inputs and its outputs."""
+
+    session: Any
+    inputs: tuple[str, ...]
+    outputs: list[SessionPort]
+    device: Device
+
+    def instance(self) -> OnnxInstance:
+        """Make a binding with output buffers of its own."""
+        return OnnxInstance(self)
+
+
+class OnnxInstance:
+    """A binding of a session: tensors pass between sessions without copies.
+
+    Inputs and outputs are bound again only if their memory changes.
+    """
+
+    def __init__(self, segment: OnnxSegment) -> None:
+        self._segment = segment
+        self._binding = segment.session.io_binding()
+        self._run: Callable[[Any], None] = segment.session.run_with_iobinding
+        self._bound: list[NativeTensor] = [None] * len(segment.inputs)
+        self._memory = memory_of_sessions(segment.device)
+        self._is_static = all(port.shape is not None for port in segment.outputs)
+        self._outputs: list[NativeTensor] = []
+        if self._is_static:
+            self._outputs = [self._buffer(port) for port in segment.outputs]
+            for port, value in zip(segment.outputs, self._outputs, strict=True):
+                self._binding.bind_ortvalue_output(port.name, value)
+
+    def run(self, inputs: Sequence[NativeTensor]) -> Sequence[NativeTensor]:
+        """Compute in the calling thread, which also copies values from other memories.
+
+        Raises:
+            RuntimeFailure: the values do not suit the model.
+        """
+        for index, (name, value) in enumerate(zip(self._segment.inputs, inputs, strict=True)):
+            is_new = value is not self._bound[index]
+            if is_new or value.device_name() != self._memory[0]:
+                self._binding.bind_ortvalue_input(name, value)
+                self._bound[index] = value
+        if not self._is_static:
+            for port in self._segment.outputs:
+                self._binding.bind_output(port.name, *self._memory)
+        try:
+            self._run(self._binding)
+        except Exception as error:  # ONNX Runtime has a class of its own for each status
+            raise cannot_compute("ONNX Runtime", error) from error
+        return self._outputs if self._is_static else list(self._binding.get_outputs())
+
+    def _buffer(self, port: SessionPort) -> NativeTensor:
+        values = onnxruntime_library().OrtValue
+        kind, number = self._memory
+        return values.ortvalue_from_shape_and_type(
+            list(port.shape or ()), port.element_type, kind, number
+        )
 
 
 def _key(segment: OpSegment, device: Device) -> tuple[object, ...]:
-    # Which core runs a segment does not change its session.
+    # The core of the worker does not change the session.
     options = tuple(sorted((k, v) for k, v in device.options.items() if k != "core"))
     return (tuple(sorted(segment.ops)), segment.inputs, segment.outputs, options)
-
-
-def _last_line(error: Exception) -> str:
-    return one_line(error, 300)

@@ -1,14 +1,14 @@
-"""Cutting an ``.onnx`` model into sub-models at the tensors of a graph that was read from it.
+"""Sub-models of an ``.onnx`` model, cut at the tensors of the graph that was read from it.
 
-A sub-model is a model of its own: the segment's nodes, the nodes that they need and that depend on
-constants alone, and the initializers that any of these read. Large initializers are not inside it:
-they are handed to every session as one shared array each.
+A sub-model holds the nodes of a segment, the nodes on which they depend and that depend only on
+constants, and the initializers of both. Large initializers are left out: all sessions share one
+array of each.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,20 +20,21 @@ from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, StalePlanError
-from placewright.execution.runtime import OpSegment
-from placewright.frameworks.onnxruntime.value_types import with_all_types
+from placewright.execution.runtime import OpSegment, require_folded, require_same_kind
+from placewright.frameworks.onnxruntime.flops import values_read
+from placewright.frameworks.onnxruntime.value_types import set_input_shapes, with_all_types
 
-# Smaller ones stay in the sub-model: shape inference and fusions look at their values.
+# Smaller ones stay in the sub-model, because shape inference and fusions read their values.
 SHARED_BYTES = 4096
 _SHARED_KINDS = ("FLOAT", "DOUBLE", "FLOAT16", "INT64", "INT32", "INT16", "INT8", "UINT8", "BOOL")
 
 
 @dataclass(frozen=True)
 class SubModel:
-    """What one session is made of.
+    """A serialised model for one session.
 
     Attributes:
-        content: the serialised model, large initializers left out.
+        content: the model without its large initializers.
         shared: names of the initializers that were left out.
         inputs: names of the model's inputs, as the segment lists them.
         outputs: names of its outputs.
@@ -46,12 +47,12 @@ class SubModel:
 
 
 class OnnxParts:
-    """An ONNX model in parts: which node and value stand behind each op and tensor of the graph.
+    """An ONNX model with the node of each op and the value of each tensor of its graph.
 
     Args:
         path: the ``.onnx`` file.
         graph: read from it with constants folded.
-        source: op name -> native name, and the input shapes that were fixed.
+        source: has the native name of each op, and the fixed input shapes.
 
     Raises:
         StalePlanError: the graph was read from another model.
@@ -59,19 +60,15 @@ class OnnxParts:
     """
 
     def __init__(self, path: Path, graph: ComputationGraph, source: ModelSource) -> None:
-        if source.options.get("fold_constants") == "no":
-            raise InputError(
-                f"model '{source.path}' was read with its constants as ops, which is for looking "
-                "at it only; read it with constants folded to profile or run it"
-            )
+        require_folded(source)
         import onnx
         import onnx.shape_inference
 
         self.onnx = onnx
         self.graph = graph
-        self.what = source.path
+        self.path = source.path
         model = onnx.load(str(path), load_external_data=False)
-        _fix_shapes(model, source.shapes)
+        set_input_shapes(model, source.shapes)
         try:
             self.model = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True)
         except onnx.shape_inference.InferenceError as error:
@@ -91,7 +88,7 @@ class OnnxParts:
             if op >= 0
         }
         self.shared_arrays = self._take_out_large(path.parent)
-        ops = {node for node in self.node_of_op}  # membership only
+        ops = set(self.node_of_op)  # membership only
         self._constant_node = {
             value: at
             for at, node in enumerate(self.nodes)
@@ -103,7 +100,7 @@ class OnnxParts:
             self.nodes[at].name = node_name(op)
 
     def cut(self, segment: OpSegment) -> SubModel:
-        """The sub-model of one segment."""
+        """Cut the sub-model of a segment."""
         onnx = self.onnx
         positions = sorted(self.node_of_op[op] for op in segment.ops)
         inputs = tuple(self.value_of_tensor[tensor] for tensor in segment.inputs)
@@ -113,7 +110,7 @@ class OnnxParts:
         outputs = []
         for tensor in segment.outputs:
             name = value = self.value_of_tensor[tensor]
-            if value in inputs:  # a model may hand an input on
+            if value in inputs:  # a model may return an input
                 name = f"{value}/handed on"
                 sub.node.append(onnx.helper.make_node("Identity", [value], [name], name=name))
             outputs.append(name)
@@ -138,7 +135,7 @@ class OnnxParts:
         return SubModel(made.SerializeToString(), shared, inputs, tuple(outputs))
 
     def standalone(self, segment: OpSegment) -> Any:
-        """The ``onnx.ModelProto`` of one segment with all its weights and its ops' own names."""
+        """Cut a segment as an ``onnx.ModelProto`` with all its weights and its ops' own names."""
         model = self.onnx.ModelProto.FromString(self.cut(segment).content)
         for held in model.graph.initializer:
             if held.name in self.shared_arrays:
@@ -150,7 +147,7 @@ class OnnxParts:
         return model
 
     def without_shapes(self, content: bytes) -> bytes:
-        """A serialised sub-model that leaves the dimensions of all its values open."""
+        """Remove the dimensions of all values from a serialised sub-model."""
         model = self.onnx.ModelProto.FromString(content)
         for value in (*model.graph.input, *model.graph.value_info, *model.graph.output):
             value.type.tensor_type.ClearField("shape")
@@ -158,15 +155,14 @@ class OnnxParts:
         return made
 
     def element_type(self, tensor: int) -> int:
-        """The number that ONNX has for the tensor's element type; 0 where it is no tensor, or of a
-        type that nothing knows."""
+        """ONNX's number of the tensor's element type; 0 if the type is unknown or no tensor's."""
         held = self.types.get(self.value_of_tensor[tensor])
         return 0 if held is None else int(held.tensor_type.elem_type)
 
     def with_values_inside(self, grouping: Grouping) -> Grouping:
-        """Groups joined where a sequence, a map or an optional value goes from one to another.
+        """Join groups between which a sequence, a map or an optional value passes.
 
-        Only tensors are handed from device to device, and only those whose type is known.
+        Only tensors of known types can move between devices.
         """
         labels = grouping.group_of.copy()
         for tensor, value in enumerate(self.value_of_tensor):
@@ -179,7 +175,7 @@ class OnnxParts:
         return Grouping.from_labels(labels)
 
     def static_shape(self, tensor: int) -> tuple[int, ...] | None:
-        """The tensor's dimensions; None where they depend on values."""
+        """The tensor's dimensions; None if they depend on values."""
         held = self.types.get(self.value_of_tensor[tensor])
         if held is None or not held.tensor_type.HasField("shape"):
             return None
@@ -189,7 +185,7 @@ class OnnxParts:
         return tuple(int(d.dim_value) for d in dimensions)
 
     def signature(self, op: int) -> object:
-        """Kind, attributes, and the types of all that an op reads and makes."""
+        """Kind and attributes of an op, and the types of its inputs and outputs."""
         node = self.nodes[self.node_of_op[op]]
         attributes = sorted(a.SerializeToString(deterministic=True) for a in node.attribute)
         types = [self._type_text(value) for value in (*node.input, *node.output)]
@@ -205,7 +201,7 @@ class OnnxParts:
         self, positions: Sequence[int], inputs: Sequence[str]
     ) -> tuple[list[int], list[str]]:
         """Positions of all nodes of a sub-model, ascending, and names of its initializers."""
-        found = dict.fromkeys(positions)
+        needed = dict.fromkeys(positions)
         names: dict[str, None] = {}
         entering = dict.fromkeys(inputs)
         left = list(positions)
@@ -216,10 +212,10 @@ class OnnxParts:
                     continue
                 if value in self.initializers or value in self.sparse:
                     names[value] = None
-                elif maker is not None and maker not in found:
-                    found[maker] = None
+                elif maker is not None and maker not in needed:
+                    needed[maker] = None
                     left.append(maker)
-        return sorted(found), list(names)
+        return sorted(needed), list(names)
 
     def _value_info(self, value: str, name: str) -> Any:
         info = self.onnx.ValueInfoProto(name=name)
@@ -231,18 +227,14 @@ class OnnxParts:
         by_name: dict[str, int] = {}
         for at, node in enumerate(self.nodes):
             by_name.setdefault(node.name, at)
-        found = []
+        positions = []
         for name, kind in zip(self.graph.op_names, self.graph.op_kinds, strict=True):
             native = source.native_name(name)
             at = int(native[1:]) if native.startswith("#") else by_name.get(native, -1)
-            there = self.nodes[at].op_type if 0 <= at < len(self.nodes) else "nothing"
-            if there != kind:
-                raise StalePlanError(
-                    f"model '{self.what}' has changed: op '{name}' was a {kind}, now there is "
-                    f"{there}; profile and place again"
-                )
-            found.append(at)
-        return found
+            present = self.nodes[at].op_type if 0 <= at < len(self.nodes) else None
+            require_same_kind(source, name, kind, present)
+            positions.append(at)
+        return positions
 
     def _value_of_tensor(self) -> list[str]:
         values = [""] * self.graph.n_tensors
@@ -262,12 +254,12 @@ class OnnxParts:
     def _same_number(self, who: str, what: str, names: list[str], tensors: list[int]) -> None:
         if len(names) != len(tensors):
             raise StalePlanError(
-                f"model '{self.what}' has changed: {who} has {len(names)} {what}, not "
+                f"model '{self.path}' has changed: {who} has {len(names)} {what}, not "
                 f"{len(tensors)}; profile and place again"
             )
 
     def _take_out_large(self, folder: Path) -> dict[str, NDArray[Any]]:
-        """Arrays of the large initializers; their entries refer to data outside from now on."""
+        """Replace large initializers by references to outside data, and return their arrays."""
         onnx = self.onnx
         taken = {}
         for name, held in self.initializers.items():
@@ -292,26 +284,12 @@ class OnnxParts:
 
 
 def node_name(op: int) -> str:
-    """What an op's node is called in sub-models; no model file uses such names by accident."""
+    """Name of an op's node in sub-models; no model file uses such names by accident."""
     return f"op<{op}>"
 
 
-def values_read(node: Any) -> Iterator[str]:
-    """Values that a node reads, those that its subgraphs take from around it among them."""
-    yield from filter(None, node.input)
-    for attribute in node.attribute:
-        for graph in (*([attribute.g] if attribute.HasField("g") else []), *attribute.graphs):
-            own = {value.name for value in (*graph.input, *graph.initializer)}  # membership only
-            for inner in graph.node:
-                for name in values_read(inner):
-                    if name not in own:
-                        yield name
-                own.update(inner.output)
-            yield from (value.name for value in graph.output if value.name not in own)
-
-
 def _constants(onnx: Any, graph: Any) -> Iterator[Any]:
-    """What ``Constant`` nodes hold, as initializers of their outputs' names."""
+    """Yield the tensors of ``Constant`` nodes, as initializers with their outputs' names."""
     for node in graph.node:
         if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
             for attribute in node.attribute:
@@ -323,31 +301,16 @@ def _constants(onnx: Any, graph: Any) -> Iterator[Any]:
 
 
 def _array(onnx: Any, tensor: Any, folder: Path) -> NDArray[Any]:
-    """An initializer's values; what lies in a file of its own is mapped, not read."""
-    told = {entry.key: entry.value for entry in tensor.external_data}
+    """Values of an initializer; data in a separate file is mapped, not read."""
+    place = {entry.key: entry.value for entry in tensor.external_data}
     dtype = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type)
-    offset, size = int(told.get("offset", 0)), math.prod(tensor.dims)
+    offset, size = int(place.get("offset", 0)), math.prod(tensor.dims)
     kind = onnx.TensorProto.DataType.Name(tensor.data_type)
-    if "location" in told and kind in _SHARED_KINDS and size and offset % dtype.itemsize == 0:
-        file = folder / told["location"]
+    if "location" in place and kind in _SHARED_KINDS and size and offset % dtype.itemsize == 0:
+        file = folder / place["location"]
         return np.memmap(file, dtype, mode="r", offset=offset, shape=tuple(tensor.dims))
     return np.ascontiguousarray(onnx.numpy_helper.to_array(tensor, base_dir=str(folder)))
 
 
 def _item_bytes(onnx: Any, tensor: Any) -> int:
     return int(onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type).itemsize)
-
-
-def _fix_shapes(model: Any, shapes: Mapping[str, Sequence[int]]) -> None:
-    """Give every input the dimensions that the graph was read with, in place."""
-    for value in model.graph.input:
-        if value.name in shapes:
-            dimensions = value.type.tensor_type.shape
-            dimensions.ClearField("dim")
-            for extent in shapes[value.name]:
-                dimensions.dim.add().dim_value = extent
-    # What was inferred for open dimensions may contradict the fixed ones.
-    model.graph.ClearField("value_info")
-    for value in model.graph.output:
-        for dimension in value.type.tensor_type.shape.dim:
-            dimension.Clear()

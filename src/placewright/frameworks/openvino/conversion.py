@@ -1,27 +1,34 @@
-"""A PyTorch model as an OpenVINO IR file: what the OpenVINO runtime reads for it."""
+"""Conversion of PyTorch models to OpenVINO IR files, which OpenVINO then reads."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placewright.errors import InputError, MissingExtraError
-from placewright.execution.exported_program import ProgramFile, plain_results, tensor_inputs
+from placewright.execution.exported_program import (
+    INTERFACE_KEY,
+    Interface,
+    ProgramFile,
+    module_of,
+    plain_results,
+    tensor_inputs,
+)
 from placewright.execution.file_reader import converted_file
-from placewright.frameworks.openvino.interface import keep_interface
-from placewright.frameworks.openvino.ir_names import name_by_module
-from placewright.io.content import content_hash, one_line
+from placewright.io.content import UniqueNames, content_hash, one_line
 
 if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
+    from torch.fx import Graph
 
-_CONVERSION = 2  # goes up when the same model would be converted to another file
-_INTERFACE = "interface 1"  # another when a .pt2 file's would be written in another way
+_CONVERSION = 2  # increase it if the same model would be converted to another file
+_INTERFACE = "interface 1"  # change it if the interface of a .pt2 file would be written otherwise
+_UNNAMED = ("Constant", "Parameter", "Result")
 
 
 def openvino_model_of(
@@ -29,7 +36,7 @@ def openvino_model_of(
 ) -> Any:
     """Convert a module through ``torch.export``.
 
-    Input shapes are those of the examples, and what depends on shapes alone is folded.
+    Input shapes are those of the examples. Nodes that depend only on shapes are folded.
 
     Args:
         module: in evaluation mode.
@@ -63,7 +70,7 @@ def openvino_file_of(
     version: str = "",
     folder: Path | None = None,
 ) -> Path:
-    """The IR file (f32 weights) of a module, converted once and then found again.
+    """Convert a module to an IR file with f32 weights, once; later calls return the same file.
 
     The file's name holds a hash of `name`, `version`, the example inputs' shapes and the versions
     of torch and openvino: a change of any of them makes another file.
@@ -81,7 +88,7 @@ def openvino_file_of(
         MissingExtraError: torch or openvino is not installed.
     """
     shapes = [tuple(example.shape) for example in example_inputs]
-    return _kept(
+    return _file(
         name,
         [version, shapes],
         lambda: openvino_model_of(module, example_inputs, input_names),
@@ -90,7 +97,7 @@ def openvino_file_of(
 
 
 def openvino_file_of_program(held: ProgramFile, *, folder: Path | None = None) -> Path:
-    """The IR file of a program in a file, converted once and then found again by its content.
+    """Convert a program in a file to an IR file, once; later calls find it by content.
 
     Raises:
         InputError: it cannot be read or converted, or the result not written.
@@ -105,11 +112,11 @@ def openvino_file_of_program(held: ProgramFile, *, folder: Path | None = None) -
         keep_interface(model, interface)
         return model
 
-    return _kept(held.path.stem, [digest, _INTERFACE], convert, folder)
+    return _file(held.path.stem, [digest, _INTERFACE], convert, folder)
 
 
 def _converted(program: ExportedProgram, what: str, input_names: Sequence[str] = ()) -> Any:
-    """An ``openvino.Model`` with the program's input shapes."""
+    """Convert a program to an ``openvino.Model`` with the program's input shapes."""
     _, openvino = _libraries()
     from openvino.frontend.pytorch.fx_decoder import TorchFXPythonDecoder
     from openvino.passes import ConstantFolding, Manager
@@ -144,10 +151,10 @@ def _converted(program: ExportedProgram, what: str, input_names: Sequence[str] =
 
 
 def _each_once(decoder: Any) -> list[int]:
-    """Leave each output of a decoder once, since the converter takes no value twice.
+    """Remove repeated outputs of a decoder, since the converter takes no value twice.
 
     Returns:
-        For each output its position among those that are left.
+        For each output its position among the remaining ones.
     """
     nodes = [node for _, node in decoder._outputs]
     first = list(dict.fromkeys(nodes))
@@ -155,7 +162,7 @@ def _each_once(decoder: Any) -> list[int]:
     return [first.index(node) for node in nodes]
 
 
-def _kept(name: str, key: Sequence[object], make: Callable[[], Any], folder: Path | None) -> Path:
+def _file(name: str, key: Sequence[object], make: Callable[[], Any], folder: Path | None) -> Path:
     torch, openvino = _libraries()
 
     def save(model: Any, path: Path) -> None:
@@ -167,14 +174,14 @@ def _kept(name: str, key: Sequence[object], make: Callable[[], Any], folder: Pat
 
 @contextlib.contextmanager
 def _without_warnings() -> Iterator[None]:
-    """Keep the converter's remarks about PyTorch's own tables from the root logger and stderr."""
+    """Suppress the converter's remarks about PyTorch's own tables."""
     root, nothing = logging.getLogger(), logging.NullHandler()
 
     def refuse(record: logging.LogRecord) -> bool:
         return False
 
-    root.addFilter(refuse)  # of the root logger itself; other loggers' records pass by it
-    root.addHandler(nothing)  # without any handler, logging would install one
+    root.addFilter(refuse)  # filters records of the root logger itself, not of other loggers
+    root.addHandler(nothing)  # without a handler, logging would install one
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
@@ -194,3 +201,56 @@ def _libraries() -> tuple[Any, Any]:
     except ImportError:
         raise MissingExtraError("openvino", "openvino", "converting a PyTorch model") from None
     return torch, openvino
+
+
+def keep_interface(model: Any, interface: Interface) -> None:
+    """Write the interface of a PyTorch program into the ``openvino.Model`` made of it."""
+    model.set_rt_info(interface.text(), INTERFACE_KEY)
+
+
+def kept_interface(model: Any) -> Interface | None:
+    """Read the interface that `keep_interface` wrote; None if there is none."""
+    if not model.has_rt_info(INTERFACE_KEY):
+        return None
+    held = model.get_rt_info(INTERFACE_KEY)
+    return Interface.of_text(str(getattr(held, "value", held)))
+
+
+def name_by_module(model: Any, graph: Graph) -> None:
+    """Rename the nodes of an ``openvino.Model`` after their modules and types, in place.
+
+    OpenVINO names a node after a call (``linear_12/aten.linear.default/MatMul``), or makes a name
+    up. The new names, such as ``encoder.layer.3.output.dense/MatMul``, are unique. Whatever places
+    whole layers finds the layers by them.
+
+    Args:
+        model: converted from `graph`.
+        graph: whose nodes carry the module stack, as those of ``torch.export`` do.
+    """
+    module_by_call = {node.name: module_of(node) for node in graph.nodes}
+    nodes = [n for n in model.get_ordered_ops() if n.get_type_name() not in _UNNAMED]
+    modules = _modules(nodes, module_by_call)
+    unique = UniqueNames()
+    for node in nodes:
+        module, kind = modules[node.get_instance_id()], node.get_type_name()
+        node.set_friendly_name(unique(f"{module}/{kind}" if module else kind))
+
+
+def _modules(nodes: list[Any], module_by_call: Mapping[str, str]) -> dict[int, str]:
+    """Instance id -> module; a node without a call of its own has its first consumer's module."""
+    position = {node.get_instance_id(): number for number, node in enumerate(nodes)}
+    module_of_node: dict[int, str] = {}
+    for node in reversed(nodes):
+        call = node.get_friendly_name().split("/")[0]
+        consumers = (
+            port.get_node().get_instance_id()
+            for output in node.outputs()
+            for port in output.get_target_inputs()
+        )
+        nearest = sorted(
+            (consumer for consumer in consumers if consumer in module_of_node),
+            key=lambda consumer: position[consumer],
+        )
+        inherited = module_of_node[nearest[0]] if nearest else ""
+        module_of_node[node.get_instance_id()] = module_by_call.get(call, inherited)
+    return module_of_node

@@ -1,4 +1,4 @@
-"""OpenVINO: reads through its own front-ends, fuses by itself, infers on CPU, GPU and NPU."""
+"""Declaration of OpenVINO: reads through its front-ends, infers on CPU, GPU and NPU."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, ClassVar
 
 from placewright.errors import PlacewrightError
-from placewright.execution.exported_program import ProgramFile
 from placewright.execution.file_reader import FileReader
 from placewright.execution.framework import (
     BuiltModule,
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class OpenVinoFramework:
-    """See `execution.framework.Framework`."""
+    """OpenVINO, as `execution.framework.Framework` describes it."""
 
     name: ClassVar[str] = "openvino"
     library: ClassVar[str] = "OpenVINO"
@@ -44,19 +43,19 @@ class OpenVinoFramework:
     def read(
         self, name: str, find: Find, options: ReadOptions
     ) -> tuple[ComputationGraph, ModelSource]:
-        """A file of a front-end of OpenVINO's; a PyTorch model is converted to IR first."""
+        """Read a file that OpenVINO's front-ends know; a PyTorch model is converted to IR first."""
         return _reader().read(name, find, options)
 
     def again(self, source: ModelSource, find: Find) -> tuple[ComputationGraph, ModelSource]:
-        """With the shapes and constants of the source."""
+        """Read with the shapes and constants of the source."""
         return _reader().again(source, find)
 
     def runnable(self, source: ModelSource, find: Find) -> ModelSource:
-        """The path of a file; a zoo model's is its IR file."""
+        """The source with the path of a file; a model in memory is converted to IR."""
         return _reader().runnable(source, find)
 
     def runtime(self, find: Find) -> Runtime:
-        """OpenVINO's Python API."""
+        """The runtime, which compiles sub-models."""
         from placewright.frameworks.openvino.runtime import OpenVinoRuntime
 
         return OpenVinoRuntime()
@@ -68,11 +67,11 @@ class OpenVinoFramework:
         return small_model_file(folder)
 
     def joined(self, graph: ComputationGraph) -> Grouping | None:
-        """None: the compiled model tells what it fused."""
+        """None: a compiled model shows its kernels."""
         return None
 
     def companions(self, path: Path) -> tuple[Path, ...]:
-        """The weights of an IR file, also of a damaged one, and data that an ONNX file names."""
+        """The weights of an IR file, also of a damaged one, and data files of an ONNX file."""
         beside = (path.with_suffix(".bin"),) if path.suffix.lower() == ".xml" else ()
         try:
             return (*beside, *checked_files(path)[1:])
@@ -93,10 +92,7 @@ def _reader() -> FileReader:
             name, built.module, built.example_inputs, inputs, version=found.version
         )
 
-    def file_of_program(held: ProgramFile) -> Path:
-        return openvino_file_of_program(held)
-
-    return FileReader(read_openvino, checked_files, file_of_module, file_of_program)
+    return FileReader(read_openvino, checked_files, file_of_module, openvino_file_of_program)
 
 
 FRAMEWORK = OpenVinoFramework()

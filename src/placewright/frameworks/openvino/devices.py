@@ -1,21 +1,100 @@
-"""Devices of OpenVINO: the processor and its cores, and what OpenVINO calls a device."""
+"""Devices of OpenVINO: the processor and its cores, GPUs and NPUs, and the library itself."""
 
 from __future__ import annotations
 
+import functools
+from dataclasses import replace
+from typing import Any
+
 from placewright.core.cluster import Device
-from placewright.execution.processor import processor_devices
+from placewright.errors import MissingExtraError, UnknownNameError
+from placewright.execution.processor import processor_devices, processor_text
+
+_OWN_OPTIONS = ("device", "core")
 
 
-def cpu_devices() -> tuple[Device, ...]:
-    """``cpu`` with all threads, and ``cpu:N``, one thread on the N-th core that we may use."""
-    hint = {"device": "CPU", "INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": "1"}
-    # Pinning is ours (`worker_setup`): OpenVINO would pin every one-thread model to the same core.
-    one = {**hint, "INFERENCE_NUM_THREADS": "1", "ENABLE_CPU_PINNING": "NO"}
-    return processor_devices(hint, one)
+def discovered() -> tuple[Device, ...]:
+    """The CPU with all its threads, each core with one thread, every GPU and NPU."""
+    accelerators = [
+        Device(name=name, kind="gpu" if "GPU" in name else "npu", options={"device": name})
+        for name in openvino_core().available_devices
+        if name.startswith(("GPU", "NPU"))
+    ]
+    return tuple(completed(device) for device in (*_cpu_devices(), *accelerators))
+
+
+def completed(device: Device) -> Device:
+    """Return a device with its fingerprint and, by its name, the options that it leaves open.
+
+    Raises:
+        UnknownNameError: OpenVINO has no such device here.
+    """
+    known = {cpu.name: cpu for cpu in _cpu_devices()}
+    options = {**(known[device.name].options if device.name in known else {}), **device.options}
+    filled = replace(device, options=options)
+    available = openvino_core().available_devices
+    kinds = [name.partition(".")[0] for name in available]
+    is_named = device.name in known or "device" in options or device.kind != "cpu"
+    if not is_named or native_device(filled).partition(".")[0] not in kinds:
+        others = [name for name in available if name != "CPU"]
+        raise UnknownNameError("device", device.name, [*known, *others])
+    settings = {k: v for k, v in sorted(options.items()) if k != "core"}
+    return replace(filled, fingerprint=f"{_hardware_text(filled)} {settings}")
 
 
 def native_device(device: Device) -> str:
-    """What OpenVINO calls a device."""
+    """OpenVINO's name of a device."""
     if "device" in device.options:
         return device.options["device"]
     return "CPU" if device.kind == "cpu" else device.name
+
+
+def compile_options(device: Device) -> dict[str, str]:
+    """OpenVINO properties among the options of a device."""
+    return {k: v for k, v in device.options.items() if k not in _OWN_OPTIONS}
+
+
+def _cpu_devices() -> tuple[Device, ...]:
+    """``cpu`` with all threads, and ``cpu:N``, one thread on the N-th core that we may use."""
+    hint = {"device": "CPU", "INFERENCE_PRECISION_HINT": "f32", "NUM_STREAMS": "1"}
+    # Workers pin themselves (`worker_setup`): OpenVINO would pin all one-thread models to one core.
+    one_core = {**hint, "INFERENCE_NUM_THREADS": "1", "ENABLE_CPU_PINNING": "NO"}
+    return processor_devices(hint, one_core)
+
+
+def _hardware_text(device: Device) -> str:
+    """Text that differs between different hardware, and not between equal cores."""
+    if native_device(device) != "CPU":
+        try:
+            return str(openvino_core().get_property(native_device(device), "FULL_DEVICE_NAME"))
+        except RuntimeError:
+            return native_device(device)
+    return processor_text(device.options.get("core"))
+
+
+@functools.cache
+def openvino_core() -> Any:
+    """The only ``openvino.Core`` of this process, which is never released.
+
+    OpenVINO's CPU plugin gives the thread that loads it another stack for signals, and takes it
+    back with the last model of its core. If cores come and go in any order, a released stack stays
+    in use, and Ctrl-C ends the process without a message.
+    """
+    return openvino_library("the OpenVINO runtime").Core()
+
+
+def openvino_library(what: str) -> Any:
+    """Import OpenVINO.
+
+    Args:
+        what: needs it, for the message.
+
+    Raises:
+        MissingExtraError: it is not installed.
+    """
+    try:
+        import openvino
+        import openvino.opset13
+    except ImportError:
+        raise MissingExtraError("openvino", "openvino", what) from None
+    return openvino

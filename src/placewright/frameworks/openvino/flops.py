@@ -12,9 +12,9 @@ Shape = tuple[int, ...]
 
 
 def flops_of(node: Any) -> float:
-    """Operations of an ``openvino.Node`` by the rules of `core.flops`.
+    """Count the operations of an ``openvino.Node`` by the rules of `core.flops`.
 
-    0 where a shape that the count needs depends on data.
+    The count is 0 if it needs a shape that depends on data.
     """
     try:
         return _counted(node)
@@ -37,7 +37,7 @@ def _counted(node: Any) -> float:
 
 
 def static_shape(partial: Any) -> Shape:
-    """The dimensions, upper bounds where they depend on data, 1 where nothing is known."""
+    """Dimensions of a shape; an open one is its upper bound, or 1 without one."""
     if partial.rank.is_dynamic:
         return ()
     return tuple(_extent(dimension) for dimension in partial)
@@ -127,7 +127,7 @@ def _sequence(count: Callable[[int, int, int, int], float]) -> Callable[[Any], f
 
 
 def bodies_of(node: Any) -> tuple[Any, ...]:
-    """The models inside a node: a loop's body, both branches of a choice."""
+    """Models inside a node: a loop's body, both branches of a choice."""
     kind = node.get_type_name()
     if kind in ("Loop", "TensorIterator"):
         return (node.get_function(),)
@@ -139,12 +139,12 @@ def _body_flops(node: Any) -> list[float]:
 
 
 def _loop(node: Any) -> float:
-    """The body's operations times the iterations; a number known only at run time counts once."""
+    """The body's operations times the iterations; 1 if these are known only at run time."""
     return float(_body_flops(node)[0] * max(1, node.get_num_iterations()))
 
 
 def _choice(node: Any) -> float:
-    """Those of the branch that has more."""
+    """Operations of the more expensive branch."""
     return max(_body_flops(node))
 
 

@@ -1,9 +1,8 @@
-"""Which kernels an OpenVINO device makes of a graph's ops, and how long each of them takes.
+"""Kernels that an OpenVINO device makes of a graph's ops, and their seconds.
 
-A compiled model tells for every kernel which nodes went into it (``originalLayersNames``). Kernels
-that stem from no op (a layout conversion) belong to the kernel that reads their result. Ops that
-appear in no kernel were either merged without a trace or need no work; such an op goes with its
-only reader.
+A compiled model lists the nodes that each kernel computes (``originalLayersNames``). A kernel
+without such nodes (a layout conversion) belongs to the kernel that reads its result. An op that
+appears in no kernel was merged without a trace or needs no work; it joins its only reader.
 """
 
 from __future__ import annotations
@@ -21,10 +20,10 @@ _OP = re.compile(r"op(\d+)")
 
 
 class KernelMap:
-    """Kernel name -> op, of one model that was compiled with ``op<number>`` as node names.
+    """The op of each kernel of a model whose nodes are called ``op<number>``, by kernel name.
 
     Args:
-        graph: what the model was read as.
+        graph: read from the model.
         compiled: an ``openvino.CompiledModel`` of the whole graph.
     """
 
@@ -41,7 +40,7 @@ class KernelMap:
             else:
                 read_by = _readers(node)
                 self.op_of[name] = next((self.op_of[r] for r in read_by if r in self.op_of), -1)
-        for node in kernels:  # the kernel of an output has no reader, but a producer
+        for node in kernels:  # a kernel that makes an output has no reader, but a producer
             name = node.get_friendly_name()
             if self.op_of[name] < 0:
                 made_by = [value.get_node().get_friendly_name() for value in node.input_values()]
@@ -79,8 +78,8 @@ def _ops_in(node: Any, n_ops: int) -> list[int]:
     info = node.get_rt_info()
     text = str(info["originalLayersNames"].astype(str)) if "originalLayersNames" in info else ""
     names = [*text.split(","), node.get_friendly_name()]
-    found = [int(match[1]) for name in names if (match := _OP.fullmatch(name))]
-    return sorted({op: None for op in found if op < n_ops})
+    ops = [int(match[1]) for name in names if (match := _OP.fullmatch(name))]
+    return sorted({op: None for op in ops if op < n_ops})
 
 
 def _readers(node: Any) -> list[str]:

@@ -1,7 +1,7 @@
-"""Model files before a front-end opens them: are they what their name says, and what do they need?
+"""Checks of model files before a front-end of OpenVINO opens them.
 
-Checked are the container (protocol buffer, flat buffer, XML), whether it is complete, and that
-every file it refers to lies in its own folder. A model file is data: nothing in it is executed.
+They check the container (protocol buffer, flat buffer, XML), that it is complete, and that every
+file to which it refers lies in its own folder. A model file is data: nothing in it is executed.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ _MAX_XML_BYTES = 512 << 20
 
 
 def checked_files(path: Path) -> tuple[Path, ...]:
-    """All files that make up the model at `path`: a file or a SavedModel folder.
+    """List all files of the model at `path`, a file or a SavedModel folder.
 
     Raises:
-        FileFormatError: it is not what its name says, is incomplete, or refers outside its folder.
+        FileFormatError: the format is unknown or not that of the suffix, the model is incomplete,
+            or it refers outside its folder.
     """
     if path.is_dir():
         return _saved_model(path)
@@ -42,7 +43,11 @@ def checked_files(path: Path) -> tuple[Path, ...]:
 
 
 def _check_xml(path: Path, content: memoryview) -> list[Path]:
-    """Well-formed, root <net>, no document type (so no entities); weights lie beside it."""
+    """Require well-formed XML with root <net> and no document type, so without entities.
+
+    Returns:
+        The file of weights beside it, if there is one.
+    """
     roots: list[str] = []
     ends = [0]  # of constants in the file of weights
     parser = expat.ParserCreate()
@@ -78,7 +83,7 @@ def _check_xml(path: Path, content: memoryview) -> list[Path]:
 
 
 def _require_kept(model: Path, beside: Path) -> None:
-    """Weights lie in the folder of their model, or in the one that a link to it leads to.
+    """Require weights in the folder of their model, or in the folder to which a link leads.
 
     Raises:
         FileFormatError: a link leads elsewhere.

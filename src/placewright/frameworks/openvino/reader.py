@@ -1,8 +1,9 @@
-"""Whatever OpenVINO's front-ends read: IR, ONNX, TensorFlow, TensorFlow Lite.
+"""Reader of models through OpenVINO's front-ends: IR, ONNX, TensorFlow, TensorFlow Lite.
 
-One op per node of OpenVINO's own graph. Constants, and nodes that depend on constants alone, fold
-into the weights of the ops that read them: a constant that several ops read is one shared weight.
-What asks for a fixed shape is such a constant, too, and what it alone reads is no op.
+There is one op per node of OpenVINO's own graph. Constants, and nodes that depend only on
+constants, fold into the weights of the ops that read them: a constant that several ops read is one
+shared weight. A node that reads only a fixed shape is such a constant too, and nodes that only it
+reads are no ops.
 """
 
 from __future__ import annotations
@@ -21,22 +22,23 @@ from placewright.errors import (
     FileFormatError,
     GraphError,
     InputError,
-    MissingExtraError,
 )
 from placewright.execution.input_shapes import StatedInput, fixed_shapes
+from placewright.frameworks.openvino.conversion import kept_interface
+from placewright.frameworks.openvino.devices import openvino_library
 from placewright.frameworks.openvino.flops import bodies_of, flops_of, static_shape
-from placewright.frameworks.openvino.interface import kept_interface
 from placewright.frameworks.openvino.model_files import checked_files
 from placewright.frameworks.openvino.weights import kept_bytes, port_bytes
 from placewright.io.content import UniqueNames, content_hash, existing_path, one_line
 from placewright.io.onnx_symbols import onnx_symbols
 
 _READER = "openvino"
-# How a front-end starts the line that names operators it does not know.
+# Beginnings of a front-end's line that names unknown operators.
 _UNKNOWN_OPERATORS = ("Conversion is failed for", "No conversion rule found for")
 _NEVER_FOLDED = ("Parameter", "Result", "ReadValue", "Assign")
 _NO_SHAPES: Mapping[str, tuple[int, ...]] = {}
 _NO_SYMBOLS: Mapping[str, tuple[str, ...]] = {}
+_WHAT = "reading this model"  # needs OpenVINO
 _NUMBERED = re.compile(r"(.+?)(?:_[0-9]+)+")
 
 
@@ -57,14 +59,15 @@ def read_openvino(
         The graph, and its source with the shapes of all inputs.
 
     Raises:
-        InputError: there is no such file, or the shapes do not fit, or one is open and not given.
+        InputError: there is no such file, the shapes do not fit, or an open one is missing.
         UnknownNameError: `shapes` names an input that the model lacks.
-        FileFormatError: it is not what its name says, is damaged, or refers outside its folder.
+        FileFormatError: the file has another format than its suffix, is damaged, or refers
+            outside its folder.
         MissingExtraError: openvino is not installed.
     """
     file = existing_path(path)
     files = checked_files(file)
-    openvino = _openvino()
+    openvino = openvino_library(_WHAT)
     try:
         model = openvino.Core().read_model(str(file))
         symbols = onnx_symbols(file) if file.suffix.lower() == ".onnx" else _NO_SYMBOLS
@@ -102,11 +105,11 @@ def read_openvino(
 def graph_of_openvino_model(
     model: Any, *, fold_constants: bool = True, names_are_stored: bool = False
 ) -> tuple[ComputationGraph, dict[str, str]]:
-    """The graph of an ``openvino.Model`` with static input shapes.
+    """Make the graph of an ``openvino.Model`` with static input shapes.
 
-    An op is called by its friendly name. A name that OpenVINO made up from its type and a running
-    number differs from one reading to the next; such an op is called by its type and its position
-    in ``model.get_ordered_ops()``, and its native name is ``"#<position>"``.
+    An op has the friendly name of its node. A name that OpenVINO made up from the node's type and a
+    running number differs from one reading to the next. Such an op is called by its type and its
+    position in ``model.get_ordered_ops()``, and its native name is ``"#<position>"``.
 
     Args:
         model: an ``openvino.Model``.
@@ -143,22 +146,22 @@ def fix_shapes(
     Args:
         model: an ``openvino.Model``.
         shapes: see `execution.input_shapes.fixed_shapes`.
-        symbols: input name -> those of its dimensions, which OpenVINO does not keep.
+        symbols: input name -> symbols of its dimensions, which OpenVINO does not keep.
 
     Raises:
         UnknownNameError: `shapes` names an input that the model lacks.
         InputError: a shape does not fit the model, or one is open and not given.
     """
-    stated = [_stated(port, symbols) for port in model.inputs]
-    wanted = fixed_shapes(stated, shapes)
+    stated_inputs = [_stated(port, symbols) for port in model.inputs]
+    wanted = fixed_shapes(stated_inputs, shapes)
     fixed: dict[Any, Any] = {}
     asked: list[str] = []
     changed = False
-    for port, one, dimensions in zip(model.inputs, stated, wanted, strict=True):
+    for port, stated, dimensions in zip(model.inputs, stated_inputs, wanted, strict=True):
         partial = port.get_partial_shape()
         changed |= partial.is_dynamic or tuple(partial.to_shape()) != dimensions
-        fixed[port] = _openvino().PartialShape(list(dimensions))
-        asked.append(f"{one.name}={list(dimensions)}")
+        fixed[port] = openvino_library(_WHAT).PartialShape(list(dimensions))
+        asked.append(f"{stated.name}={list(dimensions)}")
     if changed:
         try:
             model.reshape(fixed)
@@ -174,7 +177,7 @@ def _stated(port: Any, symbols: Mapping[str, tuple[str, ...]]) -> StatedInput:
     if partial.rank.is_dynamic:
         return StatedInput(names, None)
     known = next((symbols[name] for name in names if name in symbols), ())
-    extents = static_shape(partial)  # the upper bound of one that has some
+    extents = static_shape(partial)  # of an open dimension the upper bound, or 1
     dimensions = [
         extents[at]
         if dimension.is_static or extents[at] != 1
@@ -185,15 +188,18 @@ def _stated(port: Any, symbols: Mapping[str, tuple[str, ...]]) -> StatedInput:
 
 
 def input_shapes(model: Any) -> dict[str, tuple[int, ...]]:
-    """Input name -> dimensions of an ``openvino.Model``, unknown ones 1."""
+    """Input name -> dimensions of an ``openvino.Model``; unknown dimensions are 1."""
     return {_names_of(port)[0]: static_shape(port.get_partial_shape()) for port in model.inputs}
 
 
 def folded_nodes(nodes: Sequence[Any]) -> frozenset[int]:
-    """Instance ids of the nodes that are no ops, of all nodes in topological order.
+    """Instance ids of the nodes that become no ops.
 
-    Constants, nodes all of whose inputs are constant (a decompression, a reshape), shapes that are
-    fixed, and nodes that only such a shape was asked of. OpenVINO computes them when it compiles.
+    These are constants, nodes whose inputs are all constant (a decompression, a reshape), fixed
+    shapes, and nodes that only such a shape reads. OpenVINO computes them when it compiles.
+
+    Args:
+        nodes: of a model, in topological order.
     """
     folded: dict[int, None] = {}
     for node in nodes:
@@ -214,7 +220,7 @@ def folded_nodes(nodes: Sequence[Any]) -> frozenset[int]:
 
 
 def op_positions(nodes: Sequence[Any]) -> list[int]:
-    """Positions of the nodes that are ops of the folded graph, of all in topological order."""
+    """Positions of the nodes that become ops, among all nodes in topological order."""
     folded = folded_nodes(nodes)
     return [
         at
@@ -225,12 +231,12 @@ def op_positions(nodes: Sequence[Any]) -> list[int]:
 
 
 def is_fixed_shape(node: Any) -> bool:
-    """Does a node ask for a shape that no data changes?"""
+    """Whether a node reads a shape that does not depend on data."""
     return node.get_type_name() == "ShapeOf" and bool(node.get_input_partial_shape(0).is_static)
 
 
 class _Reading:
-    """State of one walk over a model's nodes in topological order."""
+    """State of a walk over a model's nodes in topological order."""
 
     def __init__(
         self, model: Any, folded: frozenset[int], fold_constants: bool, names_are_stored: bool
@@ -248,7 +254,7 @@ class _Reading:
         self._name = UniqueNames()
 
     def add(self, position: int, node: Any) -> None:
-        """Add one node, its output tensors and the weights that it reads."""
+        """Add a node, its output tensors and the weights that it reads."""
         kind, identity = node.get_type_name(), node.get_instance_id()
         if identity in self._constant:
             return
@@ -261,7 +267,7 @@ class _Reading:
             self._add_tensors(node, self.op_of[identity])
 
     def signature(self, model: Any) -> Signature:
-        """Inputs and outputs as the model lists them."""
+        """Inputs and outputs in the order of the model."""
         return Signature(
             distinct(self._port(port, port) for port in model.inputs),
             distinct(self._port(port, port.get_node().input_value(0)) for port in model.outputs),
@@ -269,9 +275,9 @@ class _Reading:
 
     def _port(self, port: Any, value: Any) -> Port:
         names, result = _names_of(port), port.get_node().get_friendly_name()
-        # TensorFlow calls one tensor by every operation that hands it on; a result says which.
+        # TensorFlow names a tensor after every operation that passes it on; the result's name wins.
         name, *others = [result, *names] if result in port.get_names() else names
-        # TensorFlow's tensors are called after their operation and a number; users leave out 0.
+        # TensorFlow's tensors are named after an operation and a number; users leave out 0.
         others += [known.removesuffix(":0") for known in (name, *others) if known.endswith(":0")]
         key = (value.get_node().get_instance_id(), value.get_index())
         return Port(
@@ -312,12 +318,12 @@ class _Reading:
         return self._weights[key]
 
     def _weights_inside(self, node: Any) -> list[int]:
-        """Constants in a loop's body or in both branches of a choice: one weight of the op."""
+        """Make one weight of all constants in a loop's body or in both branches of a choice."""
         size = _constant_bytes(bodies_of(node))
         return [self.builder.add_weight(size)] if size else []
 
     def _variable_of(self, node: Any, kind: str) -> int:
-        """Reading and assigning one variable happens on one device."""
+        """Colocation class of a variable: it is read and assigned on one device."""
         if kind not in ("ReadValue", "Assign"):
             return -1
         return self._variables.setdefault(node.get_variable_id(), len(self._variables))
@@ -325,7 +331,7 @@ class _Reading:
     def _add_tensors(self, node: Any, op: int) -> None:
         for port in node.outputs():
             if not port.get_target_inputs() and op >= 0:
-                continue  # an output that nobody reads moves nowhere
+                continue  # an output without readers moves nowhere
             shape = static_shape(port.get_partial_shape())
             dtype = port.get_element_type().get_type_name()
             size = port_bytes(port)
@@ -342,9 +348,12 @@ class _Reading:
 
 
 def looks_made_up(name: str, kind: str) -> bool:
-    """Is it a type and a number? Of another type where a node took over a name when it replaced
-    one (what is left of a transposed ``Add`` is called ``Transpose_389``). Further numbers tell a
-    made-up name from a node of the file that bears the same (``Concat_166_1``)."""
+    """Whether OpenVINO made a name up: a type and a number.
+
+    The type may be that of a node which this node replaced: what remains of a transposed ``Add`` is
+    called ``Transpose_389``. A second number distinguishes the name from an equal name in the file
+    (``Concat_166_1``).
+    """
     parts = _NUMBERED.fullmatch(name)
     if parts is None:
         return False
@@ -354,35 +363,26 @@ def looks_made_up(name: str, kind: str) -> bool:
 @cache
 def _operator_names() -> frozenset[str]:
     """Types of all operators that OpenVINO has, in lower case."""
-    openvino = _openvino()
+    openvino = openvino_library(_WHAT)
     opsets = [getattr(openvino, name) for name in dir(openvino) if name.startswith("opset")]
     return frozenset(name.replace("_", "").lower() for opset in opsets for name in dir(opset))
 
 
 def _constant_bytes(bodies: Sequence[Any]) -> float:
-    """Bytes of all constants in bodies, and in the bodies inside them."""
+    """Bytes of all constants in bodies and in the bodies inside them."""
     inner = [node for body in bodies for node in body.get_ordered_ops()]
     own = sum(port_bytes(node.output(0)) for node in inner if node.get_type_name() == "Constant")
     return own + sum(_constant_bytes(bodies_of(node)) for node in inner)
 
 
 def _names_of(port: Any) -> list[str]:
-    """Names of an input or output, first the one that users see: its shortest tensor name, or the
-    node's."""
+    """Names of an input or output; the first, which users see, is its shortest tensor name."""
     tensor_names = sorted(port.get_names(), key=lambda name: (len(name), name))
     friendly = port.get_node().get_friendly_name()
     return list(dict.fromkeys([*tensor_names, friendly]))
 
 
 def _reason(error: RuntimeError) -> str:
-    """The last line of OpenVINO's text that is no place in its sources."""
+    """OpenVINO's message without the places in its sources."""
     lines = [line for line in str(error).splitlines() if not line.startswith("Exception from")]
     return one_line("\n".join(lines)).removeprefix("-- ")
-
-
-def _openvino() -> Any:
-    try:
-        import openvino
-    except ImportError:
-        raise MissingExtraError("openvino", "openvino", "reading this model") from None
-    return openvino

@@ -1,15 +1,12 @@
-"""The OpenVINO runtime: devices, compiled segments, kernels, all through OpenVINO's Python API.
+"""The OpenVINO runtime: compiled sub-models, through OpenVINO's Python API.
 
-A device's ``options`` are OpenVINO properties. Two of them are our own: ``device`` names the
-OpenVINO device (a cluster's ``cpu:0`` is OpenVINO's ``CPU``) and ``core`` the processor core that
-the device's worker thread stays on.
+Options of a device are OpenVINO properties. Two are our own: ``device`` names the OpenVINO device
+(``cpu:0`` is OpenVINO's ``CPU``), and ``core`` the processor core on which the device's worker
+thread stays.
 """
 
 from __future__ import annotations
 
-import functools
-import statistics
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,27 +19,33 @@ from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.signature import Signature
 from placewright.core.source import ModelSource
-from placewright.errors import InputError, MissingExtraError, RuntimeFailure, UnknownNameError
+from placewright.errors import InputError, RuntimeFailure
 from placewright.execution.inputs import cannot_compute, with_fixed_values
-from placewright.execution.processor import processor_text, stay_on
+from placewright.execution.processor import stay_on
 from placewright.execution.runtime import (
     CompiledSegment,
     HostArray,
     NativeTensor,
     OpSegment,
     PlainCall,
+    median_seconds,
     random_values,
     require_signature,
     unit_labels,
     whole_segment,
 )
 from placewright.execution.segment_cache import SegmentCache
-from placewright.frameworks.openvino.devices import cpu_devices, native_device
+from placewright.frameworks.openvino import devices as openvino_devices
+from placewright.frameworks.openvino.devices import (
+    compile_options,
+    native_device,
+    openvino_core,
+    openvino_library,
+)
 from placewright.frameworks.openvino.kernels import KernelMap
 from placewright.frameworks.openvino.segments import NodeMap, cut, with_inner_outputs
 from placewright.frameworks.openvino.throughput import OpenVinoThroughput
 
-OWN_OPTIONS = ("device", "core")
 _TOLERANCE = {"f32": 2e-4, "f16": 3e-2, "bf16": 1e-1}
 
 
@@ -58,67 +61,49 @@ class OpenVinoRuntime:
     @property
     def version(self) -> str:
         """Version of the library."""
-        return f"openvino {_openvino().__version__}"
+        return f"openvino {_library().__version__}"
 
     def discover(self) -> tuple[Device, ...]:
         """The CPU with all its threads, each core with one thread, every GPU and NPU."""
-        core = _core()
-        found = [
-            Device(name=name, kind="gpu" if "GPU" in name else "npu", options={"device": name})
-            for name in core.available_devices
-            if name.startswith(("GPU", "NPU"))
-        ]
-        return tuple(self.completed(device) for device in (*cpu_devices(), *found))
+        return openvino_devices.discovered()
 
     def unsplit_call(self, path: str, device: Device) -> str:
-        """One line of Python: the model, compiled for a device as `reference` does it."""
-        options = {k: v for k, v in sorted(device.options.items()) if k not in OWN_OPTIONS}
+        """Python that compiles the model for a device as `reference` does it, one line."""
+        options = dict(sorted(compile_options(device).items()))
         return f"openvino.Core().compile_model({path!r}, {native_device(device)!r}, {options})"
 
     def completed(self, device: Device) -> Device:
-        """Fill the options that a device leaves open, by its name, and its fingerprint.
+        """Return a device with its fingerprint and, by its name, the options that it leaves open.
 
         Raises:
             UnknownNameError: OpenVINO has no such device here.
         """
-        known = {one.name: one for one in cpu_devices()}
-        options = {**(known[device.name].options if device.name in known else {}), **device.options}
-        filled = replace(device, options=options)
-        available = _core().available_devices
-        kinds = [name.partition(".")[0] for name in available]
-        is_named = device.name in known or "device" in options or device.kind != "cpu"
-        if not is_named or native_device(filled).partition(".")[0] not in kinds:
-            others = [name for name in available if name != "CPU"]
-            raise UnknownNameError("device", device.name, [*known, *others])
-        told = {k: v for k, v in sorted(options.items()) if k != "core"}
-        return replace(filled, fingerprint=f"{_hardware(filled)} {told}")
+        return openvino_devices.completed(device)
 
     def transfer_seconds(self, source: Device, destination: Device, size_bytes: int) -> float:
-        """Half of a round trip of `size_bytes` through one element-wise op on the device that is
-        no CPU (through the host where neither is); 0 between CPUs, which share memory."""
+        """Median seconds of a transfer; 0 between CPUs, which share memory.
+
+        It is half of a round trip through an element-wise op on the device that is no CPU. Between
+        two such devices tensors pass through the host.
+        """
         far = [device for device in (source, destination) if native_device(device) != "CPU"]
         return sum(self._round_trip_seconds(device, size_bytes) / 2 for device in far)
 
     def _round_trip_seconds(self, device: Device, size_bytes: int) -> float:
-        openvino = _openvino()
+        openvino = _library()
         x = openvino.opset13.parameter([1, max(1, size_bytes // 4)], np.float32)
         model = openvino.Model([openvino.opset13.relu(x)], [x])
-        options = {k: v for k, v in device.options.items() if k not in OWN_OPTIONS}
-        compiled = _core().compile_model(model, native_device(device), options)
-        request = compiled.create_infer_request()
-        seconds = []
-        for _ in range(12):
-            start = time.perf_counter()
-            request.infer()
-            seconds.append(time.perf_counter() - start)
-        return statistics.median(seconds[2:])
+        compiled = openvino_core().compile_model(
+            model, native_device(device), compile_options(device)
+        )
+        return median_seconds(compiled.create_infer_request().infer)
 
     def load(self, source: ModelSource, graph: ComputationGraph) -> OpenVinoModel:
         """Read the model behind a graph.
 
         Raises:
-            StalePlanError: it is no longer the model that the graph was read from.
-            InputError: it cannot be read.
+            StalePlanError: the graph was read from another model.
+            InputError: the model cannot be read.
         """
         if source.format != "openvino":
             raise InputError(
@@ -127,12 +112,14 @@ class OpenVinoRuntime:
             )
         model = _model_of(source)
         nodes = NodeMap(model, graph, source)
-        return OpenVinoModel(_core(), model, graph, nodes, source, require_signature(source))
+        return OpenVinoModel(
+            openvino_core(), model, graph, nodes, source, require_signature(source)
+        )
 
 
 @dataclass
 class OpenVinoModel:
-    """A model that OpenVINO has read. See `execution.runtime.LoadedModel`."""
+    """A model that OpenVINO has read, as `execution.runtime.LoadedModel` describes it."""
 
     core: Any
     model: Any
@@ -140,51 +127,50 @@ class OpenVinoModel:
     nodes: NodeMap
     source: ModelSource
     signature: Signature
-    _kept: SegmentCache[OpenVinoSegment] = field(init=False)
+    _cache: SegmentCache[OpenVinoSegment] = field(init=False)
 
     def __post_init__(self) -> None:
-        self._kept = SegmentCache(self.graph)
+        self._cache = SegmentCache(self.graph)
 
     @property
     def keeps_state(self) -> bool:
-        """True where a node assigns a variable."""
+        """True if a node assigns a variable."""
         return "Assign" in self.graph.op_kinds
 
     def compile(
         self, segments: Sequence[OpSegment], devices: Sequence[Device]
     ) -> list[CompiledSegment]:
-        """Compile segments, each once: equal ops on equal options are found in memory.
+        """Compile segments; equal segments on equal options are compiled once.
 
         Raises:
             RuntimeFailure: OpenVINO refuses a segment; the message names its ops.
         """
         keys = [_key(segment, devices[segment.device]) for segment in segments]
-        new = {key: i for i, key in enumerate(keys) if key not in self._kept}
+        new = {key: i for i, key in enumerate(keys) if key not in self._cache}
         chosen = [segments[i] for i in new.values()]
-        parts = cut(_openvino(), self.model, self.nodes, chosen) if chosen else []
+        parts = cut(_library(), self.model, self.nodes, chosen) if chosen else []
         for key, segment, part in zip(new, chosen, parts, strict=True):
-            made = self._compile(part, segment, devices[segment.device])
-            self._kept.add(key, made, segment)
-        found: list[CompiledSegment] = [self._kept[key] for key in keys]
-        self._kept.forget_oldest()
-        return found
+            self._cache.add(key, self._compile(part, segment, devices[segment.device]), segment)
+        compiled: list[CompiledSegment] = [self._cache[key] for key in keys]
+        self._cache.forget_oldest()
+        return compiled
 
     def reference(self, device: Device) -> CompiledSegment:
         """The whole unsplit model on `device`."""
         return self.compile([whole_segment(self.graph)], [device])[0]
 
     def fused_groups(self, device: Device) -> Grouping:
-        """Which ops OpenVINO executes as one kernel on `device`."""
+        """Group the ops that one kernel of `device` computes."""
         profiled = self._profiled(device)
         return KernelMap(self.graph, profiled.compiled).grouping
 
     def profiler(self, device: Device) -> Callable[[], FloatArray]:
-        """A function that runs the whole model once with OpenVINO's own kernel timers."""
+        """A function that runs the whole model once, with OpenVINO's own kernel timers."""
         profiled = self._profiled(device)
         kernels = KernelMap(self.graph, profiled.compiled)
         instance = profiled.instance()
-        given = self.signature.ascending(self.random_inputs(np.random.default_rng(0)))
-        inputs = [self.from_host(array) for array in given]
+        arrays = self.signature.ascending(self.random_inputs(np.random.default_rng(0)))
+        inputs = [self.from_host(array) for array in arrays]
 
         def run() -> FloatArray:
             instance.run(inputs)
@@ -193,13 +179,13 @@ class OpenVinoModel:
         return run
 
     def unit_labels(self, units: Grouping) -> tuple[str, ...]:
-        """Kinds, attributes, shapes and dtypes of a unit's ops, and how they are connected."""
+        """A text per unit, equal for units whose ops and connections are equal."""
         ordered = self.model.get_ordered_ops()
         own = [_signature(ordered[at]) for at in self.nodes.node_of_op]
         return unit_labels(self.graph, units, own)
 
     def random_inputs(self, rng: np.random.Generator) -> list[HostArray]:
-        """See `random_values`."""
+        """Random values for all inputs, see `random_values`."""
         drawn = [
             random_values(rng, tuple(port.get_shape()), port.get_element_type().to_dtype())
             for port in self.model.inputs
@@ -211,11 +197,11 @@ class OpenVinoModel:
         return [np.dtype(port.get_element_type().to_dtype()) for port in self.model.inputs]
 
     def plain(self, device: Device) -> PlainCall:
-        """``openvino.compile_model`` of the file, called with a list of inputs."""
+        """Compile the file with ``compile_model``; the result is called with a list of inputs."""
         return self._plain(_model_of(self.source), device)
 
     def plain_at_other_levels(self, device: Device) -> Iterator[PlainCall]:
-        """The file with all inner values as outputs, so that OpenVINO fuses nothing."""
+        """Yield the model with all inner values as outputs, so that OpenVINO fuses nothing."""
         model = _model_of(self.source)
         n_outputs = len(model.outputs)
         try:
@@ -225,9 +211,10 @@ class OpenVinoModel:
         yield lambda inputs: run(inputs)[:n_outputs]
 
     def _plain(self, model: Any, device: Device) -> PlainCall:
-        options = {k: v for k, v in device.options.items() if k not in OWN_OPTIONS}
         try:
-            compiled = self.core.compile_model(model, native_device(device), options)
+            compiled = self.core.compile_model(
+                model, native_device(device), compile_options(device)
+            )
         except RuntimeError as error:
             raise RuntimeFailure(
                 f"OpenVINO cannot compile '{self.source.path}' for '{device.name}': "
@@ -236,37 +223,37 @@ class OpenVinoModel:
         return lambda inputs: [np.array(value) for value in compiled(list(inputs)).to_tuple()]
 
     def throughput_device(self, device: Device, n_threads: int) -> Device:
-        """The processor with OpenVINO's hint for throughput, which chooses the streams."""
+        """The processor with OpenVINO's hint for throughput, by which it chooses its streams."""
         options = {k: v for k, v in device.options.items() if k not in ("NUM_STREAMS", "core")}
         hints = {"PERFORMANCE_HINT": "THROUGHPUT", "INFERENCE_NUM_THREADS": str(n_threads)}
         return replace(device, options={**options, **hints})
 
     def throughput_mode(self, device: Device, in_flight: int | None = None) -> OpenVinoThroughput:
-        """The unsplit model, as many requests at a time as OpenVINO finds best."""
+        """The unsplit model with as many requests at a time as OpenVINO finds best."""
         whole = whole_segment(self.graph)
         model = _model_of(self.source)
         compiled = self._compile(model, whole, device).compiled
-        return OpenVinoThroughput(_openvino(), compiled, in_flight)
+        return OpenVinoThroughput(_library(), compiled, in_flight)
 
     def from_host(self, array: HostArray) -> NativeTensor:
-        """A tensor that shares the array's memory; a copy of a single number."""
+        """Make a tensor that shares the array's memory; a single number is copied."""
         if array.ndim == 0:
-            openvino = _openvino()
+            openvino = _library()
             tensor = openvino.Tensor(openvino.Type(array.dtype), openvino.Shape([]))
             tensor.data[...] = array
             return tensor
-        return _openvino().Tensor(np.ascontiguousarray(array), shared_memory=True)
+        return _library().Tensor(np.ascontiguousarray(array), shared_memory=True)
 
     def to_host(self, tensor: NativeTensor) -> HostArray:
-        """A copy of a tensor."""
+        """Copy a tensor to an array."""
         return np.array(tensor.data)
 
     def worker_setup(self, device: Device) -> Callable[[], None]:
-        """Keep the worker of a one-core device on its core; sync inference computes in it."""
+        """Keep the worker of a one-core device on its core, since inference runs in it."""
         return stay_on(device.options.get("core"), device.name)
 
     def tolerance(self, devices: Sequence[Device]) -> float:
-        """By the coarsest precision among the devices."""
+        """The tolerance of the coarsest precision among the devices."""
         hints = [d.options.get("INFERENCE_PRECISION_HINT", "") for d in devices]
         default = _TOLERANCE["bf16"]
         return max(_TOLERANCE.get(hint, default) for hint in hints)
@@ -279,9 +266,8 @@ class OpenVinoModel:
         return made
 
     def _compile(self, part: Any, segment: OpSegment, device: Device) -> OpenVinoSegment:
-        options = {k: v for k, v in device.options.items() if k not in OWN_OPTIONS}
         try:
-            compiled = self.core.compile_model(part, native_device(device), options)
+            compiled = self.core.compile_model(part, native_device(device), compile_options(device))
         except RuntimeError as error:
             shown = ", ".join(self.graph.op_names[op] for op in segment.ops[:4])
             raise RuntimeFailure(
@@ -298,12 +284,12 @@ class OpenVinoSegment:
     compiled: Any
 
     def instance(self) -> OpenVinoInstance:
-        """An infer request of its own."""
+        """Make an infer request."""
         return OpenVinoInstance(self.compiled.create_infer_request(), self.compiled)
 
 
 class OpenVinoInstance:
-    """One infer request. Inputs and outputs are set once where their memory stays the same."""
+    """An infer request, whose inputs are set again only if their memory changes."""
 
     def __init__(self, request: Any, compiled: Any) -> None:
         self.request = request
@@ -331,15 +317,15 @@ class OpenVinoInstance:
 
 
 def _model_of(source: ModelSource) -> Any:
-    """The ``openvino.Model`` of a source with its shapes.
+    """Read the ``openvino.Model`` of a source, with the source's shapes.
 
     Raises:
-        InputError: it cannot be read.
+        InputError: the model cannot be read.
     """
     try:
-        model = _core().read_model(source.path)
+        model = openvino_core().read_model(source.path)
         shapes = {
-            port: _openvino().PartialShape(list(shape))
+            port: _library().PartialShape(list(shape))
             for port in model.inputs
             for name, shape in source.shapes.items()
             if name in port.get_names() or name == port.get_node().get_friendly_name()
@@ -351,18 +337,8 @@ def _model_of(source: ModelSource) -> Any:
     return model
 
 
-def _hardware(device: Device) -> str:
-    """What tells one processor from another, not which of several equal ones it is."""
-    if native_device(device) != "CPU":
-        try:
-            return str(_core().get_property(native_device(device), "FULL_DEVICE_NAME"))
-        except RuntimeError:
-            return native_device(device)
-    return processor_text(device.options.get("core"))
-
-
 def _key(segment: OpSegment, device: Device) -> tuple[object, ...]:
-    # A core's own compiled model: requests of one that has one stream wait for each other.
+    # The core is part of the key, because requests of a one-stream model wait for each other.
     options = tuple(sorted(device.options.items()))
     ops = tuple(sorted(segment.ops))
     return (ops, segment.inputs, segment.outputs, native_device(device), options)
@@ -380,21 +356,5 @@ def _last_line(error: RuntimeError) -> str:
     return lines[-1] if lines else "no reason given"
 
 
-@functools.cache
-def _core() -> Any:
-    """The one ``openvino.Core`` of this process, which stays.
-
-    The CPU's plugin gives the thread that loads it another stack for signals and takes that back
-    when the last model of its core goes. Where cores come and go in any order, a stack that is gone
-    is left behind, and Ctrl-C ends the process without a word.
-    """
-    return _openvino().Core()
-
-
-def _openvino() -> Any:
-    try:
-        import openvino
-        import openvino.opset13
-    except ImportError:
-        raise MissingExtraError("openvino", "openvino", "the OpenVINO runtime") from None
-    return openvino
+def _library() -> Any:
+    return openvino_library("the OpenVINO runtime")

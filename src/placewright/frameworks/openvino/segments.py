@@ -1,4 +1,4 @@
-"""Cutting an ``openvino.Model`` into sub-models at the tensors of a graph that was read from it."""
+"""Sub-models of an ``openvino.Model``, cut at the tensors of the graph that was read from it."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ import numpy as np
 
 from placewright.core.graph import ComputationGraph
 from placewright.core.source import ModelSource
-from placewright.errors import InputError, StalePlanError
-from placewright.execution.runtime import OpSegment
-from placewright.frameworks.openvino.reader import looks_made_up, op_positions
+from placewright.errors import StalePlanError
+from placewright.execution.runtime import OpSegment, require_folded, require_same_kind
+from placewright.frameworks.openvino.reader import is_fixed_shape, looks_made_up, op_positions
 
 _NO_VALUES = ("Parameter", "Constant", "Result", "ReadValue", "Assign")
 
 
 class NodeMap:
-    """Which node and port of a model stand behind each op and tensor of the graph.
+    """The node of each op of a graph and the output port of each tensor.
 
-    Nodes are addressed by their position in ``get_ordered_ops()``; a clone of the model keeps it.
+    A node is named by its position in ``get_ordered_ops()``, which is the same in a clone.
 
     Args:
         model: an ``openvino.Model``.
         graph: read from the same model with constants folded.
-        source: op name -> native name.
+        source: has the native name of each op.
 
     Raises:
         StalePlanError: the graph was read from another model.
@@ -32,11 +32,7 @@ class NodeMap:
     """
 
     def __init__(self, model: Any, graph: ComputationGraph, source: ModelSource) -> None:
-        if source.options.get("fold_constants") == "no":
-            raise InputError(
-                f"model '{source.path}' was read with its constants as ops, which is for looking "
-                "at it only; read it with constants folded to profile or run it"
-            )
+        require_folded(source)
         nodes = model.get_ordered_ops()
         by_name = {node.get_friendly_name(): at for at, node in enumerate(nodes)}
         in_order, is_stored = op_positions(nodes), source.path.lower().endswith(".xml")
@@ -46,15 +42,11 @@ class NodeMap:
             if native.startswith("#"):
                 at = int(native[1:])
             elif looks_made_up(native, kind) and not is_stored and len(in_order) == graph.n_ops:
-                at = in_order[op]  # earlier versions kept some names that differ by reading
+                at = in_order[op]  # older plans hold made-up names
             else:
                 at = by_name.get(native, -1)
-            found = nodes[at].get_type_name() if 0 <= at < len(nodes) else "nothing"
-            if found != kind:
-                raise StalePlanError(
-                    f"model '{source.path}' has changed: op '{name}' was a {kind}, now there is "
-                    f"{found}; profile and place again"
-                )
+            present = nodes[at].get_type_name() if 0 <= at < len(nodes) else None
+            require_same_kind(source, name, kind, present)
             self.node_of_op.append(at)
         self.op_positions = frozenset(self.node_of_op)
         self.parameters = [at for at, n in enumerate(nodes) if n.get_type_name() == "Parameter"]
@@ -86,16 +78,16 @@ class NodeMap:
 
 
 def cut(openvino: Any, model: Any, nodes: NodeMap, segments: Sequence[OpSegment]) -> list[Any]:
-    """One sub-model per segment, its parameters and results in the order of inputs and outputs.
+    """Cut one sub-model per segment; its parameters and results are in the segment's order.
 
-    Nodes are called ``op<number in the graph>``. Constants, and nodes that depend on constants
-    alone, go with whatever reads them; weights are shared with `model`, not copied. A shape that is
-    no op of the graph becomes a constant, so that no segment needs the tensor it was asked of.
+    Nodes are called ``op<number in the graph>``. Constants, and nodes that depend only on
+    constants, go into every sub-model that reads them; weights are shared with `model`, not copied.
+    A fixed shape becomes a constant, so that no segment needs the tensor of which it is the shape.
 
     Args:
         openvino: the module.
         model: stays as it is.
-        nodes: which node stands behind each op.
+        nodes: the node of each op.
         segments: no two of them share an op.
     """
     clone = model.clone()
@@ -123,9 +115,9 @@ def cut(openvino: Any, model: Any, nodes: NodeMap, segments: Sequence[OpSegment]
 
 
 def _fix_shapes(openvino: Any, nodes: Sequence[Any]) -> None:
-    """Replace the nodes that ask for a static shape by that shape."""
+    """Replace nodes that read a fixed shape by that shape."""
     for node in nodes:
-        if node.get_type_name() == "ShapeOf" and node.get_input_partial_shape(0).is_static:
+        if is_fixed_shape(node):
             shape = np.array(node.get_input_shape(0), node.get_output_element_type(0).to_dtype())
             node.output(0).replace(openvino.opset13.constant(shape).output(0))
 
@@ -146,7 +138,7 @@ def _port(ordered: Sequence[Any], nodes: NodeMap, tensor: int) -> Any:
 
 
 def with_inner_outputs(model: Any) -> Any:
-    """The model itself, whose inner values are now outputs behind its own."""
+    """Add all inner values of a model to its outputs, in place, and return the model."""
     for node in model.get_ordered_ops():
         if node.get_type_name() in _NO_VALUES:
             continue

@@ -1,4 +1,4 @@
-"""The small model of `execution.small_model` as an IR file."""
+"""The small model of `execution.small_model` as an OpenVINO IR file."""
 
 from __future__ import annotations
 

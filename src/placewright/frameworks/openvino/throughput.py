@@ -1,4 +1,4 @@
-"""OpenVINO's own throughput mode: asynchronous requests on as many streams as it chooses."""
+"""OpenVINO's throughput mode: asynchronous requests on as many streams as it chooses."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from placewright.errors import RuntimeFailure
-from placewright.execution.requests import Execution
+from placewright.execution.requests import Execution, executions
 from placewright.execution.runtime import HostArray
 
 Sample = Sequence[HostArray]
@@ -27,12 +27,12 @@ class _Done:
 
 
 class OpenVinoThroughput:
-    """The unsplit model with the hint ``THROUGHPUT``. A context manager, as a runner is.
+    """The unsplit model, compiled with the hint ``THROUGHPUT``. A context manager, as a runner is.
 
     Args:
         openvino: the module.
         compiled: with the hint.
-        in_flight: samples taken whose outputs were not fetched, at most; None is twice as many as
+        in_flight: most samples that are taken and not yet fetched; None is twice the number that
             OpenVINO finds best, of which half are under way.
     """
 
@@ -52,11 +52,11 @@ class OpenVinoThroughput:
 
     @property
     def burst(self) -> int:
-        """One sample of each of OpenVINO's requests."""
+        """Number of OpenVINO's requests: samples finish in groups of so many."""
         return self.in_flight
 
     def close(self, timeout: float = 10.0) -> None:
-        """Wait for nothing: requests under way end by themselves."""
+        """Do nothing: requests under way end by themselves."""
 
     def run_many(self, samples: Sequence[Sample]) -> list[Execution]:
         """Execute samples; answers in their order.
@@ -64,15 +64,10 @@ class OpenVinoThroughput:
         Raises:
             RuntimeFailure: OpenVINO reports that a request failed.
         """
-        found = []
-        for answer in self.outcomes(samples):
-            if isinstance(answer, RuntimeFailure):
-                raise answer
-            found.append(answer)
-        return found
+        return executions(self.outcomes(samples))
 
     def outcomes(self, samples: Iterable[Sample]) -> Iterator[Execution | RuntimeFailure]:
-        """Execute samples as they come; what each gave, or why it failed, in their order."""
+        """Execute samples as they come; yield their executions or failures in order."""
         source, done = iter(samples), SimpleQueue[tuple[Any, _Done]]()
         answers: dict[int, _Done] = {}
         free = list(self._free)
@@ -91,9 +86,9 @@ class OpenVinoThroughput:
                 yield _answer(answers.pop(given))
                 given += 1
             elif given < taken:
-                request, one = done.get()
+                request, answer = done.get()
                 free.append(request)
-                answers[one.number] = _checked(request, one)
+                answers[answer.number] = _checked(request, answer)
             else:
                 return
 
@@ -106,15 +101,15 @@ class OpenVinoThroughput:
             tensor = self._openvino.Tensor(array, shared_memory=array.ndim > 0)
             request.set_input_tensor(at, tensor)
 
-        def ended(kept: Any) -> None:
-            """Called by OpenVINO, in a thread of its own; `kept` holds the inputs until then."""
+        def ended(sample: Any) -> None:
+            """Fetch the outputs, in a thread of OpenVINO's; `sample` keeps the inputs alive."""
             end = time.perf_counter()
             try:
                 outputs = tuple(
                     np.array(request.get_output_tensor(at).data) for at in range(self._n_outputs)
                 )
                 done.put((request, _Done(number, outputs, start, end)))
-            except BaseException as error:  # told to who waits for this sample
+            except BaseException as error:  # the thread that waits for this sample raises it
                 done.put((request, _Done(number, (), start, end, str(error) or repr(error))))
 
         request.set_callback(ended, sample)
@@ -122,7 +117,7 @@ class OpenVinoThroughput:
 
 
 def _checked(request: Any, done: _Done) -> _Done:
-    """OpenVINO tells who waits for a request that it failed, not the request's callback."""
+    """Add the failure of a request, which OpenVINO reports when one waits for it."""
     try:
         request.wait()
     except RuntimeError as error:

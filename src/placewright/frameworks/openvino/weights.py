@@ -1,9 +1,9 @@
 """Bytes that OpenVINO keeps of a constant that operators read through a decompression.
 
-Integers of 4 or 8 bits are stored with a scale, sometimes a zero point. OpenVINO's CPU plugin keeps
-them as they are where its kernels can multiply them, and unpacks them to f32 once, when it
-compiles, everywhere else. The rules are what its compiled models hold (2026.0, x86-64;
-``tests/frameworks/openvino/test_compressed_weights.py`` compares them).
+Integers of 4 or 8 bits are stored with a scale and sometimes a zero point. OpenVINO's CPU plugin
+keeps the integers if its kernels can multiply them. Else it unpacks them to f32 when it compiles.
+The rules follow its compiled models (2026.0, x86-64), with which
+``tests/frameworks/openvino/test_weights.py`` compares them.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 from placewright.frameworks.openvino.flops import static_shape
 
 _UNPACKS = ("Multiply", "Subtract", "Convert", "Reshape", "Transpose")
-_KEEPS_PACKED = ("MatMul", "Gather")  # kernels that unpack while they read
+_KEEPS_PACKED = ("MatMul", "Gather")  # their kernels unpack while they read
 _MULTIPLIES_INTEGERS = ("MatMul", "Convolution", "GroupConvolution")  # of integers by integers
 _PASSES_INTEGERS = (*_UNPACKS, "Relu", "MaxPool", "Squeeze", "Unsqueeze", "Split", "VariadicSplit")
 _LONGEST_CHAIN = 16
@@ -29,10 +29,10 @@ def port_bytes(port: Any) -> float:
 
 
 def kept_bytes(value: Any) -> float:
-    """Bytes that stay in memory for a constant `value`, an output of a folded node.
+    """Bytes that stay in memory for a constant.
 
     Args:
-        value: an ``openvino.Output`` that at least one op reads.
+        value: an ``openvino.Output`` of a folded node, which at least one op reads.
     """
     readers = [(target.get_node(), target.get_index()) for target in value.get_target_inputs()]
     source, others = _packed(value)
@@ -71,7 +71,7 @@ def _packed(value: Any) -> tuple[Any | None, float]:
 
 
 def _keeps(source: Any, reader: Any, index: int) -> bool:
-    """Does `reader` work on the integers of `source`, which it reads as its input `index`?"""
+    """Whether `reader` computes with the integers of `source`, its input `index`."""
     kind = reader.get_type_name()
     if kind in _KEEPS_PACKED:
         return index == (_DATA if kind == "Gather" else _WEIGHTS)
@@ -79,7 +79,7 @@ def _keeps(source: Any, reader: Any, index: int) -> bool:
 
 
 def _takes_integers(reader: Any, index: int) -> bool:
-    """Does `reader` multiply quantized activations by its weights?"""
+    """Whether `reader` multiplies quantized activations by its weights, its input `index`."""
     if reader.get_type_name() not in _MULTIPLIES_INTEGERS or index != _WEIGHTS:
         return False
     value = reader.input_value(_ACTIVATIONS)

@@ -80,7 +80,7 @@ class TorchFramework:
 
     def joined(self, graph: ComputationGraph) -> Grouping | None:
         """PyTorch fuses nothing by itself: light ops stay with a heavy neighbour."""
-        from placewright.frameworks.torch.light_ops import light_ops_joined
+        from placewright.frameworks.torch.running.light_ops import light_ops_joined
 
         return light_ops_joined(graph)
 

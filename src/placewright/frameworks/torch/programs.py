@@ -158,7 +158,7 @@ def _of_program(
             colocate_backward=options.colocate_backward,
             name=name,
         )
-    from placewright.frameworks.torch.reading.inference import read_inference
+    from placewright.frameworks.torch.reading.reader import read_inference
 
     return read_inference(
         model,

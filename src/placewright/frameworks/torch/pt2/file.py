@@ -10,6 +10,7 @@ the file until PyTorch reads them: a model takes its own size in memory, not fou
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
@@ -22,8 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
 from placewright.errors import FileFormatError, MissingExtraError
-from placewright.frameworks.torch.pt2.grammar import shown
-from placewright.frameworks.torch.pt2.inputs import plain_inputs
+from placewright.frameworks.torch.pt2.grammar import identifier, shown
 from placewright.frameworks.torch.pt2.program import checked_program, checked_tensors
 from placewright.frameworks.torch.pt2.spliced_file import SplicedFile
 from placewright.io.archives import require_bounded
@@ -42,6 +42,8 @@ _MEMBERS = re.compile(
 )
 _RAW = re.compile(r"data/weights/weight_\d+|data/constants/tensor_\d+", re.ASCII)
 _BLOCK = 2**20  # bytes
+_DEEPEST = 20
+_NUMBERS = (bool, int, float, complex, str, type(None))
 
 
 def load_program(path: Path) -> ExportedProgram:
@@ -170,3 +172,47 @@ def _json(data: bytes) -> Any:
 
 def _written(document: dict[str, Any]) -> bytes:
     return json.dumps(document, allow_nan=False).encode()
+
+
+def plain_inputs(data: bytes) -> bytes:
+    """A new pickle of the tensors and containers in `data`; an empty one stays empty.
+
+    Raises:
+        FileFormatError: it holds more than plain tensors, numbers, texts and containers.
+    """
+    import torch
+
+    if not data:
+        return b""
+    if zipfile.is_zipfile(io.BytesIO(data)):
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            require_bounded(archive, len(data))
+    try:
+        inputs = torch.load(io.BytesIO(data), weights_only=True)
+    except Exception:  # the unpickler raises many types; each means that this is not plain data
+        raise FileFormatError("it is not made of tensors alone") from None
+    if not (isinstance(inputs, tuple) and [type(part) for part in inputs] == [tuple, dict]):
+        raise FileFormatError("it does not hold the inputs of a call")
+    for name in inputs[1]:
+        identifier(name)
+    _check_plain(inputs, 0)
+    buffer = io.BytesIO()
+    torch.save(inputs, buffer)
+    return buffer.getvalue()
+
+
+def _check_plain(value: Any, depth: int) -> None:
+    import torch
+
+    if depth > _DEEPEST:
+        raise FileFormatError(f"its inputs are nested more than {_DEEPEST} deep")
+    if type(value) in (tuple, list):
+        parts = list(value)
+    elif type(value) is dict:
+        parts = [*value.keys(), *value.values()]
+    elif type(value) in (torch.Tensor, torch.nn.Parameter, *_NUMBERS):
+        return
+    else:
+        raise FileFormatError(f"an input is a {type(value).__name__}, which is no plain tensor")
+    for part in parts:
+        _check_plain(part, depth + 1)

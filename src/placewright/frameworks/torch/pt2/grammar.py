@@ -6,6 +6,7 @@ What a check was not told about is refused: a key, a kind of a union, a type.
 
 from __future__ import annotations
 
+import ast
 import keyword
 import math
 import re
@@ -24,6 +25,16 @@ _SEGMENT = re.compile(r"\w+")
 SYMBOL = re.compile(r"-?(0|[1-9]\d{0,18})|-?(s|u|ps|zf|zuf)\d{1,6}", re.ASCII)
 _FLOAT_TEXTS = ("Infinity", "-Infinity", "NaN")
 DROPPED: Check = lambda value: DROPPED  # noqa: E731 -- a value that is not passed on
+_LONGEST_SIZE = 2000  # characters
+_DEEPEST_SIZE = 30
+_LARGEST_POWER = 8
+_FUNCTIONS = (
+    "Add", "And", "CeilDiv", "CleanDiv", "Equality", "FloorDiv", "GreaterThan", "Identity",
+    "LessThan", "Max", "Min", "Mod", "ModularIndexing", "Mul", "Not", "Or", "PythonMod",
+    "StrictGreaterThan", "StrictLessThan", "Unequality", "Where",
+)  # fmt: skip
+_ASSUMPTIONS = ("integer", "negative", "nonnegative", "nonzero", "positive", "real")
+_CONSTANTS = ("true", "false")
 
 
 def shown(value: object) -> str:
@@ -165,3 +176,81 @@ def _typed(value: Any, kind: type[Kind], what: str) -> Kind:
     if not isinstance(value, kind):
         raise FileFormatError(f"{shown(value)} stands where {what} belongs")
     return value
+
+
+def expression(value: Any) -> str:
+    """A size or a condition on sizes: an integer, a symbol, or sums and the like of them.
+
+    Raises:
+        FileFormatError: it is anything else.
+    """
+    given = text(value)
+    if SYMBOL.fullmatch(given):
+        return given
+    try:
+        if len(given) > _LONGEST_SIZE:
+            raise ValueError
+        tree = ast.parse(given, mode="eval").body
+        _check_size(tree, 0)
+        return ast.unparse(tree)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        told = f"it computes sizes ({shown(given)}); export with static shapes"
+        raise FileFormatError(told) from None
+
+
+def _check_size(node: ast.expr, depth: int) -> None:
+    if depth > _DEEPEST_SIZE:
+        raise ValueError
+    if isinstance(node, ast.Name) and node.id in _CONSTANTS:
+        return
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        raise ValueError
+    name = node.func.id
+    if name == "Symbol":
+        _check_symbol(node)
+        return
+    if node.keywords:
+        raise ValueError
+    if name == "Integer":
+        (number,) = node.args
+        _checked_integer(number)
+    elif name == "Pow":
+        base, power = node.args
+        _check_size(base, depth + 1)
+        if not (isinstance(power, ast.Call) and isinstance(power.func, ast.Name)):
+            raise ValueError
+        (number,) = power.args
+        if (
+            power.func.id != "Integer"
+            or power.keywords
+            or abs(_checked_integer(number)) > _LARGEST_POWER
+        ):
+            raise ValueError
+    elif name in _FUNCTIONS:
+        for part in node.args:
+            _check_size(part, depth + 1)
+    else:
+        raise ValueError
+
+
+def _check_symbol(node: ast.Call) -> None:
+    (name,) = node.args
+    if not (isinstance(name, ast.Constant) and isinstance(name.value, str)):
+        raise ValueError
+    if not SYMBOL.fullmatch(name.value) or name.value.lstrip("-").isdecimal():
+        raise ValueError
+    for one in node.keywords:
+        value = one.value.value if isinstance(one.value, ast.Constant) else None
+        if one.arg not in _ASSUMPTIONS or not isinstance(value, bool):
+            raise ValueError
+
+
+def _checked_integer(node: ast.expr) -> int:
+    is_negative = isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
+    number = node.operand if isinstance(node, ast.UnaryOp) else node
+    if isinstance(node, ast.UnaryOp) and not is_negative:
+        raise ValueError
+    value = number.value if isinstance(number, ast.Constant) else None
+    if isinstance(value, bool) or not isinstance(value, int) or value >= 2**63:
+        raise ValueError
+    return -value if is_negative else value

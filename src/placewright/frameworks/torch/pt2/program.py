@@ -20,6 +20,7 @@ from placewright.frameworks.torch.pt2.grammar import (
     Check,
     dotted,
     empty,
+    expression,
     flag,
     identifier,
     integer,
@@ -35,7 +36,6 @@ from placewright.frameworks.torch.pt2.grammar import (
     union,
 )
 from placewright.frameworks.torch.pt2.operators import is_admitted
-from placewright.frameworks.torch.pt2.sizes import expression
 
 _DEEPEST = 20  # branches and loop bodies inside each other
 _DEVICES = ("cpu", "cuda", "xpu", "mps", "meta")

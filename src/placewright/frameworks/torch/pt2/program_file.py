@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from placewright.execution.exported_program import Interface, ProgramFile
 from placewright.frameworks.torch.pt2.file import load_program
-from placewright.frameworks.torch.reading.fx_interface import FxInterface
+from placewright.frameworks.torch.reading.fx_program import FxInterface
 from placewright.io.content import existing_path
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from placewright.core.builder import GraphBuilder
 from placewright.core.graph import FORWARD
 from placewright.core.signature import NO_TENSOR, Port, Signature, distinct
 from placewright.execution.exported_program import module_of
-from placewright.frameworks.torch.reading.fx_flops import flops_of
-from placewright.frameworks.torch.reading.scalars import extent_of, is_scalar, sources
+from placewright.frameworks.torch.reading.calls import extent_of, is_scalar, sources
+from placewright.frameworks.torch.reading.flops import flops_of
 
 if TYPE_CHECKING:
     from torch.fx import Graph, Node

@@ -16,7 +16,7 @@ import torch
 from torch.fx import Node
 
 from placewright.errors import InputError, RuntimeFailure
-from placewright.frameworks.torch.reading.random_calls import draws_random_numbers
+from placewright.frameworks.torch.reading.calls import draws_random_numbers
 from placewright.frameworks.torch.running.nodes import is_item
 from placewright.frameworks.torch.running.script import NotScriptable, compiled_script, script_text
 from placewright.frameworks.torch.running.segments import SegmentModule

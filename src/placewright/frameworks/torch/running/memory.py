@@ -22,10 +22,13 @@ from placewright.core.cluster import Device
 from placewright.core.graph import ComputationGraph
 from placewright.execution.routes import Routes, routes_of
 from placewright.execution.runtime import OpSegment, graph_inputs
-from placewright.frameworks.torch.running.instances import TorchInstance, TorchSegment
+from placewright.frameworks.torch.running.instances import DeviceState, TorchInstance, TorchSegment
 from placewright.frameworks.torch.running.lanes import Lane, moved, on_host
+from placewright.frameworks.torch.running.profile import OpTimer
 
 MARK = "placewright memory "
+_OP_MARK = "placewright op "
+_Key = tuple[int, int]  # tensor, memory
 
 
 def peaks_in_use(
@@ -217,3 +220,160 @@ def allocations(root: Any) -> Iterator[Any]:
         is_allocation = event.tag == torch._C._profiler._EventType.Allocation
         if is_allocation and event.extra_fields.device.type == "cpu":
             yield event
+
+
+def bytes_beside_outputs(
+    timer: OpTimer, inputs: Sequence[torch.Tensor], state: DeviceState
+) -> FloatArray:
+    """Largest bytes handed out during each op less those of its outputs, shape (n_ops,).
+
+    Args:
+        timer: runs the model op by op.
+        inputs: of the graph, in the host's memory.
+        state: of the device.
+    """
+    timer.prepare(state)
+    with torch.inference_mode():
+        for _, call in timer.calls(timer.entered(inputs)):
+            call()  # libraries set up working space that they keep
+        values = timer.entered(inputs)
+        taken = _by_record(timer, values) if timer.lane is None else _by_lane(timer, values)
+    graph = timer.nodes.graph
+    made = np.zeros(graph.n_ops)
+    producers = graph.tensor_producers
+    np.add.at(made, producers[producers >= 0], graph.tensor_bytes[producers >= 0])
+    return np.maximum(taken - made, 0.0)
+
+
+def _by_record(timer: OpTimer, values: dict[int, torch.Tensor]) -> FloatArray:
+    record = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
+    with without_remarks():
+        record.start()
+    for op, call in timer.calls(values):
+        with record_function(f"{_OP_MARK}{op}"):
+            call()
+    with without_remarks():
+        record.stop()
+    found = np.zeros(timer.nodes.graph.n_ops)
+    for root in record.profiler.kineto_results.experimental_event_tree():  # type: ignore[union-attr]
+        if root.name.startswith(_OP_MARK):
+            found[int(root.name.removeprefix(_OP_MARK))] = _peak(root)
+    return found
+
+
+def _peak(root: Any) -> float:
+    """Of what is handed out inside an event; what it gives back from before does not count."""
+    events = sorted(allocations(root), key=lambda event: event.start_time_ns)
+    own: dict[int, int] = {}
+    in_use = peak = 0
+    for event in events:
+        fields = event.extra_fields
+        if fields.alloc_size < 0:
+            in_use -= own.pop(fields.ptr, 0)
+        else:
+            own[fields.ptr] = fields.alloc_size
+            in_use += fields.alloc_size
+            peak = max(peak, in_use)
+    return float(peak)
+
+
+def _by_lane(timer: OpTimer, values: dict[int, torch.Tensor]) -> FloatArray:
+    lane = timer.lane
+    assert isinstance(lane, Lane)
+    found = np.zeros(timer.nodes.graph.n_ops)
+    with lane.module.stream(lane.compute):
+        for op, call in timer.calls(values):
+            before = lane.module.memory_allocated(lane.device)
+            lane.module.reset_peak_memory_stats(lane.device)
+            call()
+            found[op] = lane.module.max_memory_allocated(lane.device) - before
+    return found
+
+
+class StreamRun:
+    """Samples in the order of a schedule, in the calling thread.
+
+    Args:
+        graph: that segments were cut from.
+        segments: of one sample.
+        devices: ``segments[i].device`` indexes it.
+        compiled: the segments.
+        inputs: of the graph, in the host's memory, the same for every sample.
+        schedule: (sample, segment) as they begin; segment -1 says that the sample is done.
+    """
+
+    def __init__(
+        self,
+        graph: ComputationGraph,
+        segments: Sequence[OpSegment],
+        devices: Sequence[Device],
+        compiled: Sequence[TorchSegment],
+        inputs: Sequence[torch.Tensor],
+        schedule: Sequence[tuple[int, int]],
+    ) -> None:
+        self.graph, self.segments, self.inputs = graph, segments, inputs
+        self.schedule = schedule
+        self.routes: Routes = routes_of(graph, segments, len(devices), shared=False)
+        self.instances: list[TorchInstance] = [one.instance() for one in compiled]
+        self.lanes: dict[int, Lane] = {
+            segment.device: one.lane
+            for segment, one in zip(segments, compiled, strict=True)
+            if one.lane is not None
+        }
+
+    def all_segments(self) -> None:
+        """The whole schedule once."""
+        held: dict[int, dict[_Key, Any]] = {}
+        under_way: dict[int, dict[_Key, Any]] = {}
+        kept: dict[int, list[Any]] = {}
+        for sample, index in self.schedule:
+            if index < 0:
+                for rows in (held, under_way, kept):
+                    rows.pop(sample, None)
+                continue
+            if sample not in held:
+                held[sample], kept[sample] = {}, []
+                under_way[sample] = self._entering()
+            self._run(index, held[sample], under_way[sample], kept[sample])
+        for lane in self.lanes.values():
+            lane.compute.synchronize()
+
+    def _entering(self) -> dict[_Key, Any]:
+        starts = zip(graph_inputs(self.graph), self.inputs, self.routes.inputs, strict=True)
+        return {
+            (tensor, memory): value for tensor, value, memories in starts for memory in memories
+        }
+
+    def _run(
+        self,
+        index: int,
+        held: dict[_Key, Any],
+        under_way: dict[_Key, Any],
+        kept: list[Any],
+    ) -> None:
+        segment, route = self.segments[index], self.routes.segments[index]
+        memory = route.memory
+        for tensor in segment.inputs:
+            if (tensor, memory) in under_way:
+                held[tensor, memory] = self._received(under_way.pop((tensor, memory)), memory)
+        entering = [
+            held.pop((tensor, memory)) if last else held[tensor, memory]
+            for tensor, last in zip(segment.inputs, route.takes, strict=True)
+        ]
+        with record_function(f"{MARK}{memory}"):
+            values = list(self.instances[index].run(entering))
+        for at, tensor in enumerate(segment.outputs):
+            for other in route.goes_to[at]:
+                if other < self.routes.host:
+                    copy = on_host(moved(values[at], self.lanes.get(memory), None)).clone()
+                    under_way[tensor, other] = copy
+            if route.stays[at]:
+                held[tensor, memory] = values[at]
+            if self.graph.tensor_is_output[tensor]:
+                kept.append(values[at])
+            values[at] = None
+
+    def _received(self, value: Any, memory: int) -> Any:
+        lane = self.lanes.get(memory)
+        with record_function(f"{MARK}{memory}"):
+            return value.clone() if lane is None else moved(value, None, lane)

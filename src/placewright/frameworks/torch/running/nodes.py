@@ -14,7 +14,7 @@ from placewright.core.graph import ComputationGraph
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, StalePlanError
 from placewright.execution.runtime import graph_inputs
-from placewright.frameworks.torch.reading.scalars import is_scalar, sources
+from placewright.frameworks.torch.reading.calls import is_scalar, sources
 from placewright.frameworks.torch.running.program import TorchProgram
 
 # They return their input itself in evaluation mode, which their schemas do not tell.

@@ -35,7 +35,7 @@ from placewright.execution.runtime import (
     unit_labels,
     whole_segment,
 )
-from placewright.frameworks.torch.light_ops import light_ops_joined
+from placewright.frameworks.torch.running.light_ops import light_ops_joined
 from placewright.frameworks.torch.running.program import TorchProgram
 
 try:
@@ -45,11 +45,16 @@ except ImportError:
 
 from placewright.execution.allocator import keep_freed_memory
 from placewright.frameworks.torch.running import devices as torch_devices
-from placewright.frameworks.torch.running.devices import native_device
+from placewright.frameworks.torch.running.devices import (
+    native_device,
+    prepared_caller,
+    worker_setup,
+)
 from placewright.frameworks.torch.running.functions import SegmentFunction, segment_function
 from placewright.frameworks.torch.running.instances import DeviceState, TorchSegment
 from placewright.frameworks.torch.running.lanes import Arriving, Lane, moved, on_host
 from placewright.frameworks.torch.running.memory import (
+    bytes_beside_outputs,
     peaks_in_use,
     peaks_of_run,
     without_optimization,
@@ -61,8 +66,6 @@ from placewright.frameworks.torch.running.segments import (
     planned_writes,
     segment_module,
 )
-from placewright.frameworks.torch.running.threads import prepared_caller, worker_setup
-from placewright.frameworks.torch.running.working_memory import bytes_beside_outputs
 
 _TOLERANCE = {"f32": 2e-4, "f64": 2e-4, "f16": 3e-2, "bf16": 1e-1}
 _ACCELERATOR_TOLERANCE = 1e-2  # convolutions may use 10-bit mantissas (TF32) there
@@ -342,7 +345,7 @@ class TorchModel:
         schedule: Sequence[tuple[int, int]],
     ) -> FloatArray:
         """As `memory_peaks`, while samples follow each other; see `running.stream_memory`."""
-        from placewright.frameworks.torch.running.stream_memory import StreamRun
+        from placewright.frameworks.torch.running.memory import StreamRun
 
         compiled = [one for one in self.compile(segments, devices) if isinstance(one, TorchSegment)]
         given = self.signature.ascending(self.random_inputs(np.random.default_rng(0)))

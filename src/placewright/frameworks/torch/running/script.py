@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 
-from placewright.frameworks.torch.reading.random_calls import draws_random_numbers
+from placewright.frameworks.torch.reading.calls import draws_random_numbers
 from placewright.frameworks.torch.running.nodes import is_item
 
 ScriptFunction = Callable[[Any, Any], list[torch.Tensor]]

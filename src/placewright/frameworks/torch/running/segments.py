@@ -18,7 +18,7 @@ from torch.fx import Graph, GraphModule, Node
 from placewright.core.cluster import Device
 from placewright.errors import RuntimeFailure
 from placewright.execution.runtime import OpSegment
-from placewright.frameworks.torch.reading.scalars import is_scalar, sources
+from placewright.frameworks.torch.reading.calls import is_scalar, sources
 from placewright.frameworks.torch.running.nodes import NodeMap, n_values
 
 _DEVICE_ARGUMENT = "device"

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from placewright.errors import InputError
+from placewright.frameworks.torch.reading.calls import draws_random_numbers
 from placewright.frameworks.torch.reading.fx_program import FxProgram, inference_program
-from placewright.frameworks.torch.reading.random_calls import draws_random_numbers
 from placewright.io.content import one_line
 
 if TYPE_CHECKING:

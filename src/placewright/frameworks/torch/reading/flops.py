@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from placewright.core import flops
-from placewright.frameworks.torch.reading.scalars import extent_of
+from placewright.frameworks.torch.reading.calls import extent_of
 
 if TYPE_CHECKING:
     from torch.fx import Node
