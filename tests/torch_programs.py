@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -14,26 +13,13 @@ from placewright.core.builder import GraphBuilder
 from placewright.core.graph import ComputationGraph
 from placewright.core.source import ModelSource
 from placewright.frameworks.torch.reading.fx_graph import FxRules, add_fx_graph
-from placewright.frameworks.torch.reading.fx_program import plain_call
+from placewright.frameworks.torch.reading.fx_program import FxProgram, plain_call
 from placewright.frameworks.torch.reading.reader import functional_program, read_torch
-
-
-@dataclass(frozen=True)
-class Program:
-    """The shape of `frameworks.torch.running.program.TorchProgram`."""
-
-    module: torch.fx.GraphModule
-    state: Mapping[str, torch.Tensor]
-    inputs: tuple[str, ...]
-    outputs: tuple[str, ...]
-    updates: Mapping[str, str] = field(default_factory=dict)
-    example_inputs: Mapping[str, torch.Tensor] = field(default_factory=dict)
-    plain: Callable[[Sequence[torch.Tensor]], list[torch.Tensor]] = list
 
 
 def inference_program(
     module: nn.Module, examples: Sequence[torch.Tensor]
-) -> tuple[Program, ComputationGraph, ModelSource]:
+) -> tuple[FxProgram, ComputationGraph, ModelSource]:
     """An exported module with its graph."""
     exported = functional_program(module, examples)
     signature = exported.graph_signature
@@ -44,7 +30,7 @@ def inference_program(
         **signature.inputs_to_lifted_tensor_constants,
     }
     inputs = tuple(str(name) for name in signature.user_inputs)
-    program = Program(
+    program = FxProgram(
         torch.fx.GraphModule(nn.Module(), exported.graph),
         {name: held[target].detach() for name, target in targets.items()},
         inputs,
@@ -57,7 +43,7 @@ def inference_program(
     return program, graph, source
 
 
-def step_program() -> tuple[Program, ComputationGraph, ModelSource]:
+def step_program() -> tuple[FxProgram, ComputationGraph, ModelSource]:
     """One step of gradient descent with momentum on a two-layer network, traced by hand.
 
     The second parameter's new value is made before the last reader of its old value, a view.
@@ -99,13 +85,14 @@ def step_program() -> tuple[Program, ComputationGraph, ModelSource]:
     ops = add_fx_graph(builder, module.graph, FxRules(weights=weights, fold_constants=False))
     for tensor in ops.tensors_of[results[0].name]:
         builder.mark_output(tensor)
-    program = Program(
+    program = FxProgram(
         module,
         held,
         inputs,
         (results[0].name,),
         updates,
         dict(zip(inputs, examples.values(), strict=True)),
+        list,
     )
     graph = builder.build()
     return program, graph, ModelSource("step", "", "torch", signature=ascending_signature(graph))
@@ -136,7 +123,7 @@ class Branches(nn.Module):
         return torch.softmax(scores, -1)[:, self.order], embedded.sum(1) @ self.head.weight.t()
 
 
-def branches() -> tuple[Program, ComputationGraph, ModelSource]:
+def branches() -> tuple[FxProgram, ComputationGraph, ModelSource]:
     """`Branches` in evaluation mode."""
     generator = torch.Generator().manual_seed(1)
     examples = (

@@ -111,17 +111,14 @@ class TestFx:
 
     def counts(self, function: Any, *shapes: tuple[int, ...]) -> dict[str, float]:
         """Kind -> operations of the exported `function`."""
-        from placewright.frameworks.torch.reading.reader import (
-            functional_program,
-            graph_of_program,
-        )
+        from placewright.frameworks.torch.reading.reader import read_torch
 
         class Module(self.torch.nn.Module):  # type: ignore[name-defined, misc]
             def forward(self, *inputs: Any) -> Any:
                 return function(*inputs)
 
         examples = tuple(self.torch.ones(*shape) for shape in shapes)
-        graph = graph_of_program(functional_program(Module(), examples))
+        graph, _ = read_torch(Module(), examples)
         return dict(zip(graph.op_kinds, graph.op_flops.tolist(), strict=True))
 
     def test_convolutions(self) -> None:
@@ -155,10 +152,7 @@ class TestFx:
         assert self.counts(lambda x: x.transpose(1, 2) + 1, image) == {"transpose": 0, "add": 200}
 
     def test_recurrent_layers(self) -> None:
-        from placewright.frameworks.torch.reading.reader import (
-            functional_program,
-            graph_of_program,
-        )
+        from placewright.frameworks.torch.reading.reader import read_torch
 
         nn = self.torch.nn
         cases = [  # the first layer reads 3 values, the second both directions of the first
@@ -167,9 +161,9 @@ class TestFx:
             (nn.RNN(3, 4, 2, bidirectional=True), flops.rnn, (7, 2, 3)),
         ]
         for layer, count, shape in cases:
-            program = functional_program(layer.eval(), (self.torch.ones(*shape),))
+            graph, _ = read_torch(layer.eval(), (self.torch.ones(*shape),))
             expected = 2 * (count(2, 7, 3, 4) + count(2, 7, 8, 4))
-            assert graph_of_program(program).op_flops.max() == expected
+            assert graph.op_flops.max() == expected
 
     def test_a_convolution_s_gradient_costs_its_forward_pass_twice(self) -> None:
         torch = self.torch

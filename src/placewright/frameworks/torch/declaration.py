@@ -1,4 +1,4 @@
-"""PyTorch: reads exported programs and modules, trains; light ops stay with a heavy neighbour."""
+"""Declaration of PyTorch: reads exported programs and modules, runs inference and training."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from placewright.frameworks.torch.programs import (
     FORMATS,
     TorchOptions,
     load_torch_program,
+    program_file,
     read_torch_model,
 )
 
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class TorchFramework:
-    """See `execution.framework.Framework`."""
+    """PyTorch, as `execution.framework.Framework` describes it."""
 
     name: ClassVar[str] = "torch"
     library: ClassVar[str] = "PyTorch"
@@ -43,31 +44,30 @@ class TorchFramework:
     def read(
         self, name: str, find: Find, options: ReadOptions
     ) -> tuple[ComputationGraph, ModelSource]:
-        """A module or an exported program, as one inference or one training step."""
-        found = read_torch_model(name, find, TorchOptions.of_request(options))
+        """Read a module or an exported program, as one inference or one training step."""
+        read = read_torch_model(name, find, TorchOptions.of_request(options))
         for asked, shape in options.shapes.items():
-            if found.source.shapes.get(asked) != tuple(shape):
-                known = ", ".join(f"{key}={value}" for key, value in found.source.shapes.items())
+            if read.source.shapes.get(asked) != tuple(shape):
+                known = ", ".join(f"{key}={value}" for key, value in read.source.shapes.items())
                 raise InputError(
                     f"argument `shapes` {asked}: an exported PyTorch model keeps the shapes of its "
-                    f"example "
-                    f"inputs ({known}); export it with others"
+                    f"example inputs ({known}); export it with others"
                 )
-        return found.graph, found.source
+        return read.graph, read.source
 
     def again(self, source: ModelSource, find: Find) -> tuple[ComputationGraph, ModelSource]:
-        """With the options of the source."""
-        found = read_torch_model(source.path, find, TorchOptions.of_source(source))
-        return found.graph, found.source
+        """Read with the options of the source."""
+        read = read_torch_model(source.path, find, TorchOptions.of_source(source))
+        return read.graph, read.source
 
     def runnable(self, source: ModelSource, find: Find) -> ModelSource:
-        """The source itself, which the runtime reads as it is; a file's content is checked here."""
+        """Return the source itself, after a check of a file's content."""
         if Path(source.path).suffix.lower() == ".pt2":
-            load_torch_program(source, find)  # the runtime finds it read
+            load_torch_program(source, find)  # the runtime takes it from the cache
         return source
 
     def runtime(self, find: Find) -> Runtime:
-        """Segments through TorchScript, or ``torch.compile``."""
+        """The runtime, which runs segments through TorchScript or ``torch.compile``."""
         from placewright.frameworks.torch.running.runtime import TorchRuntime
 
         return TorchRuntime(lambda source: load_torch_program(source, find))
@@ -79,7 +79,7 @@ class TorchFramework:
         return small_model_in_memory()
 
     def joined(self, graph: ComputationGraph) -> Grouping | None:
-        """PyTorch fuses nothing by itself: light ops stay with a heavy neighbour."""
+        """Light ops join a heavy neighbour, since PyTorch fuses nothing by itself."""
         from placewright.frameworks.torch.running.light_ops import light_ops_joined
 
         return light_ops_joined(graph)
@@ -89,13 +89,11 @@ class TorchFramework:
         return ()
 
     def program_file(self, path: Path) -> ProgramFile:
-        """The program in a ``.pt2`` file, checked before PyTorch sees it."""
-        from placewright.frameworks.torch.pt2.program_file import program_file
-
+        """The program in a ``.pt2`` file, checked before PyTorch opens it."""
         return program_file(path)
 
     def prepare_process(self) -> None:
-        """One arena of the C library for all threads."""
+        """Let all threads share one arena of the C library."""
         share_one_arena()
 
 

@@ -1,4 +1,4 @@
-"""PyTorch models that were read, kept for the runtime: inference and training steps by name."""
+"""Cache of read PyTorch models, inferences and training steps, which the runtime uses again."""
 
 from __future__ import annotations
 
@@ -10,14 +10,21 @@ from typing import TYPE_CHECKING, Any
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, StalePlanError
 from placewright.execution.allocator import share_one_arena
+from placewright.execution.exported_program import Interface, ProgramFile
 from placewright.execution.framework import Find, FoundModel, ModelInMemory, ReadOptions
+from placewright.frameworks.torch.reading.fx_program import (
+    TRAINING,
+    FxInterface,
+    FxProgram,
+    ReadProgram,
+)
+from placewright.io.content import existing_path
 
 if TYPE_CHECKING:
-    from placewright.frameworks.torch.reading.fx_program import FxProgram, ReadProgram
+    from torch.export import ExportedProgram
 
-TRAINING = "torch-training"  # format of the source of a training step
 FORMATS = ("torch", TRAINING)
-_KEPT = 2  # programs hold their weights
+_MOST_PROGRAMS = 2  # they hold their weights
 
 
 @dataclass(frozen=True)
@@ -28,7 +35,7 @@ class TorchOptions:
         training: the whole training step instead of one inference.
         optimizer: of the training step, as `training.optimizers.optimizer_of` takes it.
         colocate_backward: every backward op shares a device with its forward op.
-        fold_constants: of inference; False keeps ops that depend on weights alone.
+        fold_constants: of inference; False keeps ops that depend only on weights.
         shapes: of a program with open dimensions, pairs of input name and dimensions.
     """
 
@@ -40,7 +47,7 @@ class TorchOptions:
 
     @classmethod
     def of_request(cls, options: ReadOptions) -> TorchOptions:
-        """Those of a request that change what is read."""
+        """The options of a request."""
         return cls(
             options.is_training,
             options.optimizer,
@@ -52,13 +59,13 @@ class TorchOptions:
     @classmethod
     def of_source(cls, source: ModelSource) -> TorchOptions:
         """The options that a source was read with."""
-        given = source.options
+        options = source.options
         return cls(
             training=source.format == TRAINING,
-            optimizer=given.get("optimizer", "sgd"),
-            colocate_backward=given.get("colocate_backward") == "yes",
-            fold_constants=given.get("fold_constants") != "no",
-            shapes=tuple(sorted(source.shapes.items())) if "open_dimensions" in given else (),
+            optimizer=options.get("optimizer", "sgd"),
+            colocate_backward=options.get("colocate_backward") == "yes",
+            fold_constants=options.get("fold_constants") != "no",
+            shapes=tuple(sorted(source.shapes.items())) if "open_dimensions" in options else (),
         )
 
 
@@ -69,8 +76,8 @@ def read_torch_model(name: str, find: Find, options: TorchOptions) -> ReadProgra
     """Read a model in memory or a ``.pt2`` file.
 
     Args:
-        name: what `find` finds.
-        find: tells what the name means.
+        name: of the model.
+        find: resolves the name.
         options: how it is read.
 
     Raises:
@@ -78,23 +85,23 @@ def read_torch_model(name: str, find: Find, options: TorchOptions) -> ReadProgra
         UnknownNameError: the zoo has no such model or variant.
     """
     share_one_arena()  # reading starts threads that end
-    found = find(name)
-    stamp = _stamp(found)
+    model = find(name)
+    stamp = _stamp(model)
     key = (name, options, stamp)
     if key not in _programs:
         for other in [other for other in _programs if other[0] == name and other[2] != stamp]:
-            del _programs[other]  # its weights are others now
-        while len(_programs) >= _KEPT:
+            del _programs[other]  # the model has changed
+        while len(_programs) >= _MOST_PROGRAMS:
             del _programs[next(iter(_programs))]
-        _programs[key] = _read(name, found, options)
+        _programs[key] = _read(name, model, options)
     return _programs[key]
 
 
 def load_torch_program(source: ModelSource, find: Find) -> FxProgram:
-    """What `running.runtime` asks for: the program behind a source.
+    """Load the program behind a source, for the runtime.
 
     Raises:
-        StalePlanError: the model is no longer the one that the source was made from.
+        StalePlanError: the model has changed since the source was made.
         InputError: it cannot be read.
     """
     if source.format not in FORMATS:
@@ -102,38 +109,58 @@ def load_torch_program(source: ModelSource, find: Find) -> FxProgram:
             f"model '{source.path}' was read for another runtime (as {source.format}); "
             "leave out argument `runtime` torch, or place it again with it"
         )
-    found = read_torch_model(source.path, find, TorchOptions.of_source(source))
-    if found.source.sha256 != source.sha256:
+    read = read_torch_model(source.path, find, TorchOptions.of_source(source))
+    if read.source.sha256 != source.sha256:
         raise StalePlanError(
-            f"model '{source.path}' has changed: its sha256 is {found.source.sha256[:12]}, "
+            f"model '{source.path}' has changed: its sha256 is {read.source.sha256[:12]}, "
             f"expected {source.sha256[:12]}; place it again"
         )
-    return found.program
+    return read.program
 
 
-def _stamp(found: FoundModel) -> object:
-    """Changes when the content may."""
-    if isinstance(found, ModelInMemory):
-        return found.version
+def program_file(path: Path | str) -> ProgramFile:
+    """Hand over the program in a ``.pt2`` file, which is loaded when it is needed.
+
+    Raises:
+        InputError: there is no such file.
+    """
+    return ProgramFile(existing_path(path), _loaded)
+
+
+def _loaded(path: Path) -> tuple[ExportedProgram, Interface]:
+    from placewright.frameworks.torch.pt2.file import load_program
+
+    program = load_program(path)
+    interface = FxInterface.of(program)
+    return program, Interface(interface.input_names, interface.output_names, interface.state)
+
+
+def _stamp(model: FoundModel) -> object:
+    """A value that changes if the content may have changed."""
+    if isinstance(model, ModelInMemory):
+        return model.version
     try:
-        status = (found if isinstance(found, Path) else found.path).stat()
+        status = _path_of(model).stat()
     except OSError:
         return None
     return (status.st_mtime_ns, status.st_size)
 
 
-def _read(name: str, found: FoundModel, options: TorchOptions) -> ReadProgram:
-    if not isinstance(found, ModelInMemory):
-        path = found if isinstance(found, Path) else found.path
+def _path_of(model: Path | ProgramFile) -> Path:
+    return model if isinstance(model, Path) else model.path
+
+
+def _read(name: str, model: FoundModel, options: TorchOptions) -> ReadProgram:
+    if not isinstance(model, ModelInMemory):
+        path = _path_of(model)
         if path.suffix.lower() != ".pt2":
             raise InputError(
                 f"PyTorch runs zoo models and .pt2 files, not '{name}'; leave out argument "
-                "`runtime` torch, "
-                "or export the module with torch.export.save"
+                "`runtime` torch, or export the module with torch.export.save"
             )
         read = _of_program(path, (), "", options)
         return replace(read, source=replace(read.source, path=str(path)))
-    built = found.build(options.training)
+    built = model.build(options.training)
     names = built.input_names if options.training else ()
     read = _of_program(built.module, built.example_inputs, name, options, names)
     source = read.source if options.training else built.named_ports(read.source)

@@ -10,7 +10,7 @@ from placewright.execution.small_model import BRANCHES, DEPTH, ImageTower, Matri
 
 
 def small_model_in_memory() -> ModelInMemory:
-    """The model, built when it is asked for."""
+    """The model, which is built when it is needed."""
     model = SmallModel()
     name = f"module:{model.NAME}"
     return ModelInMemory(name, str(model.VERSION), lambda is_training: _built(model))

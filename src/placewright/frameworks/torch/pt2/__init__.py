@@ -1,1 +1,1 @@
-"""A `.pt2` file is data: what it holds is checked before PyTorch sees it."""
+"""Safe loading of `.pt2` files: everything in them is checked before PyTorch reads it."""

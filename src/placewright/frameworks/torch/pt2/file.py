@@ -1,11 +1,11 @@
-"""Loading a ``.pt2`` file without running what is in it.
+"""Loading of a ``.pt2`` file without running any code from it.
 
 ``torch.export.load`` falls back to full unpickling and to an older format, loads compiled code,
-hands the texts of symbolic sizes to an evaluator, and executes source text that it makes of the
-names in the file: each runs what a file brings along. So only the members that an exported program
-needs are admitted, each is checked (`pt2.program`, `pt2.inputs` beside this), and PyTorch gets a
-new archive of nothing but what was checked. Raw weights, which are nothing but numbers, stay in
-the file until PyTorch reads them: a model takes its own size in memory, not four times as much.
+passes the texts of symbolic sizes to an evaluator, and executes source text that it makes of the
+names in the file. Each of these can run code from the file. So only the members that an exported
+program needs are admitted, each is checked, and PyTorch gets a new archive of the checked members.
+Raw weights, which are only numbers, stay in the file until PyTorch reads them: a model then takes
+its own size in memory, not four times as much.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _NUMBERS = (bool, int, float, complex, str, type(None))
 
 
 def load_program(path: Path) -> ExportedProgram:
-    """Load what ``torch.export.save`` wrote.
+    """Load a file that ``torch.export.save`` wrote.
 
     Raises:
-        InputError: the file cannot be read, or is no regular one.
-        FileFormatError: it is no such file, is damaged, or holds pickled objects, names that are
-            no identifiers, operators that do more than compute, or computed sizes.
+        InputError: the file cannot be read, or is no regular file.
+        FileFormatError: the file is no exported program, is damaged, or holds pickled objects,
+            names that are no identifiers, operators that do more than compute, or computed sizes.
         MissingExtraError: torch is not installed.
     """
     if find_spec("torch") is None:
@@ -69,14 +69,14 @@ def _loaded(file: BinaryIO, path: Path) -> ExportedProgram:
         admitted = _admitted(file)
     except FileFormatError as error:
         raise FileFormatError(f"'{path}' is not a valid .pt2 model: {error}") from None
-    except Exception as error:  # zipfile answers damage with many types
+    except Exception as error:  # zipfile raises many types for damage
         if not _is_archive(file):
             raise FileFormatError(f"'{path}' is not a valid .pt2 model: it is no archive") from None
         reason = one_line(error)
         raise FileFormatError(f"'{path}' is a damaged .pt2 archive: {reason}") from None
     log = logging.getLogger("torch.export")
     level = log.level
-    log.setLevel(logging.CRITICAL)  # a failure is told in one line below, not in a traceback
+    log.setLevel(logging.CRITICAL)  # the error below is one line instead of a traceback
     try:
         return torch.export.load(cast(BinaryIO, admitted))
     except Exception as error:  # the loader has no error type of its own
@@ -88,12 +88,12 @@ def _loaded(file: BinaryIO, path: Path) -> ExportedProgram:
 def _is_archive(file: BinaryIO) -> bool:
     try:
         return zipfile.is_zipfile(file)
-    except zipfile.BadZipFile:  # one that says that it goes on on another disk
+    except zipfile.BadZipFile:  # an archive that continues on another disk
         return True
 
 
 def _admitted(file: BinaryIO) -> SplicedFile:
-    """A new archive of what an exported program needs, all of it checked."""
+    """Make a new archive of the checked members that an exported program needs."""
     with zipfile.ZipFile(file) as archive:
         require_bounded(archive, os.fstat(file.fileno()).st_size)
         names = archive.namelist()
@@ -118,7 +118,7 @@ def _admitted(file: BinaryIO) -> SplicedFile:
 def _archive_of(
     members: Mapping[str, bytes], original: zipfile.ZipFile, raw: Mapping[str, str], file: BinaryIO
 ) -> SplicedFile:
-    """A new archive with these members, those raw ones of the original one, and nothing else."""
+    """Make a new archive of these members and of raw members of the original."""
     spliced = SplicedFile()
     with zipfile.ZipFile(spliced, "w", zipfile.ZIP_STORED) as archive:
         for name, data in members.items():
@@ -129,7 +129,7 @@ def _archive_of(
             at = _data_offset(file, info)
             is_large = info.file_size >= zipfile.ZIP64_LIMIT // 2
             with (
-                original.open(name) as source,  # raises at its end where the checksum is wrong
+                original.open(name) as source,  # raises at its end if the checksum is wrong
                 archive.open(f"model/{inner}", "w", force_zip64=is_large) as target,
             ):
                 while block := source.read(_BLOCK):
@@ -142,14 +142,14 @@ def _archive_of(
 
 
 def _data_offset(file: BinaryIO, info: zipfile.ZipInfo) -> int:
-    """Where the bytes of a member begin: behind its own header, a name and an extra field."""
+    """Offset of a member's bytes, behind its header, its name and an extra field."""
     header = os.pread(file.fileno(), 30, info.header_offset)
     name_length, extra_length = struct.unpack("<HH", header[26:30])
     return info.header_offset + 30 + int(name_length) + int(extra_length)
 
 
 def _checked(inner: str, data: bytes) -> bytes:
-    """A member of nothing but what was checked."""
+    """Check a member and return it, written anew."""
     try:
         match inner.rpartition("/")[2]:
             case "model.json":
@@ -175,7 +175,14 @@ def _written(document: dict[str, Any]) -> bytes:
 
 
 def plain_inputs(data: bytes) -> bytes:
-    """A new pickle of the tensors and containers in `data`; an empty one stays empty.
+    """Write a new pickle of the example inputs, which a pickle in the file holds.
+
+    If PyTorch's restricted unpickler fails, its loader of exported programs takes the full one,
+    which runs code that the pickle names. So the restricted one must succeed here, and PyTorch then
+    gets a pickle written from its result, never the pickle of the file.
+
+    Args:
+        data: the pickle; empty data stays empty.
 
     Raises:
         FileFormatError: it holds more than plain tensors, numbers, texts and containers.
@@ -189,7 +196,7 @@ def plain_inputs(data: bytes) -> bytes:
             require_bounded(archive, len(data))
     try:
         inputs = torch.load(io.BytesIO(data), weights_only=True)
-    except Exception:  # the unpickler raises many types; each means that this is not plain data
+    except Exception:  # the unpickler raises many types; all mean that this is not plain data
         raise FileFormatError("it is not made of tensors alone") from None
     if not (isinstance(inputs, tuple) and [type(part) for part in inputs] == [tuple, dict]):
         raise FileFormatError("it does not hold the inputs of a call")

@@ -1,7 +1,7 @@
-"""Checks for JSON that is turned into a program: each returns what may pass, or refuses.
+"""Checks of the JSON from which PyTorch makes a program.
 
-A check takes a value and gives back the same value, or a smaller one without what nobody needs.
-What a check was not told about is refused: a key, a kind of a union, a type.
+A check takes a value and returns it, without the parts that no reader needs, or raises
+FileFormatError. It refuses every key, kind of a union and type that it does not know.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SHOWN = 40  # characters of a wrong value that a message repeats
 _SEGMENT = re.compile(r"\w+")
 SYMBOL = re.compile(r"-?(0|[1-9]\d{0,18})|-?(s|u|ps|zf|zuf)\d{1,6}", re.ASCII)
 _FLOAT_TEXTS = ("Infinity", "-Infinity", "NaN")
-DROPPED: Check = lambda value: DROPPED  # noqa: E731 -- a value that is not passed on
+DROPPED: Check = lambda value: DROPPED  # noqa: E731 -- marks a value that `record` leaves out
 _LONGEST_SIZE = 2000  # characters
 _DEEPEST_SIZE = 30
 _LARGEST_POWER = 8
@@ -38,7 +38,7 @@ _CONSTANTS = ("true", "false")
 
 
 def shown(value: object) -> str:
-    """A value as a message repeats it: ASCII on one line, and short."""
+    """A value for messages: short ASCII text on one line."""
     text = ascii(value)
     return text if len(text) <= _SHOWN else text[: _SHOWN - 3] + "..."
 
@@ -47,7 +47,7 @@ def identifier(value: Any) -> str:
     """A name that may stand in source text: a Python identifier, and no keyword.
 
     Raises:
-        FileFormatError: it is none. So do all checks here.
+        FileFormatError: the value is no such name. All checks raise this error.
     """
     name = text(value)
     is_plain = name.isidentifier() and unicodedata.normalize("NFKC", name) == name
@@ -65,7 +65,7 @@ def dotted(value: Any) -> str:
 
 
 def symbol(value: Any) -> str:
-    """A size that is not computed: an integer, or a symbol as PyTorch names them."""
+    """A size that is not computed: an integer, or a symbol with a name that PyTorch gives."""
     size = text(value)
     if not SYMBOL.fullmatch(size):
         raise FileFormatError(f"it computes sizes ({shown(size)}); export with static shapes")
@@ -83,7 +83,7 @@ def flag(value: Any) -> bool:
 
 
 def integer(value: Any) -> int:
-    """An integer of 64 bits with a sign."""
+    """A signed integer of 64 bits."""
     number = _typed(value, int, "an integer")
     if isinstance(value, bool) or not -(2**63) <= number < 2**63:
         raise FileFormatError(f"{shown(value)} stands where an integer of 64 bits belongs")
@@ -91,7 +91,7 @@ def integer(value: Any) -> int:
 
 
 def real(value: Any) -> float | str:
-    """A number, or the text that stands for one that JSON cannot write."""
+    """A number, or the text of a number that JSON cannot write."""
     if value in _FLOAT_TEXTS:
         return str(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
@@ -100,7 +100,7 @@ def real(value: Any) -> float | str:
 
 
 def one_of(*known: str) -> Check:
-    """One of these texts."""
+    """One of some known texts."""
 
     def check(value: Any) -> str:
         if value not in known:
@@ -111,7 +111,7 @@ def one_of(*known: str) -> Check:
 
 
 def empty(what: str) -> Check:
-    """Nothing: an empty list, object or text; `what` says what an exported program may not have."""
+    """An empty list, object or text; `what` completes the message 'it ...' for others."""
 
     def check(value: Any) -> Any:
         if value:
@@ -127,12 +127,12 @@ def optional(check: Check) -> Check:
 
 
 def sequence(check: Check) -> Check:
-    """A list of alike values."""
+    """A list whose values pass a check."""
     return lambda value: [check(entry) for entry in _typed(value, list, "a list")]
 
 
 def mapping(key_check: Check, check: Check) -> Check:
-    """An object from names to alike values."""
+    """An object whose names and values pass checks."""
 
     def checked(value: Any) -> dict[str, Any]:
         entries = _typed(value, dict, "an object").items()
@@ -142,7 +142,7 @@ def mapping(key_check: Check, check: Check) -> Check:
 
 
 def record(required: Mapping[str, Check], more: Mapping[str, Check] | None = None) -> Check:
-    """An object with these keys; those of `more` may be missing."""
+    """An object with these keys; keys of `more` may be missing."""
     known = {**required, **(more or {})}
 
     def checked(value: Any) -> dict[str, Any]:
@@ -150,11 +150,11 @@ def record(required: Mapping[str, Check], more: Mapping[str, Check] | None = Non
         for key in entries:
             if key not in known:
                 raise FileFormatError(f"it holds {shown(key)}, which no exported program needs")
-        kept = [(key, known[key](entry)) for key, entry in entries.items()]
+        checked_entries = [(key, known[key](entry)) for key, entry in entries.items()]
         for key in required:
             if key not in entries:
                 raise FileFormatError(f"an entry lacks '{key}'")
-        return {key: entry for key, entry in kept if entry is not DROPPED}
+        return {key: entry for key, entry in checked_entries if entry is not DROPPED}
 
     return checked
 
@@ -179,23 +179,28 @@ def _typed(value: Any, kind: type[Kind], what: str) -> Kind:
 
 
 def expression(value: Any) -> str:
-    """A size or a condition on sizes: an integer, a symbol, or sums and the like of them.
+    """A computed size or a condition on sizes: an integer, a symbol, or sums and the like.
+
+    A size that depends on data, as the number of nonzero entries does, stands in the file as a text
+    such as ``Add(Symbol('u0', integer=True), Integer(4))``. PyTorch passes it to SymPy, which would
+    call any name in it. So the text is parsed here, may call only the functions of which sizes are
+    made, and is written anew.
 
     Raises:
-        FileFormatError: it is anything else.
+        FileFormatError: the value is anything else.
     """
-    given = text(value)
-    if SYMBOL.fullmatch(given):
-        return given
+    size = text(value)
+    if SYMBOL.fullmatch(size):
+        return size
     try:
-        if len(given) > _LONGEST_SIZE:
+        if len(size) > _LONGEST_SIZE:
             raise ValueError
-        tree = ast.parse(given, mode="eval").body
+        tree = ast.parse(size, mode="eval").body
         _check_size(tree, 0)
         return ast.unparse(tree)
     except (SyntaxError, ValueError, RecursionError, MemoryError):
-        told = f"it computes sizes ({shown(given)}); export with static shapes"
-        raise FileFormatError(told) from None
+        message = f"it computes sizes ({shown(size)}); export with static shapes"
+        raise FileFormatError(message) from None
 
 
 def _check_size(node: ast.expr, depth: int) -> None:
@@ -239,9 +244,10 @@ def _check_symbol(node: ast.Call) -> None:
         raise ValueError
     if not SYMBOL.fullmatch(name.value) or name.value.lstrip("-").isdecimal():
         raise ValueError
-    for one in node.keywords:
-        value = one.value.value if isinstance(one.value, ast.Constant) else None
-        if one.arg not in _ASSUMPTIONS or not isinstance(value, bool):
+    for assumption in node.keywords:
+        held = assumption.value
+        value = held.value if isinstance(held, ast.Constant) else None
+        if assumption.arg not in _ASSUMPTIONS or not isinstance(value, bool):
             raise ValueError
 
 

@@ -1,9 +1,9 @@
 """The operators that a ``.pt2`` file may call: computations on tensors, and nothing else.
 
-PyTorch looks an operator up by the name in the file, and its registry also holds operators that
-read and write files (``aten.from_file``, ``aten.save``), change storages or share them between
-processes. A name that is not here is refused, and so is a new operator of a later PyTorch until
-somebody has looked at what it does.
+PyTorch looks an operator up by the name in the file. Its registry also holds operators that read
+and write files (``aten.from_file``, ``aten.save``), change storages or share them between
+processes. A name that is not listed here is refused. So are new operators of a later PyTorch, until
+somebody has checked and listed them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from functools import cache
 
-# ATen operators that are named for users: what `torch.nn.functional` and tensor methods compute.
+# ATen operators that `torch.nn.functional` and tensor methods compute.
 _PUBLIC = """
     abs absolute acos acosh adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d
     adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d add addbmm addcdiv addcmul addmm
@@ -145,7 +145,7 @@ _PRIMS = """
     view_of where xor_sum zeta
 """
 
-# What Python's `operator` does with sizes and with tuples of tensors.
+# Functions of Python's `operator`, for sizes and tuples of tensors.
 _PYTHON = """
     add and_ eq floordiv ge getitem gt le lshift lt mod mul ne neg or_ pos pow rshift sub truediv
 """
@@ -190,7 +190,7 @@ def _takes_values(name: str, overload: str) -> bool:
 
     namespace, _, base = name.partition(".")
     try:
-        schema = torch._C._get_schema(  # what a packet's overload is looked up with
+        schema = torch._C._get_schema(  # with which a packet's overload is looked up
             f"{namespace}::{base}", "" if overload == "default" else overload
         )
     except RuntimeError:  # no such overload

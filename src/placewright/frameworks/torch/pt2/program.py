@@ -1,11 +1,11 @@
-"""What ``models/model.json`` of a ``.pt2`` file may say; anything else is refused.
+"""Check of ``models/model.json`` of a ``.pt2`` file, which describes the program.
 
 PyTorch builds a program from this document. It writes the names of inputs, nodes and arguments into
-Python source text and executes that; it looks operators up by name; it evaluates texts of symbolic
-sizes and of guards; tree specifications name classes and modules that it imports. The checks
-below follow the schema of PyTorch's serialized programs (``torch/_export/serde/schema.py``,
-version 8) and pass on a new document of exactly what they know, without the notes that no reader
-of ours needs (stack traces and the like).
+Python source text and executes that. It looks operators up by name and evaluates texts of symbolic
+sizes and of guards. It imports classes and modules that tree specifications name. The checks
+follow the schema of PyTorch's serialized programs (``torch/_export/serde/schema.py``, version 8).
+They return a new document of the known parts, without notes that no reader of ours needs (stack
+traces and the like).
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ _MAPPINGS = (
 
 
 def checked_program(document: Any) -> dict[str, Any]:
-    """The same program, of nothing but what was checked.
+    """Check a program and return it, written anew.
 
     Raises:
-        FileFormatError: it says something that an exported program of ATen operators does not.
+        FileFormatError: it holds something that no exported program of ATen operators holds.
     """
     checked: dict[str, Any] = _PROGRAM(document)
     return checked
 
 
 def checked_tensors(document: Any) -> dict[str, Any]:
-    """``model_weights_config.json`` or ``model_constants_config.json``: where each tensor lies.
+    """Check ``model_weights_config.json`` or ``model_constants_config.json``: places of tensors.
 
     Raises:
         FileFormatError: an entry is no plain tensor, or is stored as a pickle.
@@ -98,7 +98,7 @@ def _module_stack(value: Any) -> str:
 
 
 def _result_tree(value: Any) -> str:
-    """A specification of nested containers; dataclasses are read as dictionaries.
+    """Check a specification of nested containers; dataclasses become dictionaries.
 
     PyTorch would import the class that the file names.
     """
@@ -130,7 +130,7 @@ def _without_classes(node: Any, depth: int) -> Any:
 
 
 def _tree(value: Any) -> str:
-    """A specification of nested containers, and of the names of keyword arguments."""
+    """Check a specification of nested containers and of the names of keyword arguments."""
     try:
         protocol, tree = json.loads(text(value))
     except (ValueError, TypeError, RecursionError):
@@ -160,7 +160,7 @@ def _node_of_tree(value: Any) -> dict[str, Any]:
 
 
 def _keys(context: Any) -> list[str]:
-    """Keys of a dictionary; those of the keyword arguments become names of source text."""
+    """Check keys of a dictionary: identifiers, since keyword arguments become source text."""
     try:
         keys = json.loads(text(context))
     except (ValueError, RecursionError):
@@ -240,11 +240,11 @@ _TREE_NODE = record(
 def _graph_check(depth: int) -> Check:
     body = record({"name": identifier, "graph": lambda graph: _graph(graph, depth + 1)})
     argument = union({**_ARGUMENTS, "as_graph": body})
-    given = record({"name": _argument_name, "arg": argument}, {"kind": optional(integer)})
+    named = record({"name": _argument_name, "arg": argument}, {"kind": optional(integer)})
     node = record(
         {
             "target": _target,
-            "inputs": sequence(given),
+            "inputs": sequence(named),
             "outputs": sequence(_ARGUMENT),
             "metadata": record({}, _NOTES),
         },

@@ -1,4 +1,4 @@
-"""A file made of pieces, of which large ones stay where they lie in another file."""
+"""A file made of pieces; large pieces stay where they lie in another file."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class _Elsewhere:
         data = os.pread(self.file.fileno(), end - begin, self.offset + begin)
         if not data:
             raise OSError("the file has become shorter while it was read")
-        return data  # of a large piece not always all: the system reads 2 GiB at once
+        return data  # perhaps only a part: the system reads at most 2 GiB at once
 
     def __len__(self) -> int:
         return self.length
 
 
 class SplicedFile(io.RawIOBase):
-    """Grows at its end and is read anywhere; what lies in another file takes no memory.
+    """A file that grows at its end and is read anywhere; pieces of another file take no memory.
 
     Before its end, only a whole piece can be replaced by one of equal length, as archivers do with
     a header when they know the size of what followed it.
@@ -42,7 +42,7 @@ class SplicedFile(io.RawIOBase):
         self._next: tuple[BinaryIO, int] | None = None
 
     def lies_at(self, file: BinaryIO, offset: int) -> None:
-        """What is written next is what `file` holds at `offset`, and need not be kept."""
+        """Note that the next written bytes are in `file` at `offset` and need not be kept."""
         self._next = (file, offset)
 
     def write(self, data: Any) -> int:
@@ -67,10 +67,10 @@ class SplicedFile(io.RawIOBase):
         return len(piece)
 
     def readinto(self, buffer: Any) -> int:
-        """Bytes from here on, at most as many as the buffer holds; how many.
+        """Read bytes from the present position into a buffer and return their number.
 
         Raises:
-            OSError: another file that holds them has become shorter.
+            OSError: the other file has become shorter.
         """
         target = memoryview(buffer).cast("B")
         filled, index = 0, bisect_right(self._starts, self._at) - 1
@@ -85,7 +85,7 @@ class SplicedFile(io.RawIOBase):
         return filled
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """As files do."""
+        """Set the position, as files do."""
         origin = {io.SEEK_SET: 0, io.SEEK_CUR: self._at, io.SEEK_END: self._size}[whence]
         if origin + offset < 0:
             raise ValueError(f"negative position {origin + offset}")
@@ -93,7 +93,7 @@ class SplicedFile(io.RawIOBase):
         return self._at
 
     def tell(self) -> int:
-        """As files do."""
+        """The present position."""
         return self._at
 
     def readable(self) -> bool:

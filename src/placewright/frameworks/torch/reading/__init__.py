@@ -1,1 +1,1 @@
-"""PyTorch programs -> computation graphs."""
+"""Reading of PyTorch programs as computation graphs."""

@@ -1,8 +1,8 @@
-"""Numbers between the tensors of a program: sizes, items, conditions, and what asserts them.
+"""Properties of the calls in a PyTorch graph: kinds, numbers, sizes, randomness. Needs no PyTorch.
 
-A number that a program takes from a tensor (``item``, ``sym_size``) or computes from others is no
-tensor that could cross a link. It is computed again wherever an op reads it: such a node is no op,
-and what reads it reads the tensors behind it.
+A number that a program takes from a tensor (``item``, ``sym_size``) or computes from others cannot
+cross a link as tensors do. It is computed again wherever an op reads it. So its node is no op, and
+an op that reads the number reads the tensors behind it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,21 @@ if TYPE_CHECKING:
 _PROBABILITIES, _MODES = ("dropout_p", "dropout"), ("train", "training")
 
 
+def kind_of(node: Node) -> str:
+    """``aten.conv2d.default`` -> ``"conv2d"``."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is not None:
+        return str(schema.name).rpartition("::")[2]
+    return getattr(node.target, "__name__", str(node.target))
+
+
+def is_item(node: Node) -> bool:
+    """True for ``getitem``, which names one output of a call."""
+    return node.op == "call_function" and node.target is operator.getitem
+
+
 def is_scalar(node: Node) -> bool:
-    """True for a call that gives a number, or nothing at all, and no tensor."""
+    """True for a call that returns a number or nothing, and no tensor."""
     if node.op != "call_function" or "val" not in node.meta:
         return False
     value = node.meta["val"]
@@ -28,15 +41,15 @@ def is_scalar(node: Node) -> bool:
 
 
 def sources(node: Node) -> list[Node]:
-    """What a node reads, once each: tensors, with those behind a number in its place."""
-    found: dict[Node, None] = {}
+    """Tensors that a node reads, without repetition; a number stands for the tensors behind it."""
+    tensors: dict[Node, None] = {}
     for source in node.all_input_nodes:
-        found.update(dict.fromkeys(sources(source) if is_scalar(source) else [source]))
-    return list(found)
+        tensors.update(dict.fromkeys(sources(source) if is_scalar(source) else [source]))
+    return list(tensors)
 
 
 def extent_of(extent: Any) -> int:
-    """A dimension; one that is known only at run time counts as 1."""
+    """The number of a dimension; 1 if it is known only at run time."""
     try:
         return int(extent)
     except Exception:  # PyTorch has no error type of its own for a size that depends on data
@@ -52,25 +65,25 @@ def _has_tensor(value: Any) -> bool:
 def draws_random_numbers(node: Any) -> bool:
     """True for a `torch.fx` node whose operator draws random numbers with these arguments.
 
-    PyTorch tags attention, dropout and recurrent layers as random whatever their arguments are; in
-    a model that is evaluated all of them are switched off.
+    PyTorch tags attention, dropout and recurrent layers as random, whatever their arguments are. In
+    evaluation mode all of them are switched off.
     """
     tags = getattr(node.target, "tags", ())
     if not any("nondeterministic_seeded" in str(tag) for tag in tags):
         return False
-    given = _arguments(node)
-    is_off = any(given.get(name, 1.0) == 0 for name in _PROBABILITIES)
-    return not is_off and not any(given.get(name, True) is False for name in _MODES)
+    arguments = _arguments(node)
+    is_off = any(arguments.get(name, 1.0) == 0 for name in _PROBABILITIES)
+    return not is_off and not any(arguments.get(name, True) is False for name in _MODES)
 
 
 def _arguments(node: Any) -> dict[str, Any]:
-    """Arguments by name, those that the call leaves out by their default."""
-    found: dict[str, Any] = {}
+    """Arguments by name, defaults included."""
+    arguments: dict[str, Any] = {}
     for position, argument in enumerate(node.target._schema.arguments):
         if position < len(node.args):
-            found[argument.name] = node.args[position]
+            arguments[argument.name] = node.args[position]
         elif argument.name in node.kwargs:
-            found[argument.name] = node.kwargs[argument.name]
+            arguments[argument.name] = node.kwargs[argument.name]
         elif argument.has_default_value():
-            found[argument.name] = argument.default_value
-    return found
+            arguments[argument.name] = argument.default_value
+    return arguments

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from placewright.core import flops
-from placewright.frameworks.torch.reading.calls import extent_of
+from placewright.frameworks.torch.reading.calls import extent_of, kind_of
 
 if TYPE_CHECKING:
     from torch.fx import Node
@@ -16,10 +16,10 @@ Shape = tuple[int, ...]
 
 
 def flops_of(node: Node) -> float:
-    """Operations of `node`, by the rules of `core.flops`.
+    """Count the operations of a call by the rules of `core.flops`.
 
     A call of a subgraph (a loop's body, a region with other gradient settings) counts its nodes
-    once. 0 where a shape that the count needs depends on data.
+    once. The count is 0 if it needs a shape that depends on data.
     """
     try:
         return _counted(node)
@@ -28,7 +28,7 @@ def flops_of(node: Node) -> float:
 
 
 def _counted(node: Node) -> float:
-    kind = _kind(node)
+    kind = kind_of(node)
     special = _SPECIAL.get(kind)
     if special is not None:
         return special(node)
@@ -42,18 +42,12 @@ def _counted(node: Node) -> float:
     return flops.elementwise(_output(node))
 
 
-def _kind(node: Node) -> str:
-    schema = getattr(node.target, "_schema", None)
-    name = str(schema.name) if schema is not None else getattr(node.target, "__name__", "")
-    return name.rpartition("::")[2]
-
-
 def _subgraph(node: Node) -> Any:
-    """The graph module behind an attribute node, None for a tensor."""
+    """The graph module of an attribute node; None for other nodes."""
     if node.op != "get_attr":
         return None
-    found = getattr(node.graph.owning_module, str(node.target), None)
-    return found if hasattr(found, "graph") else None
+    value = getattr(node.graph.owning_module, str(node.target), None)
+    return value if hasattr(value, "graph") else None
 
 
 def _shape(value: Any) -> Shape:
@@ -82,7 +76,7 @@ def _argument(node: Node, index: int) -> Any:
 def _convolution(node: Node) -> float:
     kernel = _input(node, 1)  # (outputs, inputs per group, ...), transposed (inputs, outputs, ...)
     bias = _argument(node, 2) is not None
-    if _kind(node) == "convolution" and _argument(node, 6):
+    if kind_of(node) == "convolution" and _argument(node, 6):
         return flops.transposed_convolution(_input(node, 0), kernel[2:], kernel[1])
     return flops.convolution(_output(node), kernel[2:], kernel[1], bias=bias)
 
@@ -93,7 +87,7 @@ def _transposed_convolution(node: Node) -> float:
 
 
 def _convolution_backward(node: Node) -> float:
-    """Gradients for input and weight cost a forward pass each, for the bias one sum."""
+    """Gradients of input and weight cost a forward pass each, that of the bias one sum."""
     gradient, kernel = _input(node, 0), _input(node, 2)
     transposed, mask = bool(_argument(node, 7)), _argument(node, 10) or (True, True, True)
     if transposed:
@@ -150,7 +144,7 @@ def _normalisation(node: Node) -> float:
 
 
 def _normalisation_backward(node: Node) -> float:
-    """Two sums and a combination per element beside what the forward pass does."""
+    """Twice the forward pass: two sums and a combination per element."""
     return 2 * flops.normalisation(_input(node, 0))
 
 
@@ -159,7 +153,7 @@ def _batch_normalisation(node: Node) -> float:
 
 
 def _recurrent(count: Callable[[int, int, int, int], float]) -> Callable[[Node], float]:
-    """Arguments: x, state(s), weights, bias, layers, dropout, train, both ways, batch first."""
+    """Arguments are x, state(s), weights, bias, layers, dropout, train, both ways, batch first."""
 
     def of_node(node: Node) -> float:
         x, hidden = _input(node, 0), _input(node, 1)[-1]

@@ -1,4 +1,4 @@
-"""From a ``torch.fx`` graph of ATen operators to ops, tensors and weights of a graph builder.
+"""Conversion of a ``torch.fx`` graph of ATen operators to ops, tensors and weights.
 
 Every call becomes an op, except ``getitem`` (it only names one output of an op) and assertions. The
 nodes must carry example values in ``meta["val"]``, as those of ``torch.export`` do.
@@ -7,7 +7,6 @@ nodes must carry example values in ``meta["val"]``, as those of ``torch.export``
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,13 @@ from placewright.core.builder import GraphBuilder
 from placewright.core.graph import FORWARD
 from placewright.core.signature import NO_TENSOR, Port, Signature, distinct
 from placewright.execution.exported_program import module_of
-from placewright.frameworks.torch.reading.calls import extent_of, is_scalar, sources
+from placewright.frameworks.torch.reading.calls import (
+    extent_of,
+    is_item,
+    is_scalar,
+    kind_of,
+    sources,
+)
 from placewright.frameworks.torch.reading.flops import flops_of
 
 if TYPE_CHECKING:
@@ -44,11 +49,11 @@ class FxRules:
     Attributes:
         weights: placeholder or attribute name -> weight of the builder; other placeholders are
             graph inputs.
-        fold_constants: nodes that depend on weights alone (or on nothing) become weights too; right
-            for inference, wrong where weights change.
-        phase_of: forward, backward or update.
-        colocation_of: colocation class, -1 is free.
-        resident: names of calls whose value lies in a weight's memory and never leaves its device:
+        fold_constants: nodes that depend only on weights (or on nothing) become weights too; right
+            for inference, wrong if weights change.
+        phase_of: the phase of a call.
+        colocation_of: the colocation class of a call, -1 if it is free.
+        resident: names of calls whose value lies in a weight's memory and never leaves its device;
             their tensors have no bytes of their own.
     """
 
@@ -61,12 +66,12 @@ class FxRules:
 
 @dataclass(frozen=True)
 class FxOps:
-    """Where the nodes went, by node name.
+    """Ops and tensors of the nodes, by node name.
 
     Attributes:
-        op_of: op of each call that became one.
-        tensors_of: tensors that stand for a node's value; one for a single tensor, several for a
-            tuple, none for a constant.
+        op_of: the op of each call that became an op.
+        tensors_of: tensors of a node's value: one for a tensor, several for a tuple, none for a
+            constant.
     """
 
     op_of: dict[str, int]
@@ -76,8 +81,7 @@ class FxOps:
 def add_fx_graph(builder: GraphBuilder, graph: Graph, rules: FxRules) -> FxOps:
     """Add all nodes of `graph` to `builder`.
 
-    The caller marks graph outputs (``builder.mark_output``) with the tensors that it finds in the
-    result.
+    The caller marks graph outputs (``builder.mark_output``) among the tensors of the result.
     """
     adding = _Adding(builder, rules)
     for node in graph.nodes:
@@ -91,7 +95,7 @@ def signature_of(
     inputs: Sequence[tuple[str, str]],
     outputs: Sequence[tuple[str, str]],
 ) -> Signature:
-    """Inputs and outputs, each a pair (name, node) in the model's own order."""
+    """Make a signature from pairs (name, node) of inputs and outputs in the model's own order."""
     values = {node.name: node.meta.get("val") for node in graph.nodes}
 
     def port(name: str, node: str) -> Port:
@@ -104,14 +108,14 @@ def signature_of(
 
 
 def tensor_values(value: Any) -> list[Any]:
-    """The tensors in ``meta["val"]``: itself, or those of a tuple; None where an entry is none."""
+    """Tensors of ``meta["val"]``, which is a tensor or a tuple; None for other entries."""
     if isinstance(value, list | tuple):
         return [entry if hasattr(entry, "element_size") else None for entry in value]
     return [value if hasattr(value, "element_size") else None]
 
 
 def shape_of(value: Any) -> tuple[int, ...]:
-    """Dimensions of a (fake) tensor; one that is known only at run time counts as 1."""
+    """Dimensions of a (fake) tensor; a dimension known only at run time is 1."""
     return tuple(extent_of(extent) for extent in value.shape)
 
 
@@ -126,17 +130,8 @@ def dtype_of(value: Any) -> str:
     return _DTYPES.get(name, name)
 
 
-def kind_of(node: Node) -> str:
-    """``aten.conv2d.default`` -> ``"conv2d"``."""
-    target = node.target
-    schema = getattr(target, "_schema", None)
-    if schema is not None:
-        return str(schema.name).rpartition("::")[2]
-    return getattr(target, "__name__", str(target))
-
-
 class _Adding:
-    """State of one walk over a graph's nodes."""
+    """State of a walk over a graph's nodes."""
 
     def __init__(self, builder: GraphBuilder, rules: FxRules) -> None:
         self.builder = builder
@@ -146,12 +141,12 @@ class _Adding:
         self.constants: dict[str, list[int]] = {}  # node name -> weights that stand for its value
 
     def add(self, node: Node) -> None:
-        """Add one node."""
+        """Add a node."""
         if node.op in ("placeholder", "get_attr"):
             self._add_source(node)
         elif is_scalar(node):
-            return  # it is computed again where it is read
-        elif node.op == "call_function" and node.target is operator.getitem:
+            return  # every op that reads the number computes it again
+        elif is_item(node):
             self._add_item(node)
         elif node.op == "call_function" and not kind_of(node).startswith(_NO_OPS):
             if self.rules.fold_constants and self._is_constant(node):
@@ -188,11 +183,11 @@ class _Adding:
         return all(source.name in self.constants for source in sources(node))
 
     def _constant_weights(self, node: Node) -> list[int]:
-        """A view of one weight is that weight; anything else is computed once and kept."""
+        """Weights of a folded call: a view of a weight is that weight, other values are new."""
         if getattr(node.target, "is_view", False) and len(node.all_input_nodes) == 1:
-            kept = self.constants[node.all_input_nodes[0].name]
-            if len(kept) == 1:
-                return kept * len(tensor_values(node.meta.get("val")))
+            weights = self.constants[node.all_input_nodes[0].name]
+            if len(weights) == 1:
+                return weights * len(tensor_values(node.meta.get("val")))
         return self._new_weights(node.meta.get("val"))
 
     def _new_weights(self, value: Any) -> list[int]:

@@ -1,4 +1,4 @@
-"""A functional PyTorch graph with its state: what a runtime executes, segment by segment."""
+"""PyTorch programs: a functional graph with its state, and the interface that callers see."""
 
 from __future__ import annotations
 
@@ -16,28 +16,32 @@ if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
 
-_SEED = 20170612  # of example values where a program carries none
+TRAINING = "torch-training"  # format of the source of a training step
+_SEED = 20170612  # of example values, for programs that carry none
 
 
 def no_plain_call(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """Of a program that was made without a model behind it."""
+    """Stands for `FxProgram.plain` of a program without a model."""
     raise InputError("this program has no model behind it that could be run unsplit")
 
 
 @dataclass(frozen=True)
 class FxProgram:
-    """One inference or one training step. Ops of the computation graph are its calls, by name.
+    """A functional graph of one inference or one training step.
+
+    Ops of the computation graph are the calls of `module`, by name; ``getitem`` only names one
+    output of a call, and a call that depends only on state may have been folded away.
 
     Attributes:
         module: placeholders, calls of functional ATen operators with ``meta["val"]``, the output.
         state: placeholder -> parameter, buffer, optimizer state or constant; tied ones are one
             tensor object.
         inputs: placeholders of the graph inputs, in the order of the graph's input tensors.
-        outputs: nodes that hold the graph outputs; of a training step the loss alone.
+        outputs: nodes that hold the graph outputs; of a training step only the loss.
         updates: state placeholder -> node that holds its value after the step; empty for inference.
         example_inputs: graph input placeholder -> a valid value.
-        plain: runs the model as PyTorch does, without our graph: values of all inputs in their
-            order -> all outputs in theirs; state stays as it is.
+        plain: runs the model as PyTorch does, without this graph: values of all inputs -> all
+            outputs, in the order of `inputs` and of the model's own result; state does not change.
     """
 
     module: torch.fx.GraphModule
@@ -51,12 +55,12 @@ class FxProgram:
 
 @dataclass(frozen=True)
 class ReadProgram:
-    """A PyTorch model or training step, read.
+    """A PyTorch model or training step that was read.
 
     Attributes:
-        graph: its ops; a training step's have phases, colocation classes and resident bytes.
-        source: where it came from.
-        program: what a runtime executes.
+        graph: its ops; those of a training step have phases, colocation classes and resident bytes.
+        source: of the model.
+        program: for the runtime.
     """
 
     graph: ComputationGraph
@@ -67,12 +71,12 @@ class ReadProgram:
 def inference_program(
     program: ExportedProgram, examples: Any = (), original: ExportedProgram | None = None
 ) -> FxProgram:
-    """A functional exported program as it stands.
+    """Make the program of one inference from a functional exported program.
 
     Args:
         program: from `frameworks.torch.reading.reader.functional_program`.
-        examples: arguments that hold one tensor per input; none takes those that the program
-            carries, else made-up ones.
+        examples: arguments with one tensor per input; without any the program's own examples are
+            taken, else made-up ones.
         original: the program before it was made functional.
     """
     import torch
@@ -80,22 +84,22 @@ def inference_program(
     interface = FxInterface.of(program)
     nodes = {node.name: node for node in program.graph.nodes}
     inputs = [nodes[name] for name in interface.inputs]
-    given = tensors_in(examples) or _carried(program)
-    if len(given) != len(inputs):
-        given = [example_of(node.meta["val"]) for node in inputs]
+    values = tensors_in(examples) or _carried(program)
+    if len(values) != len(inputs):
+        values = [_example_of(node.meta["val"]) for node in inputs]
     return FxProgram(
         torch.fx.GraphModule(program.graph_module, program.graph),
-        state_of(program),
+        _state_of(program),
         interface.inputs,
         interface.outputs,
         {},
-        {node.name: value for node, value in zip(inputs, given, strict=True)},
+        {node.name: value for node, value in zip(inputs, values, strict=True)},
         plain_call(program if original is None else original),
     )
 
 
-def state_of(program: ExportedProgram) -> dict[str, torch.Tensor]:
-    """Placeholder -> parameter, buffer or constant of an exported program, tied ones one object."""
+def _state_of(program: ExportedProgram) -> dict[str, torch.Tensor]:
+    """Placeholder -> parameter, buffer or constant; tied ones are one tensor object."""
     signature = program.graph_signature
     held: Mapping[str, Any] = {**program.constants, **program.state_dict}
     targets = {
@@ -111,9 +115,11 @@ def state_of(program: ExportedProgram) -> dict[str, torch.Tensor]:
     return state
 
 
-def example_of(value: torch.Tensor) -> torch.Tensor:
-    """A made-up value of the shape and dtype of a (fake) tensor: standard normal, or zeros where
-    only zero is certain to be valid."""
+def _example_of(value: torch.Tensor) -> torch.Tensor:
+    """Make a value of the shape and dtype of a (fake) tensor.
+
+    It is standard normal, or zero for integers, of which only zero is certain to be valid.
+    """
     import torch
 
     shape = [int(extent) for extent in value.shape]
@@ -124,7 +130,7 @@ def example_of(value: torch.Tensor) -> torch.Tensor:
 
 
 def _memory_of(value: torch.Tensor) -> tuple[object, ...]:
-    """Equal for tensors that are the same view of the same memory."""
+    """A key, equal for tensors that are the same view of the same memory."""
     if value.numel() == 0 or not value.untyped_storage().data_ptr():
         return (id(value),)
     return (value.data_ptr(), tuple(value.shape), value.stride(), value.dtype)
@@ -136,15 +142,17 @@ def _carried(program: ExportedProgram) -> list[torch.Tensor]:
 
 @dataclass(frozen=True)
 class FxInterface:
-    """The tensors that a program takes and returns, nested arguments flattened.
+    """Inputs, outputs and state of an exported program as its caller sees them.
+
+    Nested arguments and results are flattened.
 
     Attributes:
         inputs: placeholders, in the order of positional, then named arguments.
-        input_names: ``x``, ``pair_0``, ``options_scale``: as PyTorch calls them.
+        input_names: PyTorch's names: ``x``, ``pair_0``, ``options_scale``.
         outputs: nodes that hold the outputs, in the order of the module's own result.
-        output_names: the path of each in the result: a key, ``output_0`` in a tuple, ``output``
-            where there is only one.
-        state: paths of all parameters and buffers, those that no op reads among them.
+        output_names: the path of each output in the result: a key, ``output_0`` in a tuple,
+            ``output`` if it is the only one.
+        state: paths of all parameters and buffers, even if no op reads them.
     """
 
     inputs: tuple[str, ...]
@@ -155,13 +163,13 @@ class FxInterface:
 
     @classmethod
     def of(cls, program: ExportedProgram) -> FxInterface:
-        """The interface of any exported program, functional or not."""
+        """The interface of an exported program, functional or not."""
         from torch.export.graph_signature import OutputKind, TensorArgument
 
         inputs = [str(name) for name in tensor_inputs(program)]
         specs = program.graph_signature.output_specs
         of_user = [spec.arg for spec in specs if spec.kind == OutputKind.USER_OUTPUT]
-        found = [
+        outputs = [
             (str(argument.name), name)
             for argument, name in zip(of_user, _paths(program, len(of_user)), strict=True)
             if isinstance(argument, TensorArgument)
@@ -170,14 +178,14 @@ class FxInterface:
         return cls(
             tuple(inputs),
             tuple(inputs),
-            tuple(node for node, _ in found),
-            tuple(name for _, name in found),
+            tuple(node for node, _ in outputs),
+            tuple(name for _, name in outputs),
             tuple(state),
         )
 
 
 def tensors_in(example_inputs: Any) -> list[torch.Tensor]:
-    """The tensors in nested arguments, flattened as PyTorch does."""
+    """Tensors in nested arguments, in PyTorch's order."""
     import torch
 
     leaves = torch.utils._pytree.tree_leaves(example_inputs)
@@ -185,10 +193,10 @@ def tensors_in(example_inputs: Any) -> list[torch.Tensor]:
 
 
 def called(program: ExportedProgram, module: Any, values: Sequence[torch.Tensor]) -> list[Any]:
-    """Call the module of a program with the values of all its tensor inputs, in their order.
+    """Call the module of a program with values of all its tensor inputs.
 
     Returns:
-        The tensors of its result, flattened.
+        The tensors of its result.
     """
     import torch
     from torch.export.graph_signature import InputKind, TensorArgument
@@ -206,9 +214,9 @@ def called(program: ExportedProgram, module: Any, values: Sequence[torch.Tensor]
 
 
 def plain_call(program: ExportedProgram) -> Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]:
-    """A function that runs the program as its own library does: values in, outputs out.
+    """A function that runs a program as PyTorch itself does: values in, outputs out.
 
-    State that the program changes is as it was afterwards.
+    It restores the state that the program changes.
     """
     import torch
 
@@ -218,13 +226,13 @@ def plain_call(program: ExportedProgram) -> Callable[[Sequence[torch.Tensor]], l
 
     def run(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         module = made()
-        kept = {name: value.detach().clone() for name, value in module.named_buffers()}
+        before = {name: value.detach().clone() for name, value in module.named_buffers()}
         with torch.no_grad():
-            # A result may be a buffer itself, which is put back below.
-            found = [value.clone() for value in called(program, module, values)]
+            # A result may be a buffer itself, which is restored below.
+            outputs = [value.clone() for value in called(program, module, values)]
             for name, value in module.named_buffers():
-                value.copy_(kept[name])
-        return found
+                value.copy_(before[name])
+        return outputs
 
     return run
 
@@ -240,7 +248,7 @@ def _paths(program: ExportedProgram, n_outputs: int) -> list[str]:
         return numbered
     try:
         paths, _ = pytree.tree_flatten_with_path(pytree.tree_unflatten(numbered, spec))
-    except Exception:  # a class of the user's own that does not tell its keys
+    except Exception:  # a class of the user's own without known keys
         return numbered
     return [_name(path) for path, _ in paths]
 

@@ -1,4 +1,4 @@
-"""A PyTorch module, or a ``.pt2`` file, through ``torch.export``: the graph of one inference."""
+"""Reader of PyTorch modules and ``.pt2`` files: the graph of one inference, by ``torch.export``."""
 
 from __future__ import annotations
 
@@ -53,15 +53,15 @@ def read_torch(
         model: a module in evaluation mode, or the path of a file that ``torch.export.save`` wrote.
         example_inputs: positional inputs of the module; a file holds its own.
         name: what the source calls a module; empty takes its class.
-        fold_constants: ops that depend on weights alone become weights.
+        fold_constants: ops that depend only on weights become weights.
 
     Raises:
         InputError: the module cannot be exported, or there is no such file.
         FileFormatError: the file is damaged, or holds more than data.
         MissingExtraError: torch is not installed.
     """
-    found = read_inference(model, example_inputs, name=name, fold_constants=fold_constants)
-    return found.graph, found.source
+    read = read_inference(model, example_inputs, name=name, fold_constants=fold_constants)
+    return read.graph, read.source
 
 
 def read_inference(
@@ -72,13 +72,13 @@ def read_inference(
     fold_constants: bool = True,
     shapes: Mapping[str, tuple[int, ...]] = MappingProxyType({}),
 ) -> ReadProgram:
-    """As `read_torch`, with the program that the PyTorch runtime executes.
+    """Read as `read_torch` does, with the program that the PyTorch runtime executes.
 
-    Open dimensions of a file's program are fixed by `shapes`, others by its example inputs.
+    `shapes` fixes open dimensions of a file's program; others are those of its example inputs.
     """
     torch = _torch()
-    held = _exported(model, example_inputs)
-    original = fixed_program(held, shapes)
+    exported = _exported(model, example_inputs)
+    original = fixed_program(exported, shapes)
     program = _functional(original)
     graph, signature = _read(program, fold_constants, FxInterface.of(original))
     if isinstance(model, Path | str):
@@ -94,7 +94,7 @@ def read_inference(
         reader_version=f"torch {torch.__version__}",
         options={
             **({} if fold_constants else {"fold_constants": "no"}),
-            **({} if original is held else {"open_dimensions": "yes"}),
+            **({} if original is exported else {"open_dimensions": "yes"}),
         },
         signature=signature,
         state=FxInterface.of(original).state,
@@ -105,7 +105,7 @@ def read_inference(
 def functional_program(
     model: torch.nn.Module | Path | str, example_inputs: Sequence[torch.Tensor] = ()
 ) -> ExportedProgram:
-    """The exported program without in-place operators; composite operators stay whole.
+    """Export a program without in-place operators; composite operators stay whole.
 
     Raises:
         InputError: the module cannot be exported.
@@ -122,8 +122,8 @@ def _exported(
         return load_program(existing_path(model))
     try:
         with torch.no_grad(), plain_results(model):
-            found: ExportedProgram = torch.export.export(model, tuple(example_inputs))
-            return found
+            exported: ExportedProgram = torch.export.export(model, tuple(example_inputs))
+            return exported
     except Exception as error:  # tracing runs the module's own code
         raise InputError(
             f"module {type(model).__name__} cannot be exported: {one_line(error)}"
@@ -137,17 +137,12 @@ def _functional(program: ExportedProgram) -> ExportedProgram:
     return functional
 
 
-def graph_of_program(program: ExportedProgram, *, fold_constants: bool = True) -> ComputationGraph:
-    """The graph of a functional exported program."""
-    return _read(program, fold_constants, FxInterface.of(program))[0]
-
-
 def _read(
     program: ExportedProgram, fold_constants: bool, named: FxInterface
 ) -> tuple[ComputationGraph, Signature]:
-    """The graph, and the signature by the names that the caller of `named` sees."""
+    """Make the graph, and the signature with the names of an interface."""
     builder = GraphBuilder()
-    weights = program_weights(builder, program)
+    weights = _program_weights(builder, program)
     rules = FxRules(weights=weights, fold_constants=fold_constants)
     ops = add_fx_graph(builder, program.graph, rules)
     own = FxInterface.of(program)
@@ -163,7 +158,7 @@ def _read(
     return builder.build(), signature
 
 
-def program_weights(builder: GraphBuilder, program: ExportedProgram) -> dict[str, int]:
+def _program_weights(builder: GraphBuilder, program: ExportedProgram) -> dict[str, int]:
     """Add the program's parameters, buffers and constants; placeholder name -> weight.
 
     Names whose tensors share memory share one weight.
@@ -188,7 +183,7 @@ def program_weights(builder: GraphBuilder, program: ExportedProgram) -> dict[str
 
 
 def program_hash(program: ExportedProgram) -> str:
-    """SHA-256 of a program's calls, their arguments and all weights."""
+    """SHA-256 of a program's calls with their arguments, and of all weights."""
     digest = hashlib.sha256()
     for node in program.graph.nodes:
         digest.update(f"{node.op} {node.name} {node.target} {node.args} {node.kwargs}\n".encode())
@@ -217,24 +212,24 @@ def _torch() -> Any:
     return torch
 
 
-def has_open_dimensions(program: ExportedProgram) -> bool:
-    """True where an input has a dimension that is a symbol."""
+def _has_open_dimensions(program: ExportedProgram) -> bool:
+    """True if a dimension of an input is a symbol."""
     return any(not isinstance(d, int) for value in _inputs(program).values() for d in value.shape)
 
 
 def fixed_program(
     program: ExportedProgram, shapes: Mapping[str, tuple[int, ...]]
 ) -> ExportedProgram:
-    """The program for one shape of each input; the same program where no dimension is open.
+    """Export a program again with one shape of each input, if a dimension is open.
 
     Args:
-        program: as it was loaded.
+        program: as it was loaded; returned if no dimension is open.
         shapes: input name -> dimensions; other inputs keep those of the example inputs.
 
     Raises:
         InputError: the program does not take these shapes.
     """
-    if not has_open_dimensions(program):
+    if not _has_open_dimensions(program):
         return program
     import torch
     from torch.export.graph_signature import TensorArgument
@@ -255,20 +250,20 @@ def fixed_program(
     try:
         with torch.no_grad():
             module = program.module(check_guards=False)
-            found: ExportedProgram = torch.export.export(module, positional, named, strict=False)
-    except Exception as error:  # whatever an operator leads to
+            fixed: ExportedProgram = torch.export.export(module, positional, named, strict=False)
+    except Exception as error:  # operators raise any type
         listed = ", ".join(f"{name}={list(shape)}" for name, shape in wanted.items())
         raise InputError(
             f"argument `shapes`: the exported PyTorch model does not take {listed}: "
             f"{one_line(error)}"
         ) from error
-    return found
+    return fixed
 
 
 def _check_ranges(
     program: ExportedProgram, values: Mapping[str, Any], wanted: Mapping[str, tuple[int, ...]]
 ) -> None:
-    """Refuse what the program was not exported for: other ranks, ranges, or unequal symbols."""
+    """Refuse shapes that the program does not take: other ranks, ranges, unequal symbols."""
     known: dict[str, int] = {}
     for name, value in values.items():
         shape = wanted[name]
@@ -302,13 +297,13 @@ def _shape(name: str, value: Any, wanted: tuple[int, ...] | None) -> tuple[int, 
 
 
 def _inputs(program: ExportedProgram) -> dict[str, Any]:
-    """Name of each tensor input -> the value that stands for it in the graph."""
-    held = {node.name: node.meta.get("val") for node in program.graph.nodes}
-    return {name: held[name] for name in tensor_inputs(program)}
+    """Name of each tensor input -> its example value in the graph."""
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes}
+    return {name: values[name] for name in tensor_inputs(program)}
 
 
 def _arguments(program: ExportedProgram) -> list[Any]:
-    """The flattened arguments of a call, tensors and constants."""
+    """The flattened arguments of a call: tensors and constants."""
     from torch.export.graph_signature import InputKind
 
     specs = program.graph_signature.input_specs

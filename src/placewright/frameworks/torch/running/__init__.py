@@ -1,1 +1,1 @@
-"""Segments of a PyTorch program, compiled, run and timed."""
+"""Compiling, running and timing of segments of PyTorch programs."""

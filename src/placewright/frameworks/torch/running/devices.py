@@ -1,4 +1,4 @@
-"""Devices as PyTorch sees them: the processor, its cores, and whatever accelerator there is."""
+"""Devices of PyTorch: the processor, its cores and accelerators; settings of their threads."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ from placewright.execution.processor import (
     processor_text,
     stay_on,
 )
-from placewright.frameworks.torch.running.memory import without_optimization
-
-OWN_OPTIONS = ("device", "core", "threads", "compile")
+from placewright.frameworks.torch.running.script import without_optimization
 
 
 def discovered() -> tuple[Device, ...]:
@@ -27,26 +25,27 @@ def discovered() -> tuple[Device, ...]:
     processor = processor_devices(
         {"device": "cpu", "threads": str(physical_cores())}, {"device": "cpu", "threads": "1"}
     )
-    return tuple(_told(device) for device in (*processor, *_accelerators()))
+    return tuple(_with_fingerprint(device) for device in (*processor, *_accelerators()))
 
 
 def completed(device: Device) -> Device:
-    """Fill the options that a device leaves open, by its name, and its fingerprint.
+    """Return a device with its fingerprint and, by its name, the options that it leaves open.
 
     Raises:
         UnknownNameError: PyTorch has no such device here.
     """
-    known = {one.name: one for one in discovered()}
+    known = {present.name: present for present in discovered()}
     base = known.get(device.name)
     options = {**(base.options if base else {}), **device.options}
-    if options.get("device", "") not in {one.options["device"] for one in known.values()}:
+    if options.get("device", "") not in {known[name].options["device"] for name in known}:
         raise UnknownNameError("device", device.name, list(known))
     memory = base.memory_bytes if base else device.memory_bytes
-    return _told(replace(device, options=options, memory_bytes=min(device.memory_bytes, memory)))
+    memory = min(device.memory_bytes, memory)
+    return _with_fingerprint(replace(device, options=options, memory_bytes=memory))
 
 
 def native_device(device: Device) -> torch.device:
-    """What PyTorch calls a device."""
+    """PyTorch's name of a device."""
     name = device.options.get("device", "cpu" if device.kind == "cpu" else device.name)
     return torch.device(name)
 
@@ -57,7 +56,7 @@ def n_threads(device: Device) -> int:
 
 
 def compile_mode(device: Device) -> str:
-    """``"eager"`` or what ``--compile`` asks for."""
+    """``"eager"``, or the value of option ``compile``."""
     return device.options.get("compile", "eager")
 
 
@@ -66,65 +65,65 @@ def _accelerators() -> list[Device]:
         return []
     current = torch.accelerator.current_accelerator()
     kind = current.type if current is not None else "cuda"
-    found = []
+    accelerators = []
     for number in range(torch.accelerator.device_count()):
         name = f"{kind}:{number}"
-        found.append(
+        accelerators.append(
             Device(
                 name,
                 "npu" if kind == "npu" else "gpu",
-                memory_bytes=accelerator_memory(torch.device(name)),
+                memory_bytes=_accelerator_memory(torch.device(name)),
                 overlaps_transfers=True,
                 options={"device": name},
             )
         )
-    return found
+    return accelerators
 
 
-def accelerator_memory(device: torch.device) -> float:
-    """Total bytes of an accelerator's memory; inf where its library does not tell."""
+def _accelerator_memory(device: torch.device) -> float:
+    """Total bytes of an accelerator's memory; inf if its library does not report it."""
     module: Any = torch.get_device_module(device)
     properties = getattr(module, "get_device_properties", None)
     total = getattr(properties(device), "total_memory", None) if properties else None
     return float(total) if total else float("inf")
 
 
-def _told(device: Device) -> Device:
-    told = {k: v for k, v in sorted(device.options.items()) if k not in ("core", "device")}
+def _with_fingerprint(device: Device) -> Device:
+    settings = {k: v for k, v in sorted(device.options.items()) if k not in ("core", "device")}
     native = native_device(device)
-    text = processor_text(device.options.get("core")) if native.type == "cpu" else ""
     if native.type == "cpu":
-        text = f"{text}; {torch.backends.cpu.get_cpu_capability()}"
+        processor = processor_text(device.options.get("core"))
+        text = f"{processor}; {torch.backends.cpu.get_cpu_capability()}"
     else:
-        text = accelerator_text(native)
-    return replace(device, fingerprint=f"{text} {told}")
+        text = _accelerator_text(native)
+    return replace(device, fingerprint=f"{text} {settings}")
 
 
-def accelerator_text(device: torch.device) -> str:
+def _accelerator_text(device: torch.device) -> str:
     """Name, memory, capability, driver and library versions of an accelerator."""
     module: Any = torch.get_device_module(device)
     facts: dict[str, object] = {"type": device.type}
     properties = getattr(module, "get_device_properties", None)
     if properties is not None:
-        found = properties(device)
+        values = properties(device)
         for key in ("name", "total_memory", "major", "minor", "multi_processor_count"):
-            if hasattr(found, key):
-                facts[key] = getattr(found, key)
+            if hasattr(values, key):
+                facts[key] = getattr(values, key)
     if device.type == "cuda":
         facts["cuda"] = torch.version.cuda
-        facts["cudnn"] = cudnn_version()
+        facts["cudnn"] = _cudnn_version()
         facts["driver"] = _driver_version()
     return "; ".join(f"{key} {value}" for key, value in facts.items())
 
 
-def cudnn_version() -> str:
-    """Of cuDNN, "None" without it."""
-    found: object = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
-    return str(found)
+def _cudnn_version() -> str:
+    """Version of cuDNN; "None" without it."""
+    version: object = torch.backends.cudnn.version()  # type: ignore[no-untyped-call]
+    return str(version)
 
 
 def _driver_version() -> str:
-    """Of NVIDIA's kernel module, as the system tells."""
+    """Version of NVIDIA's kernel module, as the system reports it."""
     try:
         with open("/proc/driver/nvidia/version", encoding="utf-8") as file:
             return file.readline().strip()
@@ -133,27 +132,27 @@ def _driver_version() -> str:
 
 
 def versions() -> dict[str, str]:
-    """PyTorch, CUDA and cuDNN."""
+    """Versions of PyTorch, CUDA and cuDNN."""
     return {
         "torch": torch.__version__,
         "cuda": str(torch.version.cuda),
-        "cudnn": cudnn_version(),
+        "cudnn": _cudnn_version(),
     }
 
 
 def worker_setup(device: Device) -> Callable[[], None]:
-    """A function that the worker of a device calls once: stay on the core, use its threads."""
+    """A function that a worker calls once, to stay on its core and use the device's threads."""
     pin = stay_on(device.options.get("core"), device.name)
     number, native = n_threads(device), native_device(device)
 
     def setup() -> None:
         pin()
         torch.set_num_threads(number)
-        # Gradients of a batch that is seen again and again shrink to subnormal numbers, which
-        # take many times as long; a step's time must not depend on how many came before.
+        # Gradients of a repeated batch shrink to subnormal numbers, which take many times as
+        # long. The time of a step must not depend on the number of steps before it.
         torch.set_flush_denormal(True)
-        # Both hold for the calling thread, until it ends. Without optimization TorchScript
-        # calls each operator as it stands.
+        # Both settings hold for the calling thread until it ends. Without optimization
+        # TorchScript calls each operator separately.
         torch._C._set_graph_executor_optimize(False)
         if native.type == "cuda":
             torch.cuda.set_device(native)
@@ -164,7 +163,7 @@ def worker_setup(device: Device) -> Callable[[], None]:
 
 @contextmanager
 def prepared_caller(device: Device) -> Iterator[None]:
-    """The same settings for a thread that runs one segment and gets its own settings back."""
+    """Settings of `worker_setup` for a caller's thread, which gets its own settings back."""
     threads, native = torch.get_num_threads(), native_device(device)
     is_cuda = native.type == "cuda"
     if is_cuda:

@@ -1,4 +1,4 @@
-"""What executes a segment: TorchScript's interpreter, Python step by step, or compiled code."""
+"""Executors of a segment: TorchScript's interpreter, Python step by step, or compiled code."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ import torch
 from torch.fx import Node
 
 from placewright.errors import InputError, RuntimeFailure
-from placewright.frameworks.torch.reading.calls import draws_random_numbers
-from placewright.frameworks.torch.running.nodes import is_item
+from placewright.frameworks.torch.reading.calls import draws_random_numbers, is_item
 from placewright.frameworks.torch.running.script import NotScriptable, compiled_script, script_text
 from placewright.frameworks.torch.running.segments import SegmentModule
 
 _LOG = logging.getLogger(__name__)
-_RANDOM = threading.Lock()  # the CPU's random numbers come from one generator per process
+_RANDOM = threading.Lock()  # a process has one generator of random numbers for the CPU
 MODES = ("eager", "inductor")
 # TorchScript marks the line of the call that failed: "name = torch.ops.aten.add(...)".
 _FAILED_CALL = re.compile(r"^ *(\S[^=\n]*) = torch\.ops\.[^\n]*\n *~+ <--- HERE", re.MULTILINE)
@@ -33,7 +32,7 @@ class SegmentFunction(Protocol):
     """Executes one segment. Two threads may call one function at the same time."""
 
     def state_box(self, tensors: Sequence[torch.Tensor]) -> Any:
-        """State in the form that `run` takes, made once."""
+        """State in the form that `run` takes; made once."""
         ...
 
     def run(self, entering: list[torch.Tensor], state: Any) -> list[torch.Tensor]:
@@ -46,10 +45,10 @@ class SegmentFunction(Protocol):
 
 
 def segment_function(segment: SegmentModule, mode: str) -> SegmentFunction:
-    """What executes a segment in one of `MODES`.
+    """Make the function of a segment for one of `MODES`.
 
     Raises:
-        InputError: there is no such mode, or compiling needs a compiler that is not there.
+        InputError: there is no such mode, or no compiler for it.
     """
     if mode == "inductor":
         return CompiledFunction(segment)
@@ -77,12 +76,12 @@ class ScriptedFunction:
         return torch._C.ScriptList(list(tensors))
 
     def run(self, entering: list[torch.Tensor], state: Any) -> list[torch.Tensor]:
-        """Hand the tensors over: the interpreter drops each after its last use."""
+        """Pass the tensors to the interpreter, which drops each after its last use."""
         box = torch._C.ScriptList(entering)
         entering.clear()
         try:
             return self._function(box, state)
-        except Exception as error:  # whatever an operator raises
+        except Exception as error:  # operators raise any type
             raise _failure(error) from error
 
 
@@ -90,8 +89,8 @@ class SteppedFunction:
     """Python calls one operator after the other and drops values after their last use.
 
     Operators that draw random numbers are seeded by PyTorch's initial seed, their own number and
-    the number of runs so far: what they draw depends neither on the order in which devices come to
-    them nor on the split.
+    the number of runs so far. So their numbers depend neither on the order of the devices nor on
+    the split.
     """
 
     def __init__(self, segment: SegmentModule) -> None:
@@ -101,13 +100,13 @@ class SteppedFunction:
         self._results: list[Node] = list(next(n for n in graph.nodes if n.op == "output").args[0])
         last: dict[Node, Node] = {}
         for node in self._calls:
-            last[node] = node  # a result that nobody reads
+            last[node] = node  # stays so for a result without readers
             for source in node.all_input_nodes:
                 last[source] = node
-        kept = set(self._results)
+        results = set(self._results)
         self._dropped: dict[Node, list[Node]] = {}
         for value, reader in last.items():
-            if value not in kept:
+            if value not in results:
                 self._dropped.setdefault(reader, []).append(value)
 
     def state_box(self, tensors: Sequence[torch.Tensor]) -> _SteppedState:
@@ -116,17 +115,17 @@ class SteppedFunction:
 
     def run(self, entering: list[torch.Tensor], state: _SteppedState) -> list[torch.Tensor]:
         """Call every operator in order."""
-        given = [*entering, *state.tensors]
+        arguments = [*entering, *state.tensors]
         entering.clear()
         number, state.runs = state.runs, state.runs + 1
-        values: dict[Node, Any] = dict(zip(self._placeholders, given, strict=True))
-        del given
+        values: dict[Node, Any] = dict(zip(self._placeholders, arguments, strict=True))
+        del arguments
         for node in self._calls:
             args = torch.fx.node.map_arg(node.args, values.__getitem__)
             kwargs = torch.fx.node.map_arg(node.kwargs, values.__getitem__)
             try:
                 values[node] = _called(node, args, kwargs, number)
-            except Exception as error:  # whatever an operator raises
+            except Exception as error:  # operators raise any type
                 raise _failure(error, node.name) from error
             del args, kwargs
             for done in self._dropped.get(node, ()):
@@ -135,7 +134,7 @@ class SteppedFunction:
 
 
 class CompiledFunction:
-    """``torch.compile`` of the segment's module; compiled at the first run.
+    """Code that ``torch.compile`` makes of the segment's module at the first run.
 
     Raises:
         InputError: there is no C++ compiler.
@@ -156,29 +155,29 @@ class CompiledFunction:
 
     def run(self, entering: list[torch.Tensor], state: Any) -> list[torch.Tensor]:
         """Call the compiled code."""
-        given = [*entering, *state]
+        arguments = [*entering, *state]
         entering.clear()
         try:
-            return list(self._function(*given))
-        except Exception as error:  # whatever an operator raises
+            return list(self._function(*arguments))
+        except Exception as error:  # operators raise any type
             raise _failure(error) from error
 
 
 @dataclass
 class _SteppedState:
-    """State of a stepped function."""
+    """State of a stepped function, with the number of its runs so far."""
 
     tensors: list[torch.Tensor]
     runs: int = 0
 
 
 def _failure(error: Exception, name: str = "") -> RuntimeFailure:
-    """One line of an operator's error: TorchScript tells it with the text of the whole segment."""
+    """An operator's error in one line; TorchScript adds the text of the whole segment."""
     text = str(error)
-    found = _FAILED_CALL.search(text)
-    # The first of several results is called after the operator, "NAME_at0".
-    name = found.group(1).partition(",")[0].removesuffix("_at0") if found else name
-    reason = text.rpartition("\nRuntimeError: ")[2] if found else text
+    call = _FAILED_CALL.search(text)
+    # The first of several results is named after the operator, "NAME_at0".
+    name = call.group(1).partition(",")[0].removesuffix("_at0") if call else name
+    reason = text.rpartition("\nRuntimeError: ")[2] if call else text
     line = " ".join(reason.split("\n\n")[0].split())
     where = f"op '{name}': " if name else ""
     if any(word in text for word in _OUT_OF_MEMORY):
@@ -197,6 +196,6 @@ def _called(node: Node, args: Any, kwargs: Any, number: int) -> Any:
 
 
 def _devices_of(args: Any) -> list[int]:
-    """CUDA devices whose generators an operator may use."""
+    """CUDA devices of whose generators an operator may draw."""
     tensors = [value for value in args if isinstance(value, torch.Tensor)]
     return sorted({value.device.index for value in tensors if value.device.type == "cuda"})

@@ -1,4 +1,4 @@
-"""Executable segments with the state of their device."""
+"""Executable segments, with the state of their device."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class DeviceState:
     """Parameters, buffers and optimizer state on one device.
 
     Attributes:
-        device: where it is.
-        initial: name -> initial value, wherever that is; names of tied parameters have one.
-        constant: name -> the same on the device, which may be shared.
-        changing: names whose value changes; they are copies of this object's own.
-        tensors: name -> value, of what was asked for.
-        held: new values that a later segment writes.
+        device: on which the state lies.
+        initial: name -> initial value, on any device; tied parameters share it.
+        constant: returns the value of a name on the device, which may be shared.
+        changing: names whose values change; this object has copies of them.
+        tensors: name -> value, for names that were requested.
+        held: name -> new value that a later segment writes.
         copies: id of an initial value -> its copy; states that share them change the same tensors.
     """
 
@@ -38,7 +38,7 @@ class DeviceState:
     copies: dict[int, torch.Tensor] = field(default_factory=dict)
 
     def tensor(self, name: str) -> torch.Tensor:
-        """The tensor behind a name; names of tied parameters have one."""
+        """The tensor of a name; tied parameters share it."""
         if name not in self.tensors:
             if name in self.changing:
                 initial = self.initial[name]
@@ -50,7 +50,7 @@ class DeviceState:
         return self.tensors[name]
 
     def write_held(self, name: str) -> None:
-        """Write a new value whose old one nobody reads any more."""
+        """Write a held value, once the last reader of the old value has run."""
         with torch.no_grad():
             self.tensors[name].copy_(self.held.pop(name))
 
@@ -60,13 +60,13 @@ class TorchSegment:
     """A segment of one device. See `execution.runtime.CompiledSegment`.
 
     Attributes:
-        function: that executes it.
+        function: executes the segment.
         state: of the device, shared with its other segments.
         names: of the state that the function takes.
-        writes: state that it changes.
-        n_outputs: tensors that leave it; further results are held for later segments.
+        writes: state that the segment changes.
+        n_outputs: number of tensors that leave; further results are held for later segments.
         threads: of an operator.
-        lane: queues of an accelerator.
+        lane: queues of an accelerator; None for the processor.
     """
 
     function: SegmentFunction
@@ -83,10 +83,10 @@ class TorchSegment:
             self.state.tensor(name)
 
     def instance(self) -> TorchInstance:
-        """A copy for one request in flight.
+        """Make a copy for one request in flight.
 
         Raises:
-            RuntimeFailure: a step that changes state has one request in flight, no more.
+            RuntimeFailure: a second copy is made of a segment that changes state.
         """
         self._n_instances += 1
         if self._n_instances > 1 and self.state.changing:
@@ -99,16 +99,16 @@ class TorchSegment:
     def state_values(self) -> Mapping[str, HostArray]:
         """Name -> present value of the state that this segment changes."""
         names = [name for _, name, _ in self.writes.inside] + list(self.writes.after)
-        found = {}
+        values = {}
         for name in names:
             value = self.state.tensor(name).detach().cpu()
             value = value.float() if value.dtype == torch.bfloat16 else value
-            found[name] = value.numpy().copy()
-        return found
+            values[name] = value.numpy().copy()
+        return values
 
 
 class TorchInstance:
-    """One executable copy of a segment."""
+    """An executable copy of a segment."""
 
     def __init__(self, segment: TorchSegment) -> None:
         self.segment = segment
@@ -116,28 +116,28 @@ class TorchInstance:
         self._state = segment.function.state_box(tensors)
 
     def run(self, inputs: Sequence[NativeTensor]) -> Sequence[NativeTensor]:
-        """Compute the outputs. A list of inputs is emptied: its tensors die with their last use."""
+        """Compute the outputs; a list of inputs is emptied, so that each dies at its last use."""
         if self.segment.lane is not None:
             return self._queue(self.segment.lane, inputs)
         entering = [on_host(value) for value in inputs]
         if isinstance(inputs, list):
             inputs.clear()
-        # MKL has one number of threads for the whole process, whoever set it last.
+        # MKL has one number of threads for the whole process, so each run sets it.
         torch.set_num_threads(self.segment.threads)
         return self._call(entering)
 
     def _call(self, entering: list[torch.Tensor]) -> list[torch.Tensor]:
         segment, state = self.segment, self.segment.state
         with torch.inference_mode():
-            found = segment.function.run(entering, self._state)
+            results = segment.function.run(entering, self._state)
             for (name, _), value in zip(
-                segment.writes.held, found[segment.n_outputs :], strict=True
+                segment.writes.held, results[segment.n_outputs :], strict=True
             ):
                 state.held[name] = value
-            del found[segment.n_outputs :]
+            del results[segment.n_outputs :]
             for name in segment.writes.after:
                 state.write_held(name)
-        return found
+        return results
 
     def _queue(self, lane: Lane, inputs: Sequence[Any]) -> list[torch.Tensor]:
         begin, end = lane.event(timed=True), lane.event(timed=True)
@@ -146,15 +146,15 @@ class TorchInstance:
             if isinstance(inputs, list):
                 inputs.clear()
             begin.record(lane.compute)
-            found = self._call(entering)
+            outputs = self._call(entering)
             end.record(lane.compute)
         self._span = (begin, end)
-        return found
+        return outputs
 
     def settled_span(self) -> tuple[float, float] | None:
-        """Wait until the last run is done: when it began and ended, ``time.perf_counter`` seconds.
+        """Wait for the last run; return its start and end in ``time.perf_counter`` seconds.
 
-        None on the processor, where `run` itself takes that time.
+        The result is None on the processor, where `run` itself takes that time.
         """
         if self.segment.lane is None:
             return None

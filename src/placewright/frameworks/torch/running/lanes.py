@@ -1,8 +1,8 @@
 """Queues of an accelerator: one for its operators, two for copies, and events between them.
 
-An accelerator's operators are queued by its worker and run later; nothing here waits for a device
-except who needs a value in the processor's memory. Copies run on queues of their own, through
-pinned memory, so that they overlap with operators.
+The worker of an accelerator queues operators, which run later. Only code that needs a value in the
+processor's memory waits for the device. Copies have queues of their own and pass through pinned
+memory, so that they overlap with operators.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ class Arriving:
     """A tensor that a copy is still writing.
 
     Attributes:
-        tensor: where it will be.
+        tensor: target of the copy.
         event: recorded behind the copy.
-        source: in the processor's memory, read by the copy and kept until then.
+        source: in the processor's memory, kept until the copy has read it.
     """
 
     tensor: torch.Tensor
@@ -46,15 +46,15 @@ class Lane:
         self.outward = self.module.Stream(device=device)
 
     def event(self, *, timed: bool = False) -> Any:
-        """A new event."""
+        """Make an event."""
         return self.module.Event(enable_timing=timed)
 
     def received(self, value: torch.Tensor | Arriving) -> torch.Tensor:
-        """The tensor, for operators that are queued from now on."""
+        """Let operators that are queued from now on wait for a tensor, and return it."""
         if isinstance(value, torch.Tensor):
             return value
         self.compute.wait_event(value.event)
-        # Its memory came from another queue's pool: it is not free before this queue is done.
+        # The memory came from another queue's pool and must stay in use until this queue is done.
         value.tensor.record_stream(self.compute)
         return value.tensor
 
@@ -75,7 +75,7 @@ class Lane:
             copy = pinned_like(tensor)
             copy.copy_(tensor, non_blocking=True)
             event.record(self.outward)
-        # Its memory is not used again before the copy is done, though nobody keeps it.
+        # The memory must not be used again before the copy is done, even if the tensor is gone.
         tensor.record_stream(self.outward)
         return Arriving(copy, event)
 
@@ -86,12 +86,12 @@ class Lane:
         with other.module.stream(other.inward), self.module.stream(self.outward):
             copy = tensor.to(other.device, non_blocking=True)
             event.record(self.outward)
-        # Its memory is not used again before the copy is done, though nobody keeps it.
+        # The memory must not be used again before the copy is done, even if the tensor is gone.
         tensor.record_stream(self.outward)
         return Arriving(copy, event)
 
     def settled(self, pairs: Sequence[tuple[Any, Any]]) -> list[tuple[float, float]]:
-        """Wait for pairs of timed events; (begin, end) of each in ``time.perf_counter`` seconds."""
+        """Wait for pairs of timed events; return their times in ``time.perf_counter`` seconds."""
         anchor = self.event(timed=True)
         anchor.record(self.compute)
         anchor.synchronize()
@@ -108,19 +108,19 @@ class Lane:
 
 
 def pinned_copy(tensor: torch.Tensor) -> torch.Tensor:
-    """A tensor's values in memory that a device can copy from by itself."""
+    """The tensor in pinned memory, from which a device can copy by itself."""
     return tensor if tensor.is_pinned() else tensor.pin_memory()
 
 
 def pinned_like(tensor: torch.Tensor) -> torch.Tensor:
-    """Memory of the processor for a tensor, which a device can copy to by itself."""
+    """Pinned memory for a tensor, to which a device can copy by itself."""
     return torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
 
 
 def moved(
     value: torch.Tensor | Arriving, source: Lane | None, destination: Lane | None
 ) -> torch.Tensor | Arriving:
-    """A tensor on its way to another memory; None stands for the processor's."""
+    """Queue a tensor's copy to another memory; None stands for the processor's."""
     if source is None and destination is None:
         return value
     if source is None:
@@ -131,7 +131,7 @@ def moved(
 
 
 def on_host(value: torch.Tensor | Arriving) -> torch.Tensor:
-    """The tensor in the processor's memory, once it is there."""
+    """Wait until a tensor is in the processor's memory, and return it."""
     if isinstance(value, torch.Tensor):
         return value
     value.event.synchronize()

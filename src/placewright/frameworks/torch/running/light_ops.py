@@ -1,11 +1,11 @@
-"""Units for runtimes that fuse nothing: light ops move with a heavy neighbour.
+"""Units of a library that fuses nothing: light ops join a heavy neighbour.
 
 A graph of PyTorch calls has thousands of views, element-wise functions and updates that take
-microseconds each; placing one away from its neighbours never pays. Each joins one neighbour: a
-heavy op that nothing else consumes from, else its only consumer, else its only producer. Such an
-edge can be contracted without making a cycle, and so can one whose alternatives lie in the other
-pass, since nothing of the backward pass or the update feeds the forward pass: a forward op looks at
-its forward consumers alone, another op at its producers outside the forward pass alone.
+microseconds each. Placing one of them away from its neighbours never pays. Each joins one
+neighbour: a heavy op whose only consumer it is, else its only consumer, else its only producer. The
+edge to an only neighbour can be contracted without making a cycle. Neighbours in the other pass do
+not count, since nothing of the backward pass or the update feeds the forward pass: of a forward op
+only forward consumers count, of other ops only producers outside the forward pass.
 """
 
 from __future__ import annotations
@@ -16,23 +16,23 @@ from placewright.core.arrays import BoolArray, Csr, FloatArray
 from placewright.core.graph import FORWARD, UPDATE, ComputationGraph
 from placewright.core.grouping import Grouping
 
-_FLOPS_PER_BYTE = 1.0  # below it an op waits for memory; a softmax has 0.6, a matrix product more
+_FLOPS_PER_BYTE = 1.0  # ops below it wait for memory: a softmax has 0.6, a matrix product more
 
 
 def light_ops_joined(graph: ComputationGraph) -> Grouping:
-    """Groups of at most one heavy op with light ones around it.
+    """Group at most one heavy op with the light ops around it.
 
-    No group has ops of two colocation classes, or forward ops and others. The updates of one
-    parameter are one group, if not with what makes the gradient.
+    No group has ops of two colocation classes, or forward ops and others. The updates of a
+    parameter are in one group, perhaps with ops that make its gradient.
     """
     joining = _Joining(graph)
     joining.join_updates()
     order = graph.topological_order.tolist()
-    # Against the order, so that each heavy op takes the sum that it is added to: the gradient of a
+    # Against the order, so that each heavy op takes the sum to which it is added. The gradient of a
     # weight that many steps share is then summed up step by step, and no step's part waits.
     for op in reversed(order):
         joining.take_consumers(op)
-    # Against the order: what consumes an op has joined before, so that chains end at one op.
+    # Against the order: consumers have joined before, so that chains end at one op.
     for op in reversed(order):
         joining.join_consumer(op)
     for op in order:
@@ -49,13 +49,12 @@ def is_heavy(graph: ComputationGraph) -> BoolArray:
 
 def _sums(tensors: Csr, graph: ComputationGraph) -> FloatArray:
     sizes = graph.tensor_bytes[tensors.indices]
-    found = np.bincount(tensors.row_of_each(), weights=sizes, minlength=graph.n_ops)
-    return found.astype(np.float64)
+    sums = np.bincount(tensors.row_of_each(), weights=sizes, minlength=graph.n_ops)
+    return sums.astype(np.float64)
 
 
 class _Joining:
-    """Groups as a forest; each root knows its group's members, class, pass and whether it is
-    heavy."""
+    """Groups as a forest, with the members, class, pass and weight class of each root's group."""
 
     def __init__(self, graph: ComputationGraph) -> None:
         self.graph = graph
@@ -66,68 +65,70 @@ class _Joining:
         self.is_forward = (graph.op_phases == FORWARD).tolist()
 
     def root(self, op: int) -> int:
-        """The op that stands for the group of `op`."""
+        """The op that represents the group of `op`."""
         while self.parent[op] != op:
             self.parent[op] = self.parent[self.parent[op]]
             op = self.parent[op]
         return op
 
     def join_updates(self) -> None:
-        """Updates that pass tensors to each other are one group; nothing else reads from them."""
+        """Join updates that pass tensors to each other; nothing else reads from them."""
         graph = self.graph
         for op in np.flatnonzero(graph.op_phases == UPDATE).tolist():
             for reader in graph.successors.row(op).tolist():
                 self._join(self.root(op), self.root(reader))
 
     def take_consumers(self, op: int) -> None:
-        """Join light groups to the heavy group of `op` while one alone consumes from it."""
+        """Join light groups to the heavy group of `op` while a single group consumes from it."""
         mine = self.root(op)
         while self.heavy[mine]:
-            found = self._consumers(mine)
-            if len(found) != 1 or self.heavy[found[0]] or not self._fit(mine, found[0]):
+            consumers = self._consumers(mine)
+            if len(consumers) != 1 or self.heavy[consumers[0]]:
                 return
-            self._join(mine, found[0])
-            mine = found[0]
+            if not self._fit(mine, consumers[0]):
+                return
+            self._join(mine, consumers[0])
+            mine = consumers[0]
 
     def join_consumer(self, op: int) -> None:
-        """Join the group of `op` to the one group that consumes from it."""
+        """Join the group of `op` to the only group that consumes from it."""
         mine = self.root(op)
         self._join_only(mine, self._consumers(mine))
 
     def join_producer(self, op: int) -> None:
-        """Join the group of `op` to the one group that it consumes from."""
+        """Join the group of `op` to the only group from which it consumes."""
         mine = self.root(op)
-        found = self._neighbours(mine, self.graph.predecessors)
+        producers = self._neighbours(mine, self.graph.predecessors)
         if not self.is_forward[mine]:
-            found = [other for other in found if not self.is_forward[other]]
-        self._join_only(mine, found)
+            producers = [other for other in producers if not self.is_forward[other]]
+        self._join_only(mine, producers)
 
     def _consumers(self, mine: int) -> list[int]:
-        found = self._neighbours(mine, self.graph.successors)
-        return [other for other in found if self.is_forward[other] or not self.is_forward[mine]]
+        others = self._neighbours(mine, self.graph.successors)
+        return [other for other in others if self.is_forward[other] or not self.is_forward[mine]]
 
     def _neighbours(self, mine: int, edges: Csr) -> list[int]:
         ends = [end for op in self.members[mine] for end in edges.row(op).tolist()]
-        found = dict.fromkeys(self.root(end) for end in ends)
-        found.pop(mine, None)
-        return list(found)
+        roots = dict.fromkeys(self.root(end) for end in ends)
+        roots.pop(mine, None)
+        return list(roots)
 
     def _join_only(self, mine: int, others: list[int]) -> None:
         if len(others) == 1 and not self.heavy[mine] and self._fit(mine, others[0]):
             self._join(mine, others[0])
 
-    def _fit(self, one: int, other: int) -> bool:
-        classes = (self.colocation[one], self.colocation[other])
+    def _fit(self, mine: int, other: int) -> bool:
+        classes = (self.colocation[mine], self.colocation[other])
         apart = min(classes) >= 0 and classes[0] != classes[1]
-        return not apart and self.is_forward[one] == self.is_forward[other]
+        return not apart and self.is_forward[mine] == self.is_forward[other]
 
-    def _join(self, one: int, other: int) -> None:
-        if one == other:
+    def _join(self, mine: int, other: int) -> None:
+        if mine == other:
             return
-        self.parent[one] = other
-        self.members[other] += self.members[one]
-        self.heavy[other] = self.heavy[other] or self.heavy[one]
-        self.colocation[other] = max(self.colocation[one], self.colocation[other])
+        self.parent[mine] = other
+        self.members[other] += self.members[mine]
+        self.heavy[other] = self.heavy[other] or self.heavy[mine]
+        self.colocation[other] = max(self.colocation[mine], self.colocation[other])
 
     def grouping(self) -> Grouping:
         """The groups, numbered by their first op."""

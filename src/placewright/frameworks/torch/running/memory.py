@@ -1,16 +1,17 @@
-"""Peak memory of a split on each device, from the allocators' own records.
+"""Peak memory of each device, from the allocators' own records.
 
-Segments run one after the other, each tensor that goes to another device is a copy there, as on
-devices that share no memory. What is counted: the state that a device holds, each tensor once, and
-every byte that its allocator hands out while its segments run, working space of operators and
-arriving copies among them, until it is given back.
+The peak counts the state of a device, each tensor once, and every byte that the device's allocator
+hands out while segments run, until it is given back. Working space of operators and arriving copies
+are part of it. Segments run serially, in one thread; a tensor for another device is copied, as on
+devices that share no memory.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -25,10 +26,11 @@ from placewright.execution.runtime import OpSegment, graph_inputs
 from placewright.frameworks.torch.running.instances import DeviceState, TorchInstance, TorchSegment
 from placewright.frameworks.torch.running.lanes import Lane, moved, on_host
 from placewright.frameworks.torch.running.profile import OpTimer
+from placewright.frameworks.torch.running.script import without_optimization
 
-MARK = "placewright memory "
+_MARK = "placewright memory "
 _OP_MARK = "placewright op "
-_Key = tuple[int, int]  # tensor, memory
+_Values = dict[tuple[int, int], Any]  # (tensor, memory) -> value
 
 
 def peaks_in_use(
@@ -37,48 +39,191 @@ def peaks_in_use(
     devices: Sequence[Device],
     compiled: Sequence[TorchSegment],
     inputs: Sequence[torch.Tensor],
+    schedule: Sequence[tuple[int, int]] | None = None,
 ) -> FloatArray:
     """Largest number of bytes in use on each device at one time, shape (n_devices,).
 
     Args:
-        graph: that segments were cut from.
-        segments: in an order in which they can execute.
+        graph: from which segments were cut.
+        segments: of one sample, in an order in which they can execute.
         devices: ``segments[i].device`` indexes it.
         compiled: the segments, for this call alone.
-        inputs: of the graph, in the host's memory.
+        inputs: of the graph, in the host's memory, the same for every sample.
+        schedule: of a stream, (sample, segment) in the order in which they begin; segment -1 means
+            that the sample is done. None runs each segment once.
     """
-    run = _SerialRun(graph, segments, devices, compiled, inputs)
-    return peaks_of_run(run, segments, compiled, len(devices))
+    parts = _Parts.of(graph, segments, devices, compiled, inputs)
+    run: _Run = _SampleRun(parts) if schedule is None else _StreamRun(parts, schedule)
+    with without_optimization():
+        allocated = _peaks_of(run, parts.lanes, len(devices))
+        return allocated + _resident(segments, compiled, len(devices))
+
+
+@dataclass(frozen=True, eq=False)
+class _Parts:
+    """Executable segments of a split.
+
+    Attributes:
+        graph: from which segments were cut.
+        segments: in an order in which they can execute.
+        inputs: of the graph, in the host's memory.
+        routes: of tensors between memories.
+        instances: of each segment.
+        lanes: device -> queues of accelerators.
+    """
+
+    graph: ComputationGraph
+    segments: Sequence[OpSegment]
+    inputs: Sequence[torch.Tensor]
+    routes: Routes
+    instances: Sequence[TorchInstance]
+    lanes: Mapping[int, Lane]
+
+    @classmethod
+    def of(
+        cls,
+        graph: ComputationGraph,
+        segments: Sequence[OpSegment],
+        devices: Sequence[Device],
+        compiled: Sequence[TorchSegment],
+        inputs: Sequence[torch.Tensor],
+    ) -> _Parts:
+        """Make an instance of each segment."""
+        routes = routes_of(graph, segments, len(devices), shared=False)
+        lanes = {
+            segment.device: made.lane
+            for segment, made in zip(segments, compiled, strict=True)
+            if made.lane is not None
+        }
+        return cls(graph, segments, inputs, routes, [made.instance() for made in compiled], lanes)
+
+    def entering(self) -> Iterator[tuple[int, int, torch.Tensor]]:
+        """Yield (tensor, memory, value) of all graph inputs."""
+        starts = zip(graph_inputs(self.graph), self.inputs, self.routes.inputs, strict=True)
+        for tensor, value, memories in starts:
+            for memory in memories:
+                yield tensor, memory, value
+
+    def run(self, index: int, held: _Values) -> list[Any]:
+        """Run a segment; `held` loses the tensors that it reads last."""
+        segment, route = self.segments[index], self.routes.segments[index]
+        entering = [
+            held.pop((tensor, route.memory)) if last else held[tensor, route.memory]
+            for tensor, last in zip(segment.inputs, route.takes, strict=True)
+        ]
+        with record_function(f"{_MARK}{route.memory}"):
+            return list(self.instances[index].run(entering))
+
+    def synchronize(self) -> None:
+        """Wait for all accelerators."""
+        for lane in self.lanes.values():
+            lane.compute.synchronize()
 
 
 class _Run(Protocol):
     """Segments in the calling thread."""
 
-    lanes: dict[int, Lane]
-
-    def all_segments(self) -> None: ...
-
-
-def peaks_of_run(
-    run: _Run, segments: Sequence[OpSegment], compiled: Sequence[TorchSegment], n_devices: int
-) -> FloatArray:
-    """As `memory_peaks`, of any way to run the segments."""
-    with without_optimization():
-        return _peaks_of(run, n_devices) + _resident(segments, compiled, n_devices)
+    def all_segments(self) -> None:
+        """Run everything once."""
+        ...
 
 
-def _peaks_of(run: _Run, n_devices: int) -> FloatArray:
+class _SampleRun:
+    """Each segment once; a tensor for another device is copied as soon as it is made."""
+
+    def __init__(self, parts: _Parts) -> None:
+        self._parts = parts
+
+    def all_segments(self) -> None:
+        """Run one sample."""
+        parts = self._parts
+        held: _Values = {}
+        for tensor, memory, value in parts.entering():
+            held[tensor, memory] = self._copied(value, None, memory)
+        for index, (segment, route) in enumerate(
+            zip(parts.segments, parts.routes.segments, strict=True)
+        ):
+            values = parts.run(index, held)
+            for at, tensor in enumerate(segment.outputs):
+                for memory in route.goes_to[at]:
+                    held[tensor, memory] = self._copied(values[at], route.memory, memory)
+                if route.stays[at]:
+                    held[tensor, route.memory] = values[at]
+                values[at] = None
+        parts.synchronize()
+
+    def _copied(self, value: Any, source: int | None, memory: int) -> Any:
+        lanes = self._parts.lanes
+        origin, goal = lanes.get(-1 if source is None else source), lanes.get(memory)
+        with record_function(f"{_MARK}{memory}"):
+            if goal is None:
+                # Pinned memory, where copies arrive, is not in the processor's record.
+                return on_host(moved(value, origin, goal)).clone()
+            return moved(value, origin, goal)
+
+
+class _StreamRun:
+    """Samples in the order of the schedule that the simulator plays.
+
+    A tensor for another device waits in memory that counts for no device, until the segment begins
+    there that receives it.
+    """
+
+    def __init__(self, parts: _Parts, schedule: Sequence[tuple[int, int]]) -> None:
+        self._parts, self._schedule = parts, schedule
+
+    def all_segments(self) -> None:
+        """Run the whole schedule once."""
+        held: dict[int, _Values] = {}
+        under_way: dict[int, _Values] = {}
+        outputs: dict[int, list[Any]] = {}
+        for sample, index in self._schedule:
+            if index < 0:
+                for rows in (held, under_way, outputs):
+                    rows.pop(sample, None)
+                continue
+            if sample not in held:
+                held[sample], outputs[sample] = {}, []
+                under_way[sample] = {(t, memory): v for t, memory, v in self._parts.entering()}
+            self._run(index, held[sample], under_way[sample], outputs[sample])
+        self._parts.synchronize()
+
+    def _run(self, index: int, held: _Values, under_way: _Values, outputs: list[Any]) -> None:
+        parts = self._parts
+        segment, route = parts.segments[index], parts.routes.segments[index]
+        memory = route.memory
+        for tensor in segment.inputs:
+            if (tensor, memory) in under_way:
+                held[tensor, memory] = self._received(under_way.pop((tensor, memory)), memory)
+        values = parts.run(index, held)
+        for at, tensor in enumerate(segment.outputs):
+            for other in route.goes_to[at]:
+                if other < parts.routes.host:
+                    copy = on_host(moved(values[at], parts.lanes.get(memory), None)).clone()
+                    under_way[tensor, other] = copy
+            if route.stays[at]:
+                held[tensor, memory] = values[at]
+            if parts.graph.tensor_is_output[tensor]:
+                outputs.append(values[at])
+            values[at] = None
+
+    def _received(self, value: Any, memory: int) -> Any:
+        lane = self._parts.lanes.get(memory)
+        with record_function(f"{_MARK}{memory}"):
+            return value.clone() if lane is None else moved(value, None, lane)
+
+
+def _peaks_of(run: _Run, lanes: Mapping[int, Lane], n_devices: int) -> FloatArray:
     """Peaks of what is handed out during a run, shape (n_devices,), bytes."""
     run.all_segments()  # libraries set up working space that they keep
-    lanes = run.lanes
     before = {device: _allocated(lane) for device, lane in lanes.items()}
     for lane in lanes.values():
         lane.module.reset_peak_memory_stats(lane.device)
     record = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
-    with without_remarks():
+    with _without_remarks():
         record.start()
     run.all_segments()
-    with without_remarks():
+    with _without_remarks():
         record.stop()
     peaks = _processor_peaks(record, n_devices)
     for device, lane in lanes.items():
@@ -86,79 +231,11 @@ def _peaks_of(run: _Run, n_devices: int) -> FloatArray:
     return peaks
 
 
-class _SerialRun:
-    """Segments one after the other in the calling thread, on memories of their own."""
-
-    def __init__(
-        self,
-        graph: ComputationGraph,
-        segments: Sequence[OpSegment],
-        devices: Sequence[Device],
-        compiled: Sequence[TorchSegment],
-        inputs: Sequence[torch.Tensor],
-    ) -> None:
-        self.graph, self.segments, self.inputs = graph, segments, inputs
-        self.routes: Routes = routes_of(graph, segments, len(devices), shared=False)
-        self.instances: list[TorchInstance] = [one.instance() for one in compiled]
-        self.lanes: dict[int, Lane] = {
-            segment.device: one.lane
-            for segment, one in zip(segments, compiled, strict=True)
-            if one.lane is not None
-        }
-
-    def all_segments(self) -> None:
-        """One run."""
-        held: dict[tuple[int, int], Any] = {}
-        starts = zip(graph_inputs(self.graph), self.inputs, self.routes.inputs, strict=True)
-        for tensor, value, memories in starts:
-            for memory in memories:
-                held[tensor, memory] = self._copied(value, None, memory)
-        for segment, route, instance in zip(
-            self.segments, self.routes.segments, self.instances, strict=True
-        ):
-            entering = [
-                held.pop((t, route.memory)) if last else held[t, route.memory]
-                for t, last in zip(segment.inputs, route.takes, strict=True)
-            ]
-            with record_function(f"{MARK}{route.memory}"):
-                values = list(instance.run(entering))
-            for at, tensor in enumerate(segment.outputs):
-                for memory in route.goes_to[at]:
-                    held[tensor, memory] = self._copied(values[at], route.memory, memory)
-                if route.stays[at]:
-                    held[tensor, route.memory] = values[at]
-                values[at] = None
-        for lane in self.lanes.values():
-            lane.compute.synchronize()
-
-    def _copied(self, value: Any, source: int | None, memory: int) -> Any:
-        origin, goal = self.lanes.get(-1 if source is None else source), self.lanes.get(memory)
-        with record_function(f"{MARK}{memory}"):
-            if goal is None:
-                # Pinned memory, where copies arrive, is not in the processor's record.
-                return on_host(moved(value, origin, goal)).clone()
-            return moved(value, origin, goal)
-
-
 @contextlib.contextmanager
-def without_optimization() -> Iterator[None]:
-    """TorchScript calls each operator as it stands, as in the workers, for which they ask for it.
-
-    By default a thread's second run of a segment merges matrix products, which takes less memory.
-    """
-    before = torch._C._get_graph_executor_optimize()
-    torch._C._set_graph_executor_optimize(False)
+def _without_remarks() -> Iterator[None]:
+    """Suppress what the profiler's library writes to standard error at its start and end."""
     try:
-        yield
-    finally:
-        torch._C._set_graph_executor_optimize(before)
-
-
-@contextlib.contextmanager
-def without_remarks() -> Iterator[None]:
-    """The profiler's library tells standard error when it starts and stops, whatever one sets."""
-    try:
-        kept = os.dup(2)
+        standard_error = os.dup(2)
     except OSError:  # there is no standard error
         yield
         return
@@ -167,8 +244,8 @@ def without_remarks() -> Iterator[None]:
             os.dup2(nothing.fileno(), 2)
         yield
     finally:
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(standard_error, 2)
+        os.close(standard_error)
 
 
 def _allocated(lane: Lane) -> float:
@@ -181,19 +258,19 @@ def _resident(
 ) -> FloatArray:
     """Bytes of the state that each device holds, shape (n_devices,)."""
     held: list[dict[int, float]] = [{} for _ in range(n_devices)]
-    for segment, one in zip(segments, compiled, strict=True):
-        for tensor in one.state.tensors.values():
+    for segment, made in zip(segments, compiled, strict=True):
+        for tensor in made.state.tensors.values():
             storage = tensor.untyped_storage()
             held[segment.device][storage.data_ptr()] = float(storage.nbytes())
     return np.array([sum(row.values()) for row in held])
 
 
 def _processor_peaks(record: Any, n_devices: int) -> FloatArray:
-    """Peaks by the device whose segment or arriving copy asked for the memory."""
+    """Peaks of each device, whose segments and arriving copies asked for the memory."""
     events = []
     for root in record.profiler.kineto_results.experimental_event_tree():
-        memory = int(root.name.removeprefix(MARK)) if root.name.startswith(MARK) else -1
-        events += [(event.start_time_ns, memory, event) for event in allocations(root)]
+        memory = int(root.name.removeprefix(_MARK)) if root.name.startswith(_MARK) else -1
+        events += [(event.start_time_ns, memory, event) for event in _allocations(root)]
     events.sort(key=lambda entry: entry[0])
     owner: dict[int, tuple[int, int]] = {}
     in_use = np.zeros(n_devices)
@@ -211,8 +288,8 @@ def _processor_peaks(record: Any, n_devices: int) -> FloatArray:
     return peaks
 
 
-def allocations(root: Any) -> Iterator[Any]:
-    """What the processor's allocator did inside an event."""
+def _allocations(root: Any) -> Iterator[Any]:
+    """Yield what the processor's allocator did inside an event."""
     waiting = [root]
     while waiting:
         event = waiting.pop()
@@ -225,7 +302,10 @@ def allocations(root: Any) -> Iterator[Any]:
 def bytes_beside_outputs(
     timer: OpTimer, inputs: Sequence[torch.Tensor], state: DeviceState
 ) -> FloatArray:
-    """Largest bytes handed out during each op less those of its outputs, shape (n_ops,).
+    """Largest bytes handed out during each op, less those of its outputs, shape (n_ops,).
+
+    A convolution on the processor, for example, brings its inputs and weights into the layout of
+    its kernel; on an accelerator its library asks for working space.
 
     Args:
         timer: runs the model op by op.
@@ -247,23 +327,23 @@ def bytes_beside_outputs(
 
 def _by_record(timer: OpTimer, values: dict[int, torch.Tensor]) -> FloatArray:
     record = profile(activities=[ProfilerActivity.CPU], profile_memory=True)
-    with without_remarks():
+    with _without_remarks():
         record.start()
     for op, call in timer.calls(values):
         with record_function(f"{_OP_MARK}{op}"):
             call()
-    with without_remarks():
+    with _without_remarks():
         record.stop()
-    found = np.zeros(timer.nodes.graph.n_ops)
+    taken = np.zeros(timer.nodes.graph.n_ops)
     for root in record.profiler.kineto_results.experimental_event_tree():  # type: ignore[union-attr]
         if root.name.startswith(_OP_MARK):
-            found[int(root.name.removeprefix(_OP_MARK))] = _peak(root)
-    return found
+            taken[int(root.name.removeprefix(_OP_MARK))] = _peak(root)
+    return taken
 
 
 def _peak(root: Any) -> float:
-    """Of what is handed out inside an event; what it gives back from before does not count."""
-    events = sorted(allocations(root), key=lambda event: event.start_time_ns)
+    """Peak of the bytes handed out inside an event; older blocks that it frees do not count."""
+    events = sorted(_allocations(root), key=lambda event: event.start_time_ns)
     own: dict[int, int] = {}
     in_use = peak = 0
     for event in events:
@@ -280,100 +360,11 @@ def _peak(root: Any) -> float:
 def _by_lane(timer: OpTimer, values: dict[int, torch.Tensor]) -> FloatArray:
     lane = timer.lane
     assert isinstance(lane, Lane)
-    found = np.zeros(timer.nodes.graph.n_ops)
+    taken = np.zeros(timer.nodes.graph.n_ops)
     with lane.module.stream(lane.compute):
         for op, call in timer.calls(values):
             before = lane.module.memory_allocated(lane.device)
             lane.module.reset_peak_memory_stats(lane.device)
             call()
-            found[op] = lane.module.max_memory_allocated(lane.device) - before
-    return found
-
-
-class StreamRun:
-    """Samples in the order of a schedule, in the calling thread.
-
-    Args:
-        graph: that segments were cut from.
-        segments: of one sample.
-        devices: ``segments[i].device`` indexes it.
-        compiled: the segments.
-        inputs: of the graph, in the host's memory, the same for every sample.
-        schedule: (sample, segment) as they begin; segment -1 says that the sample is done.
-    """
-
-    def __init__(
-        self,
-        graph: ComputationGraph,
-        segments: Sequence[OpSegment],
-        devices: Sequence[Device],
-        compiled: Sequence[TorchSegment],
-        inputs: Sequence[torch.Tensor],
-        schedule: Sequence[tuple[int, int]],
-    ) -> None:
-        self.graph, self.segments, self.inputs = graph, segments, inputs
-        self.schedule = schedule
-        self.routes: Routes = routes_of(graph, segments, len(devices), shared=False)
-        self.instances: list[TorchInstance] = [one.instance() for one in compiled]
-        self.lanes: dict[int, Lane] = {
-            segment.device: one.lane
-            for segment, one in zip(segments, compiled, strict=True)
-            if one.lane is not None
-        }
-
-    def all_segments(self) -> None:
-        """The whole schedule once."""
-        held: dict[int, dict[_Key, Any]] = {}
-        under_way: dict[int, dict[_Key, Any]] = {}
-        kept: dict[int, list[Any]] = {}
-        for sample, index in self.schedule:
-            if index < 0:
-                for rows in (held, under_way, kept):
-                    rows.pop(sample, None)
-                continue
-            if sample not in held:
-                held[sample], kept[sample] = {}, []
-                under_way[sample] = self._entering()
-            self._run(index, held[sample], under_way[sample], kept[sample])
-        for lane in self.lanes.values():
-            lane.compute.synchronize()
-
-    def _entering(self) -> dict[_Key, Any]:
-        starts = zip(graph_inputs(self.graph), self.inputs, self.routes.inputs, strict=True)
-        return {
-            (tensor, memory): value for tensor, value, memories in starts for memory in memories
-        }
-
-    def _run(
-        self,
-        index: int,
-        held: dict[_Key, Any],
-        under_way: dict[_Key, Any],
-        kept: list[Any],
-    ) -> None:
-        segment, route = self.segments[index], self.routes.segments[index]
-        memory = route.memory
-        for tensor in segment.inputs:
-            if (tensor, memory) in under_way:
-                held[tensor, memory] = self._received(under_way.pop((tensor, memory)), memory)
-        entering = [
-            held.pop((tensor, memory)) if last else held[tensor, memory]
-            for tensor, last in zip(segment.inputs, route.takes, strict=True)
-        ]
-        with record_function(f"{MARK}{memory}"):
-            values = list(self.instances[index].run(entering))
-        for at, tensor in enumerate(segment.outputs):
-            for other in route.goes_to[at]:
-                if other < self.routes.host:
-                    copy = on_host(moved(values[at], self.lanes.get(memory), None)).clone()
-                    under_way[tensor, other] = copy
-            if route.stays[at]:
-                held[tensor, memory] = values[at]
-            if self.graph.tensor_is_output[tensor]:
-                kept.append(values[at])
-            values[at] = None
-
-    def _received(self, value: Any, memory: int) -> Any:
-        lane = self.lanes.get(memory)
-        with record_function(f"{MARK}{memory}"):
-            return value.clone() if lane is None else moved(value, None, lane)
+            taken[op] = lane.module.max_memory_allocated(lane.device) - before
+    return taken

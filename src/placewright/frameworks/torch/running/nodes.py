@@ -1,9 +1,7 @@
-"""Which nodes of a functional PyTorch graph stand behind the ops and tensors of a graph read from
-it, and which of them may share memory with state."""
+"""Nodes of a functional PyTorch graph behind the ops and tensors of the graph read from it."""
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,21 +11,21 @@ from torch.fx import GraphModule, Interpreter, Node
 from placewright.core.graph import ComputationGraph
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, StalePlanError
-from placewright.execution.runtime import graph_inputs
-from placewright.frameworks.torch.reading.calls import is_scalar, sources
-from placewright.frameworks.torch.running.program import TorchProgram
+from placewright.execution.runtime import graph_inputs, require_same_kind
+from placewright.frameworks.torch.reading.calls import is_item, is_scalar, kind_of, sources
+from placewright.frameworks.torch.reading.fx_program import FxProgram
 
-# They return their input itself in evaluation mode, which their schemas do not tell.
+# They return their input itself in evaluation mode, of which their schemas have no record.
 _IDENTITY_IN_EVALUATION = ("aten::dropout", "aten::feature_dropout", "aten::alpha_dropout")
 
 
 class NodeMap:
-    """Nodes behind ops and tensors, and the values that depend on state alone.
+    """Nodes behind ops and tensors, and values that depend only on state.
 
     Args:
-        program: as the reader made it.
+        program: made by the reader.
         graph: read from the same program.
-        source: op name -> node name.
+        source: has the native name of each op, which is the name of its node.
 
     Raises:
         StalePlanError: the graph was read from another program.
@@ -35,12 +33,12 @@ class NodeMap:
 
     Attributes:
         node_of_op: of each op.
-        tensor_of: node -> graph tensors that stand for its value, one for each entry of a tuple.
-        constants: node name -> value, of state and of what was folded into it.
+        tensor_of: node -> graph tensors of its value, one for each entry of a tuple.
+        constants: node name -> value, of state and of nodes folded into it.
         updates: state placeholder -> graph tensor that holds its new value.
     """
 
-    def __init__(self, program: TorchProgram, graph: ComputationGraph, source: ModelSource) -> None:
+    def __init__(self, program: FxProgram, graph: ComputationGraph, source: ModelSource) -> None:
         self.graph = graph
         nodes = {node.name: node for node in program.module.graph.nodes}
         self.node_of_op = [self._node(nodes, op, source) for op in range(graph.n_ops)]
@@ -58,13 +56,13 @@ class NodeMap:
 
     def readers_of_state(self, names: Iterable[str]) -> dict[str, list[int]]:
         """State placeholder -> ops that read its memory, directly or through a view, ascending."""
-        found: dict[str, dict[int, None]] = {name: {} for name in names}
+        readers: dict[str, dict[int, None]] = {name: {} for name in names}
         for op, node in enumerate(self.node_of_op):
             for source in sources(node):
                 for name in self.aliased_state.get(source, ()):
-                    if name in found:
-                        found[name][op] = None
-        return {name: list(ops) for name, ops in found.items()}
+                    if name in readers:
+                        readers[name][op] = None
+        return {name: list(ops) for name, ops in readers.items()}
 
     def direct_readers(self, name: str) -> list[int]:
         """Ops that take a state placeholder as an argument, ascending."""
@@ -85,16 +83,12 @@ class NodeMap:
         graph = self.graph
         name, kind = graph.op_names[op], graph.op_kinds[op]
         node = nodes.get(source.native_name(name))
-        found = "nothing" if node is None else kind_of(node)
-        if node is None or found != kind:
-            raise StalePlanError(
-                f"model '{source.path}' has changed: op '{name}' was a {kind}, now there is "
-                f"{found}; profile and place again"
-            )
+        require_same_kind(source, name, kind, None if node is None else kind_of(node))
+        assert node is not None
         return node
 
     def _tensors(
-        self, nodes: Mapping[str, Node], program: TorchProgram
+        self, nodes: Mapping[str, Node], program: FxProgram
     ) -> dict[Node, tuple[int, ...]]:
         graph = self.graph
         inputs = graph_inputs(graph)
@@ -103,7 +97,7 @@ class NodeMap:
                 f"the model has changed: it has {len(program.inputs)} inputs, the graph "
                 f"{len(inputs)}; profile and place again"
             )
-        found: dict[Node, tuple[int, ...]] = {
+        tensors: dict[Node, tuple[int, ...]] = {
             nodes[name]: (t,) for name, t in zip(program.inputs, inputs, strict=True)
         }
         for op, node in enumerate(self.node_of_op):
@@ -113,52 +107,39 @@ class NodeMap:
                     f"the model has changed: op '{graph.op_names[op]}' has {n_values(node)} "
                     f"outputs, not {len(row)}; profile and place again"
                 )
-            found[node] = row
+            tensors[node] = row
         for node in program.module.graph.nodes:
-            if is_item(node) and node.args[0] in found:
-                found[node] = (found[node.args[0]][node.args[1]],)
-        return found
+            if is_item(node) and node.args[0] in tensors:
+                tensors[node] = (tensors[node.args[0]][node.args[1]],)
+        return tensors
 
-    def _aliases(self, program: TorchProgram) -> dict[Node, dict[str, None]]:
+    def _aliases(self, program: FxProgram) -> dict[Node, dict[str, None]]:
         """Node -> state placeholders whose memory its value may share."""
         first_of = {id(value): name for name, value in reversed(list(program.state.items()))}
         shared: dict[Node, dict[str, None]] = {}
         for node in program.module.graph.nodes:
             if node.op in ("placeholder", "get_attr") and node.name in program.state:
-                # Tied placeholders are one tensor: whoever reads one of them reads all.
+                # Tied placeholders are one tensor: a reader of one reads all.
                 owner = first_of[id(program.state[node.name])]
                 names = [n for n, v in program.state.items() if first_of[id(v)] == owner]
                 shared[node] = dict.fromkeys(names)
             elif node.op == "call_function":
                 merged: dict[str, None] = {}
-                for source in may_alias(node):
+                for source in _may_alias(node):
                     merged.update(shared.get(source, {}))
                 if merged:
                     shared[node] = merged
         return shared
 
 
-def kind_of(node: Node) -> str:
-    """``aten.conv2d.default`` -> ``"conv2d"``, as the reader names kinds."""
-    schema = getattr(node.target, "_schema", None)
-    if schema is not None:
-        return str(schema.name).rpartition("::")[2]
-    return getattr(node.target, "__name__", str(node.target))
-
-
-def is_item(node: Node) -> bool:
-    """True for ``getitem``, which names one output of a call."""
-    return node.op == "call_function" and node.target is operator.getitem
-
-
 def n_values(node: Node) -> int:
-    """Tensors that a call returns, those that are undefined among them."""
+    """Number of tensors that a call returns, undefined ones included."""
     value = node.meta.get("val")
     return len(value) if isinstance(value, list | tuple) else 1
 
 
-def may_alias(node: Node) -> list[Node]:
-    """Arguments whose memory a call's result may share, by the operator's schema."""
+def _may_alias(node: Node) -> list[Node]:
+    """Arguments whose memory the result of a call may share, by the operator's schema."""
     if is_item(node):
         return [node.all_input_nodes[0]]
     schema = getattr(node.target, "_schema", None)
@@ -168,19 +149,19 @@ def may_alias(node: Node) -> list[Node]:
         return list(node.all_input_nodes[:1])
     if not any(result.alias_info is not None for result in schema.returns):
         return []
-    found: list[Node] = []
+    aliases: list[Node] = []
     for position, argument in enumerate(schema.arguments):
         if argument.alias_info is None:
             continue
-        given = node.args[position] if position < len(node.args) else None
-        given = node.kwargs.get(argument.name, given)
-        held = given if isinstance(given, list | tuple) else [given]
-        found += [value for value in held if isinstance(value, Node)]
-    return found
+        value = node.args[position] if position < len(node.args) else None
+        value = node.kwargs.get(argument.name, value)
+        entries = value if isinstance(value, list | tuple) else [value]
+        aliases += [entry for entry in entries if isinstance(entry, Node)]
+    return aliases
 
 
 def _called(node: Node, values: Mapping[Node, Any]) -> Any:
-    """A call's result; numbers among its arguments are computed first."""
+    """Compute a call; numbers among its arguments are computed first."""
 
     def value_of(source: Node) -> Any:
         return _called(source, values) if is_scalar(source) else values[source]
@@ -194,7 +175,7 @@ def _called(node: Node, values: Mapping[Node, Any]) -> Any:
 def _constants(
     module: GraphModule, state: Mapping[str, torch.Tensor], computed: Mapping[Node, Any]
 ) -> dict[str, Any]:
-    """Values of state and of calls that became no op because they depend on it alone."""
+    """Values of state, and of calls that became no ops because they depend only on state."""
     values: dict[Node, Any] = {}
     interpreter = Interpreter(module)
     with torch.no_grad():
@@ -215,7 +196,7 @@ def _constants(
 
 
 def signature_of(node: Any) -> object:
-    """What the time of an op depends on: kind, arguments, shapes, dtypes and strides."""
+    """Kind, arguments, shapes, dtypes and strides of a call, on which its time depends."""
 
     def described(value: Any) -> object:
         if isinstance(value, torch.fx.Node):

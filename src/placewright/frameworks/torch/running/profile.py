@@ -1,4 +1,4 @@
-"""Seconds of every op of a model on one device, and of copies between memories."""
+"""Timing of each op of a model on one device, and of copies between memories."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from placewright.core.arrays import FloatArray
-from placewright.execution.runtime import OpSegment
+from placewright.execution.runtime import OpSegment, median_seconds
 from placewright.frameworks.torch.running.functions import SegmentFunction, segment_function
 from placewright.frameworks.torch.running.instances import DeviceState
 from placewright.frameworks.torch.running.lanes import Lane
@@ -20,21 +20,21 @@ from placewright.frameworks.torch.running.script import compiled_script
 from placewright.frameworks.torch.running.segments import StateWrites, segment_module
 
 _EMPTY = "def segment(entering: List[Tensor], state: List[Tensor]):\n    return [entering.pop()]\n"
-_QUIET_CYCLES = 20_000_000  # ten milliseconds in which the host gets ahead of an accelerator
-_OPS_AHEAD = 128  # that the host queues in that time; an accelerator's queue holds a thousand
+_QUIET_CYCLES = 20_000_000  # ten milliseconds, in which the host gets ahead of an accelerator
+_OPS_AHEAD = 128  # queued by the host in that time; an accelerator's queue holds a thousand
 
 
 class OpTimer:
     """Runs a model op by op.
 
-    On the processor a counter is read around every call, and what an empty call takes is
-    subtracted. On an accelerator events stand between the ops; its queue is held up every few ops
-    until the host is ahead, so that only kernels are between two events.
+    On the processor a counter is read around every call, and the seconds of an empty call are
+    subtracted. On an accelerator events stand between the ops. Its queue is blocked every few ops
+    until the host is ahead, so that only kernels run between two events.
 
     Args:
         nodes: of the model.
-        device: to run on.
-        lane: its queues; None for the processor.
+        device: on which the ops run.
+        lane: queues of the device; None for the processor.
         threads: of an op on the processor.
     """
 
@@ -71,22 +71,22 @@ class OpTimer:
             return self._by_counter(values)
 
     def prepare(self, state: DeviceState) -> None:
-        """Put the state of each op where the device reads it."""
+        """Bring the state of each op to the device."""
         if not self._boxes:
             for function, names in zip(self._functions, self._names, strict=True):
                 self._boxes.append(function.state_box([state.tensor(name) for name in names]))
         torch.set_num_threads(self.threads)
 
     def entered(self, inputs: Sequence[torch.Tensor]) -> dict[int, torch.Tensor]:
-        """Tensor -> its value on the device, of the graph's inputs."""
+        """Graph input -> its value on the device."""
         starts = np.flatnonzero(self.nodes.graph.tensor_producers < 0).tolist()
         return {t: v.to(self.device) for t, v in zip(starts, inputs, strict=True)}
 
     def calls(self, values: dict[int, torch.Tensor]) -> Iterator[tuple[int, Callable[[], None]]]:
-        """Each op in the order of a run, with a function that runs it.
+        """Yield each op in the order of a run, with a function that runs it.
 
         Args:
-            values: of the graph's inputs, as `entered` gives them; takes what the ops make.
+            values: of the graph's inputs, from `entered`; outputs of the ops are added.
         """
         for at, op in enumerate(self._order):
 
@@ -97,29 +97,29 @@ class OpTimer:
             yield op, call
 
     def _by_counter(self, values: dict[int, torch.Tensor]) -> FloatArray:
-        found = np.zeros(len(self._order))
-        empty = empty_call_seconds()
+        seconds = np.zeros(len(self._order))
+        empty = _empty_call_seconds()
         for at, op in enumerate(self._order):
             entering = self._entering(values, at)
             start = time.perf_counter()
             results = self._functions[at].run(entering, self._boxes[at])
             taken = time.perf_counter() - start
-            found[op] = max(0.0, taken - empty)
+            seconds[op] = max(0.0, taken - empty)
             values.update(zip(self._segments[at].outputs, results, strict=True))
             del results
-        return found
+        return seconds
 
     def _by_events(self, lane: Lane, values: dict[int, torch.Tensor]) -> FloatArray:
-        found = np.zeros(len(self._order))
+        seconds = np.zeros(len(self._order))
         events: list[tuple[Any, Any]] = []
-        hold = getattr(lane.module, "_sleep", None)
+        block = getattr(lane.module, "_sleep", None)
         with lane.module.stream(lane.compute):
             begin = lane.event(timed=True)
             for at in range(len(self._order)):
                 if at % _OPS_AHEAD == 0:
-                    if hold is not None:
-                        hold(_QUIET_CYCLES)
-                    begin = lane.event(timed=True)  # what was held up is in front of it
+                    if block is not None:
+                        block(_QUIET_CYCLES)
+                    begin = lane.event(timed=True)  # behind the blocked part
                     begin.record(lane.compute)
                 entering = self._entering(values, at)
                 results = self._functions[at].run(entering, self._boxes[at])
@@ -131,16 +131,16 @@ class OpTimer:
                 del results
             begin.synchronize()
         for op, (begin, end) in zip(self._order, events, strict=True):
-            found[op] = begin.elapsed_time(end) / 1e3
-        return found
+            seconds[op] = begin.elapsed_time(end) / 1e3
+        return seconds
 
     def _entering(self, values: dict[int, torch.Tensor], at: int) -> list[torch.Tensor]:
-        """Inputs of an op; those that no later op reads are given away."""
+        """Inputs of an op; those that no later op reads are removed from `values`."""
         inputs = self._segments[at].inputs
         return [values.pop(t) if self._last_use[t] == at else values[t] for t in inputs]
 
 
-def empty_call_seconds(rounds: int = 31) -> float:
+def _empty_call_seconds(rounds: int = 31) -> float:
     """Median seconds of a call that computes nothing."""
     function = compiled_script(_EMPTY)
     tensor, state = torch.zeros(1), torch._C.ScriptList([torch.zeros(1)])
@@ -155,10 +155,8 @@ def empty_call_seconds(rounds: int = 31) -> float:
     return statistics.median(seconds)
 
 
-def copy_seconds(
-    source: torch.device, destination: torch.device, size_bytes: int, *, rounds: int = 12
-) -> float:
-    """Median seconds of copying bytes from one memory to another; 0 within one."""
+def copy_seconds(source: torch.device, destination: torch.device, size_bytes: int) -> float:
+    """Median seconds of a copy from one memory to another; 0 within one memory."""
     if source == destination or (source.type == destination.type == "cpu"):
         return 0.0
     data = torch.zeros(size_bytes, dtype=torch.uint8, device=source)
@@ -167,14 +165,13 @@ def copy_seconds(
     target = torch.zeros(
         size_bytes, dtype=torch.uint8, device=destination, pin_memory=destination.type == "cpu"
     )
-    waiting = [device for device in (source, destination) if device.type != "cpu"]
-    seconds = []
-    for _ in range(rounds):
-        for device in waiting:
-            torch.accelerator.synchronize(device)
-        start = time.perf_counter()
+    accelerators = [device for device in (source, destination) if device.type != "cpu"]
+
+    def copy() -> None:
         target.copy_(data, non_blocking=True)
-        for device in waiting:
+        for device in accelerators:
             torch.accelerator.synchronize(device)
-        seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds[2:])
+
+    for device in accelerators:
+        torch.accelerator.synchronize(device)
+    return median_seconds(copy)

@@ -1,8 +1,8 @@
 """The PyTorch runtime: segments of a functional graph on processor cores and accelerators.
 
-A device's ``options``: ``device`` is PyTorch's name of it, ``threads`` how many of them an operator
-may use on the processor, ``core`` the core that the worker of a one-core device stays on, and
-``compile`` is ``inductor`` where segments go through ``torch.compile``.
+Options of a device: ``device`` is PyTorch's name of it, ``threads`` the number of threads that an
+operator may use on the processor, ``core`` the core on which the worker of a one-core device stays,
+and ``compile`` is ``inductor`` if segments go through ``torch.compile``.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ from placewright.execution.runtime import (
     unit_labels,
     whole_segment,
 )
+from placewright.frameworks.torch.reading.fx_program import FxProgram
 from placewright.frameworks.torch.running.light_ops import light_ops_joined
-from placewright.frameworks.torch.running.program import TorchProgram
 
 try:
     import torch
@@ -56,7 +56,6 @@ from placewright.frameworks.torch.running.lanes import Arriving, Lane, moved, on
 from placewright.frameworks.torch.running.memory import (
     bytes_beside_outputs,
     peaks_in_use,
-    peaks_of_run,
     without_optimization,
 )
 from placewright.frameworks.torch.running.nodes import NodeMap, signature_of
@@ -70,11 +69,11 @@ from placewright.frameworks.torch.running.segments import (
 _TOLERANCE = {"f32": 2e-4, "f64": 2e-4, "f16": 3e-2, "bf16": 1e-1}
 _ACCELERATOR_TOLERANCE = 1e-2  # convolutions may use 10-bit mantissas (TF32) there
 _KEPT_FUNCTIONS = 4_000  # about 300 KiB each
-_RANDOM_CHOICES = 2  # so few distinct values are flags, not numbers
+_FLAG_VALUES = 2  # so few distinct values are flags, not numbers
 
 
-def no_program(source: ModelSource) -> TorchProgram:
-    """The reader of a runtime that was made without one.
+def no_program(source: ModelSource) -> FxProgram:
+    """Stands for the reader of a runtime that was made without one.
 
     Raises:
         InputError: always.
@@ -87,10 +86,10 @@ class TorchRuntime:
     """Runs models and training steps with PyTorch.
 
     Attributes:
-        load_program: the reader: source -> program.
+        load_program: reads the program of a source.
     """
 
-    load_program: Callable[[ModelSource], TorchProgram] = no_program
+    load_program: Callable[[ModelSource], FxProgram] = no_program
 
     @property
     def name(self) -> str:
@@ -103,7 +102,7 @@ class TorchRuntime:
         return f"torch {torch.__version__}"
 
     def versions(self) -> Mapping[str, str]:
-        """PyTorch's, CUDA's and cuDNN's."""
+        """Versions of PyTorch, CUDA and cuDNN."""
         return torch_devices.versions()
 
     def discover(self) -> tuple[Device, ...]:
@@ -111,12 +110,12 @@ class TorchRuntime:
         return torch_devices.discovered()
 
     def unsplit_call(self, path: str, device: Device) -> str:
-        """One line of Python: the exported program as a module on a device."""
+        """Python that loads the exported program as a module on a device, one line."""
         name = str(torch_devices.native_device(device))
         return f"torch.export.load({path!r}).module().to({name!r})"
 
     def completed(self, device: Device) -> Device:
-        """Fill the options that a device leaves open, by its name, and its fingerprint.
+        """Return a device with its fingerprint and, by its name, the options that it leaves open.
 
         Raises:
             UnknownNameError: PyTorch has no such device here.
@@ -124,7 +123,7 @@ class TorchRuntime:
         return torch_devices.completed(device)
 
     def joined(self, graph: ComputationGraph) -> Grouping:
-        """Light ops stay with a heavy neighbour."""
+        """Light ops join a heavy neighbour."""
         return light_ops_joined(graph)
 
     def keeps_inner_tensors(self, devices: Sequence[Device]) -> bool:
@@ -139,8 +138,8 @@ class TorchRuntime:
         """Read the model behind a graph.
 
         Raises:
-            StalePlanError: it is no longer the model that the graph was read from.
-            InputError: it cannot be read.
+            StalePlanError: the graph was read from another model.
+            InputError: the model cannot be read.
         """
         keep_freed_memory()
         program = self.load_program(source)
@@ -150,9 +149,9 @@ class TorchRuntime:
 
 @dataclass
 class TorchModel:
-    """A model that PyTorch has read. See `execution.runtime.LoadedModel`."""
+    """A model that PyTorch has read, as `execution.runtime.LoadedModel` describes it."""
 
-    program: TorchProgram
+    program: FxProgram
     graph: ComputationGraph
     nodes: NodeMap
     signature: Signature
@@ -164,13 +163,13 @@ class TorchModel:
     def compile(
         self, segments: Sequence[OpSegment], devices: Sequence[Device]
     ) -> list[CompiledSegment]:
-        """Make segments executable; those of one call share the state that they change.
+        """Make segments executable; segments of one call share the state that they change.
 
         Raises:
             RuntimeFailure: ops on several devices share a parameter that changes.
-            InputError: ``compile`` needs a compiler that is not there.
+            InputError: option ``compile`` needs a compiler that is not installed.
         """
-        give_back_freed_memory()  # small pieces that one plan left would not fit the next's tensors
+        give_back_freed_memory()  # small pieces of one plan would not fit the tensors of the next
         writes = planned_writes(self.nodes, segments, devices)
         copies = copied_outputs(self.nodes, segments)
         states: dict[int, DeviceState] = {}
@@ -203,7 +202,7 @@ class TorchModel:
             del self._functions[next(iter(self._functions))]
         for lane in dict.fromkeys(self.lane_of(devices[number]) for number in states):
             if lane is not None:
-                # State is copied on the default queue, which the lane's queues do not wait for.
+                # State is copied on the default queue, for which the lane's queues do not wait.
                 lane.module.synchronize(lane.device)
         return made
 
@@ -234,39 +233,38 @@ class TorchModel:
         return Grouping.identity(self.graph.n_ops)
 
     def profiler(self, device: Device) -> Callable[[], FloatArray]:
-        """A function that runs the model once, op by op, each timed where it stands.
+        """A function that runs the model once and times each op in its place.
 
-        What a call costs beside its kernel is measured with a call that does nothing, and
-        subtracted. State stays as it is.
+        The overhead of a call is measured with a call that does nothing, and subtracted. State does
+        not change.
         """
-        given = self.signature.ascending(self.random_inputs(np.random.default_rng(0)))
-        inputs = [self.from_host(array) for array in given]
-        native = native_device(device)
+        inputs, native = self._drawn_inputs(), native_device(device)
         timer = OpTimer(self.nodes, native, self.lane_of(device), torch_devices.n_threads(device))
         state = self._state(native, ())
         return lambda: timer.seconds(inputs, state)
 
     def op_working_bytes(self, device: Device) -> FloatArray:
-        """Such as the inputs and weights that a convolution brings into its kernel's layout."""
-        given = self.signature.ascending(self.random_inputs(np.random.default_rng(0)))
-        inputs = [self.from_host(array) for array in given]
+        """Working space of each op, such as inputs of a convolution in its kernel's layout."""
+        inputs = self._drawn_inputs()
         native, lane = native_device(device), self.lane_of(device)
         timer = OpTimer(self.nodes, native, lane, torch_devices.n_threads(device))
         with without_optimization():
             return bytes_beside_outputs(timer, inputs, self._state(native, ()))
 
     def unit_labels(self, units: Grouping) -> tuple[str, ...]:
-        """Kinds, arguments, shapes and dtypes of a unit's ops, and how they are connected."""
+        """A text per unit, equal for units whose ops and connections are equal."""
         own = [signature_of(node) for node in self.nodes.node_of_op]
         return unit_labels(self.graph, units, own)
 
     def random_inputs(self, rng: np.random.Generator) -> list[HostArray]:
-        """Standard normal values; integers, and what holds two values at most, drawn from the
-        example's own, which are valid."""
+        """Standard normal values; integers and flags are drawn from the example's own values.
+
+        An input whose example has at most two distinct values holds flags.
+        """
         values = []
         for example in self._examples():
             flat = example.reshape(-1)
-            few = flat.size > _RANDOM_CHOICES and len(np.unique(flat)) <= _RANDOM_CHOICES
+            few = flat.size > _FLAG_VALUES and len(np.unique(flat)) <= _FLAG_VALUES
             if np.issubdtype(example.dtype, np.floating) and not few and np.isfinite(flat).all():
                 values.append(rng.standard_normal(example.shape).astype(example.dtype))
             else:
@@ -283,31 +281,36 @@ class TorchModel:
 
         def run(values: Sequence[HostArray]) -> list[HostArray]:
             pairs = zip(values, kinds, strict=True)
-            given = [self.from_host(value).to(kind) for value, kind in pairs]
-            return [np.array(_host_array(value)) for value in self.program.plain(given)]
+            tensors = [self.from_host(value).to(kind) for value, kind in pairs]
+            return [np.array(_host_array(value)) for value in self.program.plain(tensors)]
 
         return run
 
     def plain_at_other_levels(self, device: Device) -> Iterator[PlainCall]:
-        """The same module without oneDNN's kernels."""
+        """Yield the same module without oneDNN's kernels."""
         yield torch.backends.mkldnn.flags(enabled=False)(self.plain(device))
 
+    def _drawn_inputs(self) -> list[NativeTensor]:
+        """Random values of all graph inputs, always the same, in ascending order of tensors."""
+        arrays = self.signature.ascending(self.random_inputs(np.random.default_rng(0)))
+        return [self.from_host(array) for array in arrays]
+
     def _examples(self) -> list[HostArray]:
-        """Example values of all inputs; a program's inputs are in the model's own order."""
+        """Example values of all inputs, in the model's own order."""
         return [_host_array(self.program.example_inputs[name]) for name in self.program.inputs]
 
     def from_host(self, array: HostArray) -> NativeTensor:
-        """A tensor that shares the array's memory."""
+        """Make a tensor that shares the array's memory."""
         return torch.from_numpy(np.ascontiguousarray(array).reshape(array.shape))
 
     def to_host(self, tensor: NativeTensor) -> HostArray:
-        """A copy of a tensor; bfloat16, which NumPy lacks, as float32."""
+        """Copy a tensor to an array; bfloat16, which NumPy lacks, becomes float32."""
         return np.array(_host_array(on_host(tensor)))
 
     def move(
         self, tensor: NativeTensor, source: Device | None, destination: Device | None
     ) -> NativeTensor:
-        """See `execution.runtime.MovesTensors`; cores share one memory, nothing is copied there."""
+        """See `execution.runtime.MovesTensors`; cores share memory, so that nothing moves."""
         return moved(tensor, self.lane_of(source), self.lane_of(destination))
 
     def arrived(self, tensor: NativeTensor) -> None:
@@ -316,7 +319,7 @@ class TorchModel:
             on_host(tensor)
 
     def worker_setup(self, device: Device) -> Callable[[], None]:
-        """Stay on the core and use the device's threads."""
+        """A function that keeps the worker on its core and sets its number of threads."""
         return worker_setup(device)
 
     def prepared(self, device: Device) -> AbstractContextManager[None]:
@@ -325,18 +328,12 @@ class TorchModel:
 
     @property
     def keeps_state(self) -> bool:
-        """True where a run writes parameters or buffers."""
+        """True if a run writes parameters or buffers."""
         return bool(self.nodes.updates)
 
     def memory_peaks(self, segments: Sequence[OpSegment], devices: Sequence[Device]) -> FloatArray:
-        """Bytes in use at one time on each device, shape (n_devices,), as its allocator tells.
-
-        See `frameworks.torch.running.memory` for what is counted.
-        """
-        compiled = [one for one in self.compile(segments, devices) if isinstance(one, TorchSegment)]
-        given = self.signature.ascending(self.random_inputs(np.random.default_rng(0)))
-        inputs = [self.from_host(array) for array in given]
-        return peaks_in_use(self.graph, segments, devices, compiled, inputs)
+        """Largest bytes in use at one time on each device, see `peaks_in_use`."""
+        return self._peaks(segments, devices, None)
 
     def stream_memory_peaks(
         self,
@@ -344,17 +341,21 @@ class TorchModel:
         devices: Sequence[Device],
         schedule: Sequence[tuple[int, int]],
     ) -> FloatArray:
-        """As `memory_peaks`, while samples follow each other; see `running.stream_memory`."""
-        from placewright.frameworks.torch.running.memory import StreamRun
+        """Largest bytes in use at one time on each device while samples follow each other."""
+        return self._peaks(segments, devices, schedule)
 
+    def _peaks(
+        self,
+        segments: Sequence[OpSegment],
+        devices: Sequence[Device],
+        schedule: Sequence[tuple[int, int]] | None,
+    ) -> FloatArray:
         compiled = [one for one in self.compile(segments, devices) if isinstance(one, TorchSegment)]
-        given = self.signature.ascending(self.random_inputs(np.random.default_rng(0)))
-        inputs = [self.from_host(array) for array in given]
-        run = StreamRun(self.graph, segments, devices, compiled, inputs, schedule)
-        return peaks_of_run(run, segments, compiled, len(devices))
+        inputs = self._drawn_inputs()
+        return peaks_in_use(self.graph, segments, devices, compiled, inputs, schedule)
 
     def tolerance(self, devices: Sequence[Device]) -> float:
-        """By the coarsest precision in the graph, and by what accelerators round."""
+        """The tolerance of the coarsest precision in the graph; accelerators round more."""
         dtypes = [dtype for dtype in self.graph.tensor_dtypes if dtype in _TOLERANCE]
         coarsest = max((_TOLERANCE[dtype] for dtype in dtypes), default=_TOLERANCE["f32"])
         if any(native_device(device).type != "cpu" for device in devices):
@@ -370,7 +371,7 @@ class TorchModel:
 
     def _constant(self, name: str, device: torch.device) -> torch.Tensor:
         value: torch.Tensor = self.nodes.constants[name]
-        if isinstance(value, torch.nn.Module):  # the body of a branch or a loop
+        if isinstance(value, torch.nn.Module):  # body of a branch or a loop
             return self._body(name, value, device)
         if value.device == device:
             return value
@@ -380,7 +381,7 @@ class TorchModel:
         return self._on_device[key]
 
     def _body(self, name: str, body: torch.nn.Module, device: torch.device) -> Any:
-        """A branch or a loop's body with its own constants on `device`."""
+        """Body of a branch or a loop, with its own constants on `device`."""
         if device.type == "cpu":
             return body
         key = (name, device)

@@ -1,34 +1,34 @@
 """TorchScript text of a segment's graph, so that its operators are called without Python.
 
-Python's global lock is held between two operators that Python calls; with small operators two
-workers then spend their time waiting for it. The interpreter of TorchScript calls the same kernels
-in the same order, releases the lock for the whole segment, and drops a tensor after its last use.
+Python holds its global lock between two operators that it calls. With small operators two workers
+would spend their time waiting for it. The interpreter of TorchScript calls the same kernels in the
+same order, releases the lock for the whole segment, and drops a tensor after its last use.
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
 import torch
 from torch.fx import GraphModule, Node
 
-from placewright.frameworks.torch.reading.calls import draws_random_numbers
-from placewright.frameworks.torch.running.nodes import is_item
+from placewright.frameworks.torch.reading.calls import draws_random_numbers, is_item
 
 ScriptFunction = Callable[[Any, Any], list[torch.Tensor]]
 
 
 class NotScriptable(Exception):
-    """A call that cannot be written as TorchScript; the message says which."""
+    """A call cannot be written as TorchScript; the message names it."""
 
 
 def script_text(module: GraphModule, n_inputs: int) -> str:
-    """TorchScript of a segment's module.
+    """Write TorchScript of a segment's module.
 
-    The function is called ``segment`` and takes a list of the tensors that enter, which it empties,
+    The function is called ``segment``. It takes a list of the tensors that enter, which it empties,
     and a list of state tensors, some of which it may write.
 
     Args:
@@ -43,7 +43,7 @@ def script_text(module: GraphModule, n_inputs: int) -> str:
 
 @lru_cache(maxsize=4096)
 def compiled_script(text: str) -> ScriptFunction:
-    """The function of a text of `script_text`; equal texts are one function.
+    """Compile a text of `script_text`; equal texts give the same function.
 
     Raises:
         NotScriptable: TorchScript refuses the text.
@@ -56,8 +56,22 @@ def compiled_script(text: str) -> ScriptFunction:
     return unit.segment  # type: ignore[no-any-return]
 
 
+@contextlib.contextmanager
+def without_optimization() -> Iterator[None]:
+    """Let TorchScript call each operator separately, as workers do.
+
+    By default a thread's second run of a segment merges matrix products, which takes less memory.
+    """
+    before = torch._C._get_graph_executor_optimize()
+    torch._C._set_graph_executor_optimize(False)
+    try:
+        yield
+    finally:
+        torch._C._set_graph_executor_optimize(before)
+
+
 class _Writing:
-    """State of writing one text."""
+    """State of writing a text."""
 
     def __init__(self, module: GraphModule, n_inputs: int) -> None:
         self.module, self.n_inputs = module, n_inputs
@@ -72,7 +86,7 @@ class _Writing:
             self.name_of[node] = node.name
             if number >= self.n_inputs:
                 self.lines.append(f"{node.name} = state[{number - self.n_inputs}]")
-        # Popping moves a tensor out of the list: nothing else keeps it after its last use.
+        # Popping moves a tensor out of the list, so that it dies after its last use.
         pops = [f"{node.name} = entering.pop()" for node in reversed(placeholders[: self.n_inputs])]
         self.lines = pops + self.lines
         for node in self.module.graph.nodes:
@@ -94,15 +108,15 @@ class _Writing:
             raise NotScriptable(f"operator {target}")
         namespace, _, name = str(schema.name).partition("::")
         arguments = {argument.name: argument.type for argument in schema.arguments}
-        given = [
+        literals = [
             _literal(value, argument.type, self.name_of)
             for value, argument in zip(node.args, schema.arguments, strict=False)
         ]
-        given += [
+        literals += [
             f"{key}={_literal(value, arguments[key], self.name_of)}"
             for key, value in node.kwargs.items()
         ]
-        call = f"torch.ops.{namespace}.{name}({', '.join(given)})"
+        call = f"torch.ops.{namespace}.{name}({', '.join(literals)})"
         value = node.meta.get("val")
         if isinstance(value, list | tuple):
             names = [f"{node.name}_at{number}" for number in range(len(value))]

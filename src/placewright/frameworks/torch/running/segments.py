@@ -1,14 +1,14 @@
-"""Segments of a functional PyTorch graph as graph modules of their own.
+"""Segments of a functional PyTorch graph, each as a graph module.
 
-A segment's module takes the tensors that enter it, then the state that it reads, and returns the
-tensors that leave it, then the new state that a later segment writes. State that changes is
-written in place as soon as the last reader of its old value has run.
+A segment's module takes the tensors that enter it, then the state that it reads. It returns the
+tensors that leave it, then the new state that a later segment writes. State is written in place as
+soon as the last reader of its old value has run.
 """
 
 from __future__ import annotations
 
 import operator
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,12 +26,12 @@ _DEVICE_ARGUMENT = "device"
 
 @dataclass(frozen=True)
 class StateWrites:
-    """State that one segment writes.
+    """State that a segment writes.
 
     Attributes:
-        inside: (position in the segment, state placeholder, graph tensor): written right after the
-            op at that position.
-        held: (state placeholder, graph tensor): returned behind the outputs, for a later segment.
+        inside: (position in the segment, state placeholder, graph tensor), each written right after
+            the op at that position.
+        held: (state placeholder, graph tensor), returned behind the outputs for a later segment.
         after: state placeholders whose held value is written when the segment has run.
     """
 
@@ -46,7 +46,7 @@ class SegmentModule:
 
     Attributes:
         module: placeholders of inputs, then of state; one list of outputs.
-        n_inputs: tensors that enter.
+        n_inputs: number of tensors that enter.
         state: names in `NodeMap.constants`, in the order of the placeholders.
     """
 
@@ -58,7 +58,7 @@ class SegmentModule:
 def planned_writes(
     nodes: NodeMap, segments: Sequence[OpSegment], devices: Sequence[Device]
 ) -> tuple[StateWrites, ...]:
-    """Where each segment writes state.
+    """Plan the writes of state of each segment.
 
     Raises:
         RuntimeFailure: readers of a state that changes are on several devices.
@@ -95,11 +95,13 @@ def planned_writes(
 
 
 def copied_outputs(nodes: NodeMap, segments: Sequence[OpSegment]) -> tuple[tuple[int, ...], ...]:
-    """Of each segment, the outputs that share memory with state that changes and are read on
-    another device or by the host: they leave as copies."""
+    """Outputs of each segment that must leave as copies.
+
+    They share memory with state that changes, and another device or the host reads them.
+    """
     graph = nodes.graph
     device_of = {op: segment.device for segment in segments for op in segment.ops}
-    found = []
+    rows = []
     for segment in segments:
         row = []
         for tensor in segment.outputs:
@@ -109,8 +111,8 @@ def copied_outputs(nodes: NodeMap, segments: Sequence[OpSegment]) -> tuple[tuple
                 name in nodes.updates for name in nodes.shares_state(tensor)
             ):
                 row.append(tensor)
-        found.append(tuple(row))
-    return tuple(found)
+        rows.append(tuple(row))
+    return tuple(rows)
 
 
 def segment_module(
@@ -120,12 +122,12 @@ def segment_module(
     writes: StateWrites,
     copies: Sequence[int] = (),
 ) -> SegmentModule:
-    """The graph module of one segment, with factory calls directed to `device`."""
+    """Build the graph module of a segment; factory calls make their tensors on `device`."""
     return _Building(nodes, segment, device).build(writes, copies)
 
 
 class _Building:
-    """State of building one segment's graph."""
+    """State of building a segment's graph."""
 
     def __init__(self, nodes: NodeMap, segment: OpSegment, device: torch.device) -> None:
         self.nodes, self.segment, self.device = nodes, segment, device
@@ -173,7 +175,7 @@ class _Building:
             self.of_state[name] = self.graph.placeholder(f"w{number}")
 
     def _cast_from_host(self, tensor: int, node: Node) -> None:
-        """NumPy has no bfloat16: such inputs come as float32."""
+        """Cast a bfloat16 input, which comes as float32 because NumPy has no bfloat16."""
         if self.nodes.graph.tensor_dtypes[tensor] == "bf16":
             cast = torch.ops.aten._to_copy.default
             self.of_tensor[tensor] = self.graph.call_function(
@@ -193,7 +195,7 @@ class _Building:
             self.of_tensor[row[0]] = node
 
     def _argument(self, source: Node) -> Any:
-        """What stands for an argument; a tuple that is passed on whole becomes its entries."""
+        """The new node of an argument; a tuple that is passed on whole becomes its entries."""
         if is_scalar(source):
             return self._scalar(source)
         held = self.nodes.tensor_of.get(source)
@@ -204,7 +206,7 @@ class _Building:
         return [self._value(tensor) for tensor in held]
 
     def _scalar(self, source: Node) -> Node:
-        """A number that an op reads is computed in the op's own segment, from the same tensors."""
+        """Compute a number that an op reads in the op's own segment, from the same tensors."""
         if source not in self.of_scalar:
             node = self.graph.node_copy(source, self._argument)
             node.meta = {"val": source.meta.get("val")}
@@ -231,8 +233,3 @@ class _Building:
             and any(argument.name == _DEVICE_ARGUMENT for argument in arguments)
         ):
             node.update_kwarg(_DEVICE_ARGUMENT, self.device)
-
-
-def state_of_segments(modules: Sequence[SegmentModule]) -> Mapping[str, None]:
-    """All state that some segments read or write, in the order in which they first do."""
-    return {name: None for module in modules for name in module.state}

@@ -1,1 +1,1 @@
-"""A training step: forward, backward and update as one graph."""
+"""Reading of training steps: forward, backward and update as one graph."""

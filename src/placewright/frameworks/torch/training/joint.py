@@ -1,14 +1,13 @@
-"""Forward and backward of an exported program as one functional graph, by AOTAutograd."""
+"""Tracing of forward and backward of an exported program as one graph, by AOTAutograd."""
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from placewright.errors import InputError
-from placewright.frameworks.torch.reading.calls import draws_random_numbers
+from placewright.frameworks.torch.reading.calls import draws_random_numbers, is_item
 from placewright.frameworks.torch.reading.fx_program import FxProgram, inference_program
 from placewright.io.content import one_line
 
@@ -19,15 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class JointGraph:
-    """Forward and backward.
+    """Forward and backward of a program.
 
     Attributes:
         program: its updates are those of buffers (running statistics); its module's output is the
             loss, then the updates' new values.
-        gradients: parameter placeholder -> node of its gradient; parameters without one are
-            missing.
+        gradients: parameter placeholder -> node of its gradient, if it has a gradient.
         forward, backward: names of calls.
-        pairs: (backward call, forward call) that autograd made it for.
+        pairs: (backward call, forward call for which autograd made it).
     """
 
     program: FxProgram
@@ -56,23 +54,23 @@ def joint_graph(
     values = {n.name: n.meta.get("val") for n in exported.graph.nodes if n.op == "placeholder"}
     owner = {id(value): name for name, value in reversed(list(read.state.items()))}
     stands_for = {n: owner[id(read.state[n])] if n in read.state else n for n in names}
-    kept = [n for n in names if stands_for[n] == n and (n in read.state or n in read.inputs)]
+    remaining = [n for n in names if stands_for[n] == n and (n in read.state or n in read.inputs)]
     constants = {n: values[n] for n in names if n not in read.state and n not in read.inputs}
     trainable = _trainable(exported, stands_for)
     module = exported.graph_module
     position = list(exported.graph_signature.user_outputs).index(read.outputs[0])
 
-    def forward(*given: Any) -> Any:
-        of_name = dict(zip(kept, given, strict=True)) | constants
+    def forward(*arguments: Any) -> Any:
+        of_name = dict(zip(remaining, arguments, strict=True)) | constants
         with torch.fx.traceback.preserve_node_meta():
             results = torch.fx.Interpreter(module).run(*[of_name[stands_for[n]] for n in names])
-        found = results[len(exported.graph_signature.buffers_to_mutate) :]
-        return (found[position],)
+        outputs = results[len(exported.graph_signature.buffers_to_mutate) :]
+        return (outputs[position],)
 
-    fakes = [_fake(values[name], name in trainable) for name in kept]
+    fakes = [_fake(values[name], name in trainable) for name in remaining]
     graph, mutated = _traced(forward, fakes, module)
     renamed = dict(zip(read.inputs, input_names or read.inputs, strict=True))
-    return _joint(graph, kept, mutated, read, set(trainable), renamed)
+    return _joint(graph, remaining, mutated, read, set(trainable), renamed)
 
 
 def _trainable(exported: ExportedProgram, stands_for: dict[str, str]) -> dict[str, None]:
@@ -91,7 +89,7 @@ def _fake(value: Any, requires_gradient: bool) -> Any:
 
 
 def _traced(forward: Any, fakes: list[Any], module: Any) -> tuple[Any, list[int]]:
-    """The joint graph module, and the positions of the inputs that the step changes."""
+    """Trace the joint graph module; also return the positions of inputs that the step changes."""
     import torch
     from torch._functorch.aot_autograd import _aot_export_function
     from torch._guards import detect_fake_mode
@@ -109,7 +107,7 @@ def _traced(forward: Any, fakes: list[Any], module: Any) -> tuple[Any, list[int]
                 no_tangents=True,
                 trace_joint=True,
             )
-    except Exception as error:  # tracing runs operators' own code
+    except Exception as error:  # tracing runs the operators' own code
         raise InputError(f"the training step cannot be traced: {one_line(error)}") from error
     changed = [i for i, info in enumerate(metadata.input_info) if info.mutates_data]
     return traced, changed
@@ -117,7 +115,7 @@ def _traced(forward: Any, fakes: list[Any], module: Any) -> tuple[Any, list[int]
 
 def _joint(
     traced: Any,
-    kept: list[str],
+    remaining: list[str],
     mutated: list[int],
     read: FxProgram,
     trainable: set[str],
@@ -127,14 +125,14 @@ def _joint(
 
     graph: Graph = traced.graph
     results = _outputs(graph)
-    _name_placeholders(graph, [renamed.get(name, name) for name in kept])
+    _name_placeholders(graph, [renamed.get(name, name) for name in remaining])
     loss, gradients = results[len(mutated)], results[len(mutated) + 1 :]
     of_parameter = {
         name: node
-        for name, node in zip(kept, gradients, strict=True)
+        for name, node in zip(remaining, gradients, strict=True)
         if node is not None and name in trainable
     }
-    updates = {kept[at]: node for at, node in zip(mutated, results, strict=False)}
+    updates = {remaining[at]: node for at, node in zip(mutated, results, strict=False)}
     graph.output_node().args = ((loss, *updates.values(), *of_parameter.values()),)
     _without_copies(graph)
     loss, *others = _outputs(graph)
@@ -146,14 +144,14 @@ def _joint(
     graph.lint()
     program = FxProgram(
         torch.fx.GraphModule(traced, graph),
-        {name: read.state[name] for name in kept if name in read.state},
-        tuple(renamed[name] for name in kept if name not in read.state),
+        {name: read.state[name] for name in remaining if name in read.state},
+        tuple(renamed[name] for name in remaining if name not in read.state),
         (loss.name,),
         {name: node.name for name, node in of_buffers.items()},
-        {renamed[name]: read.example_inputs[name] for name in kept if name not in read.state},
+        {renamed[name]: read.example_inputs[name] for name in remaining if name not in read.state},
         lambda values: read.plain(values)[:1],
     )
-    calls = [n for n in graph.nodes if n.op == "call_function" and n.target is not operator.getitem]
+    calls = [n for n in graph.nodes if n.op == "call_function" and not is_item(n)]
     backward = tuple(node.name for node in calls if _is_backward(node))
     forward = tuple(node.name for node in calls if not _is_backward(node))
     named = {name: node.name for name, node in of_parameter.items()}
@@ -162,7 +160,7 @@ def _joint(
 
 def _name_placeholders(graph: Graph, names: Sequence[str]) -> None:
     placeholders = [node for node in graph.nodes if node.op == "placeholder"]
-    for node in placeholders[len(names) :]:  # tangents: the loss's is one
+    for node in placeholders[len(names) :]:  # tangents; that of the loss is 1
         if node.users:
             raise InputError("the training step needs gradients of its outputs; return the loss")
         graph.erase_node(node)
@@ -174,8 +172,8 @@ def _name_placeholders(graph: Graph, names: Sequence[str]) -> None:
 
 
 def _outputs(graph: Graph) -> list[Any]:
-    found: Any = graph.output_node().args[0]
-    return list(found)
+    results: Any = graph.output_node().args[0]
+    return list(results)
 
 
 def _is_backward(node: Node) -> bool:
@@ -183,7 +181,7 @@ def _is_backward(node: Node) -> bool:
 
 
 def _pairs(calls: Sequence[Node]) -> tuple[tuple[str, str], ...]:
-    """Autograd numbers each node of its graph; the calls of its backward carry the same number."""
+    """Pair backward with forward calls: calls of an autograd node's two passes share its number."""
     forward: dict[int, str] = {}
     for node in calls:
         if not _is_backward(node) and "seq_nr" in node.meta:
@@ -196,7 +194,7 @@ def _pairs(calls: Sequence[Node]) -> tuple[tuple[str, str], ...]:
 
 
 def _without_copies(graph: Graph) -> None:
-    """Take out ``detach`` and copies that change nothing: nothing here is written in place."""
+    """Remove ``detach`` and copies that change nothing, since nothing is written in place."""
     for node in list(graph.nodes):
         if node.op != "call_function" or not node.all_input_nodes:
             continue

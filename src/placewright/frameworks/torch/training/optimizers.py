@@ -1,4 +1,4 @@
-"""Optimizers as functional update rules: the new parameter and the new state from a gradient.
+"""Optimizers as functional update rules: new parameter and new state from a gradient.
 
 The formulas and their order of operations are those of ``torch.optim`` (single-tensor
 implementations, ``capturable``: the step count is a tensor).
@@ -29,7 +29,7 @@ class Optimizer(Protocol):
     def update(
         self, emit: Emit, parameter: Any, gradient: Any, state: Sequence[Any]
     ) -> tuple[Any, ...]:
-        """Emit the operators of one parameter's update.
+        """Emit the operators of a parameter's update.
 
         Args:
             emit: ``emit("mul", "Tensor", a, b)`` adds one ATen call and returns its value.
@@ -142,7 +142,7 @@ class Adam:
         return parameter, emit("add", "Tensor", gradient, parameter, alpha=self.weight_decay)
 
     def _correction(self, emit: Emit, beta: float, step: Any) -> Any:
-        """1 - beta ** step, exact also where beta is close to 1."""
+        """1 - beta ** step, exact even if beta is close to 1."""
         if beta == 0:
             return emit("ones_like", "default", step)
         power = emit("mul", "Tensor", step, math.log(beta))
@@ -158,15 +158,15 @@ class AdamW(Adam):
     def _decayed(self, emit: Emit, parameter: Any, gradient: Any) -> tuple[Any, Any]:
         if not self.weight_decay:
             return parameter, gradient
-        kept = 1 - self.learning_rate * self.weight_decay
-        return emit("mul", "Tensor", parameter, kept), gradient
+        remaining = 1 - self.learning_rate * self.weight_decay
+        return emit("mul", "Tensor", parameter, remaining), gradient
 
 
 OPTIMIZERS: Mapping[str, type[Sgd] | type[Adam]] = {"sgd": Sgd, "adam": Adam, "adamw": AdamW}
 
 
 def optimizer_of(text: str) -> Optimizer:
-    """An optimizer from a text such as ``"sgd"`` or ``"adamw:learning_rate=1e-4,beta2=0.95"``.
+    """Make an optimizer from a text such as ``"sgd"`` or ``"adamw:learning_rate=1e-4,beta2=0.95"``.
 
     Raises:
         UnknownNameError: there is no such optimizer or setting.

@@ -1,4 +1,4 @@
-"""One training step of a PyTorch module as one graph: forward, backward and optimizer update.
+"""Reader of training steps: forward, backward and optimizer update of a module as one graph.
 
 The module, with its loss, goes through ``torch.export``; PyTorch's AOT machinery then traces
 forward and backward together without in-place operators; the optimizer's rule is added for each
@@ -8,7 +8,6 @@ parameter. Composite operators are taken apart as autograd does, no further.
 from __future__ import annotations
 
 import hashlib
-import operator
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,6 +19,7 @@ from placewright.core.signature import Signature
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, MissingExtraError
 from placewright.frameworks.torch.pt2.file import load_program
+from placewright.frameworks.torch.reading.calls import is_item
 from placewright.frameworks.torch.reading.fx_graph import (
     FxRules,
     add_fx_graph,
@@ -27,6 +27,7 @@ from placewright.frameworks.torch.reading.fx_graph import (
     signature_of,
 )
 from placewright.frameworks.torch.reading.fx_program import (
+    TRAINING,
     FxInterface,
     FxProgram,
     ReadProgram,
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-FORMAT = "torch-training"
 DEFAULT_OPTIMIZER = "sgd"
 SUM_OF_MEANS = "sum of means"  # option `loss` of a source whose model returns none
 
@@ -65,13 +65,13 @@ def read_training(
     whose running averages the step updates; a ``.pt2`` file in the mode in which it was exported.
 
     Args:
-        model: returns a scalar, the loss, alone or as the first of several outputs; or the path of
-            a ``.pt2`` file. A file whose first output is no scalar is trained on the sum of the
-            means of its outputs.
+        model: a module whose only or first output is a scalar, the loss; or the path of a ``.pt2``
+            file. A file whose first output is no scalar is trained on the sum of the means of its
+            outputs.
         example_inputs: positional inputs of the module, targets among them; a file holds its own.
         input_names: names of the graph inputs; empty keeps those of ``forward``.
         optimizer: see `frameworks.torch.training.optimizers.optimizer_of`.
-        colocate_backward: every backward op shares a device with the forward op it belongs to.
+        colocate_backward: every backward op shares a device with its forward op.
         name: what the source calls a module; empty takes its class.
 
     Raises:
@@ -81,16 +81,16 @@ def read_training(
     """
     torch = _torch()
     rule = optimizer_of(optimizer)
-    given = _exported(model, example_inputs)
-    exported = _with_scalar_loss(given)
+    original = _exported(model, example_inputs)
+    exported = _with_scalar_loss(original)
     digest = program_hash(exported)
     examples = [example.detach() for example in tensors_in(tuple(example_inputs))]
-    names = input_names or FxInterface.of(given).input_names
+    names = input_names or FxInterface.of(original).input_names
     joint = joint_graph(exported, examples, names)
     updated = add_updates(joint, rule)
     program = replace(joint.program, state=updated.state, updates=updated.updates)
     options = {"optimizer": optimizer} | ({"colocate_backward": "yes"} if colocate_backward else {})
-    options |= {"loss": SUM_OF_MEANS} if exported is not given else {}
+    options |= {"loss": SUM_OF_MEANS} if exported is not original else {}
     if isinstance(model, Path | str):
         file = existing_path(model)
         path, digest = str(model), content_hash(file.parent, [file])
@@ -99,11 +99,11 @@ def read_training(
     source = ModelSource(
         path=path,
         sha256=hashlib.sha256(f"{digest} {rule!r}".encode()).hexdigest(),
-        format=FORMAT,
+        format=TRAINING,
         shapes={key: shape_of(value) for key, value in program.example_inputs.items()},
         reader_version=f"torch {torch.__version__}",
         options=options,
-        state=FxInterface.of(given).state,
+        state=FxInterface.of(original).state,
     )
     graph, signature = _graph(program, joint, updated, colocate_backward)
     return ReadProgram(graph, replace(source, signature=signature), program)
@@ -124,7 +124,7 @@ def _graph(
     pairs = [(ops[0], name) for ops in updated.ops.values() for name in ops[1:]]
     classes = colocation_classes(program, [*pairs, *(joint.pairs if colocate_backward else ())])
     nodes = {node.name: node for node in program.module.graph.nodes}
-    views = {view.name for name in program.updates for view in state_views(nodes[name])}
+    views = {view.name for name in program.updates for view in _state_views(nodes[name])}
     rules = FxRules(
         weights=weights,
         fold_constants=False,
@@ -151,8 +151,8 @@ def _exported(
     try:
         for part in modes:
             part.training = isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
-        found: ExportedProgram = torch.export.export(model, tuple(example_inputs))
-        return found
+        exported: ExportedProgram = torch.export.export(model, tuple(example_inputs))
+        return exported
     except Exception as error:  # tracing runs the module's own code
         raise InputError(
             f"module {type(model).__name__} cannot be exported: {one_line(error)}"
@@ -163,7 +163,7 @@ def _exported(
 
 
 def _with_scalar_loss(exported: ExportedProgram) -> ExportedProgram:
-    """The program itself where its first output is a scalar, else with the sum of means before."""
+    """A program whose first output is a scalar: itself, or with the sum of means as output."""
     torch = _torch()
     values = {node.name: node.meta.get("val") for node in exported.graph.nodes}
     outputs: list[Any] = [values.get(str(name)) for name in exported.graph_signature.user_outputs]
@@ -180,12 +180,12 @@ def _with_scalar_loss(exported: ExportedProgram) -> ExportedProgram:
             self.model = inner
 
         def forward(self, *inputs: Any) -> Any:
-            found = called(exported, self.model, inputs)
-            floating = [value for value in found if value.dtype.is_floating_point]
+            outputs = called(exported, self.model, inputs)
+            floating = [value for value in outputs if value.dtype.is_floating_point]
             return sum(value.mean() for value in floating)
 
-    found: ExportedProgram = torch.export.export(SumOfMeans(), _examples_of(exported))
-    return found
+    with_loss: ExportedProgram = torch.export.export(SumOfMeans(), _examples_of(exported))
+    return with_loss
 
 
 def _examples_of(exported: ExportedProgram) -> tuple[Any, ...]:
@@ -201,62 +201,60 @@ def _torch() -> Any:
 
 
 def colocation_classes(program: FxProgram, pairs: Iterable[tuple[str, str]] = ()) -> dict[str, int]:
-    """Op name -> class; ops that are free are missing.
+    """Colocation class of each op that must share a device with others, by op name.
 
-    All that read a tensor of state which the step changes, directly or through views of it, share a
-    device with one another and with the op that makes its new value. An op that reads several joins
-    their classes.
+    A step changes state in place. So all ops that read a changing tensor of state, directly or
+    through views, share a device with each other and with the op that makes its new value. An op
+    that reads several such tensors joins their classes.
 
     Args:
         program: its `updates` name the state that changes.
-        pairs: ops that are to share a device besides.
+        pairs: further ops that share a device.
     """
     joined = _Classes()
     nodes = {node.name: node for node in program.module.graph.nodes}
     for name, value in program.updates.items():
         first = _op_of(nodes[value])
-        for reader in state_readers(nodes[name]):
+        for reader in _state_readers(nodes[name]):
             joined.join(first.name, reader.name)
-    for one, other in pairs:
-        joined.join(one, other)
+    for first, second in pairs:
+        joined.join(first, second)
     roots = {name: joined.root(name) for name in nodes if name in joined.parent}
     number = {root: at for at, root in enumerate(dict.fromkeys(roots.values()))}
     return {name: number[root] for name, root in roots.items()}
 
 
-def state_readers(node: Node) -> list[Node]:
-    """Calls that read a placeholder's memory, those that make and take views of it among them."""
-    views = [node, *state_views(node)]
+def _state_readers(node: Node) -> list[Node]:
+    """Calls that read a placeholder's memory, including those that make or read views of it."""
+    views = [node, *_state_views(node)]
     users = [user for view in views for user in view.users]
     return [
-        user
-        for user in dict.fromkeys(users)
-        if user.op == "call_function" and user.target is not operator.getitem
+        user for user in dict.fromkeys(users) if user.op == "call_function" and not is_item(user)
     ]
 
 
-def state_views(node: Node) -> list[Node]:
+def _state_views(node: Node) -> list[Node]:
     """Calls, and outputs of calls, whose value lies in a placeholder's memory."""
-    found: dict[Node, None] = {}
+    views: dict[Node, None] = {}
     waiting = [node]
     while waiting:
         for user in waiting.pop().users:
-            is_view = getattr(user.target, "is_view", False) or user.target is operator.getitem
-            if user.op == "call_function" and is_view and user not in found:
-                found[user] = None
+            is_view = getattr(user.target, "is_view", False) or is_item(user)
+            if user.op == "call_function" and is_view and user not in views:
+                views[user] = None
                 waiting.append(user)
-    return list(found)
+    return list(views)
 
 
 def _op_of(node: Node) -> Node:
-    """The call behind one of its outputs."""
-    while node.op == "call_function" and node.target is operator.getitem:
+    """The call behind a node that names one of its outputs."""
+    while is_item(node):
         node = node.all_input_nodes[0]
     return node
 
 
 class _Classes:
-    """Sets that join (union-find)."""
+    """Disjoint sets of names (union-find with path halving)."""
 
     def __init__(self) -> None:
         self.parent: dict[str, str] = {}
@@ -268,5 +266,5 @@ class _Classes:
             name = self.parent[name]
         return name
 
-    def join(self, one: str, other: str) -> None:
-        self.parent[self.root(other)] = self.root(one)
+    def join(self, name: str, other: str) -> None:
+        self.parent[self.root(other)] = self.root(name)

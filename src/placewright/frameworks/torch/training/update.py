@@ -1,4 +1,4 @@
-"""Optimizer updates, added to a joint graph: one group of calls for each parameter."""
+"""Addition of optimizer updates to a joint graph: one group of calls for each parameter."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ STEP = "step"  # a scalar, unlike the other slots
 
 @dataclass(frozen=True)
 class Updates:
-    """What was added.
+    """State and calls of optimizer updates that were added.
 
     Attributes:
         state: of the model, then of the optimizer; placeholder -> value before the first step.
         updates: state placeholder -> node of its new value.
-        ops: parameter placeholder -> names of the calls that were added for it.
+        ops: parameter placeholder -> names of the calls that update it.
     """
 
     state: dict[str, torch.Tensor]
@@ -35,7 +35,7 @@ class Updates:
 def add_updates(joint: JointGraph, rule: Optimizer) -> Updates:
     """Add the rule's calls behind the backward pass.
 
-    The module then takes all state and the graph inputs, and returns the loss and all new values in
+    The module then takes all state and the graph inputs. It returns the loss and all new values, in
     the order of `Updates.updates`.
 
     Raises:
@@ -47,6 +47,8 @@ def add_updates(joint: JointGraph, rule: Optimizer) -> Updates:
 
 
 class _Adding:
+    """State of adding updates to a joint graph."""
+
     def __init__(self, joint: JointGraph, rule: Optimizer) -> None:
         self.joint, self.rule = joint, rule
         self.module = joint.program.module
@@ -57,7 +59,7 @@ class _Adding:
         self.of: tuple[str, Mapping[str, Any]] = ("", {})  # parameter, where its ops come from
 
     def add(self) -> Updates:
-        """Go over all parameters that have a gradient."""
+        """Add the update of each parameter that has a gradient."""
         from torch._guards import detect_fake_mode
 
         first = next(iter(self.joint.gradients))
@@ -81,7 +83,7 @@ class _Adding:
             self.updates[target.name] = value.name
 
     def _slot(self, name: str, slot: str) -> Node:
-        """A placeholder behind those of the model's state, before those of the inputs."""
+        """Add a placeholder of optimizer state, behind other state and before the inputs."""
         import torch
 
         value = self.state[name]
@@ -117,7 +119,7 @@ class _Adding:
 
 
 def _stack(parameter: Node) -> Mapping[str, Any]:
-    """The modules of the first call that reads the parameter."""
+    """Module stack of the first call that reads a parameter."""
     for user in parameter.users:
         stack = user.meta.get("nn_module_stack") or user.meta.get("fwd_nn_module_stack")
         if stack:

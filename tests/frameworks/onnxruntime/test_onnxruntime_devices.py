@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from placewright.frameworks.onnxruntime import devices as cuda_driver
-from placewright.frameworks.onnxruntime.devices import CudaDevice, cuda_devices, listed
+from placewright.frameworks.onnxruntime.devices import CudaDevice, cuda_devices, listed_by
 
 
 class Driver:
@@ -39,21 +38,21 @@ def _write(reference: Any, kind: Any, value: int) -> None:
 
 
 def test_devices_in_the_drivers_order() -> None:
-    found = listed(Driver())  # type: ignore[arg-type]
+    found = listed_by(Driver())  # type: ignore[arg-type]
     expected = (CudaDevice("device 40", 40.0 * 2**30), CudaDevice("device 41", 41.0 * 2**30))
     assert found == expected
 
 
 @pytest.mark.parametrize("failing", ["cuInit", "cuDeviceGetCount", "cuDeviceTotalMem_v2"])
 def test_a_driver_that_does_not_start_has_no_devices(failing: str) -> None:
-    assert listed(Driver(failing)) == ()  # type: ignore[arg-type]
+    assert listed_by(Driver(failing)) == ()  # type: ignore[arg-type]
 
 
 def test_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str) -> Any:
         raise OSError(name)
 
-    monkeypatch.setattr(cuda_driver.ctypes, "CDLL", missing)
+    monkeypatch.setattr(ctypes, "CDLL", missing)
     cuda_devices.cache_clear()
     assert cuda_devices() == ()
     cuda_devices.cache_clear()
