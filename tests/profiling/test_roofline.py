@@ -22,7 +22,7 @@ from placewright.profiling.catalogue import (
     link_entry,
     link_names,
 )
-from placewright.profiling.roofline import op_bytes, roofline_costs, roofline_problem
+from placewright.profiling.roofline import roofline_costs, roofline_problem
 
 
 def lookup_graph() -> ComputationGraph:
@@ -69,7 +69,9 @@ def test_a_device_without_the_precision_takes_one_that_it_has() -> None:
 
 
 def test_a_lookup_reads_no_more_of_its_table_than_it_returns() -> None:
-    assert op_bytes(lookup_graph()).tolist() == [80 + 4000 + 4000]
+    costs = roofline_costs(lookup_graph(), catalogue_cluster(["gpu-v100-sxm2-16gb"]))
+    expected = [(80 + 4000 + 4000) / (900e9 * 0.8) + 5e-6]
+    np.testing.assert_allclose(costs.seconds[:, 0], expected, rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", device_names())

@@ -1,1 +1,1 @@
-"""Segments that run for real: the concurrent runner and what it asks of a framework."""
+"""Execution of segments: the concurrent runner, and the interfaces of frameworks and runtimes."""

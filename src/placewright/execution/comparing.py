@@ -1,4 +1,4 @@
-"""Outputs of a placement beside those of the unsplit model: equal, or how far apart."""
+"""Comparison of a placement's outputs with those of the unsplit model."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ from placewright.execution.runtime import (
 
 @dataclass(frozen=True)
 class Comparison:
-    """How far outputs are from those of the unsplit model.
+    """Largest error of outputs, compared with those of the unsplit model.
 
     Attributes:
-        error: largest difference, relative to the largest magnitude of the tensor or of its slices
-            of such a scale, or of what a step updates to the largest change.
-        tolerance: what the precision, or `scatter`, explains.
+        error: largest difference, relative to the largest magnitude of the tensor, or of its slices
+            of similar scale; for state that a step updates, relative to the largest change.
+        tolerance: error that the precision, or `scatter`, explains.
         worst: name of the output, inner op or state tensor with the largest error.
-        n_updated: parameters and other tensors of state that the step changed and that were
-            compared, too; 0 for inference.
+        n_updated: number of parameters and other tensors of state that the step changed and that
+            were compared, too; 0 for inference.
         random: ops whose outputs differ between two runs of the unsplit model itself, so that they
-            cannot be compared; `error` is of the others.
-        scatter: how far the unsplit model at other optimization levels is from itself there; 0 if
-            the precision explains the error.
-        part: which slices of the output have the error, if its slices differ widely in scale.
+            cannot be compared; `error` is that of the others.
+        scatter: difference between the unsplit model at other optimization levels; 0 if the
+            precision explains the error.
+        part: slices of the output with the error, if its slices differ widely in scale.
     """
 
     error: float
@@ -54,7 +54,7 @@ class Comparison:
 
     @property
     def equal(self) -> bool:
-        """True when the error is within the tolerance."""
+        """True if the error is within the tolerance."""
         return self.error <= self.tolerance
 
     @property
@@ -64,7 +64,7 @@ class Comparison:
 
     @property
     def text(self) -> str:
-        """The error beside its tolerance, what explains that, and where the error is."""
+        """The error with its tolerance, the reason of the tolerance, and the place of the error."""
         where = f"worst at '{self.worst}'" + (f", {self.part}" if self.part and self.error else "")
         levels = f", other optimization levels differ by {self.scatter:.2g}" if self.scatter else ""
         return f"relative error {self.error:.2g} (tolerance {self.tolerance:.2g}{levels}, {where})"
@@ -81,18 +81,18 @@ def compare_outputs(
 ) -> Comparison:
     """Run a placement once, and the unsplit model as its own library runs it, and compare outputs.
 
-    The library reads the model's file and takes and returns values in the model's own order: a
-    fault in how we read the graph, or in which order we keep its tensors, shows here. What only the
-    graph has is compared with the unsplit graph: of a training step the updates of parameters and
-    of the optimizer's state.
+    The library reads the model's file, and takes and returns values in the model's own order. So
+    the comparison shows faults in our graph and in the order of its tensors. Updates of parameters
+    and of the optimizer's state, which only the graph of a training step has, are compared with the
+    unsplit graph.
 
     Args:
-        problem: that the placement belongs to.
+        problem: of the placement.
         placement: complete.
-        model: as the runtime has read it.
+        model: loaded by the runtime.
         inputs: values of all inputs, in the model's own order; None takes random ones.
-        boundaries: compare every tensor that leaves a segment, too, with the unsplit graph's.
-        plain: the model as its own library runs it; None asks for it.
+        boundaries: also compare every tensor that leaves a segment with the unsplit graph's.
+        plain: the model as its own library runs it; None makes it.
 
     Raises:
         RuntimeFailure: a segment, or the library with the whole model, fails.
@@ -105,9 +105,9 @@ def compare_outputs(
     names = [port.name or _maker(problem.graph, port.tensor) for port in model.signature.outputs]
     judged = check.judged(values, execution.outputs, check.plain(values))
     random = tuple(
-        dict.fromkeys(name for name, one in zip(names, judged, strict=True) if one.random)
+        dict.fromkeys(name for name, output in zip(names, judged, strict=True) if output.random)
     )
-    judged = [replace(one, error=0.0) if one.random else one for one in judged]
+    judged = [replace(output, error=0.0) if output.random else output for output in judged]
     inner = sorted({t: None for s in segments for t in s.outputs}) if boundaries else []
     expected_state: dict[str, HostArray] = {}
     if inner or before:
@@ -122,7 +122,7 @@ def compare_outputs(
         ]
         judged += [JudgedOutput(error, check.tolerance) for error in errors]
     worst, name = max(
-        zip(judged, names, strict=True), key=lambda one: (one[0].excess, one[0].error)
+        zip(judged, names, strict=True), key=lambda pair: (pair[0].excess, pair[0].error)
     )
     return Comparison(
         worst.error, worst.tolerance, name, len(expected_state), random, worst.scatter, worst.part
@@ -143,7 +143,7 @@ def _split_values(
     devices: Sequence[Device],
     inputs: Sequence[HostArray],
 ) -> tuple[Execution, dict[str, HostArray], dict[str, HostArray]]:
-    """One run with all its tensors, state before it, state after it; the runner is gone."""
+    """Run a split once; return the execution with tensors, and the state before and after."""
     with ConcurrentRunner(model, segments, devices) as runner:
         before = runner.state_values()
         return runner.run(inputs, keep_tensors=True), before, runner.state_values()
@@ -152,33 +152,33 @@ def _split_values(
 def reference_tensors(
     model: LoadedModel, device: Device, inputs: Sequence[HostArray], tensors: Sequence[int]
 ) -> dict[int, HostArray]:
-    """Values of some tensors (graph inputs excepted) in the unsplit model on one device."""
+    """Values of some tensors (not of graph inputs) in the unsplit model on one device."""
     return reference_values(model, device, inputs, tensors)[0]
 
 
 def reference_values(
     model: LoadedModel, device: Device, inputs: Sequence[HostArray], tensors: Sequence[int]
 ) -> tuple[dict[int, HostArray], dict[str, HostArray]]:
-    """Tensors as `reference_tensors`, and the state that one run of the unsplit model leaves."""
+    """Values as those of `reference_tensors`, and the state after one run of the unsplit model."""
     whole = whole_segment(model.graph, tensors)
     with ConcurrentRunner(model, [whole], [device]) as runner:
-        found = dict(runner.run(inputs, keep_tensors=True).tensors)
-        return found, runner.state_values()
+        values = dict(runner.run(inputs, keep_tensors=True).tensors)
+        return values, runner.state_values()
 
 
-def update_error(before: HostArray, found: HostArray, expected: HostArray) -> float:
-    """Largest difference over the largest change that was expected, rounding of sums taken off.
+def update_error(before: HostArray, after: HostArray, expected: HostArray) -> float:
+    """Largest difference over the largest expected change, less the rounding of sums.
 
-    A step moves a parameter by a small part of its size: relative to the parameter, an update that
-    is missing would look like rounding.
+    A step moves a parameter by a small part of its size. Relative to the parameter, a missing
+    update would look like rounding.
     """
-    error = relative_error(found, expected)
+    error = relative_error(after, expected)
     if error == 0.0 or not np.isfinite(error) or before.shape != expected.shape:
         return error
     other = expected.astype(np.float64)
-    # A new value is rounded to its own precision, which is coarse beside a small change.
+    # A new value is rounded to its own precision, which is coarse for a small change.
     rounding = 2.0 * _precision(expected) * float(np.abs(other).max())
-    largest = float(np.abs(found.astype(np.float64) - other).max())
+    largest = float(np.abs(after.astype(np.float64) - other).max())
     change = float(np.abs(other - before.astype(np.float64)).max())
     return max(0.0, largest - rounding) / max(change, rounding, 1e-300)
 

@@ -1,4 +1,4 @@
-"""One copy of the unsplit model per device: whichever is free takes the next sample."""
+"""Streams through one copy of the unsplit model per device: a free copy takes the next sample."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ class CopyPerDevice:
     """Streams samples through several runners at once. A context manager, as a runner is.
 
     Args:
-        runners: each of the unsplit model on one device; they are closed with this.
-        in_flight: samples taken whose answers were not fetched, at most. None is two for each
-            runner and two that wait, of which half are under way: a fast copy goes on while the
-            answer of a slow one, which is to be fetched first, is not there yet.
+        runners: of the unsplit model, each on one device; this object closes them.
+        in_flight: most samples that are taken and not yet fetched. None is two for each runner and
+            two that wait, of which half are under way: a fast copy goes on while the answer of a
+            slow one, which must be fetched first, is not ready.
     """
 
     def __init__(self, runners: Sequence[ConcurrentRunner], *, in_flight: int | None = None):
@@ -47,11 +47,11 @@ class CopyPerDevice:
 
     @property
     def burst(self) -> int:
-        """One sample of each copy."""
+        """Number of copies: samples finish in groups of so many."""
         return len(self._runners)
 
     def close(self, timeout: float = 10.0) -> None:
-        """End all runners after the segment that each is in.
+        """End all runners after their present segments.
 
         Args:
             timeout: seconds to wait for all of them together.
@@ -71,10 +71,10 @@ class CopyPerDevice:
         return executions(self.outcomes(samples))
 
     def outcomes(self, samples: Iterable[Sample]) -> Iterator[Execution | RuntimeFailure]:
-        """Execute samples as they come; what each of them gave, or why it failed, in their order.
+        """Execute samples as they come; yield their executions or failures in order.
 
-        Samples are taken as `ConcurrentRunner.outcomes` takes them. Who leaves the loop early
-        closes it.
+        Samples are taken as `ConcurrentRunner.outcomes` takes them. Leaving the loop early closes
+        the runners.
         """
         waiting: SimpleQueue[tuple[int, Sample] | None] = SimpleQueue()
         done: SimpleQueue[_Answer] = SimpleQueue()
@@ -87,7 +87,7 @@ class CopyPerDevice:
         try:
             yield from self._in_order(iter(samples), waiting, done)
         except BaseException as error:
-            # What is under way must not outlive its caller, who may not want to wait.
+            # Samples under way must not outlive the caller, who may not want to wait.
             self.close(1.0 if isinstance(error, KeyboardInterrupt) else 10.0)
             raise
         finally:
@@ -101,10 +101,10 @@ class CopyPerDevice:
         done: SimpleQueue[_Answer],
     ) -> Iterator[Execution | RuntimeFailure]:
         answers: dict[int, Execution | RuntimeFailure] = {}
-        taken = given = ended = 0
+        taken = yielded = ended = 0
         is_open = True
         while True:
-            while is_open and taken - ended < self.in_flight and taken - given < self._window:
+            while is_open and taken - ended < self.in_flight and taken - yielded < self._window:
                 try:
                     sample = next(source)
                 except StopIteration:
@@ -112,9 +112,9 @@ class CopyPerDevice:
                     break
                 waiting.put((taken, sample))
                 taken += 1
-            if given in answers:
-                yield answers.pop(given)
-                given += 1
+            if yielded in answers:
+                yield answers.pop(yielded)
+                yielded += 1
             elif ended < taken:
                 answer = done.get()
                 answers[answer.number] = answer.result
@@ -133,6 +133,6 @@ def _serve(
         number, sample = item
         try:
             result = next(iter(list(runner.outcomes([sample]))))
-        except BaseException as error:  # told to who waits for this sample
+        except BaseException as error:  # goes to the thread that waits for this sample
             result = error if isinstance(error, RuntimeFailure) else RuntimeFailure(str(error))
         done.put(_Answer(number, result))

@@ -1,4 +1,4 @@
-"""The unsplit model in the threads of its callers: no call is handed to another thread."""
+"""Runner of the unsplit model in the threads of its callers, without workers."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class PreparesCallers(Protocol):
     """A loaded model whose segments need settings of the thread that runs them."""
 
     def prepared(self, device: Device) -> AbstractContextManager[None]:
-        """The settings of `worker_setup` in a thread that is no worker, which gets its own back.
+        """Apply the settings of `worker_setup` to a caller's thread, and restore its own.
 
         The thread is not bound to a core.
         """
@@ -44,7 +44,7 @@ class KeepsState(Protocol):
 
     @property
     def keeps_state(self) -> bool:
-        """True where a run depends on the runs before it."""
+        """True if a run depends on the runs before it."""
         ...
 
 
@@ -52,12 +52,12 @@ class DirectRunner:
     """Runs single requests on copies of the unsplit model, one per device.
 
     Any number of threads may call. A call takes the device with the fewest calls under way, and
-    buffers of its own, which are made when they are first needed and used again.
+    buffers of its own, which are made when they are needed and used again.
 
     Args:
-        model: that is run.
-        devices: one or more, each by itself.
-        at_once: calls under way at most, >= 1; further callers wait.
+        model: loaded by its runtime.
+        devices: at least one, each with a copy of the model.
+        at_once: most calls under way, >= 1; further callers wait.
 
     Raises:
         RuntimeFailure: the runtime refuses the model.
@@ -86,7 +86,7 @@ class DirectRunner:
             return copy.run([self._model.from_host(value) for value in ascending])
 
     def close(self, timeout: float = 10.0) -> None:
-        """Let go of the copies; calls under way keep what they use until they end."""
+        """Release the copies; calls under way keep theirs until they end."""
         self._copies = []
 
     @contextmanager
@@ -94,7 +94,7 @@ class DirectRunner:
         with self._lock:
             if not self._copies:
                 raise RuntimeFailure("the runner is closed; make a new one")
-            copy = min(self._copies, key=lambda one: one.under_way)
+            copy = min(self._copies, key=lambda candidate: candidate.under_way)
             copy.under_way += 1
         try:
             yield copy
@@ -128,13 +128,13 @@ class _Copy:
                 self._tensors.send_inputs(request)
                 self._tensors.run_segment(request, 0)
                 self._tensors.settle(request)
-                found = self._tensors.execution(request)
-            except Exception as cause:  # whatever the library raises
+                execution = self._tensors.execution(request)
+            except Exception as cause:  # libraries raise any type
                 raise RuntimeFailure(f"the model on '{self._name}' failed: {cause}") from cause
         slot.inputs = None
         slot.tensors.clear()
-        self._idle.append(slot)  # only after a call that went well: another state is unknown
-        return found
+        self._idle.append(slot)  # only after success: a failure leaves it in an unknown state
+        return execution
 
     def _prepared(self) -> AbstractContextManager[None]:
         model = self._model

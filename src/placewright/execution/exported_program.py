@@ -1,8 +1,8 @@
-"""What frameworks that convert a PyTorch program must know of it, beside the program itself.
+"""PyTorch programs for frameworks that convert them: loading, and names of inputs and outputs.
 
-A converter renames inputs (of nested arguments it makes ``input5``) and outputs, keeps their order,
-and drops parameters that nothing reads. So a converted file carries what the program said. Which
-framework loads a program is no matter of the one that converts it: it is handed a `ProgramFile`.
+A converter renames inputs (such as nested arguments to ``input5``) and outputs, keeps their order,
+and drops parameters without readers. So a converted file also stores the program's `Interface`.
+A framework that converts programs gets a `ProgramFile` from the framework that loads them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from torch.export import ExportedProgram
     from torch.fx import Node
 
-INTERFACE_KEY = "placewright_interface"  # under which a converted file holds it
+INTERFACE_KEY = "placewright_interface"  # of the interface in a converted file
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Interface:
 
     @classmethod
     def of_text(cls, text: str) -> Interface | None:
-        """What `text` made; None where it is nothing of that form."""
+        """Read the result of `text`; None if a text has another form."""
         try:
             data = json.loads(text)
             rows = [data["inputs"], data["outputs"], data["state"]]
@@ -45,36 +45,36 @@ class Interface:
         return cls(*(tuple(row) for row in rows))
 
     def text(self) -> str:
-        """As it stands in a converted file."""
+        """The interface as JSON, for a converted file."""
         return json.dumps({"inputs": self.inputs, "outputs": self.outputs, "state": self.state})
 
     def applied_to(self, source: ModelSource) -> ModelSource:
-        """The source of a converted file by the program's names; as it is where they do not fit."""
-        held = source.signature
-        if held is None:
+        """Give the source of a converted file the program's names, if their numbers agree."""
+        old = source.signature
+        if old is None:
             return replace(source, state=self.state)
-        counts = (len(held.inputs), len(held.outputs))
+        counts = (len(old.inputs), len(old.outputs))
         if counts != (len(self.inputs), len(self.outputs)):
             return source
         signature = Signature(
-            _renamed(held.inputs, self.inputs), _renamed(held.outputs, self.outputs)
+            _renamed(old.inputs, self.inputs), _renamed(old.outputs, self.outputs)
         )
         return replace(source, signature=signature, state=self.state)
 
 
 def port_names(inputs: Sequence[str], n_outputs: int, state: Sequence[str]) -> Interface:
-    """The interface of a module whose outputs have no names: ``output``, or numbered ones."""
+    """Make the interface of a module with outputs ``output``, or ``output_0`` and so on."""
     outputs = [f"output_{at}" for at in range(n_outputs)] if n_outputs != 1 else ["output"]
     return Interface(tuple(inputs), tuple(outputs), tuple(state))
 
 
 @dataclass(frozen=True)
 class ProgramFile:
-    """A file that holds a PyTorch program, for a framework that cannot load it by itself.
+    """A file with a PyTorch program, for a framework that cannot load it by itself.
 
     Attributes:
         path: of the file, which exists.
-        load: loads the program and tells its interface; nothing is loaded before it is called.
+        load: loads the program and its interface.
     """
 
     path: Path
@@ -83,7 +83,7 @@ class ProgramFile:
 
 @contextmanager
 def plain_results(module: Any) -> Iterator[None]:
-    """A block in which a module returns dictionaries for dataclasses that PyTorch does not know.
+    """Let a module return dictionaries for dataclasses that PyTorch does not know.
 
     Hugging Face's models return such classes. Fields that are None are left out.
     """
@@ -103,12 +103,12 @@ def _plain(value: Any) -> Any:
         return {key: _plain(part) for key, part in value.items()}
     if not is_dataclass(value) or type(value) in SUPPORTED_NODES:
         return value
-    held = {one.name: getattr(value, one.name) for one in fields(value)}
-    return {name: _plain(part) for name, part in held.items() if part is not None}
+    parts = {field.name: getattr(value, field.name) for field in fields(value)}
+    return {name: _plain(part) for name, part in parts.items() if part is not None}
 
 
 def tensor_inputs(program: ExportedProgram) -> list[str]:
-    """Placeholders of the tensors that a program takes, in its own order."""
+    """Placeholders of a program's tensor inputs, in its own order."""
     from torch.export.graph_signature import InputKind, TensorArgument
 
     return [
@@ -119,14 +119,13 @@ def tensor_inputs(program: ExportedProgram) -> list[str]:
 
 
 def module_of(node: Node) -> str:
-    """Path of the innermost module that a node came from (of a backward node: its forward one), ""
-    where unknown."""
+    """Path of the innermost module of a node (of a backward node: of its forward node), or ""."""
     stack = node.meta.get("nn_module_stack") or node.meta.get("fwd_nn_module_stack") or {}
     paths = [str(entry[0]) for entry in stack.values()]
     return paths[-1].removeprefix("L['self'].") if paths else ""
 
 
 def _renamed(ports: Sequence[Port], names: Sequence[str]) -> tuple[Port, ...]:
-    """The converter's own names are dropped: it may have given one that belongs to another."""
+    """Rename ports. The converter's own names go, since one may be another port's new name."""
     pairs = zip(ports, names, strict=True)
     return distinct(replace(port, name=name, other_names=()) for port, name in pairs)

@@ -1,4 +1,4 @@
-"""Models that a framework reads as files of its own format, whatever they were before."""
+"""Reading of models as files of a framework's own format, with conversion and its cache."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ class ReadsFile(Protocol):
 
 @dataclass(frozen=True)
 class FileReader:
-    """Reads files, and what becomes a file first.
+    """Reader of files, and of models that are converted to files first.
 
     Attributes:
         read_file: reads a file of the framework's own format.
-        files_of: all files that make up the model at a path.
-        file_of_module: converts (a model in memory, its module), once; then finds it again.
-        file_of_program: the same for a PyTorch program in a file.
+        files_of: lists all files of the model at a path.
+        file_of_module: converts (a model in memory, its module) once, and returns the file.
+        file_of_program: converts a PyTorch program in a file once, and returns the file.
     """
 
     read_file: ReadsFile
@@ -59,10 +59,10 @@ class FileReader:
         self, name: str, find: Find, options: ReadOptions
     ) -> tuple[ComputationGraph, ModelSource]:
         """See `Framework.read`."""
-        found = find(name)
-        built = found.build(False) if isinstance(found, ModelInMemory) else None
+        model = find(name)
+        built = model.build(False) if isinstance(model, ModelInMemory) else None
         graph, source = self.read_file(
-            self._file(found, built), shapes=options.shapes, fold_constants=options.fold_constants
+            self._file(model, built), shapes=options.shapes, fold_constants=options.fold_constants
         )
         return graph, source if built is None else replace(built.named_ports(source), path=name)
 
@@ -73,9 +73,9 @@ class FileReader:
 
     def runnable(self, source: ModelSource, find: Find) -> ModelSource:
         """See `Framework.runnable`."""
-        found = find(source.path)
-        if isinstance(found, ModelInMemory):
-            source = replace(source, path=str(self._file(found, found.build(False))))
+        model = find(source.path)
+        if isinstance(model, ModelInMemory):
+            source = replace(source, path=str(self._file(model, model.build(False))))
         path = existing_path(source.path)
         digest = content_hash(path if path.is_dir() else path.parent, self.files_of(path))
         if digest != source.sha256:
@@ -85,11 +85,11 @@ class FileReader:
             )
         return source
 
-    def _file(self, found: FoundModel, built: BuiltModule | None) -> Path:
-        if isinstance(found, ModelInMemory):
+    def _file(self, model: FoundModel, built: BuiltModule | None) -> Path:
+        if isinstance(model, ModelInMemory):
             assert built is not None
-            return self.file_of_module(found, built)
-        return self.file_of_program(found) if isinstance(found, ProgramFile) else found
+            return self.file_of_module(model, built)
+        return self.file_of_program(model) if isinstance(model, ProgramFile) else model
 
 
 def converted_file(
@@ -100,23 +100,23 @@ def converted_file(
     save: Callable[[Model, Path], None],
     folder: Path | None = None,
 ) -> Path:
-    """The file of a converted model, made where it is not there yet.
+    """Return the file of a converted model, and make it if it does not exist yet.
 
     Args:
         name: of the model; the file's name starts with it.
-        key: what the result depends on; a change of any of it makes another file.
+        key: everything on which the result depends; another key makes another file.
         suffix: of the file.
         convert: makes the model.
-        save: writes it to a path, and whatever else belongs to it beside that.
-        folder: where files are kept; None is ``placewright/models`` in the user's cache folder.
+        save: writes the model to a path, and its other files beside it.
+        folder: of the files; None is ``placewright/models`` in the user's cache folder.
 
     Raises:
         InputError: the file cannot be written.
     """
-    kept = _cache_folder() if folder is None else folder
+    home = _cache_folder() if folder is None else folder
     text = "\0".join(map(str, (name, *key)))
     digest = hashlib.sha256(text.encode()).hexdigest()[:16]
-    target = kept / f"{name.replace('/', '-')}-{digest}{suffix}"
+    target = home / f"{name.replace('/', '-')}-{digest}{suffix}"
     if target.exists():
         return target
     _LOG.info("converting %s to %s", name, target)
@@ -126,7 +126,7 @@ def converted_file(
     except (OSError, RuntimeError, ValueError) as error:
         if folder is not None:
             raise InputError(f"file '{target}' cannot be written: {one_line(error)}") from None
-        tell_lost_cache(kept, one_line(error))
+        tell_lost_cache(home, one_line(error))
     try:
         return _saved(model, folder_instead() / target.name, save)
     except (OSError, RuntimeError, ValueError) as error:
@@ -134,13 +134,17 @@ def converted_file(
 
 
 def _saved(model: Model, target: Path, save: Callable[[Model, Path], None]) -> Path:
-    """Raises OSError, RuntimeError or ValueError, after which `target` is as it was."""
+    """Save a model as `target`.
+
+    Raises:
+        OSError, RuntimeError, ValueError: it cannot be saved; `target` is unchanged.
+    """
     target.parent.mkdir(parents=True, exist_ok=True)
     with scratch_folder(target.parent, ".converting-") as scratch:
         made = scratch / target.name
         save(model, made)
         besides = [file for file in sorted(scratch.iterdir()) if file != made]
-        # The model comes last: whoever finds it finds its data complete.
+        # The model comes last, so that its data are complete once it exists.
         move_files({file: target.with_name(file.name) for file in (*besides, made)})
     return target
 

@@ -1,6 +1,6 @@
-"""What a folder of `frameworks/` declares: what it reads, how units form, how it runs, its options.
+"""Interface of a framework, which a folder of `frameworks/` declares.
 
-A declaration imports no heavy library: what needs one is imported by the method that needs it.
+A declaration imports no heavy library: the methods that need one import it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class ReadOptions:
 
     Attributes:
         shapes: input name -> dimensions to fix.
-        fold_constants: False keeps constants, or what depends on weights alone, as ops.
+        fold_constants: False keeps constants, and ops that depend only on weights, as ops.
         is_training: the whole training step instead of one inference.
         optimizer: of the training step, with its settings: ``"adam:learning_rate=1e-4"``.
         colocate_backward: every backward op of the step shares a device with its forward op.
@@ -44,9 +44,9 @@ class BuiltModule:
     """A PyTorch module with example inputs.
 
     Attributes:
-        module: in evaluation mode; for a training step one that returns its loss.
+        module: in evaluation mode; for a training step it returns its loss.
         example_inputs: positional inputs.
-        input_names: one per example input; empty keeps the module's own.
+        input_names: a name per example input; empty keeps the module's own names.
     """
 
     module: Any
@@ -54,8 +54,7 @@ class BuiltModule:
     input_names: tuple[str, ...] = ()
 
     def named_ports(self, source: ModelSource) -> ModelSource:
-        """A source by the module's names, whichever file it was read from; as it is where the
-        module was given none."""
+        """Give a source the module's names of inputs, if it has any."""
         if not self.input_names:
             return source
         n_outputs = 0 if source.signature is None else len(source.signature.outputs)
@@ -69,12 +68,12 @@ class BuiltModule:
 
 @dataclass(frozen=True)
 class ModelInMemory:
-    """A model that no file holds.
+    """A model that is in no file.
 
     Attributes:
-        name: with its prefix, as plans keep it: ``"zoo:bert_base/tiny"``, ``"module:Net"``.
-        version: another one wherever the same name may mean other weights.
-        build: makes the module; True makes that of a training step.
+        name: with its prefix, as in plans: ``"zoo:bert_base/tiny"``, ``"module:Net"``.
+        version: changes if the same name may mean other weights.
+        build: makes the module; with True the module of a training step.
     """
 
     name: str
@@ -83,11 +82,11 @@ class ModelInMemory:
 
 
 FoundModel = Path | ProgramFile | ModelInMemory
-Find = Callable[[str], FoundModel]  # what a model's name means; a file need not exist
+Find = Callable[[str], FoundModel]  # resolves a model's name; a file need not exist
 
 
 def found_path(name: str) -> FoundModel:
-    """What a name means to those who have nothing but files."""
+    """Resolve a name as a path: a `Find` for callers that only have files."""
     return Path(name)
 
 
@@ -95,15 +94,15 @@ class Framework(Protocol):
     """A library that reads models and runs segments of them."""
 
     name: ClassVar[str]  # in requests, plans and files; equal to the folder's
-    library: ClassVar[str]  # as its makers write it
+    library: ClassVar[str]  # name as its makers write it
     extra: ClassVar[str]  # pip install placewright[extra]
     objectives: ClassVar[tuple[Objective, ...]]
-    suffixes: ClassVar[tuple[str, ...]]  # of the files that it reads by itself
-    formats: ClassVar[tuple[str, ...]]  # of the sources whose ops it knows by their names
+    suffixes: ClassVar[tuple[str, ...]]  # of files that it reads by itself
+    formats: ClassVar[tuple[str, ...]]  # of sources whose op names it knows
     reads_modules: ClassVar[bool]  # modules in memory that are not of the zoo
     converts_programs: ClassVar[bool]  # PyTorch programs that another framework loads
-    compile_options: ClassVar[Mapping[str, str]]  # a device's, where segments are to be compiled
-    precision_options: ClassVar[tuple[str, ...]]  # a device's, that say how exact it computes
+    compile_options: ClassVar[Mapping[str, str]]  # of a device, to compile segments
+    precision_options: ClassVar[tuple[str, ...]]  # of a device, that set the precision
 
     def read(
         self, name: str, find: Find, options: ReadOptions
@@ -112,7 +111,7 @@ class Framework(Protocol):
 
         Args:
             name: a path, or the name of a model in memory; it becomes the source's path.
-            find: tells what the name means.
+            find: resolves the name.
             options: how it is read.
 
         Raises:
@@ -129,13 +128,13 @@ class Framework(Protocol):
         """The source with a path that `runtime` can open.
 
         Raises:
-            StalePlanError: the model is no longer the one that the source was made from.
-            InputError: it is missing or cannot be read.
+            StalePlanError: the model has changed since the source was made.
+            InputError: the model is missing or cannot be read.
         """
         ...
 
     def runtime(self, find: Find) -> Runtime:
-        """What measures and executes.
+        """Return the runtime, which measures and executes.
 
         Raises:
             MissingExtraError: the library is not installed.
@@ -143,21 +142,23 @@ class Framework(Protocol):
         ...
 
     def joined(self, graph: ComputationGraph) -> Grouping | None:
-        """Ops that are one unit on every device, before any is measured; None where only the
-        compiled model tells. See `execution.runtime.FormsUnits`."""
+        """Group ops that are one unit on every device, before any measurement.
+
+        The result is None if only a compiled model shows them. See `execution.runtime.FormsUnits`.
+        """
         ...
 
     def companions(self, path: Path) -> tuple[Path, ...]:
-        """Other files that belong to a model file, as far as can be told; nothing is refused."""
+        """List other files that belong to a model file, as far as they are known."""
         ...
 
 
 @runtime_checkable
 class HandsOverPrograms(Protocol):
-    """A framework that loads PyTorch programs for others that convert them."""
+    """A framework that loads PyTorch programs for frameworks that convert them."""
 
     def program_file(self, path: Path) -> ProgramFile:
-        """The program in a file, which is loaded when it is needed.
+        """Hand over the program in a file, which is loaded when it is needed.
 
         Raises:
             InputError: there is no such file.
@@ -167,32 +168,32 @@ class HandsOverPrograms(Protocol):
 
 @runtime_checkable
 class PreparesProcess(Protocol):
-    """A framework that has something to say to the process before its first thread starts."""
+    """A framework that changes settings of the process before its first thread starts."""
 
     def prepare_process(self) -> None:
-        """Called once, by the command line; imports nothing heavy."""
+        """Change the settings; the command line calls it once. Imports nothing heavy."""
         ...
 
 
 @runtime_checkable
 class MakesSmallModel(Protocol):
-    """A framework that makes a model on which it is measured what splitting costs."""
+    """A framework that makes a small model, on which costs of splitting are measured."""
 
     def small_model(self, folder: Path) -> FoundModel:
-        """The model of `execution.small_model`; a file is written into `folder`."""
+        """Make the model of `execution.small_model`; a file is written into `folder`."""
         ...
 
 
 class StandaloneParts(Protocol):
-    """A model in parts that its library runs without this package."""
+    """A model whose segments become models that its library runs without this package."""
 
     @property
     def value_of_tensor(self) -> Sequence[str]:
-        """For each tensor of the graph the name of the value that holds it."""
+        """Name of the value behind each tensor of the graph."""
         ...
 
     def standalone(self, segment: OpSegment) -> Any:
-        """A model of its own for a segment, an ``onnx.ModelProto``."""
+        """Make a model of a segment, an ``onnx.ModelProto``."""
         ...
 
 
@@ -201,16 +202,16 @@ class CutsFiles(Protocol):
     """A framework whose segments can be written as files of the model's own format."""
 
     def why_refused(self, file: Path, entries: Mapping[str, str]) -> str:
-        """Load a file as its users will; what the library says against it, "" where it takes it.
+        """Load a file as its users will; return the library's error, or "" without one.
 
         Args:
-            file: that was written.
+            file: written by us.
             entries: of the session's configuration.
         """
         ...
 
     def standalone_parts(self, source: ModelSource, graph: ComputationGraph) -> StandaloneParts:
-        """The parts of a runnable source.
+        """Make the parts of a runnable source.
 
         Raises:
             InputError: the model cannot be read.

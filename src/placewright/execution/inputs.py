@@ -1,4 +1,4 @@
-"""Inputs as users give them, checked; outputs by name."""
+"""Inputs from users, checked, and outputs by name."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ GivenInputs = Sequence[Any] | Mapping[str, Any]
 
 
 def with_values(signature: Signature, values: Mapping[str, tuple[Number, ...]]) -> Signature:
-    """A signature with inputs that always have a given value.
+    """Fix values of inputs in a signature.
 
     Args:
         signature: of the model.
-        values: input name -> its numbers in row-major order, or one for all.
+        values: input name -> its numbers in row-major order, or one number for all elements.
 
     Raises:
         UnknownNameError: the model has no input of that name.
         FieldError: the numbers do not fit the input's shape or type.
     """
     port_of = _port_of(signature.inputs)
-    given: dict[str, tuple[Number, ...]] = {}
+    fixed: dict[str, tuple[Number, ...]] = {}
     for name, numbers in values.items():
         if name not in port_of:
             raise UnknownNameError("model input", name, [port.name for port in signature.inputs])
@@ -46,15 +46,15 @@ def with_values(signature: Signature, values: Mapping[str, tuple[Number, ...]]) 
         wrong = next((number for number in numbers if not _fits(number, port.dtype)), None)
         if wrong is not None:
             raise FieldError("values", f"input '{port.name}' is {port.dtype}, got {wrong}")
-        given[port.name] = numbers
+        fixed[port.name] = numbers
     return replace(
         signature,
-        inputs=tuple(replace(port, value=given.get(port.name)) for port in signature.inputs),
+        inputs=tuple(replace(port, value=fixed.get(port.name)) for port in signature.inputs),
     )
 
 
 def _fits(number: Number, dtype: str) -> bool:
-    """Can an element of that type have this value?"""
+    """Whether an element of a type can have a value."""
     if dtype == "boolean":
         return number in (0, 1)
     integer = re.fullmatch(r"([iu])(\d+)", dtype)
@@ -66,7 +66,7 @@ def _fits(number: Number, dtype: str) -> bool:
 
 
 def with_fixed_values(signature: Signature, drawn: Sequence[HostArray]) -> list[HostArray]:
-    """Values of all inputs, those of the fixed ones in place of what was drawn for them."""
+    """Values of all inputs: fixed values, and drawn values for the others."""
     pairs = zip(signature.inputs, drawn, strict=True)
     return [_fixed(port, array.dtype, array) for port, array in pairs]
 
@@ -83,7 +83,7 @@ def _fixed(port: Port, dtype: np.dtype[Any], otherwise: Any) -> Any:
 
 
 def cannot_compute(library: str, error: Exception) -> RuntimeFailure:
-    """The error for a run that a library gave up: its values or shapes do not suit the model."""
+    """The error of a run that a library gave up, because values or shapes do not suit the model."""
     reason = one_line(error, 300)
     return RuntimeFailure(
         f"{library} cannot compute the model with these inputs: {reason}; argument `shapes` gives "
@@ -92,74 +92,73 @@ def cannot_compute(library: str, error: Exception) -> RuntimeFailure:
 
 
 def checked_inputs(
-    model: LoadedModel, given: GivenInputs, dtypes: Sequence[np.dtype[Any]] | None = None
+    model: LoadedModel, inputs: GivenInputs, dtypes: Sequence[np.dtype[Any]] | None = None
 ) -> list[HostArray]:
-    """One array per input in the model's own order.
+    """Check inputs; return one array per input in the model's own order.
 
     Args:
-        model: whose signature says what is expected.
-        given: one array per input in that order, or name -> array. Where a value is no array but
-            numbers in lists, it becomes one of the input's own type. Inputs that always have the
-            same value may be left out.
-        dtypes: the model's `input_dtypes`, where they are known; None asks for them.
+        model: with the signature.
+        inputs: one array per input in that order, or name -> array. A value of numbers in lists
+            becomes an array of the input's own type. Inputs with fixed values may be left out.
+        dtypes: the model's `input_dtypes`, if they are known; None asks the model for them.
 
     Raises:
-        InputError: an input is missing or given twice, or its shape or type is another.
+        InputError: an input is missing or given twice, or has another shape or type.
         UnknownNameError: the model has no input of that name.
     """
     ports = model.signature.inputs
-    if isinstance(given, Mapping):
-        values = _by_name(ports, given)
-    elif isinstance(given, Sequence) and not isinstance(given, str | bytes):
+    if isinstance(inputs, Mapping):
+        values = _by_name(ports, inputs)
+    elif isinstance(inputs, Sequence) and not isinstance(inputs, str | bytes):
         open_ports = [port for port in ports if port.value is None]
-        if len(given) == len(open_ports):
-            left = iter(given)
-            given = [None if port.value is not None else next(left) for port in ports]
-        if len(given) != len(ports):
+        if len(inputs) == len(open_ports):
+            left = iter(inputs)
+            inputs = [None if port.value is not None else next(left) for port in ports]
+        if len(inputs) != len(ports):
             names = ", ".join(port.name for port in ports)
             raise InputError(
-                f"the model has {len(ports)} inputs ({names}), got values for {len(given)}"
+                f"the model has {len(ports)} inputs ({names}), got values for {len(inputs)}"
             )
-        values = list(given)
+        values = list(inputs)
     else:
         raise InputError(
             "inputs are a list with one array per input, or a mapping from name to array; got "
-            f"{type(given).__name__}"
+            f"{type(inputs).__name__}"
         )
     dtypes = model.input_dtypes() if dtypes is None else dtypes
-    return [_checked(*one) for one in zip(ports, dtypes, values, strict=True)]
+    return [_checked(*row) for row in zip(ports, dtypes, values, strict=True)]
 
 
 def _port_of(ports: Sequence[Port]) -> dict[str, Port]:
-    """Any name of an input -> the input; its own goes before another's second name."""
+    """Any name of an input -> the input; its own name goes before another's second name."""
     owner = {name: port for port in ports for name in port.other_names}
     return owner | {port.name: port for port in ports}
 
 
 def named_outputs(signature: Signature, outputs: Sequence[HostArray]) -> dict[str, HostArray]:
-    """Output name -> value, in the model's own order; one that is given twice stands there once."""
+    """Output name -> value, in the model's own order; a repeated output is there once."""
     pairs = zip(signature.outputs, outputs, strict=True)
     return {port.name: value for port, value in pairs}
 
 
-def _by_name(ports: Sequence[Port], given: Mapping[str, Any]) -> list[Any]:
+def _by_name(ports: Sequence[Port], inputs: Mapping[str, Any]) -> list[Any]:
     owner = _port_of(ports)
-    found: dict[str, tuple[str, Any]] = {}
-    for name, value in given.items():
+    by_port: dict[str, tuple[str, Any]] = {}
+    for name, value in inputs.items():
         if name not in owner:
             raise UnknownNameError("model input", str(name), [port.name for port in ports])
         port = owner[name]
-        if port.name in found:
-            first = found[port.name][0]
+        if port.name in by_port:
+            first = by_port[port.name][0]
             raise InputError(f"input '{port.name}' is given twice, as '{first}' and '{name}'")
-        found[port.name] = (name, value)
-    missing = [port for port in ports if port.name not in found and port.value is None]
+        by_port[port.name] = (name, value)
+    missing = [port for port in ports if port.name not in by_port and port.value is None]
     if missing:
-        known = ", ".join(found) or "no input"
+        known = ", ".join(by_port) or "no input"
         raise InputError(
             f"input '{missing[0].name}' {list(missing[0].shape)} has no value; got {known}"
         )
-    return [found[port.name][1] if port.name in found else None for port in ports]
+    return [by_port[port.name][1] if port.name in by_port else None for port in ports]
 
 
 def _checked(port: Port, dtype: np.dtype[Any], value: Any) -> HostArray:
@@ -187,7 +186,7 @@ def _checked(port: Port, dtype: np.dtype[Any], value: Any) -> HostArray:
 
 
 def _in_type(numbers: HostArray, dtype: np.dtype[Any]) -> HostArray:
-    """Plain numbers in the input's own type, as they are where it cannot hold them."""
+    """Convert plain numbers to the input's own type, if it can hold them."""
     if numbers.dtype.kind == "f" and dtype.kind != "f":
         return numbers
     converted = numbers.astype(dtype)
@@ -220,7 +219,7 @@ class Outputs(Sequence[HostArray]):
         for at, port in enumerate(ports):
             if port.name == key:
                 return self._values[at]
-        for at, port in enumerate(ports):  # a name of its own goes before another's second name
+        for at, port in enumerate(ports):  # its own name goes before another's second name
             if key in port.other_names:
                 return self._values[at]
         raise UnknownNameError("model output", key, [port.name for port in ports])
@@ -236,5 +235,5 @@ class Outputs(Sequence[HostArray]):
 
     @property
     def by_name(self) -> dict[str, HostArray]:
-        """Output name -> value; one that is given twice stands there once."""
+        """Output name -> value; a repeated output is there once."""
         return named_outputs(self._signature, self._values)

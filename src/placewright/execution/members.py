@@ -1,4 +1,4 @@
-"""The single devices behind a cluster's: groups of alike ones that take turns with the requests."""
+"""Members of a cluster's devices: equal single devices that take turns with the requests."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from placewright.execution.runtime import CompiledSegment, LoadedModel, OpSegmen
 
 @dataclass(frozen=True)
 class Members:
-    """Devices one by one; a device that stands for no group is its own only member.
+    """All single devices; a device that stands for no group is its own only member.
 
     Attributes:
         devices: all members, group after group.
-        first: of each device of the cluster, its first member.
-        count: of each device of the cluster, how many members it has.
+        first: first member of each device of the cluster.
+        count: number of members of each device of the cluster.
     """
 
     devices: tuple[Device, ...]
@@ -29,9 +29,9 @@ class Members:
         """The members of a cluster's devices.
 
         Raises:
-            ClusterError: a group does not tell who its members are.
+            ClusterError: a group does not list its members.
         """
-        found: list[Device] = []
+        members: list[Device] = []
         first: list[int] = []
         count: list[int] = []
         for device in devices:
@@ -40,26 +40,26 @@ class Members:
                     f"device '{device.name}' stands for {device.replicas} devices, but does not "
                     "tell which; place again with argument `replicate` for a plan that does"
                 )
-            first.append(len(found))
+            first.append(len(members))
             count.append(device.replicas)
-            found += device.members or (device,)
-        return cls(tuple(found), tuple(first), tuple(count))
+            members += device.members or (device,)
+        return cls(tuple(members), tuple(first), tuple(count))
 
     def of_device(self, device: int) -> range:
-        """Members of one device of the cluster."""
+        """Members of a device of the cluster."""
         return range(self.first[device], self.first[device] + self.count[device])
 
     def serving(self, device: int, request: int) -> int:
-        """Which member runs the segments of a device for request number `request`."""
+        """The member that runs the segments of a device for request number `request`."""
         return self.first[device] + request % self.count[device]
 
     def compiled(
         self, model: LoadedModel, segments: Sequence[OpSegment]
     ) -> list[list[CompiledSegment]]:
-        """Each segment, compiled for each member of its device.
+        """Compile each segment for each member of its device.
 
-        Members whose options are alike get the same one where the runtime keeps what it has
-        compiled, so that they share its weights.
+        If the runtime caches compiled segments, members with equal options share one, and its
+        weights.
 
         Raises:
             RuntimeFailure: the runtime refuses a segment.
@@ -70,7 +70,7 @@ class Members:
                 self.devices[first + min(turn, count - 1)]
                 for first, count in zip(self.first, self.count, strict=True)
             ]
-            part = [i for i, one in enumerate(segments) if turn < self.count[one.device]]
+            part = [i for i, x in enumerate(segments) if turn < self.count[x.device]]
             if not part:
                 continue
             made = model.compile([segments[i] for i in part], chosen)

@@ -1,4 +1,9 @@
-"""Outputs judged beside those of the unsplit model: by slice, and by the library's own scatter."""
+"""Check of outputs against those of the unsplit model: by slices, and by the library's scatter.
+
+A detector may put boxes of hundreds of pixels and scores of hundredths into one tensor. Relative to
+the boxes, a wrong score looks like rounding. So the slices along an axis are grouped by their
+largest magnitude, a decade each, and a difference counts relative to the scale of its own group.
+"""
 
 from __future__ import annotations
 
@@ -13,13 +18,13 @@ from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.cluster import Device
 from placewright.execution.runtime import HostArray, LoadedModel, PlainCall
 
-# A split joins and separates other operators than any optimization level does, so that it may be
-# somewhat farther from a level than the levels are from each other.
+# A split joins and separates other operators than any optimization level does. So it may differ
+# somewhat more from a level than the levels differ from each other.
 _SCATTER_SHARE = 4.0
 _LEAST_VALUES = 8  # of a slice; the largest of fewer values may be small by chance
 _SMALLEST_SCALE = 1e-12
-# Of the tensor's largest magnitude. Smaller slices count as this large: with a tolerance of 2e-4,
-# that allows 1e-7 of the largest, the rounding that even a dead channel of a convolution has.
+# Share of the tensor's largest magnitude; smaller slices count as this large. With a tolerance of
+# 2e-4 that allows 1e-7 of the largest: even a dead channel of a convolution has such rounding.
 _LEAST_SHARE = 5e-4
 
 
@@ -27,28 +32,28 @@ _LEAST_SHARE = 5e-4
 class RoundsOtherwise(Protocol):
     """A loaded model whose library can compute it with other kernels, which round otherwise.
 
-    The check of outputs asks for them if the precision alone does not explain a difference.
+    The check of outputs uses them if the precision alone does not explain a difference.
     """
 
     def plain_at_other_levels(self, device: Device) -> Iterator[PlainCall]:
-        """The unsplit model as `plain`, at other optimization levels, made as they are asked for.
+        """Yield the unsplit model, as `plain` runs it, at other optimization levels.
 
-        Levels that the library refuses are left out. As in `plain`, the graph takes no part: a
-        fault in how we read the model must not look like rounding.
+        Levels that the library refuses are left out. As in `plain`, our graph is not used: a fault
+        of our reader must not look like rounding.
         """
         ...
 
 
 @dataclass(frozen=True)
 class JudgedOutput:
-    """How far one output is from the unsplit model's, in the slices where that matters most.
+    """Error of an output in the slices where it is largest relative to its tolerance.
 
     Attributes:
         error: largest difference in a group of slices, relative to the group's scale.
         tolerance: largest error that precision, or `scatter`, explains there.
         scatter: largest difference there between runs of the unsplit model itself at several
             optimization levels, relative to the same scale; 0 if the precision explains the error.
-        part: which slices, if the output has slices of very different scale; else empty.
+        part: name of the slices, if the output has slices of very different scale; else empty.
         random: two runs of the unsplit model differ, so that the output cannot be compared.
     """
 
@@ -70,9 +75,9 @@ class OutputCheck:
     """Compares outputs with those of the unsplit model as its own library runs it.
 
     Args:
-        model: as the runtime has read it.
-        devices: that the placement's segments index.
-        plain: the model as its own library runs it on the first device; None asks for it.
+        model: loaded by the runtime.
+        devices: to which the device numbers of segments refer.
+        plain: the model as its own library runs it on the first device; None makes it.
 
     Raises:
         RuntimeFailure: the library refuses the model.
@@ -84,29 +89,29 @@ class OutputCheck:
         self.tolerance = model.tolerance(devices)
         self.plain = model.plain(devices[0]) if plain is None else plain
         self._model, self._device = model, devices[0]
-        self._levels: list[PlainCall] | None = None  # made when they are first needed
+        self._levels: list[PlainCall] | None = None  # made when they are needed
 
     def judged(
         self,
         inputs: Sequence[HostArray],
-        found: Sequence[HostArray],
+        actual: Sequence[HostArray],
         expected: Sequence[HostArray],
     ) -> list[JudgedOutput]:
-        """Each output where its error is largest beside what explains it.
+        """Judge each output in the slices where its error is largest relative to its tolerance.
 
         Args:
             inputs: values of all inputs, in the model's own order.
-            found: outputs of the split.
-            expected: those that `plain` gives.
+            actual: outputs of the split.
+            expected: outputs of `plain`.
 
         Raises:
             RuntimeFailure: the library fails with the model.
         """
-        pairs = list(zip(found, expected, strict=True))
+        pairs = list(zip(actual, expected, strict=True))
         judged = [self._judged(*pair, ()) for pair in pairs]
-        if all(one.excess <= 1.0 for one in judged):
+        if all(output.excess <= 1.0 for output in judged):
             return judged
-        # Only now the library runs again: precision alone does not explain every error.
+        # Precision alone does not explain every error, so the library runs again.
         runs = [list(expected), self.plain(inputs), self.plain(inputs)]
         n_equal = len(runs)
         runs += [run(inputs) for run in self._at_other_levels()]
@@ -119,26 +124,26 @@ class OutputCheck:
         return judged
 
     def _judged(
-        self, found: HostArray, expected: HostArray, runs: Sequence[HostArray]
+        self, actual: HostArray, expected: HostArray, runs: Sequence[HostArray]
     ) -> JudgedOutput:
         slices = Slices.of(expected)
-        errors = slices.errors(found, expected)
+        errors = slices.errors(actual, expected)
         scatter = np.zeros(len(errors))
-        for one, other in combinations(runs, 2):
-            scatter = np.maximum(scatter, slices.errors(one, other))
+        for run, other in combinations(runs, 2):
+            scatter = np.maximum(scatter, slices.errors(run, other))
         tolerance = np.maximum(self.tolerance, _SCATTER_SHARE * scatter)
         judged = [
-            JudgedOutput(error, allowed, own, slices.told(group))
+            JudgedOutput(error, allowed, own, slices.name_of(group))
             for group, (error, allowed, own) in enumerate(
                 zip(errors.tolist(), tolerance.tolist(), scatter.tolist(), strict=True)
             )
         ]
-        return max(judged, key=lambda one: (one.excess, one.error))
+        return max(judged, key=lambda output: (output.excess, output.error))
 
     def _is_random(self, runs: Sequence[HostArray]) -> bool:
         """True if equal runs of the unsplit model differ by more than precision explains."""
         pairs = combinations(runs, 2)
-        return max(relative_error(one, other) for one, other in pairs) > self.tolerance
+        return max(relative_error(run, other) for run, other in pairs) > self.tolerance
 
     def _at_other_levels(self) -> list[PlainCall]:
         if self._levels is None:
@@ -184,7 +189,7 @@ class Slices:
         ]
         if not axes or largest == 0.0:
             return Slices.whole(expected)
-        per_slice, axis = min(axes, key=lambda one: (float(one[0].min()), -one[1]))
+        per_slice, axis = min(axes, key=lambda row: (float(row[0].min()), -row[1]))
         per_slice = np.maximum(per_slice, max(_LEAST_SHARE * largest, _SMALLEST_SCALE))
         decades = np.floor(np.log10(largest / per_slice))
         groups, group_of = np.unique(decades, return_inverse=True)
@@ -194,8 +199,8 @@ class Slices:
         np.maximum.at(scales, group_of, per_slice)
         return Slices(axis, group_of, scales)
 
-    def told(self, group: int) -> str:
-        """Which slices a group has, for messages; empty if the whole tensor is the only group."""
+    def name_of(self, group: int) -> str:
+        """Name of a group for messages; empty if the whole tensor is the only group."""
         if self.axis is None:
             return ""
         count = int((self.group_of == group).sum())
@@ -204,18 +209,18 @@ class Slices:
         )
         return f"{named} of axis {self.axis} with values up to {self.scales[group]:.2g}"
 
-    def errors(self, found: HostArray, expected: HostArray) -> FloatArray:
+    def errors(self, actual: HostArray, expected: HostArray) -> FloatArray:
         """Largest difference in each group over its scale, shape (n_groups,).
 
-        What is no number, or infinite, must be so at the same places (and with the same sign): it
-        is left out of the difference there, and makes the error infinite anywhere else.
+        NaN and infinity must stand at the same places, with the same sign. There they do not count;
+        anywhere else they make the error infinite.
         """
-        if found.shape == expected.shape and np.array_equal(found, expected, equal_nan=True):
+        if actual.shape == expected.shape and np.array_equal(actual, expected, equal_nan=True):
             return np.zeros(len(self.scales))
         never = np.full(len(self.scales), np.inf)
-        if found.shape != expected.shape or not np.issubdtype(expected.dtype, np.inexact):
+        if actual.shape != expected.shape or not np.issubdtype(expected.dtype, np.inexact):
             return never
-        mine, other = found.astype(_wide(expected)), expected.astype(_wide(expected))
+        mine, other = actual.astype(_wide(expected)), expected.astype(_wide(expected))
         numbers = np.isfinite(other)
         if not np.array_equal(np.isfinite(mine), numbers) or not np.array_equal(
             mine[~numbers], other[~numbers], equal_nan=True
@@ -230,19 +235,19 @@ class Slices:
 
 
 def _sizes(values: HostArray) -> FloatArray:
-    """Magnitudes; 0 for what is no number or infinite, and for values that are not inexact."""
+    """Magnitudes; 0 for NaN and infinity, and for values of exact types."""
     if not np.issubdtype(values.dtype, np.inexact):
         return np.zeros(values.shape)
-    found: FloatArray = np.asarray(np.abs(values.astype(_wide(values))))  # a scalar has no items
-    found[~np.isfinite(found)] = 0.0
-    return found
+    sizes: FloatArray = np.asarray(np.abs(values.astype(_wide(values))))  # a scalar has no items
+    sizes[~np.isfinite(sizes)] = 0.0
+    return sizes
 
 
 def _largest(sizes: FloatArray, axis: int) -> FloatArray:
-    """Of each slice along an axis, shape (n_slices,)."""
+    """Largest magnitude of each slice along an axis, shape (n_slices,)."""
     others = tuple(other for other in range(sizes.ndim) if other != axis)
-    found: FloatArray = sizes.max(axis=others, initial=0.0)
-    return found
+    largest: FloatArray = sizes.max(axis=others, initial=0.0)
+    return largest
 
 
 def _wide(values: HostArray) -> type[np.complex128] | type[np.float64]:
@@ -250,9 +255,9 @@ def _wide(values: HostArray) -> type[np.complex128] | type[np.float64]:
     return np.complex128 if is_complex else np.float64
 
 
-def relative_error(found: HostArray, expected: HostArray) -> float:
-    """Largest difference over the largest magnitude of what was expected; 0 where both are 0.
+def relative_error(actual: HostArray, expected: HostArray) -> float:
+    """Largest difference over the largest expected magnitude; 0 if both are 0.
 
-    Values that are no number, or infinite, are treated as by `Slices.errors`.
+    NaN and infinity are treated as by `Slices.errors`.
     """
-    return float(Slices.whole(expected).errors(found, expected)[0])
+    return float(Slices.whole(expected).errors(actual, expected)[0])

@@ -20,7 +20,7 @@ from placewright.simulation.segments import segments_of
 
 
 def placement_segments(problem: Problem, placement: Placement) -> tuple[OpSegment, ...]:
-    """The segments that a runtime executes for a placement: exactly those of the simulator.
+    """Segments that a runtime executes for a placement: exactly those of the simulator.
 
     Raises:
         ClusterError: a device stands for several.
@@ -29,14 +29,14 @@ def placement_segments(problem: Problem, placement: Placement) -> tuple[OpSegmen
     order = placement.order
     if order is None:
         order = Simulator(problem).timeline(placement).order
-    found = segments_of(problem, placement, order)
-    return segments_of_units(problem, [(s.device, [int(u) for u in s.units]) for s in found])
+    segments = segments_of(problem, placement, order)
+    return segments_of_units(problem, [(s.device, [int(u) for u in s.units]) for s in segments])
 
 
 def placement_runner(
     problem: Problem, placement: Placement, model: LoadedModel, *, in_flight: int = 1
 ) -> ConcurrentRunner:
-    """A runner of a placement; close it, or use it as a context manager."""
+    """Make a runner of a placement. Close it, or use it as a context manager."""
     segments = placement_segments(problem, placement)
     return ConcurrentRunner(model, segments, problem.cluster.devices, in_flight=in_flight)
 
@@ -44,11 +44,11 @@ def placement_runner(
 def whole_model_runner(
     model: LoadedModel, device: Device, *, in_flight: int = 1
 ) -> ConcurrentRunner:
-    """A runner of the unsplit model on one device: a baseline, and the reference for outputs."""
+    """Make a runner of the unsplit model on one device: a baseline and a reference."""
     whole, compiled = [whole_segment(model.graph)], [model.reference(device)]
     return ConcurrentRunner(model, whole, [device], in_flight=in_flight, compiled=compiled)
 
 
 def taking_turns(model: LoadedModel) -> AbstractContextManager[None]:
-    """Runners made inside run in turn: where the runtime can, on one copy of what they change."""
+    """Let runners made inside take turns; they share one copy of state if the runtime can."""
     return model.one_state() if isinstance(model, SharesState) else nullcontext()

@@ -1,4 +1,4 @@
-"""The processor as runtimes see it: usable cores, what tells it from another, workers on a core."""
+"""The processor: usable cores, memory, a text for fingerprints, and workers on a core."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def usable_cores() -> tuple[int, ...]:
 
 
 def physical_cores() -> int:
-    """How many of the usable cores share no execution units with each other, >= 1."""
+    """Number of usable cores that share no execution units with each other, >= 1."""
     siblings: dict[str, None] = {}
     for core in usable_cores():
         file = Path(f"/sys/devices/system/cpu/cpu{core}/topology/thread_siblings_list")
@@ -31,8 +31,8 @@ def physical_cores() -> int:
     return max(1, len(siblings))
 
 
-def total_memory_bytes() -> float:
-    """Of the machine; inf where the system does not tell."""
+def _total_memory_bytes() -> float:
+    """Memory of the machine; inf if the system does not report it."""
     try:
         return float(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, OSError, ValueError):
@@ -44,21 +44,21 @@ def processor_devices(whole: Mapping[str, str], core: Mapping[str, str]) -> tupl
 
     Args:
         whole: options of ``cpu``.
-        core: options of every ``cpu:N``, beside which ``core`` is which one it is.
+        core: options of every ``cpu:N``; option ``core`` with the core's number is added.
     """
-    memory = total_memory_bytes()
+    memory = _total_memory_bytes()
     cpu = Device("cpu", memory_bytes=memory, memory_domain="cpu", options=whole)
     return (
         cpu,
         *(
-            replace(cpu, name=f"cpu:{number}", options={**core, "core": str(which)})
-            for number, which in enumerate(usable_cores())
+            replace(cpu, name=f"cpu:{number}", options={**core, "core": str(core_number)})
+            for number, core_number in enumerate(usable_cores())
         ),
     )
 
 
 def processor_text(core: str | None = None) -> str:
-    """What tells one processor from another, not which of several equal cores it is.
+    """Text that differs between different processors, and not between equal cores.
 
     Args:
         core: of a device that is one core; None for the whole processor.
@@ -67,8 +67,8 @@ def processor_text(core: str | None = None) -> str:
     info = Path("/proc/cpuinfo")
     if info.exists():
         lines = info.read_text().split("\n\n")[0].splitlines()
-        told = [line for line in lines if line.startswith(_CPU_INFO_KEYS)]
-        text = "; ".join(line.partition(":")[2].strip() for line in told)
+        facts = [line for line in lines if line.startswith(_CPU_INFO_KEYS)]
+        text = "; ".join(line.partition(":")[2].strip() for line in facts)
     text = text or platform.processor() or platform.machine()
     if core is None:
         return f"{text}; {len(usable_cores())} cores"
@@ -77,11 +77,11 @@ def processor_text(core: str | None = None) -> str:
 
 
 def stay_on(core: str | None, device_name: str) -> Callable[[], None]:
-    """A function that keeps the thread that calls it on a core; with None it does nothing.
+    """A function that binds the thread that calls it to a core; with None it does nothing.
 
     Args:
         core: number of a logical core, as text.
-        device_name: for the warning where that core may not be used.
+        device_name: for the warning if that core may not be used.
     """
 
     def pin() -> None:

@@ -33,11 +33,11 @@ Place = tuple[int, int]  # tensor, memory
 
 @dataclass(frozen=True)
 class Execution:
-    """One finished request.
+    """A finished request.
 
     Attributes:
         outputs: all outputs, in the model's own order.
-        tensors: tensor -> value of every tensor that left a segment, where asked for.
+        tensors: tensor -> value of every tensor that left a segment, if requested.
         seconds: from the first segment's permission to start to the last segment's end.
         spans: (start, end) of each segment in seconds since the request started.
         start: when the request started, on the clock of `time.perf_counter`.
@@ -69,36 +69,36 @@ class Slot:
     """Buffers of one request in flight; requests follow each other in it.
 
     Attributes:
-        instances: of each segment, one for each member of its device; members whose segment is
-            the same one share it.
+        instances: an instance of each segment for each member of its device; members with the same
+            compiled segment share it.
         inputs: values of all graph inputs, ascending, in the host's memory; None before the first
             request.
         tensors: (tensor, memory) -> value.
-        kept: tensor -> value, of all that left a segment; None where nobody asked for it.
+        boundary: tensor -> value of every tensor that left a segment; None if not requested.
     """
 
     instances: list[list[SegmentInstance]]
     inputs: list[NativeTensor] | None = None
     tensors: dict[Place, NativeTensor] = field(default_factory=dict)
-    kept: dict[int, NativeTensor] | None = None
+    boundary: dict[int, NativeTensor] | None = None
 
 
 def new_slot(compiled: Sequence[Sequence[CompiledSegment]]) -> Slot:
-    """Buffers for one request.
+    """Make buffers for one request.
 
     Args:
-        compiled: of each segment, one for each member of its device.
+        compiled: each segment, for each member of its device.
     """
     instances: list[list[SegmentInstance]] = []
     for row in compiled:
-        made = {id(one): one.instance() for one in {id(one): one for one in row}.values()}
-        instances.append([made[id(one)] for one in row])
+        made = {id(x): x.instance() for x in {id(x): x for x in row}.values()}
+        instances.append([made[id(x)] for x in row])
     return Slot(instances)
 
 
 @dataclass(eq=False)
 class RequestProgress:
-    """Progress of one request."""
+    """Progress of a request."""
 
     slot: Slot
     number: int
@@ -106,16 +106,18 @@ class RequestProgress:
     turns: list[int]  # next turn of each device; written by its worker alone
     spans: list[tuple[float, float]]
     left: int
-    finished: SimpleQueue[RequestProgress] = field(default_factory=SimpleQueue)  # it, at its end
+    finished: SimpleQueue[RequestProgress] = field(
+        default_factory=SimpleQueue
+    )  # takes it, at its end
     start: float = field(default_factory=time.perf_counter)
-    arrival: float = 0.0  # of the outputs at the host, where that is later than the last segment
+    arrival: float = 0.0  # of the outputs at the host, if that is later than the last segment
     error: RuntimeFailure | None = None
     running: dict[int, None] = field(default_factory=dict)  # segments, as they began
     busy: int = 0  # segments that are being run
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self) -> bool:
-        """Take note that a segment is about to run; False where the request has failed."""
+        """Note that a segment is about to run; return False if the request has failed."""
         with self.lock:
             if self.error is not None:
                 return False
@@ -123,14 +125,14 @@ class RequestProgress:
             return True
 
     def end(self, dependents: Sequence[int]) -> tuple[bool, list[int]]:
-        """Take note that a segment has run.
+        """Note that a segment has run.
 
         Args:
             dependents: segments that wait for it.
 
         Returns:
-            True when nothing of the request is left or being run, and the dependents that have
-            become ready; none where the request has failed meanwhile.
+            True if no segment of the request is left or running, and the dependents that have
+            become ready, none if the request has failed meanwhile.
         """
         ready: list[int] = []
         with self.lock:
@@ -145,11 +147,11 @@ class RequestProgress:
             return self.left == 0, ready
 
     def fail(self, error: RuntimeFailure, *, running: bool) -> bool:
-        """Give the request up; True when none of its segments is being run any more.
+        """Give the request up; return True if none of its segments is running any more.
 
         Args:
-            error: the first one is kept.
-            running: the failure is that of a segment that had begun.
+            error: the first error of a request stays.
+            running: whether a segment that had begun failed.
         """
         with self.lock:
             self.busy -= running
@@ -158,7 +160,7 @@ class RequestProgress:
 
     @property
     def seconds(self) -> float:
-        """From the start to the last segment's end, and until outputs are at the host."""
+        """Seconds from the start until the last segment has ended and outputs are at the host."""
         return max(self.arrival, max(end for _, end in self.spans))
 
 
@@ -166,9 +168,9 @@ class RequestTensors:
     """Runs segments of requests on the tensors that they hold.
 
     Args:
-        model: what `segments` were cut from.
+        model: from which `segments` were cut.
         segments: see `ConcurrentRunner`.
-        members: of its devices.
+        members: of the devices.
     """
 
     def __init__(self, model: LoadedModel, segments: Sequence[OpSegment], members: Members) -> None:
@@ -182,7 +184,7 @@ class RequestTensors:
         self._plain_outputs: list[HostArray] | None = None
 
     def settle(self, done: RequestProgress) -> None:
-        """Wait for what is queued on devices; its real spans take the place of the queueing's."""
+        """Wait for queued segments; their real spans replace those of queueing."""
         if self.mover is None:
             return
         queued = False
@@ -200,11 +202,11 @@ class RequestTensors:
             done.arrival = time.perf_counter() - done.start
 
     def run_segment(self, request: RequestProgress, index: int) -> None:
-        """Run one segment and send its outputs on; what nobody reads any more is dropped."""
+        """Run a segment and send its outputs on; tensors without further readers are dropped."""
         slot, segment, route = request.slot, self.segments[index], self.routes.segments[index]
         held = slot.tensors
         memory = route.memory
-        # The list is the only one that holds what this segment reads last.
+        # Only the list holds tensors that this segment reads last.
         entering = [
             held.pop((tensor, memory)) if last else held[tensor, memory]
             for tensor, last in zip(segment.inputs, route.takes, strict=True)
@@ -217,8 +219,8 @@ class RequestTensors:
                 held[tensor, memory] = value
             for other in memories:
                 held[tensor, other] = self._moved(request, value, segment.device, other)
-            if slot.kept is not None:
-                slot.kept[tensor] = value
+            if slot.boundary is not None:
+                slot.boundary[tensor] = value
 
     def _instance(
         self, request: RequestProgress, index: int, segment: OpSegment
@@ -227,6 +229,7 @@ class RequestTensors:
         return request.slot.instances[index][member - self.members.first[segment.device]]
 
     def send_inputs(self, request: RequestProgress) -> None:
+        """Send the graph inputs of a request to the memories where they are read."""
         slot = request.slot
         slot.tensors.clear()
         for tensor, value, memories in zip(
@@ -237,13 +240,13 @@ class RequestTensors:
                 if memory != self.routes.host:
                     moved = self._moved(request, value, None, memory)
                     slot.tensors[tensor, memory] = moved
-            if slot.kept is not None:
-                slot.kept[tensor] = value
+            if slot.boundary is not None:
+                slot.boundary[tensor] = value
 
     def _moved(
         self, request: RequestProgress, value: NativeTensor, source: int | None, memory: int
     ) -> NativeTensor:
-        assert self.mover is not None  # without it there is one memory, and nothing moves
+        assert self.mover is not None  # without it there is one memory
         ends: list[Device | None] = [
             None
             if place is None or place == self.routes.host
@@ -253,18 +256,19 @@ class RequestTensors:
         return self.mover.move(value, *ends)
 
     def execution(self, done: RequestProgress) -> Execution:
+        """Collect the outputs and times of a finished request."""
         to_host, tensors = self.model.to_host, done.slot.tensors
-        kept = {tensor: to_host(value) for tensor, value in (done.slot.kept or {}).items()}
+        boundary = {tensor: to_host(value) for tensor, value in (done.slot.boundary or {}).items()}
         outputs = tuple(
             self._constant(at)
             if port.tensor == NO_TENSOR
             else to_host(tensors[port.tensor, self.routes.host])
             for at, port in enumerate(self.model.signature.outputs)
         )
-        return Execution(outputs, kept, done.seconds, tuple(done.spans), done.start)
+        return Execution(outputs, boundary, done.seconds, tuple(done.spans), done.start)
 
     def _constant(self, at: int) -> HostArray:
-        """The value of an output that no input changes and no op makes."""
+        """Value of an output that depends on no input and that no op makes."""
         if self._plain_outputs is None:
             inputs = self.model.random_inputs(np.random.default_rng(0))
             self._plain_outputs = self.model.plain(self.members.devices[0])(inputs)

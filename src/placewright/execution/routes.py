@@ -1,4 +1,4 @@
-"""Where tensors of a split go: which memories they enter, and who reads them last there."""
+"""Routes of tensors in a split: the memories that they enter, and their last readers there."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from placewright.execution.runtime import OpSegment, graph_inputs
 
 @dataclass(frozen=True)
 class Route:
-    """What one segment does with the tensors at its boundary.
+    """Route of the tensors at a segment's boundary.
 
     Attributes:
-        memory: of its device.
+        memory: of the segment's device.
         takes: for each input, whether this segment is its last reader in this memory.
         stays: for each output, whether a later segment reads it in this memory.
-        goes_to: for each output, the other memories that it goes to, the host's last.
+        goes_to: for each output, the other memories that it enters, the host's last.
     """
 
     memory: int
@@ -29,11 +29,11 @@ class Route:
 
 @dataclass(frozen=True)
 class Routes:
-    """All routes of one split.
+    """All routes of a split.
 
     Attributes:
-        segments: one for each segment.
-        inputs: for each graph input, ascending, the memories that it starts into.
+        segments: the route of each segment.
+        inputs: for each graph input, ascending, the memories that it enters at the start.
         host: the host's memory.
     """
 
@@ -45,12 +45,12 @@ class Routes:
 def routes_of(
     graph: ComputationGraph, segments: Sequence[OpSegment], n_devices: int, *, shared: bool
 ) -> Routes:
-    """Routes of a split.
+    """Find the routes of a split.
 
     Args:
-        graph: that segments were cut from.
-        segments: each device runs its own ones in this order.
-        n_devices: memories 0 .. n_devices - 1 are theirs, n_devices is the host's.
+        graph: from which segments were cut.
+        segments: each device runs its segments in this order.
+        n_devices: memory d < n_devices is that of device d, memory n_devices is the host's.
         shared: all devices and the host share memory 0; a tensor stays there until the next
             request, because another device may read it at any time.
     """
@@ -59,11 +59,11 @@ def routes_of(
             tuple(
                 Route(
                     0,
-                    (False,) * len(one.inputs),
-                    (True,) * len(one.outputs),
-                    ((),) * len(one.outputs),
+                    (False,) * len(segment.inputs),
+                    (True,) * len(segment.outputs),
+                    ((),) * len(segment.outputs),
                 )
-                for one in segments
+                for segment in segments
             ),
             ((0,),) * len(graph_inputs(graph)),
             0,
@@ -74,11 +74,11 @@ def routes_of(
         for tensor in segment.inputs:
             last[tensor, segment.device] = index
             readers.setdefault(tensor, {})[segment.device] = None
-    found = []
+    routes = []
     for index, segment in enumerate(segments):
         own = segment.device
         ends = [(n_devices,) if graph.tensor_is_output[t] else () for t in segment.outputs]
-        found.append(
+        routes.append(
             Route(
                 own,
                 tuple(last[tensor, own] == index for tensor in segment.inputs),
@@ -90,16 +90,16 @@ def routes_of(
             )
         )
     starts = tuple(tuple(sorted(readers.get(tensor, {}))) for tensor in graph_inputs(graph))
-    return Routes(tuple(found), starts, n_devices)
+    return Routes(tuple(routes), starts, n_devices)
 
 
 def dependencies(
     graph: ComputationGraph, segments: Sequence[OpSegment]
 ) -> tuple[list[list[int]], list[int]]:
-    """Who waits for each segment, and for how many others each segment waits.
+    """Dependents of each segment, and the number of segments for which each segment waits.
 
     Raises:
-        RuntimeFailure: a segment needs one that comes later.
+        RuntimeFailure: a segment needs a later one.
     """
     home = {op: index for index, segment in enumerate(segments) for op in segment.ops}
     dependents: list[list[int]] = [[] for _ in segments]

@@ -1,12 +1,12 @@
 """The concurrent runner: one worker thread per device, any number of requests in flight.
 
-Of a device that stands for a group of alike ones, each member has a worker and segments of its own;
+If a device stands for a group of r equal devices, each member has a worker and segments of its own;
 member n mod r runs request number n.
 
-Each worker executes its device's segments in plan order as their inputs arrive; among requests the
-oldest goes first. Workers overlap since runtimes release Python's lock while they compute. Devices
-with one memory hand tensors over by reference; else a tensor leaves for every device that reads it
-as soon as its segment has run, and each device drops it with its last reader there.
+Each worker executes its device's segments in plan order as their inputs arrive; the oldest request
+goes first. Workers overlap, since runtimes release Python's lock while they compute. Devices with
+one memory pass tensors by reference. Else a tensor leaves for every device that reads it as soon as
+its segment has run, and each device drops it after its last reader there.
 
 A device may die while it computes, and whatever waits for it would wait for ever. `time_limit`
 therefore limits the requests of all runners that are made inside it.
@@ -45,7 +45,7 @@ from placewright.execution.runtime import (
     graph_inputs,
 )
 
-_LOOK_SECONDS = 1.0  # between looks at the workers, while nothing ends
+_CHECK_SECONDS = 1.0  # between checks of the workers, while no request ends
 _LEAST_SECONDS = 60.0
 _TIMES_PREDICTED = 20.0
 _SECONDS: ContextVar[float] = ContextVar("seconds", default=math.inf)
@@ -54,19 +54,19 @@ _SECONDS: ContextVar[float] = ContextVar("seconds", default=math.inf)
 class ConcurrentRunner:
     """Executes segments on all devices at once. A context manager; `close` ends its threads.
 
-    A request that takes longer than `time_limit` allows where the runner is made ends
-    with an error that names what still runs.
+    If a request exceeds the `time_limit` in which the runner was made, it ends with an error that
+    names the segments that still run.
 
     Args:
-        model: what `segments` were cut from.
+        model: from which `segments` were cut.
         segments: in an order in which they can execute; each device follows its own part of it.
-        devices: ``segments[i].device`` indexes it; groups tell their members.
+        devices: ``segments[i].device`` indexes it; groups list their members.
         in_flight: requests that may be under way at the same time, >= 1.
-        compiled: of each segment, where the caller has compiled them already.
+        compiled: the segments, if the caller has compiled them already.
 
     Raises:
         RuntimeFailure: the runtime refuses a segment.
-        ClusterError: a group does not tell its members.
+        ClusterError: a group does not list its members.
     """
 
     def __init__(
@@ -89,12 +89,12 @@ class ConcurrentRunner:
             self._compiled = self._members.compiled(model, self.segments)
         else:
             self._compiled = [
-                [one] * self._members.count[segment.device]
-                for one, segment in zip(compiled, self.segments, strict=True)
+                [made] * self._members.count[segment.device]
+                for made, segment in zip(compiled, self.segments, strict=True)
             ]
         self._tensors = RequestTensors(model, self.segments, self._members)
         self._slots = [new_slot(self._compiled) for _ in range(in_flight)]
-        self._free: LifoQueue[Slot] = LifoQueue()  # for single requests, the first one on top
+        self._free: LifoQueue[Slot] = LifoQueue()  # for single requests, the first slot on top
         for slot in reversed(self._slots):
             self._free.put(slot)
         self._mail: list[SimpleQueue[RequestProgress | None]] = [
@@ -119,11 +119,11 @@ class ConcurrentRunner:
 
     @property
     def burst(self) -> int:
-        """Requests that may be under way at the same time: their pattern repeats after so many."""
+        """Requests that may be under way at the same time: they finish in groups of so many."""
         return len(self._slots)
 
     def close(self, timeout: float = 10.0) -> None:
-        """End the workers after the segment that each is in; wait so many seconds for all."""
+        """End the workers after their present segments; wait so many seconds for all."""
         self.stop()
         deadline = time.monotonic() + (0.0 if self._is_stuck else timeout)
         for worker in self._workers:
@@ -131,7 +131,7 @@ class ConcurrentRunner:
         self._workers = []
 
     def _give_up(self, error: BaseException) -> None:
-        """Close: requests under way must not outlive their caller, who may not want to wait."""
+        """Close, since requests under way must not outlive their caller."""
         self.close(1.0 if isinstance(error, KeyboardInterrupt) else 10.0)
 
     def _require_open(self) -> None:
@@ -139,25 +139,25 @@ class ConcurrentRunner:
             raise RuntimeFailure("the runner is closed; make a new one")
 
     def stop(self) -> None:
-        """Let each worker end after the segment that it is in, without waiting for it."""
+        """Let each worker end after its present segment, without waiting for it."""
         for mail in self._mail:
             mail.put(None)
 
     def run(self, inputs: Sequence[HostArray], *, keep_tensors: bool = False) -> Execution:
         """Execute one request.
 
-        Several threads may call at the same time; those beyond the requests in flight wait. A
-        stream of requests has the runner for itself.
+        Several threads may call at the same time; calls beyond the requests in flight wait. A
+        stream of requests must not share the runner.
 
         Args:
             inputs: values of all inputs, in the model's own order.
-            keep_tensors: return every tensor that left a segment, too.
+            keep_tensors: also return every tensor that left a segment.
 
         Raises:
             RuntimeFailure: a segment failed, and the message names it; or the runner is closed.
         """
         values, slot = self._values(inputs), self._free.get()
-        slot.inputs, slot.kept = values, {} if keep_tensors else None
+        slot.inputs, slot.boundary = values, {} if keep_tensors else None
         try:
             self._require_open()  # also after having waited for others
             done = self._next_finished(self._launch(slot, SimpleQueue()).finished)
@@ -174,13 +174,13 @@ class ConcurrentRunner:
     def run_many(
         self, requests: Sequence[Sequence[HostArray]], *, keep_tensors: bool = False
     ) -> list[Execution]:
-        """Execute requests, as many at a time as may be in flight; answers in their order."""
+        """Execute requests, as many at a time as may be in flight; return executions in order."""
         return list(self.stream(requests, keep_tensors=keep_tensors))
 
     def stream(
         self, requests: Iterable[Sequence[HostArray]], *, keep_tensors: bool = False
     ) -> Iterator[Execution]:
-        """Like `outcomes`; the first request that fails ends the stream and closes the runner.
+        """Execute requests as `outcomes` does; the first failure closes the runner.
 
         Raises:
             RuntimeFailure: a segment failed; the message names it.
@@ -194,11 +194,11 @@ class ConcurrentRunner:
     def outcomes(
         self, requests: Iterable[Sequence[HostArray]], *, keep_tensors: bool = False
     ) -> Iterator[Execution | RuntimeFailure]:
-        """Execute requests as they come; what each of them gave, or why it failed, in their order.
+        """Execute requests as they come; yield their executions or failures in order.
 
-        With F in flight, request k + F is taken from `requests` only after the answer to request k
-        was fetched and the next one is asked for: what the caller made of it may be part of the
-        request. Who leaves the loop early closes the runner.
+        With F in flight, request k + F is taken from `requests` only when the caller has fetched
+        the answer to request k and asks for the next one. So a request may depend on that answer.
+        Leaving the loop early closes the runner.
 
         Raises:
             RuntimeFailure: the runner is closed.
@@ -208,23 +208,23 @@ class ConcurrentRunner:
         finished: SimpleQueue[RequestProgress] = SimpleQueue()
         under_way: dict[int, int] = {}  # request number -> place in `requests`
         answers: dict[int, Execution | RuntimeFailure] = {}
-        taken = given = 0
+        taken = yielded = 0
         is_open = True
         try:
             while True:
-                while is_open and taken - given < len(self._slots):
+                while is_open and taken - yielded < len(self._slots):
                     try:
                         inputs = next(source)
                     except StopIteration:
                         is_open = False
                         break
                     slot = free.popleft()
-                    slot.inputs, slot.kept = self._values(inputs), {} if keep_tensors else None
+                    slot.inputs, slot.boundary = self._values(inputs), {} if keep_tensors else None
                     under_way[self._launch(slot, finished).number] = taken
                     taken += 1
-                if given in answers:
-                    yield answers.pop(given)
-                    given += 1
+                if yielded in answers:
+                    yield answers.pop(yielded)
+                    yielded += 1
                 elif under_way:
                     done = self._next_finished(finished)
                     answer = self._tensors.execution(done) if done.error is None else done.error
@@ -237,15 +237,15 @@ class ConcurrentRunner:
             raise
 
     def time(self, runs: int) -> list[float]:
-        """Seconds of `runs` requests with the inputs of the last one, one after the other.
+        """Time `runs` requests with the inputs of the last request, one after the other.
 
-        Nothing but the execution itself is inside: no conversion of inputs or outputs.
+        Only the execution counts, not the conversion of inputs or outputs.
         """
         slot = self._slots[0]
         if slot.inputs is None or not self._workers:
             raise RuntimeFailure("run the plan once before timing it")
         seconds = []
-        slot.kept = None
+        slot.boundary = None
         try:
             for _ in range(runs):
                 done = self._next_finished(self._launch(slot, SimpleQueue()).finished)
@@ -254,7 +254,7 @@ class ConcurrentRunner:
                 seconds.append(done.seconds)
                 self._last_spans = tuple(done.spans)
         except BaseException:
-            self.close()  # a request that is under way must not be taken for the next one
+            self.close()  # a request under way must not pass for the next one
             raise
         return seconds
 
@@ -265,14 +265,14 @@ class ConcurrentRunner:
 
     def state_values(self) -> dict[str, HostArray]:
         """Name -> present value of all state that the segments change; empty for inference."""
-        found: dict[str, HostArray] = {}
+        values: dict[str, HostArray] = {}
         for segment in itertools.chain(*self._compiled):
             if isinstance(segment, ChangesState):
-                found.update(segment.state_values())
-        return found
+                values.update(segment.state_values())
+        return values
 
     def describe(self, index: int, request: int = 0) -> str:
-        """Segment number, the device that runs it for a request, and ops, for messages."""
+        """Text of a segment for messages: number, device that runs it for a request, and ops."""
         segment, names = self.segments[index], self.model.graph.op_names
         shown = ", ".join(names[op] for op in segment.ops[:3])
         more = f", ... ({len(segment.ops)} ops)" if len(segment.ops) > 3 else ""
@@ -280,17 +280,17 @@ class ConcurrentRunner:
         return f"segment {index} on '{device}' [{shown}{more}]"
 
     def _next_finished(self, finished: SimpleQueue[RequestProgress]) -> RequestProgress:
-        """The caller's next request that is done or failed, with nothing of it running any more.
+        """Wait for the caller's next request that is done or has failed and of which nothing runs.
 
         Raises:
-            TimedOut: none ended within the limit; the message names what runs.
-            RuntimeFailure: a worker has ended, so that none ever will.
+            TimedOut: none ended within the limit; the message names the running segments.
+            RuntimeFailure: a worker has ended, so that no request ever will.
         """
         begin, done = time.monotonic(), None
         while done is None:
             left = self._limit - (time.monotonic() - begin)
             try:
-                done = finished.get(timeout=min(_LOOK_SECONDS, max(left, 0.0)))
+                done = finished.get(timeout=min(_CHECK_SECONDS, max(left, 0.0)))
             except Empty:
                 self._require_progress(finished, is_over=left <= 0.0)
         self._under_way.pop(done.number, None)
@@ -299,7 +299,7 @@ class ConcurrentRunner:
         return done
 
     def _require_progress(self, finished: SimpleQueue[RequestProgress], *, is_over: bool) -> None:
-        """Raise where nothing is going to end: a worker is gone, or the limit is over."""
+        """Raise if no request is going to end: a worker is gone, or the limit is over."""
         if not finished.empty():
             return
         self._require_open()
@@ -319,8 +319,8 @@ class ConcurrentRunner:
 
     def _values(self, inputs: Sequence[HostArray]) -> list[NativeTensor]:
         """Values of all graph inputs, ascending, as the runtime's own tensors."""
-        if (given := len(inputs)) != (n := len(self._inputs)):
-            raise InputError(f"the model has {n} inputs, got values for {given}")
+        if (count := len(inputs)) != (n := len(self._inputs)):
+            raise InputError(f"the model has {n} inputs, got values for {count}")
         return [self.model.from_host(value) for value in self.model.signature.ascending(inputs)]
 
     def _launch(self, slot: Slot, finished: SimpleQueue[RequestProgress]) -> RequestProgress:
@@ -355,17 +355,17 @@ class ConcurrentRunner:
         return thread
 
     def _work(self, device: int, member: int, setup: Callable[[], None]) -> None:
-        """A worker: a letter says that a request may have something to run here."""
+        """Work of a thread: a letter means that a request may have a segment to run here."""
         failure: RuntimeFailure | None = None
         try:
             setup()
-        except BaseException as error:  # told to the first request, which else would wait for ever
+        except BaseException as error:  # fails the first request, which else would wait for ever
             name = self._members.devices[member].name
             failure = RuntimeFailure(f"the worker of '{name}' cannot start: {error}")
         mail, turns = self._mail[member], self._turns[device]
         active: dict[int, RequestProgress] = {}
         while True:
-            active = {n: one for n, one in active.items() if one.error is None}
+            active = {n: x for n, x in active.items() if x.error is None}
             runnable = next((n for n in sorted(active) if self._is_ready(active[n], device)), None)
             if runnable is None or not mail.empty():
                 request = mail.get()
@@ -374,7 +374,7 @@ class ConcurrentRunner:
                 if failure is not None:
                     if request.fail(failure, running=False):
                         request.finished.put(request)
-                elif request.turns[device] < len(turns):  # else the letter came after the fact
+                elif request.turns[device] < len(turns):  # else the letter came too late
                     active[request.number] = request
                 continue
             request = active[runnable]
@@ -389,7 +389,7 @@ class ConcurrentRunner:
         return request.waiting[self._turns[device][request.turns[device]]] == 0
 
     def _execute(self, request: RequestProgress, index: int) -> None:
-        """Run one segment and tell whoever waits for it."""
+        """Run a segment and send letters to the devices that wait for it."""
         segment = self.segments[index]
         begin = time.perf_counter()
         request.running[index] = None
@@ -406,7 +406,7 @@ class ConcurrentRunner:
         request.spans[index] = (begin - request.start, time.perf_counter() - request.start)
         is_done, ready = request.end(self._dependents[index])
         arrived = dict.fromkeys(self.segments[dependent].device for dependent in ready)
-        arrived.pop(segment.device, None)  # this worker looks by itself
+        arrived.pop(segment.device, None)  # this worker checks by itself
         for device in arrived:
             self._mail[self._members.serving(device, request.number)].put(request)
         if is_done:

@@ -1,7 +1,7 @@
-"""What a runtime must offer so that plans can be profiled and executed with it.
+"""Interface of a runtime, with which plans are profiled and executed; segments of a graph.
 
-A tensor that travels between segments is the runtime's own object (`NativeTensor`); only `to_host`
-and `from_host` turn it into a NumPy array and back.
+A tensor that passes between segments is the runtime's own object (`NativeTensor`). Only `to_host`
+and `from_host` convert it to a NumPy array and back.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ PlainCall = Callable[[Sequence[HostArray]], list[HostArray]]
 
 @dataclass(frozen=True)
 class OpSegment:
-    """Ops of one device that run as one compiled call, in terms of the graph as it was read.
+    """Ops of one device that run as one compiled call.
 
     Attributes:
         device: index in the cluster.
-        ops: graph ops in an order in which they can execute.
-        inputs: tensors that enter, ascending, without repetition; graph inputs among them.
+        ops: ops of the graph, in an order in which they can execute.
+        inputs: tensors that enter, graph inputs included, ascending, without repetition.
         outputs: tensors that leave for other segments or for the host, ascending.
     """
 
@@ -49,12 +49,12 @@ class OpSegment:
 
 
 class SegmentInstance(Protocol):
-    """One executable copy of a compiled segment with buffers of its own."""
+    """An executable copy of a compiled segment, with buffers of its own."""
 
     def run(self, inputs: Sequence[NativeTensor]) -> Sequence[NativeTensor]:
         """Compute the segment's outputs; they stay valid until the next call of `run`.
 
-        A list of inputs may be emptied, so that each can be freed after its last use.
+        A list of inputs may be emptied, so that each input is freed after its last use.
         """
         ...
 
@@ -63,16 +63,16 @@ class CompiledSegment(Protocol):
     """A segment compiled for one device."""
 
     def instance(self) -> SegmentInstance:
-        """A new copy with buffers of its own; two copies may run at the same time."""
+        """Make a copy with buffers of its own; two copies may run at the same time."""
         ...
 
 
 class LoadedModel(Protocol):
-    """A model that a runtime has read, with the graph that plans speak of.
+    """A model that a runtime has read, with the graph to which plans refer.
 
-    Life cycle: `Runtime.load` makes it; it may be asked for any number of compiled segments, which
-    it caches by content. Values of all inputs or outputs are always in the order of `signature`,
-    the model's own; tensors of a segment are ascending.
+    `Runtime.load` makes it. It compiles any number of segments and caches them by content. Values
+    of all inputs or outputs are in the order of `signature`, the model's own; tensors of a segment
+    are ascending.
     """
 
     graph: ComputationGraph
@@ -89,31 +89,34 @@ class LoadedModel(Protocol):
         ...
 
     def reference(self, device: Device) -> CompiledSegment:
-        """The whole unsplit graph: its inputs in, all tensors that ops make for the host out, both
-        in ascending order of tensors."""
+        """Compile the whole unsplit graph.
+
+        It takes the graph inputs and returns all tensors that ops make for the host, both in
+        ascending order of tensors.
+        """
         ...
 
     def fused_groups(self, device: Device) -> Grouping:
-        """Which ops the runtime executes as one kernel on `device`, shape (n_ops,)."""
+        """Group the ops that one kernel of `device` computes, shape (n_ops,)."""
         ...
 
     def profiler(self, device: Device) -> Callable[[], FloatArray]:
-        """A function that runs the model once on `device`, each kernel timed where it stands.
+        """A function that runs the model once on `device` and times each kernel in its place.
 
-        Each call returns seconds of each op, shape (n_ops,): a kernel's seconds are at one op of
-        its group, the others have 0; inf where the device cannot run an op.
+        A call returns seconds of each op, shape (n_ops,). A kernel's seconds are at one op of its
+        group, and the others have 0. Ops that the device cannot run have inf.
         """
         ...
 
     def unit_labels(self, units: Grouping) -> tuple[str, ...]:
-        """For each unit a text that is equal for units that compute the same on the same shapes."""
+        """A text per unit, equal for units that compute the same on the same shapes."""
         ...
 
     def plain(self, device: Device) -> PlainCall:
-        """The model as its own library runs it, without the graph: the reference for outputs.
+        """The model as its own library runs it, without our graph: the reference for outputs.
 
-        The model is read again from its file and called as its users call it. It holds its own
-        memory until the function is dropped.
+        The model is read again from its file and called as its users call it. It keeps its memory
+        until the function is dropped.
 
         Raises:
             RuntimeFailure: the library refuses the model.
@@ -129,15 +132,15 @@ class LoadedModel(Protocol):
         ...
 
     def from_host(self, array: HostArray) -> NativeTensor:
-        """A host array as the runtime's tensor, shared where possible."""
+        """Convert a host array to the runtime's tensor, with shared memory if possible."""
         ...
 
     def to_host(self, tensor: NativeTensor) -> HostArray:
-        """The runtime's tensor as a host array of its own."""
+        """Copy the runtime's tensor to a host array."""
         ...
 
     def worker_setup(self, device: Device) -> Callable[[], None]:
-        """What the worker thread of `device` calls once before its first segment."""
+        """A function that the worker thread of `device` calls once before its first segment."""
         ...
 
     def tolerance(self, devices: Sequence[Device]) -> float:
@@ -146,7 +149,7 @@ class LoadedModel(Protocol):
 
 
 class Runtime(Protocol):
-    """What executes segments for real."""
+    """A library that executes segments."""
 
     @property
     def name(self) -> str:
@@ -159,19 +162,19 @@ class Runtime(Protocol):
         ...
 
     def discover(self) -> tuple[Device, ...]:
-        """All devices that the runtime sees here, those that overlap among them."""
+        """All devices that the runtime can use here, overlapping ones included."""
         ...
 
     def completed(self, device: Device) -> Device:
-        """A device from a cluster file with the options and fingerprint that it leaves open."""
+        """Add options and fingerprint to a device of a cluster file."""
         ...
 
     def load(self, source: ModelSource, graph: ComputationGraph) -> LoadedModel:
         """Read the model behind a graph.
 
         Raises:
-            StalePlanError: the model is no longer the one that the graph was read from.
-            InputError: it cannot be read.
+            StalePlanError: the graph was read from another model.
+            InputError: the model cannot be read.
         """
         ...
 
@@ -182,14 +185,14 @@ class Runtime(Protocol):
 
 @runtime_checkable
 class FormsUnits(Protocol):
-    """A runtime whose library fuses nothing, so that it says itself which ops stay together."""
+    """A runtime whose library fuses nothing, so that the runtime itself groups ops."""
 
     def joined(self, graph: ComputationGraph) -> Grouping:
-        """Ops that move together on every device."""
+        """Group ops that move together on every device."""
         ...
 
     def keeps_inner_tensors(self, devices: Sequence[Device]) -> bool:
-        """True where tensors inside a group take memory of their own, as between two groups."""
+        """True if tensors inside a group take memory of their own, as between two groups."""
         ...
 
 
@@ -198,7 +201,7 @@ class TellsVersions(Protocol):
     """A runtime that computes with other libraries whose versions matter."""
 
     def versions(self) -> Mapping[str, str]:
-        """Library -> version, its own first."""
+        """Library -> version, the runtime's own library first."""
         ...
 
 
@@ -206,17 +209,17 @@ class TellsVersions(Protocol):
 class MovesTensors(Protocol):
     """A loaded model whose devices have memories of their own.
 
-    The runner then keeps a tensor once per device that reads it and drops it after its last reader
-    there; without this, all devices share one memory, and tensors stay until the next request.
+    The runner keeps a tensor once per device that reads it, and drops it after its last reader
+    there. With other models all devices share one memory, and tensors stay until the next request.
     """
 
     def move(
         self, tensor: NativeTensor, source: Device | None, destination: Device | None
     ) -> NativeTensor:
-        """Start to bring a tensor to another memory; None stands for the host's.
+        """Start a tensor's transfer to another memory; None stands for the host's.
 
-        The worker that made the tensor calls it (the host's own thread for graph inputs) and must
-        not be kept waiting: what takes its segment next waits for the tensor itself.
+        The worker that made the tensor calls it (for graph inputs the host's own thread). It must
+        not block: the segment that reads the tensor waits for it.
         """
         ...
 
@@ -230,8 +233,10 @@ class RunsAsynchronously(Protocol):
     """An instance whose `run` may return before its device is done."""
 
     def settled_span(self) -> tuple[float, float] | None:
-        """Wait for the last run: when it began and ended, in ``time.perf_counter`` seconds; None
-        where `run` itself took that time."""
+        """Wait for the last run; return its start and end in ``time.perf_counter`` seconds.
+
+        The result is None if `run` itself took that time.
+        """
         ...
 
 
@@ -240,60 +245,62 @@ class ChangesState(Protocol):
     """A compiled segment that changes parameters or other state as it runs."""
 
     def state_values(self) -> Mapping[str, HostArray]:
-        """Name -> present value, of what this segment changes."""
+        """Name -> present value of the state that this segment changes."""
         ...
 
 
 @runtime_checkable
 class SharesState(Protocol):
-    """A loaded model whose plans can take turns with one copy of the state that they change."""
+    """A loaded model whose plans can take turns on one copy of their state."""
 
     def one_state(self) -> AbstractContextManager[None]:
-        """Plans compiled inside change the same tensors of each memory, which starts afresh: only
-        one of them may run at a time, and each goes on with the values that the last one left."""
+        """Let plans compiled inside change the same tensors of each memory.
+
+        State starts from its initial values. Only one of the plans may run at a time, and each
+        continues with the values that the last one left.
+        """
         ...
 
 
 @runtime_checkable
 class MeasuresMemory(Protocol):
-    """A loaded model whose allocators tell how much memory a split, or an op, needs."""
+    """A loaded model whose allocators report the memory that a split, or an op, needs."""
 
     def memory_peaks(self, segments: Sequence[OpSegment], devices: Sequence[Device]) -> FloatArray:
-        """Run a split and return the largest number of bytes in use at one time on each device,
-        shape (n_devices,)."""
+        """Run a split; return the largest bytes in use on each device, shape (n_devices,)."""
         ...
 
     def op_working_bytes(self, device: Device) -> FloatArray:
-        """Bytes that each op takes beside its inputs and outputs, shape (n_ops,)."""
+        """Bytes of working space of each op, shape (n_ops,)."""
         ...
 
 
 @runtime_checkable
 class MeasuresTransfers(Protocol):
-    """A runtime that can time a tensor's way between devices that do not share memory."""
+    """A runtime that can time transfers between devices that do not share memory."""
 
     def transfer_seconds(self, source: Device, destination: Device, size_bytes: int) -> float:
-        """Median seconds to bring `size_bytes` from one device to the other; 0 where shared."""
+        """Median seconds of a transfer of `size_bytes` between devices; 0 within one memory."""
         ...
 
 
 def graph_inputs(graph: ComputationGraph) -> tuple[int, ...]:
-    """Tensors that the host provides, ascending."""
+    """Tensors that the host provides, in ascending order."""
     return tuple(np.flatnonzero(graph.tensor_producers < 0).tolist())
 
 
 def graph_outputs(graph: ComputationGraph) -> tuple[int, ...]:
-    """Tensors that end at the host, ascending."""
+    """Tensors that end at the host, in ascending order."""
     return tuple(np.flatnonzero(graph.tensor_is_output).tolist())
 
 
 def whole_segment(graph: ComputationGraph, outputs: Sequence[int] | None = None) -> OpSegment:
-    """All ops of a graph on the first device.
+    """Make a segment of all ops of a graph on the first device.
 
     Args:
         graph: the ops.
-        outputs: tensors that leave it, ascending; None is all graph outputs. Those that are graph
-            inputs need no segment.
+        outputs: tensors that leave it, ascending; None is all graph outputs. Outputs that are also
+            graph inputs need no segment.
     """
     order = tuple(graph.topological_order.tolist())
     wanted = graph_outputs(graph) if outputs is None else outputs
@@ -364,8 +371,8 @@ def unit_labels(
 
     Args:
         graph: the ops.
-        units: groups of them.
-        signatures: of each op, shape (n_ops,): what its time depends on, with a `repr` that tells.
+        units: groups of ops.
+        signatures: of each op, shape (n_ops,); all on which its time depends is in their `repr`.
     """
     labels = []
     for group in range(units.n_groups):
@@ -394,7 +401,7 @@ def random_values(
 def segments_of_ops(
     graph: ComputationGraph, parts: Iterable[tuple[int, Sequence[int]]]
 ) -> tuple[OpSegment, ...]:
-    """Segments with their boundary tensors from (device, ops) pairs that cover all ops once.
+    """Make segments from (device, ops) pairs that cover each op once.
 
     Raises:
         GraphError: an op is in no part or in two.
@@ -429,7 +436,7 @@ def segments_of_ops(
 def segments_of_units(
     problem: Problem, parts: Iterable[tuple[int, Sequence[int]]]
 ) -> tuple[OpSegment, ...]:
-    """Segments in graph ops from (device, units) pairs, as plans store them."""
+    """Make segments from (device, units) pairs, as plans store them."""
     graph, members = problem.graph, problem.units.members
     position = np.empty(graph.n_ops, dtype=np.int64)
     position[graph.topological_order] = np.arange(graph.n_ops)
@@ -444,25 +451,25 @@ def segments_of_units(
 
 
 class SampleServer(Protocol):
-    """A way to run the model for samples that follow each other; `close` ends it."""
+    """A runner of the model for streams of samples; `close` ends it."""
 
     @property
     def burst(self) -> int:
-        """Samples after which the pattern in which they are done repeats, >= 1."""
+        """Number of samples, >= 1, after which the pattern of their ends repeats."""
         ...
 
     def outcomes(self, samples: Iterable[Sequence[HostArray]]) -> Iterator[Any]:
-        """What each sample gave, or why it failed, in their order; takes samples as they pass."""
+        """Execute samples as they come; yield their executions or failures in order."""
         ...
 
     def close(self, timeout: float = 10.0) -> None:
-        """End what is under way, after at most `timeout` seconds."""
+        """End all samples under way, after at most `timeout` seconds."""
         ...
 
 
 @runtime_checkable
 class MeasuresStreamMemory(Protocol):
-    """A loaded model whose allocators tell how much memory a stream needs."""
+    """A loaded model whose allocators report the memory that a stream needs."""
 
     def stream_memory_peaks(
         self,
@@ -475,7 +482,8 @@ class MeasuresStreamMemory(Protocol):
         Args:
             segments: of one sample.
             devices: ``segments[i].device`` indexes it.
-            schedule: (sample, segment) as they begin; segment -1 says that the sample is done.
+            schedule: (sample, segment) in the order in which they begin; segment -1 means that the
+                sample is done.
 
         Returns:
             Largest bytes in use at one time, shape (n_devices,).
@@ -485,10 +493,10 @@ class MeasuresStreamMemory(Protocol):
 
 @runtime_checkable
 class HasThroughputMode(Protocol):
-    """A loaded model whose library has a mode of its own for samples that follow each other."""
+    """A loaded model whose library has a mode of its own for streams of samples."""
 
     def throughput_device(self, device: Device, n_threads: int) -> Device:
-        """The processor as `device`, with options that ask for the mode on so many cores."""
+        """The processor with options of the mode on so many cores."""
         ...
 
     def throughput_mode(self, device: Device, in_flight: int | None = None) -> SampleServer:
@@ -496,8 +504,7 @@ class HasThroughputMode(Protocol):
 
         Args:
             device: from `throughput_device`.
-            in_flight: samples taken whose outputs were not fetched, at most; None is as many as
-                pay.
+            in_flight: most samples that are taken and not yet fetched; None is as many as pay.
 
         Raises:
             RuntimeFailure: the library refuses the model.

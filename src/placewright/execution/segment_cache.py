@@ -1,4 +1,4 @@
-"""Compiled segments that a loaded model keeps, so that equal ones are compiled once."""
+"""Cache of the compiled segments of a loaded model, so that equal ones are compiled once."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from typing import Generic, TypeVar
 from placewright.core.graph import ComputationGraph
 from placewright.execution.runtime import OpSegment
 
-_KEPT_MODELS = 6  # compiled segments hold weights in a layout of their own
+_MOST_MODELS = 6  # compiled segments hold weights in a layout of their own
 
 Key = tuple[object, ...]
 Segment = TypeVar("Segment")
 
 
 class SegmentCache(Generic[Segment]):
-    """Keeps a few models' worth of segments, the oldest go first.
+    """Segments with the weights of a few models; the oldest go first.
 
     Args:
         graph: of the model.
@@ -32,13 +32,13 @@ class SegmentCache(Generic[Segment]):
         return self._segments[key]
 
     def add(self, key: Key, compiled: Segment, segment: OpSegment) -> None:
-        """Keep what was compiled from `segment`."""
+        """Add the compiled form of a segment."""
         self._segments[key] = compiled
         self._weight_bytes[key] = float(self._graph.op_weight_bytes[list(segment.ops)].sum())
 
     def forget_oldest(self) -> None:
-        """Let go of what exceeds the limit; not while segments of one plan are being asked for."""
-        limit = _KEPT_MODELS * max(1.0, float(self._graph.op_weight_bytes.sum()))
+        """Drop segments beyond the limit. Do not call it while a plan is being compiled."""
+        limit = _MOST_MODELS * max(1.0, float(self._graph.op_weight_bytes.sum()))
         held = sum(self._weight_bytes.values())
         while held > limit:
             oldest = next(iter(self._segments))

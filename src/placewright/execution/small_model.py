@@ -1,7 +1,7 @@
-"""A small model of a framework's own making, on which cuts, dispatch and contention are measured.
+"""A small model that each framework builds, on which cuts, dispatch and contention are measured.
 
-Towers of several tensor sizes, each of two branches that may run at the same time. A branch is a
-chain of pairs: a product, whose kernel has a layout of its own, and a light op, which has none.
+It has towers of several tensor sizes, each with two branches that may run at the same time. A
+branch is a chain of pairs: a product, whose kernel has a layout of its own, and a light op.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ class ImageTower:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of its input and of every tensor inside."""
+        """Shape of its input and of every tensor inside."""
         return (1, self.channels, self.side, self.side)
 
     @property
     def weight_shape(self) -> tuple[int, ...]:
-        """Of each convolution."""
+        """Shape of the weight of each convolution."""
         return (self.channels, self.channels, 3, 3)
 
 
@@ -43,18 +43,18 @@ class MatrixTower:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of its input and of every tensor inside."""
+        """Shape of its input and of every tensor inside."""
         return (self.count, self.width)
 
     @property
     def weight_shape(self) -> tuple[int, ...]:
-        """Of each product."""
+        """Shape of the weight of each product."""
         return (self.width, self.width)
 
 
 @dataclass(frozen=True)
 class SmallModel:
-    """What every framework builds: its towers and their weights."""
+    """Towers of the model, and their weights."""
 
     NAME: ClassVar[str] = "small"
     VERSION: ClassVar[int] = 1  # goes up when the model changes
@@ -67,7 +67,7 @@ class SmallModel:
     )
 
     def weights(self) -> list[list[list[FloatArray]]]:
-        """Of each tower, branch and pair, in this order."""
+        """Weights by tower, branch and pair."""
         rng = np.random.default_rng(0)
         return [
             [[_drawn(rng, tower.weight_shape) for _ in range(DEPTH)] for _ in range(BRANCHES)]

@@ -1,1 +1,1 @@
-"""A folder per library that runs models; each is found by its name."""
+"""Frameworks: a folder per library that reads models and runs segments of them."""

@@ -1,4 +1,4 @@
-"""Frameworks by name: each is a folder beside this file, with its declaration."""
+"""Registry of frameworks: each is a folder beside this file, with a declaration."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from placewright.core.source import ModelSource
     from placewright.execution.runtime import Runtime
 
-# One line per framework: the name of its folder, whose declaration.py has FRAMEWORK. Where a user
-# names none, the first that can do what is asked is taken.
+# One line per framework: the name of its folder, whose declaration.py has FRAMEWORK. Without a name
+# in the request, the first framework that can do the request is taken.
 FRAMEWORKS: tuple[str, ...] = (
     "openvino",
     "onnxruntime",
@@ -23,12 +23,12 @@ FRAMEWORKS: tuple[str, ...] = (
 
 
 def framework_names() -> tuple[str, ...]:
-    """All names, in alphabetical order."""
+    """Names of all frameworks, in alphabetical order."""
     return tuple(sorted(FRAMEWORKS))
 
 
 def frameworks() -> tuple[Framework, ...]:
-    """All frameworks, the first choice first."""
+    """All frameworks, first choice first."""
     return tuple(_declared(name) for name in FRAMEWORKS)
 
 
@@ -44,9 +44,8 @@ def framework_named(name: str) -> Framework:
 
 
 def framework_of(source: ModelSource) -> Framework | None:
-    """The framework that knows the ops of a source by their names; None where none does."""
-    found = (one for one in frameworks() if source.format in one.formats)
-    return next(found, None)
+    """The framework that knows the op names of a source; None if there is none."""
+    return next((x for x in frameworks() if source.format in x.formats), None)
 
 
 def make_runtime(name: str, find: Find = found_path) -> Runtime:
@@ -54,7 +53,7 @@ def make_runtime(name: str, find: Find = found_path) -> Runtime:
 
     Args:
         name: registered.
-        find: tells what a model's name means.
+        find: resolves names of models.
 
     Raises:
         UnknownNameError: the name is not registered.
@@ -64,7 +63,7 @@ def make_runtime(name: str, find: Find = found_path) -> Runtime:
 
 
 def prepare_process() -> None:
-    """What frameworks say to the process before its first thread starts."""
+    """Let frameworks change settings of the process, before its first thread starts."""
     for framework in frameworks():
         if isinstance(framework, PreparesProcess):
             framework.prepare_process()

@@ -1,1 +1,1 @@
-"""This machine as a cluster and a cost table: discovery, measurement, store, calibration."""
+"""Measurement of this machine: its devices as a cluster, and costs of a model on them."""

@@ -1,14 +1,14 @@
-"""What splitting costs on this machine: dispatch, cuts, contention and wake-up times, fitted.
+"""Calibration: costs of splitting on this machine, that is dispatch, cuts, contention and waits.
 
-A few placements run on the hardware. The runner records when each segment starts and ends; the
-seconds of a segment beyond those of its units are explained as `segment_fit` says. Times are ratios
-to the unsplit model in the same loop, so that drift cancels, and medians over all rounds: the
-fastest ones are those beside which the unsplit model was slow, and promise too much.
+A few placements run on the hardware. The runner records the start and end of each segment, and
+`segment_fit` explains the seconds of a segment beyond those of its units. Times are ratios to the
+unsplit model in the same loop, so that drift cancels, and medians over all rounds: in the fastest
+rounds the unsplit model was slow, so that they promise too much.
 
-Half of the placements wander, half give each unit to the device that would finish it first: devices
-that share memory slow each other down only while all of them are busy. Beside its segments, each
-placement adds one row per device with their sum. What decides a prediction is the sum, and a few
-slow segments that the absolute deviations of single rows ignore are part of it.
+Half of the placements are random walks. The others give each unit to the device that would finish
+it first, because devices that share memory slow each other down only while all of them are busy.
+Beside its segments, each placement adds one row per device with their sum. The sum decides a
+prediction, and it includes the few slow segments that absolute deviations of single rows ignore.
 """
 
 from __future__ import annotations
@@ -44,23 +44,23 @@ from placewright.profiling.rounds import Rounds
 from placewright.profiling.segment_fit import SegmentRow, Wait, segment_rows
 from placewright.simulation.model import Simulator
 
-ROUNDS, _LONG_ROUNDS = 11, 7  # more where medians are not known yet
-_RESTLESS = 1.3  # times as many rounds as the least, as was seen
+ROUNDS, _LONG_ROUNDS = 11, 7  # more if medians are not known yet
+_EXTRA_ROUNDS = 1.3  # times as many rounds as the least, as observed
 _CUT_COMPILATION = 1.5  # times as long as the whole model's: segments, and a first run of each
-# Chosen, not measured, and pessimistic by intent: a split must be worth it on a slow machine, too.
+# Chosen, not measured, and too high by intent: a split must also pay on a slow machine.
 DEFAULT_DISPATCH, DEFAULT_CUT, DEFAULT_CUT_PER_BYTE = 3e-4, 1e-4, 1e-9
 DEFAULT_CONTENTION, DEFAULT_ERROR = 1.5, 1.0
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What a calibration came to.
+    """Result of a calibration.
 
     Attributes:
-        problem: with the fit; with the stated default where too little was measured.
-        placements: measured in full.
-        is_complete: False where the deadline left placements out.
-        evidence: what was measured, with how far the fit is off.
+        problem: with the fit, or with the default costs if too little was measured.
+        placements: number of placements that were measured in full.
+        is_complete: False if the deadline left placements out.
+        evidence: the measurements, with the errors of the fit.
     """
 
     problem: Problem
@@ -83,16 +83,16 @@ def calibration(
     """Measure some placements and fit overheads, factors and latencies to them.
 
     Args:
-        problem: with measured costs; what its cluster says of overheads is replaced.
-        model: as the runtime has read it.
+        problem: with measured costs; overheads of its cluster are replaced.
+        model: loaded by the runtime.
         rng: draws the placements.
-        placements: measured, at most 20.
+        placements: number of measured placements, at most 20.
         rounds: runs of each placement, each beside one of the unsplit model; None is `Rounds.of`
             the usual number.
         progress: called before each placement.
-        deadline: no round starts after it. A placement whose rounds it cuts short is dropped.
-        machine: what was measured of another model on the same devices; it stands in for
-            placements that are missing.
+        deadline: no round starts after it. A placement with too few rounds is dropped.
+        machine: measurements of another model on the same devices, which replace missing
+            placements.
 
     Raises:
         ValueError: placements is not within 1 to 20.
@@ -110,8 +110,8 @@ def calibration(
             if deadline.is_over:
                 break
             if progress is not None:
-                each = (deadline.clock() - began) / number if number else None
-                left = None if each is None else each * (placements - number)
+                seconds = (deadline.clock() - began) / number if number else None
+                left = None if seconds is None else seconds * (placements - number)
                 what = f"placement {number + 1} of {placements}"
                 progress(Progress(what, number / placements, left))
             if not measuring.add(drawn_placement(plain, rng, number)):
@@ -123,16 +123,16 @@ def calibration(
         return Calibration(problem, 0, is_complete)
     if machine is None and not is_complete and len(trials) < LEAST_TRIALS:
         return Calibration(with_default_costs(problem), 0, is_complete)
-    found, outcomes = fitted(problem, own, trials, machine)
-    return Calibration(found, len(trials), is_complete, replace(own, outcomes=outcomes))
+    with_fit, outcomes = fitted(problem, own, trials, machine)
+    return Calibration(with_fit, len(trials), is_complete, replace(own, outcomes=outcomes))
 
 
 class _Placements:
-    """Measures placements of a model beside the unsplit model, and keeps what it saw.
+    """Measures placements of a model beside the unsplit model, and collects the measurements.
 
     Args:
         problem: without overheads or limits.
-        model: as the runtime has read it.
+        model: loaded by the runtime.
         rounds: of each placement; None is the usual number.
         deadline: no round starts after it.
     """
@@ -161,14 +161,14 @@ class _Placements:
 
     @property
     def evidence(self) -> Evidence:
-        """Of all placements that were measured in full."""
+        """Measurements of all placements that were measured in full."""
         return Evidence(tuple(self._rows), tuple(self._waits), (), self._expected)
 
     def add(self, device_of: IntArray) -> bool:
-        """Measure a placement; False where the deadline cut it short."""
+        """Measure a placement; return False if the deadline left it too few rounds."""
         problem, placement = self._problem, Placement.of(device_of)
         if self._simulator.violation(placement) is not None:
-            return True  # an accelerator's own memory is too small for it
+            return True  # it does not fit into the memory of an accelerator
         segments = placement_segments(problem, placement)
         with ConcurrentRunner(self._model, segments, problem.cluster.devices) as runner:
             runner.run(self._inputs)
@@ -191,8 +191,10 @@ def _spans(
     enough: Rounds,
     deadline: Deadline,
 ) -> tuple[list[FloatArray], list[float]]:
-    """Start and end of each segment in each round, and the seconds of the whole, all scaled by the
-    unsplit model beside it."""
+    """Measure start and end of each segment in each round, and the seconds of the whole.
+
+    All are scaled by the unsplit model beside them.
+    """
     spans: list[FloatArray] = []
     seconds: list[float] = []
     while enough.want_more(seconds) and not deadline.is_over:
@@ -208,16 +210,16 @@ def calibration_seconds(
     placements: int = PLACEMENTS,
     rounds: Rounds | None = None,
 ) -> float:
-    """What `calibration` takes, roughly, on a machine that is not restless.
+    """Estimate the seconds of `calibration` on a machine without much noise.
 
     Args:
         request_seconds: of one request.
         compile_seconds: of one compilation of the model.
-        placements, rounds: as there.
+        placements, rounds: see `calibration`.
     """
     wanted = rounds or _usual_rounds(request_seconds)
-    each = wanted.least * _RESTLESS * _round_seconds(request_seconds)
-    return placements * (_CUT_COMPILATION * compile_seconds + each)
+    measuring = wanted.least * _EXTRA_ROUNDS * _round_seconds(request_seconds)
+    return placements * (_CUT_COMPILATION * compile_seconds + measuring)
 
 
 def _usual_rounds(request_seconds: float) -> Rounds:
@@ -226,17 +228,17 @@ def _usual_rounds(request_seconds: float) -> Rounds:
 
 
 def _round_seconds(request_seconds: float) -> float:
-    """Of a placement and of the unsplit model beside it, see `warm_time`."""
+    """Seconds of a placement and of the unsplit model beside it, see `warm_time`."""
     return (4 if request_seconds < LONG_SECONDS else 2) * request_seconds
 
 
 def has_overheads(problem: Problem) -> bool:
-    """True where a placement may cost more than its units and links: calibration then fits it."""
+    """True if a placement may cost more than its units and links, which calibration fits."""
     return problem.n_devices > 1 and isinstance(problem.execution_model, Event)
 
 
 def _waits(problem: Problem, segments: Sequence[OpSegment], spans: Any) -> list[Wait]:
-    """Where a device was idle until another one's segment ended; spans (n_segments, 2)."""
+    """Waits of idle devices for the segments of others; shape of `spans` is (n_segments, 2)."""
     home = {op: index for index, segment in enumerate(segments) for op in segment.ops}
     free: dict[int, float] = {}
     waits = []
@@ -254,7 +256,10 @@ def _waits(problem: Problem, segments: Sequence[OpSegment], spans: Any) -> list[
 
 
 def without_limits(cluster: Cluster) -> Cluster:
-    """Processors share the machine's memory: a limit on one is for placing, not for measuring."""
+    """Return a cluster without memory limits of processors, which share the machine's memory.
+
+    A limit on one of them is for placing, not for measuring.
+    """
     devices = tuple(
         replace(device, memory_bytes=math.inf) if device.kind == "cpu" else device
         for device in cluster.devices
@@ -263,7 +268,7 @@ def without_limits(cluster: Cluster) -> Cluster:
 
 
 def with_default_costs(problem: Problem) -> Problem:
-    """Return the problem with stated costs of splitting, higher than they should be."""
+    """Return the problem with default costs of splitting, higher than those of most machines."""
     cluster = problem.cluster
     devices = tuple(
         replace(

@@ -1,4 +1,4 @@
-"""Real devices and links by name, and clusters made of them (data: ``catalogue.yaml``)."""
+"""Catalogue of real devices and links, and clusters made of them (data: ``catalogue.yaml``)."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ from placewright.errors import ClusterError, UnknownNameError
 
 _PREFIX = "catalogue:"
 _PRECISIONS = ("f32", "tf32", "bf16", "f16", "i8")
-_INSTEAD = ("f16", "bf16", "f32")  # tried in this order where a device lacks the wanted precision
+_INSTEAD = ("f16", "bf16", "f32")  # tried in this order if a device lacks the wanted precision
 
 
 @dataclass(frozen=True)
 class CatalogueDevice:
-    """One device of the catalogue.
+    """A device of the catalogue.
 
     Attributes:
-        name: the catalogue's.
+        name: in the catalogue.
         description: the vendor's name.
         kind: ``"cpu"``, ``"gpu"``, ``"npu"`` or ``"accelerator"``.
-        memory_bytes: that it has, or (CPUs) can address.
+        memory_bytes: of the device; of a CPU, as much as it can address.
         bandwidth: peak bytes per second of that memory.
         peak: precision -> peak operations per second.
         efficiency: ``"matmul"``, ``"convolution"``, ``"vector"``, ``"bandwidth"`` -> assumed
             fraction of the peak.
-        launch_seconds: to start one kernel, assumed.
-        source: where the rates come from.
+        launch_seconds: to start a kernel, assumed.
+        source: of the rates.
     """
 
     name: str
@@ -46,7 +46,7 @@ class CatalogueDevice:
     source: str
 
     def precision(self, wanted: str) -> str:
-        """`wanted` where the device has it, else the most accurate that it has."""
+        """`wanted` if the device has it, else the most accurate precision that it has."""
         return next(p for p in (wanted, *_INSTEAD, *self.peak) if p in self.peak)
 
     @property
@@ -57,13 +57,13 @@ class CatalogueDevice:
 
 @dataclass(frozen=True)
 class CatalogueLink:
-    """One link of the catalogue: what large transfers reach in one direction.
+    """A link of the catalogue: rates of large transfers in one direction.
 
     Attributes:
-        name: the catalogue's.
+        name: in the catalogue.
         bandwidth: bytes per second, the assumed efficiency included.
         latency_seconds: per transfer.
-        source: where the nominal rate comes from.
+        source: of the nominal rate.
     """
 
     name: str
@@ -73,17 +73,17 @@ class CatalogueLink:
 
 
 def device_names() -> tuple[str, ...]:
-    """All devices of the catalogue."""
+    """Names of all devices of the catalogue."""
     return tuple(_document()["devices"])
 
 
 def link_names() -> tuple[str, ...]:
-    """All links of the catalogue."""
+    """Names of all links of the catalogue."""
     return tuple(_document()["links"])
 
 
 def cluster_names() -> tuple[str, ...]:
-    """Clusters that `catalogue_cluster` knows by name."""
+    """Names of all clusters of the catalogue."""
     return tuple(_document()["clusters"])
 
 
@@ -92,7 +92,7 @@ def device_entry(name: str) -> CatalogueDevice:
     """The device called `name`.
 
     Raises:
-        UnknownNameError: the catalogue has none.
+        UnknownNameError: the catalogue has no such device.
     """
     document = _document()
     if name not in document["devices"]:
@@ -118,7 +118,7 @@ def link_entry(name: str) -> CatalogueLink:
     """The link called `name`.
 
     Raises:
-        UnknownNameError: the catalogue has none.
+        UnknownNameError: the catalogue has no such link.
     """
     document = _document()
     if name not in document["links"]:
@@ -129,10 +129,10 @@ def link_entry(name: str) -> CatalogueLink:
 
 
 def entry_of(device: Device) -> CatalogueDevice:
-    """The catalogue's entry behind a device of a cluster, by its fingerprint.
+    """The catalogue's entry of a device, by the device's fingerprint.
 
     Raises:
-        ClusterError: the device is not one of the catalogue's.
+        ClusterError: the device is not of the catalogue.
     """
     if not device.fingerprint.startswith(_PREFIX):
         raise ClusterError(
@@ -149,20 +149,20 @@ def catalogue_cluster(
     peer_link: str | None = None,
     precision: str = "f32",
 ) -> Cluster:
-    """A cluster of catalogue devices.
+    """Make a cluster of catalogue devices.
 
-    Devices are called by their kind, numbered where there are several: ``cpu``, ``gpu:0``,
+    Devices are named after their kind, and numbered if there are several: ``cpu``, ``gpu:0``,
     ``gpu:1``. The first CPU is the host; without one the host is a memory of its own.
 
     Args:
-        devices: catalogue names, or the name of a cluster (`cluster_names`) that says its links.
+        devices: catalogue names, or the name of a cluster (`cluster_names`), which has its links.
         link: between the host and every other device, each with a link of its own.
-        peer_link: between every two devices that are no CPU; None sends through the host.
-        precision: of matrix products and convolutions: f32, tf32, bf16, f16 or i8; a device that
-            lacks it takes f16, bf16 or f32.
+        peer_link: between every two devices that are not CPUs; None sends through the host.
+        precision: of matrix products and convolutions: f32, tf32, bf16, f16 or i8. A device
+            without it takes f16, bf16 or f32.
 
     Raises:
-        UnknownNameError: a name that the catalogue lacks.
+        UnknownNameError: the catalogue lacks a name.
     """
     if precision not in _PRECISIONS:
         raise UnknownNameError("precision", precision, _PRECISIONS)
@@ -171,19 +171,19 @@ def catalogue_cluster(
             raise UnknownNameError("catalogue cluster", devices, cluster_names())
         known = _document()["clusters"][devices]
         devices, link, peer_link = known["devices"], known["link"], known.get("peer_link")
-    made = _devices([device_entry(name) for name in devices], precision)
-    cpus = [device.name for device in made if device.kind == "cpu"]
+    members = _devices([device_entry(name) for name in devices], precision)
+    cpus = [device.name for device in members if device.kind == "cpu"]
     host = cpus[0] if cpus else "host"
-    pairs = [(host, device.name, link) for device in made if device.name != host]
+    pairs = [(host, device.name, link) for device in members if device.name != host]
     if peer_link is not None:
-        peers = [device.name for device in made if device.kind != "cpu"]
+        peers = [device.name for device in members if device.kind != "cpu"]
         pairs += [(a, b, peer_link) for i, a in enumerate(peers) for b in peers[i + 1 :]]
     links = tuple(
-        Link(one, other, link_entry(name).latency_seconds, link_entry(name).bandwidth)
+        Link(source, destination, link_entry(name).latency_seconds, link_entry(name).bandwidth)
         for first, second, name in pairs
-        for one, other in ((first, second), (second, first))
+        for source, destination in ((first, second), (second, first))
     )
-    return Cluster(made, links, host=host)
+    return Cluster(members, links, host=host)
 
 
 def _devices(entries: Sequence[CatalogueDevice], precision: str) -> tuple[Device, ...]:

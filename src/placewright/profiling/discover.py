@@ -1,4 +1,4 @@
-"""This machine's devices and the links between them, measured, as a cluster."""
+"""Discovery of this machine's devices, with measured links between them."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ def discover(
     *,
     options: Mapping[str, str] = _NO_OPTIONS,
 ) -> Cluster:
-    """A cluster of devices of this machine.
+    """Make a cluster of devices of this machine.
 
     Args:
         devices: ``"cpu"`` (all threads as one device), ``"cores"`` (one single-thread device per
             core), or names such as ``["cpu:0", "cpu:1", "GPU.0"]`` (also as one text with commas).
-        runtime: that will execute plans on them.
+        runtime: which will execute plans on them.
         options: for every device, for example ``{"INFERENCE_PRECISION_HINT": "bf16"}``.
 
     Returns:
         The devices with measured links between every pair, in both directions, and with the host.
 
     Raises:
-        UnknownNameError: there is no such device; the message lists those that there are.
-        ClusterError: two devices overlap: one core, or the whole CPU, would be used twice.
+        UnknownNameError: there is no such device; the message lists the known ones.
+        ClusterError: two devices overlap: a core, or the whole CPU, would be used twice.
     """
     known = {device.name: device for device in runtime.discover()}
     chosen = [_named(known, name) for name in _names(devices, known)]
@@ -53,10 +53,10 @@ def discover(
 
 
 def completed_cluster(cluster: Cluster, runtime: Runtime) -> Cluster:
-    """A cluster from a file with what it leaves open.
+    """Complete a cluster that was read from a file.
 
-    Options and fingerprints come by device name, memory and memory domain from the machine's device
-    of that name, or from its whole CPU. A file without any link gets measured ones.
+    Options and fingerprints follow from the device's name. Memory and memory domain are those of
+    the machine's device of that name, or of its whole CPU. A file without links gets measured ones.
 
     Raises:
         UnknownNameError: the runtime has no such device here.
@@ -73,7 +73,7 @@ def completed_cluster(cluster: Cluster, runtime: Runtime) -> Cluster:
 
 
 def _with_memory(device: Device, machine: Device | None) -> Device:
-    """A device of a file with the memory of the machine's, where the file names none."""
+    """Give a device of a file the memory of the machine's device, if the file has none."""
     if machine is None:
         return device
     is_open = math.isinf(device.memory_bytes)
@@ -88,7 +88,7 @@ def check_no_overlap(devices: Sequence[Device]) -> None:
     """Refuse devices that would share a core.
 
     Raises:
-        ClusterError: naming the two.
+        ClusterError: two devices overlap; the message names them.
     """
     for a, b in itertools.combinations(devices, 2):
         if a.kind != "cpu" or b.kind != "cpu":
@@ -105,24 +105,23 @@ def check_no_overlap(devices: Sequence[Device]) -> None:
 
 
 def measure_links(devices: Sequence[Device], runtime: Runtime, *, host: str = "host") -> list[Link]:
-    """Links between every pair of devices and with the host, latency and bandwidth measured.
+    """Measure latency and bandwidth of links between all devices, and between them and the host.
 
-    Within one memory a tensor is handed over, not copied: its latency is that of waking the other
-    device's worker, its bandwidth infinite. The host is woken by the last op, which costs nothing.
+    Within one memory a tensor is handed over, not copied. The latency is that of waking the other
+    device's worker, and the bandwidth is infinite. The last op wakes the host, at no cost.
     """
     return same_between_alike(list(_measured_links(devices, runtime, host)), devices)
 
 
 def same_between_alike(links: Sequence[Link], devices: Sequence[Device]) -> list[Link]:
-    """The links, those between cores of one kind and one memory with the median of their latencies.
+    """Give links between cores of one kind and one memory the median of their latencies.
 
-    Such cores may take turns as a group, which they could not if each measurement's own noise told
-    them apart.
+    Such cores can take turns as a group, but not if noise of measurements makes them different.
     """
     kinds = {
-        one.name: (one.fingerprint, one.memory_domain)
-        for one in devices
-        if one.kind == "cpu" and one.fingerprint
+        device.name: (device.fingerprint, device.memory_domain)
+        for device in devices
+        if device.kind == "cpu" and device.fingerprint
     }
 
     def ends(link: Link) -> tuple[object, object]:
@@ -152,11 +151,11 @@ def _measured_links(devices: Sequence[Device], runtime: Runtime, host: str) -> I
 
 
 def wake_seconds(source: Device | None, destination: Device, *, rounds: int = 200) -> float:
-    """One way of a message between two worker threads, half of the median round trip.
+    """Seconds of a message between two worker threads: half of the median round trip.
 
     Args:
-        source: None for a thread that is bound to no core.
-        destination: where the other thread is.
+        source: device of the sender; None for a thread that is bound to no core.
+        destination: device of the receiver.
         rounds: messages there and back.
     """
     there: SimpleQueue[bool] = SimpleQueue()
@@ -191,15 +190,15 @@ def _run_together(*functions: Callable[[], None]) -> None:
 
 
 def on_core(device: Device | None) -> None:
-    """Bind this thread to the core of a device, where it has one."""
+    """Bind this thread to the core of a device, if the device is a core."""
     core = None if device is None else device.options.get("core")
     if core is not None and hasattr(os, "sched_setaffinity"):
-        with contextlib.suppress(OSError):  # a core that we may not use: measure where we are
+        with contextlib.suppress(OSError):  # we may not use the core: measure on any
             os.sched_setaffinity(0, {int(core)})
 
 
 def _copy(source: Device, destination: Device, runtime: Runtime) -> tuple[float, float]:
-    """Latency and bandwidth of copying between two memories; (0, inf) within one."""
+    """Latency and bandwidth of copies between two memories; (0, inf) within one."""
     if not isinstance(runtime, MeasuresTransfers):
         return 0.0, float("inf")
     small = runtime.transfer_seconds(source, destination, _SMALL)

@@ -1,4 +1,4 @@
-"""Placements that calibration and accuracy measure: wandering ones, and ones that keep all busy."""
+"""Placements to measure: random walks over the graph, and placements that keep all devices busy."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import numpy as np
 from placewright.core.arrays import IntArray
 from placewright.core.problem import Problem
 
-# Of the measured placements in turn: how much they wander, or deviate from the earliest finish.
+# Of successive placements: how rarely they change the device, or leave the earliest finish.
 _STICKINESS = (0.97, 0.9, 0.8, 0.6)
 _DEVIATIONS = (0.0, 0.1, 0.2, 0.4)
 
 
 def drawn_placement(problem: Problem, rng: np.random.Generator, number: int) -> IntArray:
-    """The device of each unit in the measured placement of that number."""
+    """Draw the placement number `number` of a calibration, shape (n_units,)."""
     turn = number // 2
     if number % 2:
         deviation = _DEVIATIONS[turn % len(_DEVIATIONS)]
@@ -22,10 +22,10 @@ def drawn_placement(problem: Problem, rng: np.random.Generator, number: int) -> 
 
 
 def wandering_placement(problem: Problem, rng: np.random.Generator, stickiness: float) -> IntArray:
-    """A random placement in which units tend to stay where their inputs are, shape (n_units,).
+    """Draw a placement in which units tend to stay with their inputs, shape (n_units,).
 
     Args:
-        problem: what is placed; units go where they are allowed.
+        problem: whose units go only to devices that are allowed.
         rng: random numbers.
         stickiness: probability to follow one of the predecessors, 0 to 1.
     """
@@ -48,14 +48,14 @@ def wandering_placement(problem: Problem, rng: np.random.Generator, stickiness: 
 def earliest_finish_placement(
     problem: Problem, rng: np.random.Generator, deviation: float
 ) -> IntArray:
-    """A placement that keeps devices busy at the same time, shape (n_units,).
+    """Draw a placement that keeps all devices busy, shape (n_units,).
 
-    Units in topological order go to the device that would finish them first, transfers left out.
+    Units in topological order go to the device that would finish them first, without transfers.
 
     Args:
-        problem: what is placed; units go where they are allowed.
+        problem: whose units go only to devices that are allowed.
         rng: random numbers.
-        deviation: probability to go anywhere else instead, 0 to 1.
+        deviation: probability of a random device instead, 0 to 1.
     """
     graph, seconds = problem.unit_graph, problem.costs.seconds
     device_of = np.zeros(problem.n_units, dtype=np.int64)

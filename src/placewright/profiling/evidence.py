@@ -1,7 +1,7 @@
-"""Measured placements of one model: what a fit of overheads is made from, and how far it is off.
+"""Measured placements of a model, to which overheads are fitted, and the errors of the fit.
 
-A fit to placements of the model itself is the best there is. With fewer of them than a calibration
-measures, those of another model of the same machine stand in for the missing ones.
+A fit to placements of the model itself is best. If there are fewer than a calibration measures,
+placements of another model on the same machine replace the missing ones.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from placewright.profiling.segment_fit import (
 from placewright.simulation.model import Simulator
 
 PLACEMENTS = 8  # of a complete calibration
-_QUANTILE = 0.9  # of the placements were closer to their prediction
-_LEAST_ERROR = 0.1  # as a share of what a prediction adds: medians are known no better
-LEAST_TRIALS = 4  # of which a fit is made alone, and which tell its error
+_QUANTILE = 0.9  # share of the placements that were closer to their prediction
+_LEAST_ERROR = 0.1  # share of the predicted overheads, below which medians are not known
+LEAST_TRIALS = 4  # for a fit without other models, and for its error
 
 
 @dataclass(frozen=True)
@@ -34,8 +34,8 @@ class Trial:
     """A measured placement.
 
     Attributes:
-        device_of: of each unit.
-        seconds: measured, of the whole request.
+        device_of: device of each unit.
+        seconds: of the whole request.
     """
 
     device_of: tuple[int, ...]
@@ -48,8 +48,8 @@ class Outcome:
 
     Attributes:
         seconds: measured.
-        predicted: by the fit.
-        bare: by the same units without overheads.
+        predicted: with the fit.
+        bare: predicted without overheads.
     """
 
     seconds: float
@@ -58,19 +58,19 @@ class Outcome:
 
     @property
     def error(self) -> float:
-        """Distance from the prediction, as a share of what it adds and of `UNIT_SHARE` of units."""
+        """Distance from the prediction over its overheads plus `UNIT_SHARE` of its units."""
         added = max(0.0, self.predicted - self.bare) + UNIT_SHARE * self.bare
         return abs(self.seconds - self.predicted) / max(added, 1e-12)
 
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was measured of one model.
+    """Measurements of one model.
 
     Attributes:
         rows, waits: of segments, see `profiling.segment_fit`.
-        outcomes: of trials beside a fit to these rows alone.
-        model_seconds: the whole model on one device; what rows of several models are weighed by.
+        outcomes: of trials, with a fit to these rows alone.
+        model_seconds: of the whole model on one device, by which rows of models are weighed.
     """
 
     rows: tuple[SegmentRow, ...] = ()
@@ -79,7 +79,7 @@ class Evidence:
     model_seconds: float = 1.0
 
     def text(self) -> str:
-        """As JSON, without the rounds of rows."""
+        """The measurements as JSON, without the rounds of rows."""
         data = {
             "rows": [
                 [r.device, r.devices_in_use, r.unit_seconds, r.counts.tolist(), r.seconds]
@@ -93,7 +93,7 @@ class Evidence:
 
     @classmethod
     def of_text(cls, text: str) -> Evidence:
-        """What `text` wrote."""
+        """Read the result of `text`."""
         data: dict[str, Any] = json.loads(text)
         return cls(
             tuple(
@@ -112,16 +112,16 @@ NOTHING = Evidence()
 def fitted(
     problem: Problem, own: Evidence, trials: Sequence[Trial], machine: Evidence | None
 ) -> tuple[Problem, tuple[Outcome, ...]]:
-    """The problem with overheads that explain its own trials and, where these are few, others.
+    """Fit overheads to a model's own trials and, if these are few, to those of another model.
 
     Args:
-        problem: with costs; what its cluster says of overheads is replaced.
-        own: of its model; its outcomes are not looked at.
-        trials: of its model.
-        machine: of another model on the same devices; None without.
+        problem: with costs; overheads of its cluster are replaced.
+        own: measurements of the model; their outcomes are not used.
+        trials: of the model.
+        machine: measurements of another model on the same devices, if there are any.
 
     Returns:
-        The problem, whose cluster tells how far predictions are off, and the outcome of each trial.
+        The problem, whose cluster has the error of predictions, and the outcome of each trial.
     """
     bare = problem.cluster.without_overheads
     share = max(0.0, 1.0 - len(trials) / PLACEMENTS)
@@ -131,17 +131,18 @@ def fitted(
         weight = share * own.model_seconds / others.model_seconds if trials else 1.0
         rows += [_weighed(row, weight) for row in others.rows]
         waits += others.waits
-    found = replace(problem, cluster=fitted_cluster(bare, rows, waits))
-    outcomes = _outcomes(replace(problem, cluster=bare), found, trials)
-    errors = [one.error for one in outcomes]
+    with_fit = replace(problem, cluster=fitted_cluster(bare, rows, waits))
+    outcomes = _outcomes(replace(problem, cluster=bare), with_fit, trials)
+    errors = [outcome.error for outcome in outcomes]
     if len(errors) < LEAST_TRIALS:
-        errors += [one.error for one in others.outcomes]
+        errors += [outcome.error for outcome in others.outcomes]
     error = max(_LEAST_ERROR, float(np.quantile(errors, _QUANTILE))) if errors else 1.0
-    return replace(found, cluster=replace(found.cluster, prediction_error=error)), outcomes
+    cluster = replace(with_fit.cluster, prediction_error=error)
+    return replace(with_fit, cluster=cluster), outcomes
 
 
 def _weighed(row: SegmentRow, weight: float) -> SegmentRow:
-    """A row whose deviation from the fit counts so many times."""
+    """Multiply a row, so that its deviation from the fit counts `weight` times."""
     return replace(
         row,
         unit_seconds=weight * row.unit_seconds,
@@ -151,8 +152,8 @@ def _weighed(row: SegmentRow, weight: float) -> SegmentRow:
     )
 
 
-def _outcomes(bare: Problem, found: Problem, trials: Sequence[Trial]) -> tuple[Outcome, ...]:
-    without, simulator = Simulator(bare), Simulator(found)
+def _outcomes(bare: Problem, with_fit: Problem, trials: Sequence[Trial]) -> tuple[Outcome, ...]:
+    without, simulator = Simulator(bare), Simulator(with_fit)
     outcomes = []
     for trial in trials:
         placement = Placement.of(np.array(trial.device_of))

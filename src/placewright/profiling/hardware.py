@@ -1,4 +1,4 @@
-"""Placements on the hardware: measured values for a search, and contenders that take turns."""
+"""Timing of placements on the hardware: values for a search, and contenders in turns."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import HostArray, LoadedModel
 
 LONG_SECONDS = 0.1
-_LEAST_ROUNDS = 9  # which an interval of 95 % needs
+_LEAST_ROUNDS = 9  # for an interval of 95 %
 
 
 def warm_time(runner: ConcurrentRunner, expected: float) -> float:
-    """Seconds of one request that finds its caches as a request before it has left them.
+    """Seconds of a request that finds the caches as the previous request left them.
 
     Args:
         runner: has run before.
-        expected: seconds; a request that takes long refills the caches itself and needs none
+        expected: seconds of a request; a long one refills the caches itself and needs no request
             before it.
     """
     return runner.time(2 if expected < LONG_SECONDS else 1)[-1]
@@ -33,10 +33,10 @@ def warm_time(runner: ConcurrentRunner, expected: float) -> float:
 def measured_values(
     problem: Problem, model: LoadedModel, *, runs: int = 7
 ) -> Callable[[Placement], float]:
-    """What `Evaluator(measure=...)` takes: median seconds of a placement on this machine.
+    """Make a function for `Evaluator(measure=...)`: median seconds of a placement.
 
-    The machine drifts; each value is the placement's time divided by that of a reference (the
-    unsplit model on the first device) in the same loop, times the reference's first median.
+    The machine drifts. So each value is the placement's time over that of a reference (the unsplit
+    model on the first device) in the same loop, times the reference's first median.
     """
     inputs = model.random_inputs(np.random.default_rng(0))
     reference = whole_model_runner(model, problem.cluster.devices[0])
@@ -63,21 +63,21 @@ def measure_interleaved(
     progress: Callable[[float], None] | None = None,
     deadline: Deadline = NEVER,
 ) -> dict[str, list[float]]:
-    """Seconds of each contender in each round; every round runs all, in an order that rotates.
+    """Measure seconds of each contender in each round; the order in a round rotates.
 
-    A first run of each short turn is thrown away: it finds caches filled by another contender.
+    The first run of each short turn does not count, since another contender filled the caches.
 
     Args:
-        contenders: name -> runner; made within `taking_turns`, they have one copy of state.
+        contenders: name -> runner; runners made within `taking_turns` share one copy of state.
         inputs: values of all inputs, in the model's own order.
         rounds: samples of each contender.
-        seconds: what all rounds together may take; where they are that long, there are fewer, but
-            9 at least.
+        seconds: limit on all rounds together; there are fewer rounds if they take longer, but at
+            least 9.
         progress: called with the finished part, 0 to 1.
         deadline: no run starts after it.
 
     Raises:
-        OutOfTime: the deadline passed before 9 rounds (or all, where fewer are wanted).
+        OutOfTime: the deadline passed before 9 rounds, or before all if fewer are wanted.
     """
     names = list(contenders)
     least = min(_LEAST_ROUNDS, rounds)
@@ -91,7 +91,7 @@ def measure_interleaved(
     for number in range(rounds):
         turn = number % len(names)
         for name in names[turn:] + names[:turn]:
-            if deadline.is_over and number >= least:  # what is there is enough
+            if deadline.is_over and number >= least:  # the finished rounds are enough
                 return {key: row[:number] for key, row in samples.items()}
             deadline.require(f"{least} rounds were measured")
             took[name] = warm_time(contenders[name], took[name])

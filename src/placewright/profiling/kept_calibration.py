@@ -1,8 +1,9 @@
-"""A calibration that outlives a process: what was fitted is kept, never the cluster itself.
+"""Stored calibrations: fits of earlier processes, without the cluster itself.
 
 Two clusters of the same devices may differ in memory limits, bandwidths and channels that the user
-wrote into a file; a fit belongs to the devices and the model, and goes with any of them. A quick
-fit is kept apart, and found by quick requests only, until there is a complete one.
+wrote into a file. A fit belongs to the devices and the model, and holds for all such clusters. The
+fit of a quick calibration has a key of its own. Only quick requests use it, and only until there is
+a complete one.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from placewright.profiling.profile import model_identity
 from placewright.profiling.store import CostStore
 
 Probe = Callable[[], Sequence[float]]
-_VERSION = "calibration/7"  # what a stored fit means
+_VERSION = "calibration/7"  # changes with the meaning of a stored fit
 _OF_STREAMS = "stream calibration/2"
 _FITTED = (
     "dispatch_seconds",
@@ -35,11 +36,11 @@ _QUICK = "quick calibration/1"
 
 @dataclass(frozen=True)
 class KnownCalibration:
-    """A problem with a fit that was kept.
+    """A problem with a stored fit.
 
     Attributes:
         problem: with the fit.
-        left_out: what its calibration left out, as a clause; "" of a complete one.
+        left_out: parts that its calibration left out, as a clause; "" if it was complete.
     """
 
     problem: Problem
@@ -54,21 +55,22 @@ def known_calibration(
     *,
     is_quick: bool = False,
 ) -> KnownCalibration | None:
-    """The problem with what an earlier call of `keep_calibration` fitted; None without, or where
-    the probe tells of another machine now.
+    """Return a problem with the fit that `keep_calibration` stored earlier.
+
+    The result is None if there is no fit, or if the machine has changed since.
 
     Args:
         problem: as it was profiled.
         store: in the user's cache folder.
         version: of the runtime.
-        probe: looks at the machine; None trusts what is stored.
-        is_quick: take the fit of a quick calibration, too, where there is no complete one.
+        probe: examines the machine; None trusts the store.
+        is_quick: also take the fit of a quick calibration, if there is no complete one.
     """
-    fit = _kept(store, _key_of(problem, version), probe, is_quick=is_quick)
+    fit = _stored_fit(store, _key_of(problem, version), probe, is_quick=is_quick)
     if fit is None:
         return None
-    found = replace(problem, cluster=_with_fit(problem.cluster, fit))
-    return KnownCalibration(found, fit.get("left_out", ""))
+    with_fit = replace(problem, cluster=_with_fit(problem.cluster, fit))
+    return KnownCalibration(with_fit, fit.get("left_out", ""))
 
 
 def is_calibration_known(
@@ -82,21 +84,21 @@ def is_calibration_known(
     probe: Probe | None = None,
     is_quick: bool = False,
 ) -> bool:
-    """Whether `known_calibration` will find a fit, before there is a problem.
+    """Whether `known_calibration` will return a fit, before there is a problem.
 
     Args:
         model: as it was read.
-        n_units: of it on these devices.
-        cluster, store, version: as there.
-        of_streams: of a problem for throughput.
-        probe, is_quick: as there.
+        n_units: number of its units on these devices.
+        cluster, store, version: see `known_calibration`.
+        of_streams: whether the objective is throughput.
+        probe, is_quick: see `known_calibration`.
     """
     key = _key(model, n_units, cluster, version)
     key = f"{_OF_STREAMS}|{key}" if of_streams else key
-    return _kept(store, key, probe, is_quick=is_quick) is not None
+    return _stored_fit(store, key, probe, is_quick=is_quick) is not None
 
 
-def _kept(
+def _stored_fit(
     store: CostStore, key: str, probe: Probe | None, *, is_quick: bool
 ) -> dict[str, Any] | None:
     text = store.fact(key)
@@ -118,14 +120,14 @@ def keep_calibration(
     *,
     left_out: str = "",
 ) -> None:
-    """Store what a calibration fitted to a problem's cluster, and what a probe says beside it.
+    """Store the fit of a problem's cluster, with the result of a probe.
 
     Args:
         problem: with the fit.
         store: in the user's cache folder.
         version: of the runtime.
-        probed: by the probe.
-        left_out: what a quick calibration left out, as a clause; "" of a complete one.
+        probed: result of the probe.
+        left_out: parts that a quick calibration left out, as a clause; "" if it was complete.
     """
     cluster = problem.cluster
     fit = {
@@ -151,12 +153,12 @@ def _key_of(problem: Problem, version: str) -> str:
 def _key(
     model: tuple[ComputationGraph, ModelSource], n_units: int, cluster: Cluster, version: str
 ) -> str:
-    of_devices = [(d.name, d.fingerprint, d.memory_domain) for d in cluster.devices]
-    return f"{_VERSION}|{model_identity(*model)}|{n_units}|{of_devices}|{version}"
+    devices = [(d.name, d.fingerprint, d.memory_domain) for d in cluster.devices]
+    return f"{_VERSION}|{model_identity(*model)}|{n_units}|{devices}|{version}"
 
 
 def _with_fit(cluster: Cluster, fit: dict[str, Any]) -> Cluster:
-    scatter = fit.get("scatter", {})  # earlier versions did not keep it
+    scatter = fit.get("scatter", {})  # earlier versions did not store it
     latency = {(source, destination): value for source, destination, value in fit["latencies"]}
     return replace(
         cluster,

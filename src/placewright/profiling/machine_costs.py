@@ -1,10 +1,10 @@
-"""What splitting costs on this machine, whatever the model: measured once on a small one, and kept.
+"""Costs of splitting on this machine for any model: measured once on a small model, and stored.
 
-A few placements of the small model of a framework run on the devices. What was measured stands in
-for the placements of another model wherever there is no time for its own. It is kept for the
-devices (processor and options), the cores that we may use, and the runtime's version. A probe
-looks at it again at each start: two threads compute and copy alone and at the same time, and pass
-messages. Where they take another share of time than before, the machine has changed.
+A few placements of a framework's small model run on the devices. Their measurements replace those
+of another model if there is no time for its own. They are stored for the devices (processor and
+options), the cores that we may use, and the runtime's version. A probe checks the machine at each
+start: two threads compute and copy alone and at the same time, and pass messages. If the ratios
+differ from the stored ones, the machine has changed.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from placewright.profiling.store import CostStore
 VERSION = "machine costs/1"
 _PROBED_BYTES = 2 * 1024 * 1024
 _PROBED_ROUNDS = 7
-_DRIFTS = (1.5, 2.0, 4.0)  # times as much, or as little, which probes of one machine do not reach
+_DRIFTS = (1.5, 2.0, 4.0)  # ratios that probes of one machine do not reach
 
 
 def machine_key(cluster: Cluster, runtime: str, version: str) -> str:
-    """What costs of a machine are kept under."""
+    """Key under which the costs of a machine are stored."""
     cores = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
     devices = [(d.name, d.fingerprint, d.memory_domain) for d in cluster.devices]
     return f"{VERSION}|{runtime}|{version}|{cores}|{devices}"
@@ -44,24 +44,24 @@ def machine_key(cluster: Cluster, runtime: str, version: str) -> str:
 def known_machine_costs(
     store: CostStore, key: str, probe: Callable[[], Sequence[float]]
 ) -> Evidence | None:
-    """What was measured before; None without, or where the probe tells of another machine now.
+    """Return the stored measurements; None if there are none or the machine has changed.
 
     Args:
         store: in the user's cache folder.
-        key: of `machine_key`.
-        probe: looks at the machine, see `probe`.
+        key: from `machine_key`.
+        probe: examines the machine, see `probe`.
     """
     text = store.fact(key)
     if text is None:
         return None
-    kept = json.loads(text)
-    return None if has_drifted(kept["probe"], probe) else Evidence.of_text(kept["evidence"])
+    stored = json.loads(text)
+    return None if has_drifted(stored["probe"], probe) else Evidence.of_text(stored["evidence"])
 
 
 def keep_machine_costs(
     store: CostStore, key: str, evidence: Evidence, probed: Sequence[float]
 ) -> None:
-    """Store what was measured and what a probe says beside it."""
+    """Store measurements, with the result of a probe."""
     store.put_fact(key, json.dumps({"evidence": evidence.text(), "probe": list(probed)}))
 
 
@@ -72,7 +72,7 @@ def measure_machine(
     progress: ProgressCallback | None = None,
     deadline: Deadline = NEVER,
 ) -> Evidence | None:
-    """Placements of the small model on the devices of its problem; None where time was too short.
+    """Measure placements of the small model; None if the time was too short.
 
     Args:
         problem: of the small model, as it was profiled.
@@ -83,18 +83,18 @@ def measure_machine(
     Raises:
         RuntimeFailure: a device cannot run the small model.
     """
-    found = calibration(
+    result = calibration(
         problem, model, np.random.default_rng(0), progress=progress, deadline=deadline
     )
-    return found.evidence if found.placements >= LEAST_TRIALS else None
+    return result.evidence if result.placements >= LEAST_TRIALS else None
 
 
 def has_drifted(before: Sequence[float], probe: Callable[[], Sequence[float]]) -> bool:
-    """True where two probes in turn differ from an earlier one by more than probes scatter.
+    """True if two probes in turn differ from an earlier one by more than probes scatter.
 
     Args:
-        before: of the probe beside a measurement; zeros tell nothing.
-        probe: looks at the machine, see `probe`.
+        before: result of the probe beside a measurement; zeros do not count.
+        probe: examines the machine, see `probe`.
     """
     return any(before) and _differs(before, probe()) and _differs(before, probe())
 
@@ -105,8 +105,12 @@ def _differs(before: Sequence[float], now: Sequence[float]) -> bool:
 
 
 def probe(devices: Sequence[Device]) -> tuple[float, float, float]:
-    """How much slower the first two cores compute, and copy, while both are busy; seconds from one
-    to the other. 0 where there are no two cores. It takes about a tenth of a second."""
+    """Probe the first two cores; the result is zero if there are no two. Takes about 0.1 s.
+
+    Returns:
+        How many times as long computing and copying take while both cores are busy, and the seconds
+        of a message from one core to the other.
+    """
     cores = [device for device in devices if device.options.get("core") is not None][:2]
     if len(cores) < 2:
         return (0.0, 0.0, 0.0)
@@ -131,18 +135,18 @@ def _slowdown(cores: Sequence[Device], make: Callable[[], Callable[[], object]])
     both: list[float] = []
     start, done = threading.Barrier(2), threading.Event()
 
-    def beside() -> None:
+    def second() -> None:
         on_core(cores[1])
         work = make()
         while True:
             start.wait()
             if done.is_set():
                 return
-            while not start.n_waiting:  # busy until the other one is through
+            while not start.n_waiting:  # busy until the first core is done
                 work()
             start.wait()
 
-    def mine() -> None:
+    def first() -> None:
         on_core(cores[0])
         work = make()
         work()
@@ -154,12 +158,12 @@ def _slowdown(cores: Sequence[Device], make: Callable[[], Callable[[], object]])
         done.set()
         start.wait()
 
-    threads = [threading.Thread(target=one, daemon=True) for one in (beside, mine)]
+    threads = [threading.Thread(target=run, daemon=True) for run in (second, first)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    # The quarter that others disturbed least: a probe asks for the machine, not for its users.
+    # The quarter that other programs disturbed least: a probe is about the machine, not its users.
     return _quarter(both) / max(_quarter(alone), 1e-9)
 
 

@@ -1,11 +1,11 @@
-"""Seconds of each unit on each device, measured where it stands.
+"""Measurement of each unit on each device, in its place in the model.
 
-The whole model runs with the runtime's kernel timers; a unit compiled alone would be timed with
-layouts and caches that it never sees in the model. Each round also times the plain model (a short
-one when it has just run, as requests follow one another), and kernel times are scaled so that they
-add up to it. Rounds of all devices alternate, so that drift
-of the machine hits all alike; medians are kept; devices with equal fingerprints are measured once,
-and units of a model with equal labels share their samples.
+The whole model runs with the runtime's kernel timers. A unit compiled alone would be timed with
+layouts and caches that it never meets in the model. Each round also times the plain model (a short
+one right after another run, as requests follow one another), and kernel times are scaled so that
+they add up to it. Rounds of all devices alternate, so that drift of the machine affects all
+equally, and medians count. Devices with equal fingerprints are measured once, and units of a model
+with equal labels share their samples.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ from placewright.execution.runtime import LoadedModel, NativeTensor, SegmentInst
 from placewright.profiling.rounds import Rounds
 from placewright.profiling.store import CostStore
 
-_VERSION = "in-situ/5"  # another way of measuring makes other keys
-_REQUESTS_PER_ROUND = 2  # one with timers, one plain (of a short model another one)
+_VERSION = "in-situ/5"  # part of the keys; change it with the way of measuring
+_REQUESTS_PER_ROUND = 2  # one with timers, one plain (of a short model one more)
 _SHORT_SECONDS = 0.01  # a longer run fills the caches itself before most of it is over
 
 
 @dataclass(frozen=True)
 class Ahead:
-    """What a measurement is about to do, known once every device has run the model.
+    """Plan of a measurement, made once every device has run the model.
 
     Attributes:
-        devices: names of those that are measured; the others' samples are stored.
-        n_units: of the model.
-        seconds: that measuring them may take.
-        request_seconds: one request on the slowest device.
-        compile_seconds: one compilation of the model.
+        devices: names of devices to measure; samples of the others are stored.
+        n_units: number of units of the model.
+        seconds: that the measurement may take.
+        request_seconds: of a request on the slowest device.
+        compile_seconds: of a compilation of the model.
     """
 
     devices: tuple[str, ...]
@@ -52,13 +52,13 @@ class Ahead:
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a measurement stands.
+    """Progress of a measurement.
 
     Attributes:
-        what: is being measured.
+        what: name of the present part.
         fraction: that is done, 0 to 1.
-        seconds_left: estimate; None while there is none.
-        ahead: given once, before the first measured round.
+        seconds_left: estimate, if there is one.
+        ahead: set once, before the first measured round.
     """
 
     what: str
@@ -72,12 +72,12 @@ ProgressCallback = Callable[[Progress], None]
 
 @dataclass(frozen=True)
 class Effort:
-    """How long to measure a device.
+    """Limits on the measurement of a device.
 
     Attributes:
-        rounds: at least.
-        max_rounds: at most.
-        max_seconds: per device; no further round starts after it.
+        rounds: least number of rounds.
+        max_rounds: largest number of rounds.
+        max_seconds: per device, after which no further round starts.
         precision: stop when the median total is known within this share, see `median_uncertainty`.
         is_full: False leaves the samples open, so that a later call adds to them.
     """
@@ -89,19 +89,19 @@ class Effort:
     is_full: bool = True
 
     def want_more(self, totals: Sequence[float]) -> bool:
-        """Whether samples with these totals of a round are too few."""
+        """Whether there are too few samples, given the totals of their rounds."""
         return Rounds(self.rounds, self.max_rounds, self.precision).want_more(totals)
 
 
 @dataclass(frozen=True)
 class Ends:
-    """When measuring ends, however few the samples.
+    """Ends of measuring, even with few samples.
 
     Attributes:
         deadline: no round starts after it.
-        limit: after it no round starts but the first one of each kind of device. A device that has
-            not run by then takes the figures of one of its kind.
-        estimated: such a device's name -> that other one's; added to.
+        limit: only the first round of each kind of device starts after it. A device that has not
+            run by then takes the seconds of a device of its kind.
+        estimated: name of such a device -> name of that other device; filled in.
     """
 
     deadline: Deadline = NEVER
@@ -114,17 +114,17 @@ QUICK = Effort(rounds=2, max_rounds=3, max_seconds=3.0, precision=0.05, is_full=
 
 @dataclass
 class _Session:
-    """Measuring one device: its worker thread, its runs and its samples so far."""
+    """Measurement of one device: its worker thread, its runs and its samples so far."""
 
     device: Device
     keys: list[str]  # of each unit
     samples: dict[str, list[float]]
-    run: Callable[[], FloatArray]  # one round: seconds of each unit
+    run: Callable[[], FloatArray]  # a round: seconds of each unit
     pool: ThreadPoolExecutor
     compile_seconds: float  # of one compilation of the model
     totals: list[float] = field(default_factory=list)
     seconds: float = 0.0
-    warm_seconds: float = 0.0  # of a first round, which is no sample
+    warm_seconds: float = 0.0  # of the first round, which is no sample
 
     def needs_more(self, effort: Effort) -> bool:
         if self.seconds >= effort.max_seconds and len(self.totals) >= effort.rounds:
@@ -132,11 +132,11 @@ class _Session:
         return effort.want_more(self.totals)
 
     def seconds_left(self, effort: Effort) -> float:
-        """At most, by what a round has taken so far."""
+        """Largest number of seconds left, by the seconds of the rounds so far."""
         done = len(self.totals)
-        each = self.seconds / done if done and self.seconds else self.warm_seconds
-        least = max(0, effort.rounds - done) * each
-        most = max(0, effort.max_rounds - done) * each
+        of_round = self.seconds / done if done and self.seconds else self.warm_seconds
+        least = max(0, effort.rounds - done) * of_round
+        most = max(0, effort.max_rounds - done) * of_round
         return float(np.clip(effort.max_seconds - self.seconds, least, most))
 
 
@@ -151,18 +151,18 @@ def measure_costs(
     progress: ProgressCallback | None = None,
     ends: Ends | None = None,
 ) -> FloatArray:
-    """Seconds of each unit on each device, shape (n_units, n_devices); inf where unsupported.
+    """Measure seconds of each unit on each device, shape (n_units, n_devices); inf if unsupported.
 
     Args:
-        model: as the runtime has read it.
-        units: what moves as one.
+        model: loaded by the runtime.
+        units: groups of ops that move as one.
         devices: with fingerprints; equal fingerprints are measured once.
-        store: known samples come from it, new ones go to it after every round.
-        context: the model as it was read and the runtime's version. Samples of another model are
-            not taken for an equal unit: they were measured among other units, at another time.
-        effort: when to stop.
-        progress: called before the first round and after every one.
-        ends: when it ends although samples are too few; these stay open for a later call then.
+        store: holds known samples and takes new ones after every round.
+        context: the model as it was read and the runtime's version. Samples of an equal unit of
+            another model do not count: they were measured among other units, at another time.
+        effort: limits on the measurement.
+        progress: called before the first round and after every round.
+        ends: ends of measuring, even with few samples, which then stay open for a later call.
 
     Raises:
         RuntimeFailure: a device cannot run the model.
@@ -175,18 +175,18 @@ def measure_costs(
         device.fingerprint: [f"{_VERSION}|{context}|{device.fingerprint}|{x}" for x in labels]
         for device in devices
     }
-    one_of: dict[str, Device] = {}
+    first_of: dict[str, Device] = {}
     for device in devices:
-        one_of.setdefault(device.fingerprint, device)
+        first_of.setdefault(device.fingerprint, device)
     missing: list[_Session] = []
-    like: dict[str, Device] = {}  # fingerprint -> a device of its kind that stands in for it
+    like: dict[str, Device] = {}  # fingerprint -> a device of its kind whose seconds it takes
     measured: list[Device] = []
-    for fingerprint, device in one_of.items():
+    for fingerprint, device in first_of.items():
         known = store.samples(keys[fingerprint])
         if not all(key in known and known[key][1] for key in keys[fingerprint]):
             partial = {key: row for key, (row, complete) in known.items() if not complete}
             totals = _totals(keys[fingerprint], partial)
-            alike = next((one for one in measured if one.kind == device.kind), None)
+            alike = next((other for other in measured if other.kind == device.kind), None)
             if limit.is_over and not totals and alike is not None and not deadline.is_over:
                 like[fingerprint] = alike
                 continue
@@ -223,7 +223,7 @@ def _ahead(sessions: Sequence[_Session], units: Grouping, effort: Effort) -> Pro
 
 
 def _totals(keys: list[str], samples: Mapping[str, Sequence[float]]) -> list[float]:
-    """Seconds of all units in each round that every unit has a sample of."""
+    """Seconds of all units together in each round of which every unit has a sample."""
     done = min((len(samples.get(key, ())) for key in keys), default=0)
     return [_total(np.array([samples[key][i] for key in keys])) for i in range(done)]
 
@@ -238,8 +238,8 @@ def _session(
     began = time.perf_counter()
     profile = model.profiler(device)
     plain = model.reference(device).instance()
-    given = model.signature.ascending(model.random_inputs(np.random.default_rng(0)))
-    inputs = [model.from_host(array) for array in given]
+    arrays = model.signature.ascending(model.random_inputs(np.random.default_rng(0)))
+    inputs = [model.from_host(array) for array in arrays]
 
     def one_round() -> FloatArray:
         kernels = np.bincount(units.group_of, weights=profile(), minlength=units.n_groups)
@@ -256,18 +256,18 @@ def _session(
 
 
 def _scale(plain: SegmentInstance, inputs: Sequence[NativeTensor], kernels: float) -> float:
-    """Plain seconds / kernel seconds, where the plain model could be timed beside the kernels."""
+    """Plain seconds over kernel seconds; 1 if the device cannot run all kernels."""
     if not np.isfinite(kernels) or kernels <= 0:
         return 1.0
     seconds = _timed(plain, inputs)
-    if seconds < _SHORT_SECONDS:  # the kernels' run has left weights of its own in the caches
+    if seconds < _SHORT_SECONDS:  # the run with timers left its own weights in the caches
         seconds = _timed(plain, inputs)
     return seconds / kernels
 
 
 def _timed(plain: SegmentInstance, inputs: Sequence[NativeTensor]) -> float:
     start = time.perf_counter()
-    plain.run(list(inputs))  # a runtime may empty the list that it is given
+    plain.run(list(inputs))  # a runtime may empty its list of inputs
     return time.perf_counter() - start
 
 
@@ -308,12 +308,12 @@ def _one_round(session: _Session, store: CostStore) -> None:
 
 
 def _total(seconds: FloatArray) -> float:
-    """Of what the device can run."""
+    """Seconds of all units that the device can run."""
     return float(seconds[np.isfinite(seconds)].sum())
 
 
 def _per_key(keys: list[str], seconds: FloatArray) -> tuple[list[str], list[float]]:
-    """One sample per distinct key and round: the mean over units that share it."""
+    """A sample per distinct key and round: the mean over units that share the key."""
     number = {key: i for i, key in enumerate(dict.fromkeys(keys))}
     index: IntArray = np.array([number[key] for key in keys], dtype=np.int64)
     total = np.bincount(index, weights=seconds, minlength=len(number))

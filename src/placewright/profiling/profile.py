@@ -1,4 +1,4 @@
-"""A model and devices -> a problem with measured costs."""
+"""Profiling of a model on devices: a problem with measured costs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from placewright.profiling.measure import Effort, Ends, Progress, ProgressCallba
 from placewright.profiling.store import CostStore
 from placewright.profiling.units import common_units
 
-_OF_GROUPS = 2  # goes up when runtimes group in another way: kept groupings are found anew
-_KEY = "last measured 1"
+_GROUPS_VERSION = 2  # increase it if runtimes group in another way
+_KEY = "last measured 1"  # of the store
 
 
 @dataclass(frozen=True)
@@ -35,10 +35,10 @@ class Measuring:
     """How a model is measured.
 
     Attributes:
-        store: of samples; None is the one in the user's cache folder.
-        effort: when to stop measuring.
-        progress: called with what is being measured and the time left.
-        ends: when it stops however few the samples.
+        store: of samples; None is the store in the user's cache folder.
+        effort: limits on the measurement.
+        progress: called with the present part and the time left.
+        ends: ends of measuring, even with few samples.
     """
 
     store: CostStore | None = None
@@ -62,31 +62,31 @@ def profile(
 ) -> Problem:
     """Measure every unit of a model on every device of a cluster.
 
-    A second call with the same model, devices and runtime measures nothing; an interrupted one
+    A second call with the same model, devices and runtime measures nothing; an interrupted call
     resumes.
 
     Args:
         graph: read from `source`.
-        source: where the runtime finds the model.
+        source: of the model.
         cluster: from `profiling.discover`, or of a file and completed by it.
-        runtime: that will execute plans.
+        runtime: which will execute plans.
         objective: of the problem.
-        model: as `runtime.load` gave it, where the caller has it already.
-        measuring: where samples are kept, and when it stops.
+        model: from `runtime.load`, if the caller has loaded it already.
+        measuring: store and limits.
 
     Raises:
         RuntimeFailure: a device cannot run the model.
         CostError: no device runs an op.
         OutOfTime: the deadline passed before each device had run the model once.
     """
-    kept, progress = measuring.store or CostStore(), measuring.progress
+    store, progress = measuring.store or CostStore(), measuring.progress
     loaded = model or runtime.load(source, graph)
     context = f"{model_identity(graph, source)}|{runtime.version}"
     groups = []
     for device in {d.fingerprint: d for d in cluster.devices}.values():
         if progress is not None:
             progress(Progress(f"what {device.name} fuses", 0.0, None))
-        groups.append(_fused_groups(loaded, device, kept, context))
+        groups.append(_fused_groups(loaded, device, store, context))
     forms = runtime if isinstance(runtime, FormsUnits) else None
     if forms is not None:
         groups.append(forms.joined(graph))
@@ -95,14 +95,14 @@ def profile(
         loaded,
         units,
         cluster.devices,
-        kept,
+        store,
         context=context,
         effort=measuring.effort,
         progress=progress,
         ends=measuring.ends,
     )
     times = UnitTimes(cluster.device_names, units, frozen_floats(seconds))
-    keep_last(kept, model_identity(graph, source), times)
+    keep_last(store, model_identity(graph, source), times)
     is_eager = forms is not None and forms.keeps_inner_tensors(cluster.devices)
     return Problem(
         graph=graph,
@@ -113,14 +113,14 @@ def profile(
         execution_model=MaxLoad() if objective == "throughput" else EVENT,
         source=source,
         inner_tensors=is_eager,
-        op_working_bytes=_working_bytes(loaded, cluster, kept, context) if is_eager else None,
+        op_working_bytes=_working_bytes(loaded, cluster, store, context) if is_eager else None,
     )
 
 
 def _working_bytes(
     model: LoadedModel, cluster: Cluster, store: CostStore, context: str
 ) -> FloatArray | None:
-    """The most that each op takes on any device; None where no op takes any."""
+    """Largest working space of each op on any device; None if no op takes any."""
     if not isinstance(model, MeasuresMemory):
         return None
     most = np.zeros(model.graph.n_ops)
@@ -134,7 +134,7 @@ def _working_bytes(
 
 
 def _fused_groups(model: LoadedModel, device: Device, store: CostStore, context: str) -> Grouping:
-    key = f"fused|{_OF_GROUPS}|{context}|{device.fingerprint}"
+    key = f"fused|{_GROUPS_VERSION}|{context}|{device.fingerprint}"
     known = store.fact(key)
     if known is not None:
         return Grouping(frozen_ints(json.loads(known)))
@@ -144,7 +144,7 @@ def _fused_groups(model: LoadedModel, device: Device, store: CostStore, context:
 
 
 def model_identity(graph: ComputationGraph, source: ModelSource) -> str:
-    """SHA-256 of a model as it was read: content, shapes, values of inputs and ops."""
+    """SHA-256 of a model as it was read: content, shapes, values of inputs, and ops."""
     shapes = sorted((name, list(shape)) for name, shape in source.shapes.items())
     text = repr((source.sha256, shapes, source.reader_version, graph.op_names, graph.op_kinds))
     if source.signature is not None and source.signature.values:
@@ -154,12 +154,12 @@ def model_identity(graph: ComputationGraph, source: ModelSource) -> str:
 
 @dataclass(frozen=True, eq=False)
 class UnitTimes:
-    """Seconds of units.
+    """Seconds of units on devices.
 
     Attributes:
-        devices: their names.
+        devices: names.
         units: groups of ops.
-        seconds: shape (n_units, n_devices); inf where a device cannot run a unit.
+        seconds: shape (n_units, n_devices); inf if a device cannot run a unit.
     """
 
     devices: tuple[str, ...]
@@ -168,19 +168,19 @@ class UnitTimes:
 
     @classmethod
     def of(cls, problem: Problem) -> UnitTimes:
-        """Those of a problem."""
+        """The seconds of a problem."""
         return cls(problem.cluster.device_names, problem.units, problem.costs.seconds)
 
 
 def keep_last(store: CostStore, identity: str, times: UnitTimes) -> None:
-    """Keep seconds under the identity of a model."""
+    """Store the seconds of the last measurement of a model, for `last_measured`."""
     columns = [[None if np.isinf(s) else s for s in row] for row in times.seconds.tolist()]
-    kept = [list(times.devices), times.units.group_of.tolist(), columns]
-    store.put_fact(f"{_KEY}|{identity}", json.dumps(kept))
+    stored = [list(times.devices), times.units.group_of.tolist(), columns]
+    store.put_fact(f"{_KEY}|{identity}", json.dumps(stored))
 
 
 def last_measured(store: CostStore, identity: str, n_ops: int) -> UnitTimes | None:
-    """What was kept; None without."""
+    """Seconds of the last measurement of a model, if there was one."""
     text = store.fact(f"{_KEY}|{identity}")
     if text is None:
         return None

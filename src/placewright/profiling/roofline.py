@@ -1,9 +1,9 @@
-"""Costs without measuring: the roofline model over a catalogue of real devices.
+"""Costs without measurement: the roofline model over a catalogue of real devices.
 
 Williams, Waterman, Patterson: "Roofline: an insightful visual performance model for multicore
 architectures", CACM 2009. An op takes as long as its arithmetic at the peak rate or its bytes at
 the peak bandwidth, whichever is longer; both rates are scaled by an assumed efficiency, and every
-kernel adds the time to start it. Small ops that do not fill a device come out too fast.
+kernel adds the time to start it. Predictions are too low for small ops, which do not fill a device.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from placewright.profiling.catalogue import catalogue_cluster, entry_of
 
 _BYTES = {"f32": 4, "tf32": 4, "bf16": 2, "f16": 2, "i8": 1}
 
-# Kinds as OpenVINO and ATen spell them, lower case and without marks.
+# Kinds in the spelling of OpenVINO and ATen, lower case and without punctuation.
 _CONVOLUTION = re.compile(
     r"(group)?conv(olution)?(transpose)?[123]?d?(backprop(data|filter)|backward)?"
 )
@@ -49,14 +49,14 @@ def roofline_problem(
     execution_model: ExecutionModel | None = None,
     source: ModelSource | None = None,
 ) -> Problem:
-    """A problem whose costs come from the roofline model.
+    """Make a problem whose costs come from the roofline model.
 
     Args:
         graph: with flops and bytes.
         cluster: of catalogue devices (`profiling.catalogue.catalogue_cluster`), or its name.
-        objective: what is minimised.
+        objective: of the problem.
         execution_model: None is `max-load` for throughput and `event` for the others.
-        source: the model behind the graph.
+        source: of the graph's model.
 
     Raises:
         ClusterError: a device is not of the catalogue.
@@ -87,18 +87,15 @@ def roofline_costs(graph: ComputationGraph, cluster: Cluster) -> CostTable:
     return CostTable(frozen_floats(np.stack(columns, axis=1)), source="roofline")
 
 
-def op_bytes(graph: ComputationGraph) -> FloatArray:
-    """Bytes that each op reads and writes, shape (n_ops,).
-
-    Inputs, weights and outputs once each; a look-up reads no more of its table than it returns.
-    """
-    kinds = [re.sub(r"[^a-z0-9]", "", kind.lower()) for kind in graph.op_kinds]
-    return _moved(graph, kinds, graph.tensor_bytes, 1.0)
-
-
 def _moved(
     graph: ComputationGraph, kinds: list[str], tensor_bytes: FloatArray, weight_scale: float
 ) -> FloatArray:
+    """Bytes that each op reads and writes, shape (n_ops,).
+
+    Inputs, weights and outputs count once each; a look-up reads no more of its table than it
+    returns.
+    """
+
     def per_op(ops: IntArray, tensors: IntArray) -> FloatArray:
         sums = np.bincount(ops, weights=tensor_bytes[tensors], minlength=graph.n_ops)
         return np.asarray(sums, dtype=np.float64)
@@ -111,7 +108,7 @@ def _moved(
 
 
 def _seconds_on(graph: ComputationGraph, kinds: list[str], device: Device) -> FloatArray:
-    """One column of the cost table, shape (n_ops,)."""
+    """Column of the cost table for a device, shape (n_ops,)."""
     entry = entry_of(device)
     precision = entry.precision(device.options.get("precision", "f32"))
     scale = _BYTES[precision] / 4

@@ -1,14 +1,14 @@
-"""Overheads, contention and waits fitted to measured segments, whoever measured them.
+"""Fit of overheads, contention and waits to measured segments.
 
-The seconds of a segment beyond those of its units are explained, by non-negative least absolute
-deviations, as
+Non-negative least absolute deviations explain the seconds of a segment beyond those of its units as
 
     (factor - 1) * units' seconds + dispatch + cut * tensors + cut per byte * bytes
     + layout * tensors + layout per byte * bytes
 
 with one set of overheads per device fingerprint and one contention factor per memory domain and
-number of devices in use. A cut costs the segment that a tensor enters, and `layout` the one that it
-leaves, where a compute-bound unit made it; the simulator charges the sum to the reader.
+number of devices in use. A cut is a cost of the segment that a tensor enters. `layout` is a cost of
+the segment that it leaves, if a compute-bound unit made it; the simulator charges both to the
+reader.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from placewright.core.intensity import is_compute_bound
 from placewright.core.problem import Problem
 from placewright.execution.runtime import OpSegment
 
-_LEAST_SCATTER = 0.01  # as far as a median of enough rounds is known, see `Rounds`
+_LEAST_SCATTER = 0.01  # precision of a median of enough rounds, see `Rounds`
 _OVERHEADS = 5  # dispatch, tensors in, bytes in, computed tensors out, their bytes
 _REWEIGHTINGS = 20
-_SMALLEST_RESIDUAL = 2e-6  # seconds; timers resolve no less
+_SMALLEST_RESIDUAL = 2e-6  # seconds, the resolution of timers
 
 
 @dataclass(frozen=True)
 class SegmentRow:
-    """One segment of one measured placement, or all that a device ran.
+    """A segment of a measured placement, or all segments of a device together.
 
     Attributes:
-        rounds: seconds of each round, shape (rounds,), of all that a device ran; None of a segment.
+        rounds: of all segments together the seconds of each round, shape (rounds,); else None.
     """
 
     device: int
@@ -50,7 +50,7 @@ class SegmentRow:
 
 @dataclass(frozen=True)
 class Wait:
-    """Seconds from the end of the last segment that another one waited for to its start."""
+    """Seconds between the start of a segment and the end of the last segment before it."""
 
     source: int
     destination: int
@@ -60,7 +60,14 @@ class Wait:
 def segment_rows(
     problem: Problem, segments: Sequence[OpSegment], device_of: IntArray, spans: Any
 ) -> list[SegmentRow]:
-    """Rows of one placement, and one of each device's sums; spans (rounds, n_segments, 2)."""
+    """Make rows of a placement's segments, and one of each device's sums.
+
+    Args:
+        problem: without overheads.
+        segments: of the placement.
+        device_of: device of each unit.
+        spans: start and end of each segment in each round, shape (rounds, n_segments, 2).
+    """
     graph = problem.graph
     durations = spans[:, :, 1] - spans[:, :, 0]
     seconds = np.median(durations, axis=0)
@@ -87,15 +94,15 @@ def segment_rows(
 
 
 def in_use_of_domain(cluster: Cluster, used: Sequence[int]) -> dict[int, int]:
-    """Of each used device, how many of its memory domain are used; 1 where it is in none."""
+    """Used device -> number of used devices of its memory domain; 1 if it is in none."""
     domains = [_domain(cluster.devices[device]) for device in used]
     return {d: domains.count(x) if x else 1 for d, x in zip(used, domains, strict=True)}
 
 
 def device_sum(rows: Sequence[SegmentRow], seconds: FloatArray) -> SegmentRow:
-    """All that one device ran in one placement, and the seconds that took in each round.
+    """Add the rows of a device in a placement, with the seconds of each round.
 
-    What now and then delays one segment or another is in no segment's median, but in that of sums.
+    An occasional delay of a segment is in no segment's median, but in the median of sums.
     """
     return replace(
         rows[0],
@@ -107,7 +114,7 @@ def device_sum(rows: Sequence[SegmentRow], seconds: FloatArray) -> SegmentRow:
 
 
 def _computed(problem: Problem) -> BoolArray:
-    """Tensors of the graph that a compute-bound unit made, shape (n_tensors,)."""
+    """True for tensors that a compute-bound unit made, shape (n_tensors,)."""
     graph, group_of = problem.graph, problem.units.group_of
     flops = np.bincount(group_of, graph.op_flops, minlength=problem.n_units)
     producers = graph.tensor_producers
@@ -121,6 +128,7 @@ def _is_cut(problem: Problem, segment: OpSegment, tensor: int) -> bool:
 
 
 def fitted_cluster(cluster: Cluster, rows: list[SegmentRow], waits: list[Wait]) -> Cluster:
+    """Fit overheads, contention and waits of a cluster to rows."""
     kinds = list(dict.fromkeys(device.fingerprint for device in cluster.devices))
     levels = sorted({_level(cluster, row) for row in rows if row.devices_in_use > 1})
     matrix = np.zeros((len(rows), _OVERHEADS * len(kinds) + len(levels)))
@@ -160,25 +168,25 @@ def fitted_cluster(cluster: Cluster, rows: list[SegmentRow], waits: list[Wait]) 
 
 
 def _scatter(rows: Sequence[SegmentRow], fitted: FloatArray) -> dict[int, float]:
-    """How far single rounds of all that a device ran were from the fit: device -> share.
+    """Device -> scatter of the rounds of its sums around the fit, as a share.
 
-    Nineteen rounds in twenty were closer. A later run that is farther off has found a device that
-    is no longer as fast as it was.
+    Nineteen rounds in twenty were closer. If a later run is farther off, the device is no longer as
+    fast as it was.
     """
-    found: dict[int, list[FloatArray]] = {}
+    deviations: dict[int, list[FloatArray]] = {}
     for row, expected in zip(rows, fitted.tolist(), strict=True):
         if row.rounds is not None and expected > 0 and (row.rounds > 0).all():
-            found.setdefault(row.device, []).append(np.abs(np.log(row.rounds / expected)))
+            deviations.setdefault(row.device, []).append(np.abs(np.log(row.rounds / expected)))
     return {
         device: max(_LEAST_SCATTER, float(np.expm1(np.quantile(np.concatenate(parts), 0.95))))
-        for device, parts in found.items()
+        for device, parts in deviations.items()
     }
 
 
 def _contention(
     cluster: Cluster, factors: dict[tuple[str, int], float]
 ) -> dict[str, tuple[float, ...]]:
-    """Factors by number of devices; a number that was not measured has the one before it."""
+    """Factors by number of devices; a number that was not measured takes the factor before it."""
     result: dict[str, tuple[float, ...]] = {}
     for domain in sorted({_domain(device) for device in cluster.devices} - {""}):
         row = [1.0]
@@ -192,7 +200,7 @@ def _with_wait(link: Link, cluster: Cluster, waits: list[Wait]) -> Link:
     index = cluster.device_index
     ends = (index.get(link.source), index.get(link.destination))
     seen = [wait.seconds for wait in waits if (wait.source, wait.destination) == ends]
-    # Few waits say less than the measured round trips.
+    # A few waits are less certain than the measured round trips.
     return link if len(seen) < 5 else replace(link, latency_seconds=float(np.median(seen)))
 
 
@@ -207,16 +215,16 @@ def _domain(device: Device) -> str:
 def non_negative_fit(matrix: FloatArray, target: FloatArray) -> FloatArray:
     """Non-negative least absolute deviations, by iteratively reweighted least squares.
 
-    Absolute deviations, because a few segments that the system disturbed, or a few very large
-    tensors, must not decide what an ordinary cut costs.
+    Deviations are absolute, because a few segments that the system disturbed, or a few very large
+    tensors, must not decide the cost of an ordinary cut.
     """
     length = np.linalg.norm(matrix, axis=0)
     length[length == 0] = 1.0
     scaled = matrix / length
     weights = np.ones(len(target))
-    found = np.zeros(matrix.shape[1])
+    solution = np.zeros(matrix.shape[1])
     for _ in range(_REWEIGHTINGS):
         root = np.sqrt(weights)
-        found, _ = nnls(scaled * root[:, None], target * root)
-        weights = 1.0 / np.maximum(np.abs(scaled @ found - target), _SMALLEST_RESIDUAL)
-    return np.asarray(found / length, dtype=np.float64)
+        solution, _ = nnls(scaled * root[:, None], target * root)
+        weights = 1.0 / np.maximum(np.abs(scaled @ solution - target), _SMALLEST_RESIDUAL)
+    return np.asarray(solution / length, dtype=np.float64)

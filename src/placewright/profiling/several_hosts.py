@@ -1,4 +1,4 @@
-"""What several hosts measured of one model on their own devices, as one problem."""
+"""Joining of the measurements that several hosts made of one model on their own devices."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NO_LINK = Link("a", "b")
 
 @dataclass(frozen=True)
 class Way:
-    """From one host's memory to another's.
+    """Connection from one host's memory to another's.
 
     Attributes:
         latency_seconds: of a message.
@@ -34,30 +34,29 @@ class Way:
 
 
 def joined_cluster(clusters: Mapping[str, Cluster], ways: Mapping[tuple[str, str], Way]) -> Cluster:
-    """One cluster of the devices of several hosts, each named ``host:device``.
+    """Join clusters of several hosts; devices are named ``host:device``.
 
-    The memory of the first host is where graph inputs start and outputs end. All that goes from one
-    host to another shares the way between them: a tensor leaves its device, crosses and enters the
-    other device, one after the other.
+    Graph inputs start and outputs end in the memory of the first host. All tensors from one host to
+    another share a channel. Each leaves its device, crosses, and enters the other device, in turn.
 
     Args:
-        clusters: host -> its devices, links between them and to its memory.
-        ways: (host, other host) -> measured way, both ways of each pair.
+        clusters: host -> its devices, with links between them and to its memory.
+        ways: (host, other host) -> measured connection, in both directions of each pair.
     """
-    devices = [_named(host, one) for host, own in clusters.items() for one in own.devices]
+    devices = [_named(host, device) for host, own in clusters.items() for device in own.devices]
     first = next(iter(clusters))
     links: list[Link] = []
     for host, own in clusters.items():
         for link in own.links:
             if own.host in (link.source, link.destination) and host != first:
-                continue  # the host of the whole is another one
+                continue  # the joined cluster has another host
             links.append(_renamed(host, own, link))
     for (host, other), way in ways.items():
         channel = f"{host} -> {other}"
-        leaving = {_name(host, one): _link(clusters[host], one.name, None)
-                   for one in clusters[host].devices}  # fmt: skip
-        entering = {_name(other, one): _link(clusters[other], None, one.name)
-                    for one in clusters[other].devices}  # fmt: skip
+        leaving = {_name(host, device): _link(clusters[host], device.name, None)
+                   for device in clusters[host].devices}  # fmt: skip
+        entering = {_name(other, device): _link(clusters[other], None, device.name)
+                    for device in clusters[other].devices}  # fmt: skip
         if host == first:
             leaving["host"] = _NO_LINK
         if other == first:
@@ -75,39 +74,40 @@ def joined_cluster(clusters: Mapping[str, Cluster], ways: Mapping[tuple[str, str
     return Cluster(tuple(devices), tuple(links), "host", contention)
 
 
-def joined_problem(found: Mapping[str, Problem], ways: Mapping[tuple[str, str], Way]) -> Problem:
-    """One problem of what several hosts measured of the same model.
+def joined_problem(problems: Mapping[str, Problem], ways: Mapping[tuple[str, str], Way]) -> Problem:
+    """Join problems of the same model that several hosts measured.
 
-    A unit is what no host takes apart; where a host measured its ops apart, their seconds add up.
+    A unit is the smallest group of ops that no host splits. Seconds of ops that a host measured
+    separately add up.
 
     Args:
-        found: host -> problem of its devices, calibrated.
-        ways: as of `joined_cluster`.
+        problems: host -> problem of its devices, calibrated.
+        ways: see `joined_cluster`.
 
     Raises:
         InputError: two hosts have read different models.
     """
-    (first_host, first), *_ = found.items()
-    _require_one_model(found, first_host)
-    units = common_units(first.graph, [problem.units for problem in found.values()])
-    columns = [_seconds(problem, units) for problem in found.values()]
+    (first_host, first), *_ = problems.items()
+    _require_one_model(problems, first_host)
+    units = common_units(first.graph, [problem.units for problem in problems.values()])
+    columns = [_seconds(problem, units) for problem in problems.values()]
     return replace(
         first,
-        cluster=joined_cluster({host: one.cluster for host, one in found.items()}, ways),
+        cluster=joined_cluster({host: problem.cluster for host, problem in problems.items()}, ways),
         costs=CostTable(frozen_floats(np.concatenate(columns, axis=1)), SOURCE),
         units=units,
-        op_working_bytes=_most([problem.op_working_bytes for problem in found.values()]),
+        op_working_bytes=_most([problem.op_working_bytes for problem in problems.values()]),
     )
 
 
-def _require_one_model(found: Mapping[str, Problem], first: str) -> None:
+def _require_one_model(problems: Mapping[str, Problem], first: str) -> None:
     def identity(problem: Problem) -> str:
         assert problem.source is not None
         return model_identity(problem.graph, problem.source)
 
-    ours = identity(found[first])
-    for host, problem in found.items():
-        if identity(problem) != ours:
+    expected = identity(problems[first])
+    for host, problem in problems.items():
+        if identity(problem) != expected:
             raise InputError(
                 f"host '{host}' has read another model than host '{first}'; give both the same "
                 "file and the same versions"
@@ -115,16 +115,16 @@ def _require_one_model(found: Mapping[str, Problem], first: str) -> None:
 
 
 def _seconds(problem: Problem, units: Grouping) -> FloatArray:
-    """Of the joined units on the devices of one host, shape (n_units, n_devices)."""
+    """Seconds of the joined units on the devices of a host, shape (n_units, n_devices)."""
     into = np.empty(problem.n_units, dtype=np.int64)
     into[problem.units.group_of] = units.group_of
-    found = np.zeros((units.n_groups, problem.n_devices))
-    np.add.at(found, into, problem.costs.seconds)
-    return found
+    seconds = np.zeros((units.n_groups, problem.n_devices))
+    np.add.at(seconds, into, problem.costs.seconds)
+    return seconds
 
 
-def _most(found: Sequence[FloatArray | None]) -> FloatArray | None:
-    known = [one for one in found if one is not None]
+def _most(rows: Sequence[FloatArray | None]) -> FloatArray | None:
+    known = [row for row in rows if row is not None]
     return frozen_floats(np.max(known, axis=0)) if known else None
 
 
@@ -148,9 +148,9 @@ def _renamed(host: str, own: Cluster, link: Link) -> Link:
 
 
 def _link(own: Cluster, source: str | None, destination: str | None) -> Link:
-    """Between a device and its host's memory; None stands for the memory."""
+    """The link between a device and its host's memory; None stands for the memory."""
     ends = (source or own.host, destination or own.host)
-    return next((one for one in own.links if (one.source, one.destination) == ends), _NO_LINK)
+    return next((x for x in own.links if (x.source, x.destination) == ends), _NO_LINK)
 
 
 def _through(source: str, destination: str, parts: tuple[Link, Way, Link], channel: str) -> Link:

@@ -1,9 +1,9 @@
-"""Measured costs that outlive a process: an SQLite file in the user's cache folder.
+"""Store of measured costs: an SQLite file in the user's cache folder.
 
-A row is the samples of one unit on one device: its key holds the model, the unit's signature, the
-device's fingerprint (hardware and options) and the runtime's version, so that a change of any of
-them measures again. Rows are committed while measuring goes on, so that an interrupted run resumes.
-SQLite's own locks make it safe for several processes.
+A row holds the samples of a unit on a device. Its key holds the model, the unit's signature, the
+device's fingerprint (hardware and options) and the runtime's version: if any of them changes, the
+unit is measured again. Rows are committed during a measurement, so that an interrupted run resumes.
+SQLite's locks make the store safe for several processes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class CostStore:
 
     Args:
         path: of the file; None is `default_store_path`. Its folder is made.
-        is_fresh: what the file held before is measured again and replaced.
+        is_fresh: earlier rows are measured again and replaced.
 
     Raises:
         InputError: the file cannot be opened, or is no SQLite file.
@@ -65,33 +65,35 @@ class CostStore:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            self._go_on_without(error.strerror or str(error), error)
+            self._use_copy(error.strerror or str(error), error)
         self._use(lambda connection: connection.executescript(_SCHEMA))
 
     def samples(self, keys: Sequence[str]) -> dict[str, tuple[list[float], bool]]:
-        """Key -> (seconds of each run, whether measuring is complete), of those that are there."""
+        """Key -> (seconds of each run, whether measuring is complete), for known keys."""
         asked = [key for key in dict.fromkeys(keys) if not self._is_fresh or key in self._written]
-        return self._use(lambda connection: self._found(connection, asked))
+        return self._use(lambda connection: self._known(connection, asked))
 
-    def _found(
+    def _known(
         self, connection: sqlite3.Connection, keys: Sequence[str]
     ) -> dict[str, tuple[list[float], bool]]:
-        found: dict[str, tuple[list[float], bool]] = {}
+        known: dict[str, tuple[list[float], bool]] = {}
         for key in keys:
             row = connection.execute(
                 "SELECT seconds, complete FROM samples WHERE key = ?", (key,)
             ).fetchone()
-            if self._is_fresh:  # complete ones of before stay until there are others
+            if self._is_fresh:  # earlier complete rows stay until new ones are complete
                 again = connection.execute(
                     "SELECT seconds, 0 FROM unfinished WHERE key = ?", (key,)
                 ).fetchone()
                 row = again or row
             if row is not None:
-                found[key] = (json.loads(row[0]), bool(row[1]))
-        return found
+                known[key] = (json.loads(row[0]), bool(row[1]))
+        return known
 
     def put_samples(self, rows: Mapping[str, Sequence[float]], *, complete: bool) -> None:
-        """Write all samples of some keys in one transaction; incomplete ones replace none that are.
+        """Write all samples of some keys in one transaction.
+
+        Incomplete samples do not replace complete ones.
 
         Args:
             rows: key -> seconds of each run.
@@ -119,7 +121,7 @@ class CostStore:
             connection.execute("DELETE FROM unfinished WHERE key = ?", (key,))
 
     def fact(self, key: str) -> str | None:
-        """A text that was kept under `key`, None without."""
+        """The text stored under `key`, if there is one."""
         if self._is_fresh and key not in self._written:
             return None
         select = "SELECT value FROM facts WHERE key = ?"
@@ -127,13 +129,13 @@ class CostStore:
         return None if row is None else str(row[0])
 
     def put_fact(self, key: str, value: str) -> None:
-        """Keep a text under `key`."""
+        """Store a text under `key`."""
         self._written.add(key)
         insert = "INSERT OR REPLACE INTO facts VALUES (?, ?)"
         self._use(lambda connection: connection.execute(insert, (key, value)))
 
     def _use(self, action: Callable[[sqlite3.Connection], T]) -> T:
-        """Do something in one transaction; where the file cannot be written to, in a copy of it.
+        """Do something in one transaction; if the file cannot be written, in a copy of it.
 
         Raises:
             InputError: the file cannot be read or written, or is no SQLite file.
@@ -144,19 +146,19 @@ class CostStore:
             except sqlite3.OperationalError as error:
                 if error.sqlite_errorcode & 0xFF not in _NOT_WRITABLE:
                     raise
-                self._go_on_without(str(error), error)
+                self._use_copy(str(error), error)
             return self._transaction(action)
         except sqlite3.Error as error:
             raise self._unusable(error) from error
 
     def _transaction(self, action: Callable[[sqlite3.Connection], T]) -> T:
-        """With a connection of its own: a store may be used from any thread or process."""
+        """Do something with a new connection, since any thread or process may use the store."""
         connection = sqlite3.connect(self.path, timeout=_WAIT_SECONDS)
         with contextlib.closing(connection), connection:
             return action(connection)
 
-    def _go_on_without(self, reason: str, error: Exception) -> None:
-        """Use a copy of what can be read, which is gone when the process ends.
+    def _use_copy(self, reason: str, error: Exception) -> None:
+        """Use a copy of the readable rows from now on, which is deleted with the process.
 
         Raises:
             InputError: the user named the file, or there is no room for a copy.

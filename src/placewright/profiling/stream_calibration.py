@@ -1,15 +1,14 @@
-"""What streams cost on this machine beside their units, fitted to segments of a few of them.
+"""Calibration of streams: costs beside their units, fitted to segments of a few streams.
 
-In a full pipeline every device works all the time: memory is shared by all of them, and each hand-
-over competes with the others for the interpreter. So segments are timed while samples follow each
-other, and their seconds are explained as `segment_fit` says. A device that has the next segment
-ready does not begin it at once, either: the median of these gaps is part of what a segment costs.
+In a full pipeline every device works all the time: all share memory, and transfers compete for the
+interpreter. So segments are timed while samples follow each other, and `segment_fit` explains their
+seconds. A device does not start a segment that is ready at once. The median of these gaps is part
+of the dispatch overhead.
 
-The streams are those of placements that wander and of placements that keep all devices busy, and
-one copy of the model on every device at once, which tells contention best. Seconds of a stream are
-divided by those of the unsplit model between its rounds, so that a machine that has become slower
-since it was profiled does not count as an overhead. Medians count: what others do to a core for
-part of a second is no cost of the stream.
+The streams are those of `drawn_placements`, and one copy of the model on every device at once,
+which shows contention best. Seconds of a stream are divided by those of the unsplit model between
+its rounds, so that a machine that has become slower since it was profiled causes no overhead.
+Medians count, because short disturbances by other programs are no cost of the stream.
 """
 
 from __future__ import annotations
@@ -44,11 +43,11 @@ from placewright.profiling.streams import different_samples, stream_parts, strea
 from placewright.simulation.model import Simulator
 
 PLACEMENTS = 8
-LEAST_PLACEMENTS = 4  # a fit to fewer would promise more than it knows
-_SECONDS = 5.0  # that the rounds of one placement should take
+LEAST_PLACEMENTS = 4  # a fit to fewer is too uncertain
+_SECONDS = 5.0  # wanted for the rounds of one placement
 _LEAST_ROUNDS, _MOST_ROUNDS = 2, 6
-_MOST_IN_FLIGHT = 6  # more of them tell nothing new about segments
-_COPIED = 6  # samples of each copy in a round
+_MOST_IN_FLIGHT = 6  # more show nothing new about segments
+_COPIED_SAMPLES = 6  # of each copy in a round
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,9 +55,9 @@ class StreamFit:
     """A problem with fitted overheads.
 
     Attributes:
-        problem: with the fit; the one that was given, where nothing was fitted.
-        streams: that were measured.
-        is_complete: False where the deadline left some out.
+        problem: with the fit, or the argument itself if nothing was fitted.
+        streams: number of measured streams.
+        is_complete: False if the deadline left streams out.
     """
 
     problem: Problem
@@ -67,7 +66,7 @@ class StreamFit:
 
 
 def has_stream_overheads(problem: Problem) -> bool:
-    """True where streams of several measured devices follow each other."""
+    """True if streams run on several measured devices."""
     return (
         problem.n_devices > 1
         and problem.objective == "throughput"
@@ -83,22 +82,21 @@ def stream_calibration(
     progress: Callable[[float], None] = lambda part: None,
     deadline: Deadline = NEVER,
 ) -> StreamFit:
-    """Measure a few streams and fit what they cost.
+    """Measure a few streams and fit their costs.
 
     Args:
-        problem: as it was profiled, of single devices; what its cluster says of overheads is
-            replaced.
-        model: as its runtime has read it.
+        problem: as it was profiled, of single devices; overheads of its cluster are replaced.
+        model: loaded by its runtime.
         rng: draws the placements.
         progress: called with the finished part, 0 to 1.
-        deadline: no stream starts after it. With fewer than four nothing is fitted.
+        deadline: no stream starts after it. Nothing is fitted to fewer than four.
     """
     bare = problem.cluster.without_overheads
     plain = replace(problem, cluster=without_limits(bare))
     whole: BoolArray = np.asarray(np.isfinite(plain.costs.seconds).all(axis=0))
     drawn = [Placement.of(drawn_placement(plain, rng, at)) for at in range(PLACEMENTS)]
     simulator = Simulator(plain)
-    wanted = [one for one in drawn if simulator.violation(one) is None]
+    wanted = [placement for placement in drawn if simulator.violation(placement) is None]
     rows: list[SegmentRow] = []
     gaps: list[float] = []
     done = 0
@@ -119,28 +117,29 @@ def stream_calibration(
 
 
 def stream_calibration_seconds(ahead: Ahead) -> float:
-    """What `stream_calibration` takes, roughly, with as many samples in flight as it measures.
+    """Estimate the seconds of `stream_calibration`.
 
     Args:
-        ahead: of the model's measurement.
+        ahead: plan of the model's measurement.
     """
     samples = (3 * _MOST_IN_FLIGHT + 3) * ahead.request_seconds
-    each = _rounds(samples) * samples + ahead.compile_seconds
-    return (PLACEMENTS + 1) * each
+    of_stream = _rounds(samples) * samples + ahead.compile_seconds
+    return (PLACEMENTS + 1) * of_stream
 
 
 def fitted_problem(problem: Problem, rows: Sequence[SegmentRow], gaps: Sequence[float]) -> Problem:
-    """The problem with what explains segments, and gaps between them as part of each segment."""
+    """Fit overheads to rows; the median gap between segments is added to the dispatch overhead."""
     gap = statistics.median(gaps) if gaps else 0.0
-    found = fitted_cluster(problem.cluster.without_overheads, list(rows), [])
+    cluster = fitted_cluster(problem.cluster.without_overheads, list(rows), [])
     devices = tuple(
-        replace(one, dispatch_seconds=one.dispatch_seconds + gap) for one in found.devices
+        replace(device, dispatch_seconds=device.dispatch_seconds + gap)
+        for device in cluster.devices
     )
-    return replace(problem, cluster=replace(found, devices=devices))
+    return replace(problem, cluster=replace(cluster, devices=devices))
 
 
 class _Reference:
-    """The unsplit model on the first device that takes all of it; nothing where none does."""
+    """The unsplit model on the first device that can run it; nothing if there is none."""
 
     def __init__(self, problem: Problem, model: LoadedModel, whole: BoolArray) -> None:
         self._stack = ExitStack()
@@ -165,31 +164,33 @@ class _Reference:
         """Seconds of a few samples."""
         if self._runner is None:
             return [1.0]
-        return [_computed(one) for one in self._runner.run_many(self._samples)]
+        return [_segment_seconds(answer) for answer in self._runner.run_many(self._samples)]
 
     def scale(self, seconds: Sequence[float]) -> float:
-        """What the costs say of the reference, over what was measured."""
+        """Seconds of the reference by the cost table, over the measured ones."""
         return 1.0 if self._runner is None else self.seconds / statistics.median(seconds)
 
 
-def _computed(answer: Execution) -> float:
+def _segment_seconds(answer: Execution) -> float:
     return sum(end - start for start, end in answer.spans)
 
 
 def _copies(problem: Problem, model: LoadedModel, reference: _Reference) -> list[SegmentRow]:
-    """The whole model on every device at once: a row for each device."""
+    """Measure the whole model on every device at once; return a row for each device."""
     devices = problem.cluster.devices
     used = list(range(len(devices)))
-    samples = different_samples(model, _COPIED)
-    found: list[list[float]] = [[] for _ in devices]
+    samples = different_samples(model, _COPIED_SAMPLES)
+    seconds: list[list[float]] = [[] for _ in devices]
     beside: list[float] = []
     with ExitStack() as stack, ThreadPoolExecutor(len(devices)) as pool:
-        runners = [stack.enter_context(whole_model_runner(model, one)) for one in devices]
+        runners = [stack.enter_context(whole_model_runner(model, device)) for device in devices]
         for runner in runners:
             runner.run_many(samples[:1])
-        for _ in range(_rounds(reference.seconds * (_COPIED + 2))):
-            for at, answers in enumerate(pool.map(lambda one: one.run_many(samples), runners)):
-                found[at] += [_computed(one) for one in answers[1:-1]]
+        for _ in range(_rounds(reference.seconds * (_COPIED_SAMPLES + 2))):
+            for at, answers in enumerate(
+                pool.map(lambda runner: runner.run_many(samples), runners)
+            ):
+                seconds[at] += [_segment_seconds(answer) for answer in answers[1:-1]]
             beside += reference.run()
     scale, number = reference.scale(beside), in_use_of_domain(problem.cluster, used)
     counts = np.array([1.0, 0.0, 0.0, 0.0, 0.0])  # one segment, and nothing is cut
@@ -199,7 +200,7 @@ def _copies(problem: Problem, model: LoadedModel, reference: _Reference) -> list
             number[at],
             float(problem.costs.seconds[:, at].sum()),
             counts,
-            statistics.median(found[at]) * scale,
+            statistics.median(seconds[at]) * scale,
         )
         for at in used
     ]
@@ -208,7 +209,7 @@ def _copies(problem: Problem, model: LoadedModel, reference: _Reference) -> list
 def _stream(
     problem: Problem, model: LoadedModel, placement: Placement, reference: _Reference
 ) -> tuple[list[SegmentRow], list[float]]:
-    """Rows of a placement's stream, and gaps between segments of a device."""
+    """Measure a placement's stream; return its rows and the gaps between segments of a device."""
     parts = stream_parts(problem, placement)
     best = Simulator(problem).stream(placement, samples=20).in_flight
     in_flight = min(best, _MOST_IN_FLIGHT)
@@ -221,7 +222,7 @@ def _stream(
         runner.run_many(samples[: in_flight + 1])
         for _ in range(_rounds(reference.seconds * (count + 2))):
             answers = runner.run_many(samples)
-            spans += [np.array(one.spans) for one in answers[in_flight : count - in_flight]]
+            spans += [np.array(x.spans) for x in answers[in_flight : count - in_flight]]
             gaps += gaps_between(problem, parts, answers)
             beside += reference.run()
     scale = reference.scale(beside)
@@ -236,11 +237,10 @@ def _rounds(seconds: float) -> int:
 def gaps_between(
     problem: Problem, segments: Sequence[OpSegment], answers: Sequence[Execution]
 ) -> list[float]:
-    """Seconds from the end of a segment to the begin of the next one of its device, wherever that
-    one had all its inputs by then.
+    """Seconds between segments of a device, if the next segment had all its inputs.
 
     Args:
-        problem: whose graph the segments are of.
+        problem: of the segments.
         segments: of one sample.
         answers: of a stream.
     """
@@ -249,19 +249,19 @@ def gaps_between(
     for segment in segments:
         producers = problem.graph.tensor_producers[list(segment.inputs)].tolist()
         needs.append(sorted({home[op] for op in producers if op >= 0}))
-    found: list[float] = []
+    gaps: list[float] = []
     for device in dict.fromkeys(segment.device for segment in segments):
         here = [at for at, segment in enumerate(segments) if segment.device == device]
         rows = []
-        for one in answers:
+        for answer in answers:
             for at in here:
-                ready = max([0.0, *(one.spans[other][1] for other in needs[at])])
-                begin, end = one.spans[at]
-                rows.append((one.start + begin, one.start + end, one.start + ready))
+                ready = max([0.0, *(answer.spans[other][1] for other in needs[at])])
+                begin, end = answer.spans[at]
+                rows.append((answer.start + begin, answer.start + end, answer.start + ready))
         rows.sort()
-        found += [
+        gaps += [
             begin - ended
             for (_, ended, _), (begin, _, ready) in itertools.pairwise(rows)
             if ready <= ended
         ]
-    return found
+    return gaps

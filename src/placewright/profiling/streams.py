@@ -1,4 +1,4 @@
-"""Streams of samples on the hardware: a placement and simpler ways, many samples in flight."""
+"""Streams of samples on the hardware: runners of contenders, and their periods and latencies."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from placewright.simulation.stream.segments import stream_segments
 Sample = Sequence[HostArray]
 Streaming = Callable[[Sequence[Sample]], list[Execution]]
 
-_DISTINCT = 200  # samples whose inputs differ; longer streams repeat them
+_DISTINCT = 200  # samples with different inputs; longer streams repeat them
 
 
 @dataclass(frozen=True, eq=False)
 class StreamRound:
-    """One stream of one contender.
+    """A stream of a contender.
 
     Attributes:
-        period: seconds from one finished sample to the next, without filling and draining.
+        period: seconds per sample, without filling and draining.
         latencies: seconds of each sample from its entry to its end, shape (n_samples,).
     """
 
@@ -45,33 +45,32 @@ class StreamRound:
 
 
 def stream_parts(problem: Problem, placement: Placement) -> tuple[OpSegment, ...]:
-    """The segments that a runtime executes for a stream: exactly those of the played stream."""
-    found = stream_segments(problem, placement.device_of)
-    return segments_of_units(problem, [(s.device, s.units) for s in found])
+    """Segments that a runtime executes for a stream: exactly those that the simulator plays."""
+    segments = stream_segments(problem, placement.device_of)
+    return segments_of_units(problem, [(s.device, s.units) for s in segments])
 
 
 def stream_runner(
     problem: Problem, placement: Placement, model: LoadedModel, *, in_flight: int
 ) -> ConcurrentRunner:
-    """A runner of a placement for samples that follow each other; close it, or use it as a
-    context manager."""
+    """Make a runner of a placement for streams. Close it, or use it as a context manager."""
     parts = stream_parts(problem, placement)
     return ConcurrentRunner(model, parts, problem.cluster.devices, in_flight=in_flight)
 
 
 def different_samples(model: LoadedModel, count: int) -> list[list[HostArray]]:
-    """Random inputs of `count` samples; after `_DISTINCT` of them they come again."""
-    made = [
+    """Random inputs of `count` samples, which repeat after `_DISTINCT` samples."""
+    distinct = [
         list(model.random_inputs(np.random.default_rng(seed)))
         for seed in range(min(count, _DISTINCT))
     ]
-    return [made[at % len(made)] for at in range(count)]
+    return [distinct[at % len(distinct)] for at in range(count)]
 
 
 def copy_per_device(
     model: LoadedModel, devices: Sequence[Device], *, in_flight: int | None = None
 ) -> CopyPerDevice:
-    """The unsplit model on every device at once; close it, or use it as a context manager."""
+    """The unsplit model on every device at once. Close it, or use it as a context manager."""
     runners = [whole_model_runner(model, device) for device in Members.of(devices).devices]
     return CopyPerDevice(runners, in_flight=in_flight)
 
@@ -85,45 +84,46 @@ def measure_streams(
     bursts: Mapping[str, int] | None = None,
     progress: Callable[[float], None] | None = None,
 ) -> dict[str, list[StreamRound]]:
-    """Streams of all contenders in each round, in an order that rotates.
+    """Run streams of all contenders in each round; the order in a round rotates.
 
     Args:
-        contenders: name -> what runs samples and answers in their order; has run before.
+        contenders: name -> a function that runs samples and answers in order; has run before.
         samples: of one stream, more than 2 * `skipped`.
         rounds: streams of each contender.
-        skipped: samples at the begin and at the end that fill and drain.
+        skipped: samples at the start and at the end that fill and drain.
         bursts: name -> samples after which a contender's pattern repeats, mostly those in flight;
-            see `period_of`. 1 for whom it does not name.
+            see `period_of`. It is 1 for other contenders.
         progress: called with the finished part, 0 to 1.
     """
     names = list(contenders)
-    found: dict[str, list[StreamRound]] = {name: [] for name in names}
+    streams: dict[str, list[StreamRound]] = {name: [] for name in names}
     for number in range(rounds):
         turn = number % len(names)
         for name in names[turn:] + names[:turn]:
-            found[name].append(
+            streams[name].append(
                 _round(contenders[name](samples), skipped, (bursts or {}).get(name, 1))
             )
         if progress is not None:
             progress((number + 1) / rounds)
-    return found
+    return streams
 
 
 def _round(answers: Sequence[Execution], skipped: int, burst: int) -> StreamRound:
-    ends = np.array([one.start + one.seconds for one in answers])
-    return StreamRound(period_of(ends, skipped, burst), np.array([one.seconds for one in answers]))
+    ends = np.array([answer.start + answer.seconds for answer in answers])
+    latencies = np.array([answer.seconds for answer in answers])
+    return StreamRound(period_of(ends, skipped, burst), latencies)
 
 
 def period_of(ends: FloatArray, skipped: int, burst: int) -> float:
     """Seconds per sample between filling and draining.
 
-    Samples that share devices are done in bursts: two of them just after each other, and then none
-    for as long as both took. Only from one burst to another has the stream done what that time
-    says, so that the interval holds a multiple of `burst` samples, where so many are left.
+    Samples that share devices finish in bursts: two right after each other, then none for as long
+    as both took. So the period is measured from one burst to another: over a multiple of `burst`
+    samples, if there are so many.
 
     Args:
         ends: when each sample was done, seconds, in any order, shape (n_samples,).
-        skipped: samples at the begin and at the end that do not count.
+        skipped: samples at the start and at the end that do not count.
         burst: >= 1.
     """
     ends = np.sort(ends)
@@ -138,13 +138,13 @@ def sample_error(
     outputs: Sequence[HostArray],
     known: dict[int, list[HostArray]],
 ) -> float:
-    """How far a sample's outputs are from those of the library's own unsplit run.
+    """Error of a sample's outputs against the library's own unsplit run.
 
     Args:
         check: with that run.
         sample: values of all inputs.
         outputs: of the stream.
-        known: answers of that run by the identity of samples that come again; filled in.
+        known: outputs of that run, by the identity of samples, which repeat; filled in.
 
     Returns:
         The relative error of the worst output. If the check allows that output another error than
@@ -153,4 +153,4 @@ def sample_error(
     if id(sample) not in known:
         known[id(sample)] = list(check.plain(sample))
     judged = check.judged(sample, outputs, known[id(sample)])
-    return check.tolerance * max((one.excess for one in judged), default=0.0)
+    return check.tolerance * max((output.excess for output in judged), default=0.0)

@@ -1,4 +1,4 @@
-"""Units: the finest convex grouping of ops that respects what every device fuses."""
+"""Units: the finest convex grouping of ops that keeps the fused ops of every device together."""
 
 from __future__ import annotations
 
@@ -15,19 +15,20 @@ from placewright.core.grouping import Grouping
 
 
 def common_units(graph: ComputationGraph, fused: Iterable[Grouping]) -> Grouping:
-    """The finest grouping whose groups are unions of every device's groups and whose quotient
-    is acyclic (which makes every group convex).
+    """Join the groups of all devices to the finest grouping with an acyclic quotient.
+
+    Each group is then convex, and a union of every device's groups.
 
     Groups of different devices that share an op join; then groups that need each other in a cycle
     join: the strongly connected components of the quotient are the finest way to break its cycles.
 
     Args:
         graph: the ops.
-        fused: of each device, what it executes as one kernel.
+        fused: of each device, the ops that it executes as one kernel.
     """
     labels = np.arange(graph.n_ops, dtype=np.int64)
     for grouping in fused:
-        # Bipartite between present groups and the device's groups: its components are the join.
+        # The join is the components of the bipartite graph of present and the device's groups.
         n_labels = int(labels.max()) + 1
         n_nodes = n_labels + grouping.n_groups
         ends = (labels, grouping.group_of + n_labels)
@@ -50,5 +51,5 @@ def _components(
     ends: tuple[IntArray, IntArray], n_nodes: int, connection: Literal["weak", "strong"]
 ) -> IntArray:
     matrix = coo_array((np.ones(len(ends[0]), dtype=np.int8), ends), shape=(n_nodes, n_nodes))
-    _, found = connected_components(matrix.tocsr(), directed=True, connection=connection)
-    return np.asarray(found, dtype=np.int64)
+    _, component_of = connected_components(matrix.tocsr(), directed=True, connection=connection)
+    return np.asarray(component_of, dtype=np.int64)

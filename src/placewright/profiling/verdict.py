@@ -1,4 +1,4 @@
-"""An honest answer: is the placement faster than what a user gets without it, beyond noise?"""
+"""Verdict: whether a placement is faster, beyond noise, than simpler ways to run the model."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import numpy as np
 
 from placewright.core.contender_names import PLAN
 
-_CLEAR = 0.05  # a median so far off is no noise to a reader, however far single rounds scatter
-LEAST_FOR_INTERVAL = 6  # the extremes of fewer values hold the median with less than 95 %
+_CLEAR = 0.05  # a reader takes so large a difference for no noise, even if single rounds scatter
+LEAST_FOR_INTERVAL = 6  # extremes of fewer values enclose the median with less than 95 %
 
 
 @dataclass(frozen=True)
 class Timing:
-    """Samples of one contender, summarised.
+    """Summary of the samples of a contender.
 
     Attributes:
         median: seconds.
@@ -31,16 +31,16 @@ class Timing:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What to run.
+    """Recommendation after a measurement.
 
     Attributes:
-        recommendation: name of a contender; the simplest of those that are as fast as the best.
-        split: True when that is the searched placement, and nothing simpler is the same.
+        recommendation: name of a contender, the simplest of those that are as fast as the best.
+        split: True if it is the searched placement, and no simpler contender is the same.
         speedup: seconds of the best simpler contender / seconds of the searched placement, median
             over rounds.
         interval: 95 % interval of `speedup`.
-        text: one sentence.
-        contenders: name -> its samples in short.
+        text: the recommendation in one sentence.
+        contenders: name -> summary of its samples.
     """
 
     recommendation: str
@@ -60,7 +60,7 @@ def judge(
     least_gain: float = 0.01,
     most_loss: float = math.inf,
 ) -> Verdict:
-    """Compare the searched placement with everything simpler, round by round.
+    """Compare the searched placement with all simpler contenders, round by round.
 
     Two contenders are compared by the ratio of their times in the same round, which cancels drift
     of the machine. The searched placement wins only if the whole 95 % interval of the median ratio
@@ -69,19 +69,19 @@ def judge(
 
     Args:
         samples: name -> seconds of each round, equal lengths.
-        simplest_first: names of simpler ways, for example single devices, then the default; without
-            any the searched placement wins.
-        searched: name of the searched placement: ``"plan"``, or one of `simplest_first` where the
-            search found one of them.
-        splits: of the simpler ways, those that use several devices.
+        simplest_first: names of simpler contenders, for example single devices, then the default;
+            without any the searched placement wins.
+        searched: name of the searched placement: ``"plan"``, or a name of `simplest_first` if the
+            search returned that contender.
+        splits: names of simpler contenders that use several devices.
         least_gain: relative gain that is worth a split.
-        most_loss: a way whose median is longer than the shortest one by more than this part is not
-            recommended, however far its rounds scatter.
+        most_loss: a contender whose median is longer than the shortest median by more than this
+            share is not recommended, even if its rounds scatter.
 
     >>> judge({"plan": [1.0] * 9, "cpu:0": [2.0] * 9}, ["cpu:0"]).split
     True
     """
-    contenders = {name: _in_short(row) for name, row in samples.items()}
+    contenders = {name: _summary(row) for name, row in samples.items()}
     if not simplest_first:
         text = "run the plan: nothing simpler keeps the constraints"
         return Verdict(PLAN, True, np.inf, (np.inf, np.inf), text, contenders)
@@ -89,7 +89,7 @@ def judge(
     plan = np.asarray(samples[searched])
     intervals = {n: median_interval(np.asarray(samples[n]) / plan) for n in simplest_first}
     speedup, low, high = intervals[fastest]
-    enough = (1 + most_loss) * min(one.median for one in contenders.values())
+    enough = (1 + most_loss) * min(contender.median for contender in contenders.values())
     near = [name for name in simplest_first if contenders[name].median <= enough]
     is_faster = all(row[1] > 1 + least_gain for row in intervals.values())
     if searched == PLAN and (is_faster or not near):
@@ -121,7 +121,7 @@ def judge(
 
 
 def median_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float, float]:
-    """Median and its 95 % interval by order statistics (binomial; no distribution is assumed)."""
+    """Median and its 95 % interval by order statistics (binomial, for any distribution)."""
     ordered = np.sort(np.asarray(values, dtype=np.float64))
     n = len(ordered)
     reach = 0.98 * np.sqrt(n)  # 1.96 standard deviations of a binomial with p = 1/2
@@ -130,6 +130,6 @@ def median_interval(values: Sequence[float] | np.ndarray) -> tuple[float, float,
     return float(np.median(ordered)), float(ordered[low]), float(ordered[high])
 
 
-def _in_short(row: Sequence[float]) -> Timing:
+def _summary(row: Sequence[float]) -> Timing:
     q1, median, q3 = np.percentile(row, [25, 50, 75])
     return Timing(float(median), float(q3 - q1), len(row))

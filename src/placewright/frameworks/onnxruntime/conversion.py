@@ -49,7 +49,7 @@ def onnx_file_of(
         example_inputs: positional inputs; their shapes are fixed.
         input_names: names of the inputs.
         version: of whatever determines architecture and weights.
-        folder: where files are kept; None is ``placewright/models`` in the user's cache folder.
+        folder: of the files; None is ``placewright/models`` in the user's cache folder.
 
     Raises:
         InputError: the module cannot be exported, or the file cannot be written.
@@ -122,7 +122,7 @@ def _file(name: str, key: Sequence[object], make: Callable[[], Any], folder: Pat
     torch, onnx, onnxscript = _libraries()
 
     def save(model: Any, path: Path) -> None:
-        size = sum(len(one.raw_data) for one in model.graph.initializer)
+        size = sum(len(held.raw_data) for held in model.graph.initializer)
         is_large, data = size > _LARGEST_MESSAGE, f"{path.name}.data"
         onnx.save(model, str(path), save_as_external_data=is_large, location=data)
 

@@ -46,10 +46,10 @@ class OnnxFramework:
         self, name: str, find: Find, options: ReadOptions
     ) -> tuple[ComputationGraph, ModelSource]:
         """Read an ``.onnx`` file; a PyTorch model is exported to one first."""
-        found = find(name)
-        if isinstance(found, Path) and found.suffix.lower() not in self.suffixes:
+        model = find(name)
+        if isinstance(model, Path) and model.suffix.lower() not in self.suffixes:
             raise InputError(
-                f"ONNX Runtime runs .onnx and .pt2 models, not '{found}'; leave out argument "
+                f"ONNX Runtime runs .onnx and .pt2 models, not '{model}'; leave out argument "
                 "`runtime`, or convert the model to .onnx"
             )
         return _reader().read(name, find, options)
@@ -112,9 +112,9 @@ def _reader() -> FileReader:
     from placewright.frameworks.onnxruntime.conversion import onnx_file_of, onnx_file_of_program
     from placewright.frameworks.onnxruntime.reader import read_onnx
 
-    def file_of_module(found: ModelInMemory, built: BuiltModule) -> Path:
-        name, inputs = found.name.partition(":")[2], built.input_names
-        return onnx_file_of(name, built.module, built.example_inputs, inputs, version=found.version)
+    def file_of_module(model: ModelInMemory, built: BuiltModule) -> Path:
+        name, inputs = model.name.partition(":")[2], built.input_names
+        return onnx_file_of(name, built.module, built.example_inputs, inputs, version=model.version)
 
     return FileReader(read_onnx, onnx_files, file_of_module, onnx_file_of_program)
 

@@ -81,7 +81,7 @@ def openvino_file_of(
         example_inputs: positional inputs.
         input_names: names of the inputs.
         version: of whatever determines architecture and weights.
-        folder: where files are kept; None is ``placewright/models`` in the user's cache folder.
+        folder: of the files; None is ``placewright/models`` in the user's cache folder.
 
     Raises:
         InputError: the module cannot be converted, or the file cannot be written.
@@ -124,7 +124,7 @@ def _converted(program: ExportedProgram, what: str, input_names: Sequence[str] =
     values = {node.name: node.meta.get("val") for node in program.graph.nodes}
     examples = [values[name] for name in tensor_inputs(program)]
     # An open dimension is a symbol in the program, and open in the model.
-    shapes = [[d if isinstance(d, int) else -1 for d in one.shape] for one in examples]
+    shapes = [[d if isinstance(d, int) else -1 for d in example.shape] for example in examples]
     is_open = any(-1 in shape for shape in shapes)
     try:
         with _without_warnings():

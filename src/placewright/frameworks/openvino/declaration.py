@@ -86,10 +86,10 @@ def _reader() -> FileReader:
     )
     from placewright.frameworks.openvino.reader import read_openvino
 
-    def file_of_module(found: ModelInMemory, built: BuiltModule) -> Path:
-        name, inputs = found.name.partition(":")[2], built.input_names
+    def file_of_module(model: ModelInMemory, built: BuiltModule) -> Path:
+        name, inputs = model.name.partition(":")[2], built.input_names
         return openvino_file_of(
-            name, built.module, built.example_inputs, inputs, version=found.version
+            name, built.module, built.example_inputs, inputs, version=model.version
         )
 
     return FileReader(read_openvino, checked_files, file_of_module, openvino_file_of_program)

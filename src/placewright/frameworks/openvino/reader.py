@@ -150,7 +150,7 @@ def fix_shapes(
 
     Raises:
         UnknownNameError: `shapes` names an input that the model lacks.
-        InputError: a shape does not fit the model, or one is open and not given.
+        InputError: a shape does not fit the model, or an open one is missing.
     """
     stated_inputs = [_stated(port, symbols) for port in model.inputs]
     wanted = fixed_shapes(stated_inputs, shapes)

@@ -71,10 +71,10 @@ class OpenVinoThroughput:
         source, done = iter(samples), SimpleQueue[tuple[Any, _Done]]()
         answers: dict[int, _Done] = {}
         free = list(self._free)
-        taken = given = 0
+        taken = yielded = 0
         is_open = True
         while True:
-            while is_open and free and taken - given < self._window:
+            while is_open and free and taken - yielded < self._window:
                 try:
                     sample = next(source)
                 except StopIteration:
@@ -82,10 +82,10 @@ class OpenVinoThroughput:
                     break
                 self._start(free.pop(), taken, sample, done)
                 taken += 1
-            if given in answers:
-                yield _answer(answers.pop(given))
-                given += 1
-            elif given < taken:
+            if yielded in answers:
+                yield _answer(answers.pop(yielded))
+                yielded += 1
+            elif yielded < taken:
                 request, answer = done.get()
                 free.append(request)
                 answers[answer.number] = _checked(request, answer)

@@ -3,7 +3,7 @@
 Integers of 4 or 8 bits are stored with a scale and sometimes a zero point. OpenVINO's CPU plugin
 keeps the integers if its kernels can multiply them. Else it unpacks them to f32 when it compiles.
 The rules follow its compiled models (2026.0, x86-64), with which
-``tests/frameworks/openvino/test_weights.py`` compares them.
+``tests/frameworks/openvino/test_openvino_weights.py`` compares them.
 """
 
 from __future__ import annotations
