@@ -5,21 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from queue import SimpleQueue
 
 from placewright.errors import RuntimeFailure
-from placewright.execution.requests import Execution, executions
+from placewright.execution.requests import Execution, Outcome, Sample, executions, in_order
 from placewright.execution.runner import ConcurrentRunner
-from placewright.execution.runtime import HostArray
-
-Sample = Sequence[HostArray]
-
-
-@dataclass(frozen=True)
-class _Answer:
-    number: int
-    result: Execution | RuntimeFailure
 
 
 class CopyPerDevice:
@@ -70,14 +60,14 @@ class CopyPerDevice:
         """
         return executions(self.outcomes(samples))
 
-    def outcomes(self, samples: Iterable[Sample]) -> Iterator[Execution | RuntimeFailure]:
+    def outcomes(self, samples: Iterable[Sample]) -> Iterator[Outcome]:
         """Execute samples as they come; yield their executions or failures in order.
 
         Samples are taken as `ConcurrentRunner.outcomes` takes them. Leaving the loop early closes
         the runners.
         """
         waiting: SimpleQueue[tuple[int, Sample] | None] = SimpleQueue()
-        done: SimpleQueue[_Answer] = SimpleQueue()
+        done: SimpleQueue[tuple[int, Outcome]] = SimpleQueue()
         threads = [
             threading.Thread(target=_serve, args=(runner, waiting, done), daemon=True)
             for runner in self._runners
@@ -85,7 +75,13 @@ class CopyPerDevice:
         for thread in threads:
             thread.start()
         try:
-            yield from self._in_order(iter(samples), waiting, done)
+            yield from in_order(
+                iter(samples),
+                lambda number, sample: waiting.put((number, sample)),
+                done.get,
+                in_flight=self.in_flight,
+                window=self._window,
+            )
         except BaseException as error:
             # Samples under way must not outlive the caller, who may not want to wait.
             self.close(1.0 if isinstance(error, KeyboardInterrupt) else 10.0)
@@ -94,39 +90,11 @@ class CopyPerDevice:
             for _ in threads:
                 waiting.put(None)
 
-    def _in_order(
-        self,
-        source: Iterator[Sample],
-        waiting: SimpleQueue[tuple[int, Sample] | None],
-        done: SimpleQueue[_Answer],
-    ) -> Iterator[Execution | RuntimeFailure]:
-        answers: dict[int, Execution | RuntimeFailure] = {}
-        taken = yielded = ended = 0
-        is_open = True
-        while True:
-            while is_open and taken - ended < self.in_flight and taken - yielded < self._window:
-                try:
-                    sample = next(source)
-                except StopIteration:
-                    is_open = False
-                    break
-                waiting.put((taken, sample))
-                taken += 1
-            if yielded in answers:
-                yield answers.pop(yielded)
-                yielded += 1
-            elif ended < taken:
-                answer = done.get()
-                answers[answer.number] = answer.result
-                ended += 1
-            else:
-                return
-
 
 def _serve(
     runner: ConcurrentRunner,
     waiting: SimpleQueue[tuple[int, Sample] | None],
-    done: SimpleQueue[_Answer],
+    done: SimpleQueue[tuple[int, Outcome]],
 ) -> None:
     """Run samples on one device until None comes."""
     while (item := waiting.get()) is not None:
@@ -135,4 +103,4 @@ def _serve(
             result = next(iter(list(runner.outcomes([sample]))))
         except BaseException as error:  # goes to the thread that waits for this sample
             result = error if isinstance(error, RuntimeFailure) else RuntimeFailure(str(error))
-        done.put(_Answer(number, result))
+        done.put((number, result))

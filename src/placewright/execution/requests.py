@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 
@@ -29,6 +29,7 @@ from placewright.execution.runtime import (
 )
 
 Place = tuple[int, int]  # tensor, memory
+Sample = Sequence[HostArray]  # values of all inputs, in the model's own order
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,10 @@ class Execution:
     start: float = 0.0
 
 
-def executions(outcomes: Iterable[Execution | RuntimeFailure]) -> list[Execution]:
+Outcome = Execution | RuntimeFailure
+
+
+def executions(outcomes: Iterable[Outcome]) -> list[Execution]:
     """Collect finished requests.
 
     Raises:
@@ -62,6 +66,46 @@ def executions(outcomes: Iterable[Execution | RuntimeFailure]) -> list[Execution
             raise outcome
         finished.append(outcome)
     return finished
+
+
+def in_order(
+    samples: Iterator[Sample],
+    start: Callable[[int, Sample], None],
+    wait: Callable[[], tuple[int, Outcome]],
+    *,
+    in_flight: int,
+    window: int,
+) -> Iterator[Outcome]:
+    """Start samples as they come, and yield their outcomes in order.
+
+    Args:
+        samples: taken one by one, each as soon as the limits allow.
+        start: starts sample number n.
+        wait: waits for the next sample that ends; returns its number and its outcome.
+        in_flight: most samples under way.
+        window: most samples that are taken and not yet yielded.
+    """
+    outcomes: dict[int, Outcome] = {}
+    taken = ended = yielded = 0
+    is_open = True
+    while True:
+        while is_open and taken - ended < in_flight and taken - yielded < window:
+            try:
+                sample = next(samples)
+            except StopIteration:
+                is_open = False
+                break
+            start(taken, sample)
+            taken += 1
+        if yielded in outcomes:
+            yield outcomes.pop(yielded)
+            yielded += 1
+        elif ended < taken:
+            number, outcome = wait()
+            outcomes[number] = outcome
+            ended += 1
+        else:
+            return
 
 
 @dataclass(eq=False)

@@ -29,9 +29,11 @@ from placewright.errors import InputError, RuntimeFailure, TimedOut
 from placewright.execution.members import Members
 from placewright.execution.requests import (
     Execution,
+    Outcome,
     RequestProgress,
     RequestTensors,
     Slot,
+    in_order,
     new_slot,
 )
 from placewright.execution.routes import dependencies, turns_of
@@ -193,7 +195,7 @@ class ConcurrentRunner:
 
     def outcomes(
         self, requests: Iterable[Sequence[HostArray]], *, keep_tensors: bool = False
-    ) -> Iterator[Execution | RuntimeFailure]:
+    ) -> Iterator[Outcome]:
         """Execute requests as they come; yield their executions or failures in order.
 
         With F in flight, request k + F is taken from `requests` only when the caller has fetched
@@ -204,34 +206,24 @@ class ConcurrentRunner:
             RuntimeFailure: the runner is closed.
         """
         self._require_open()
-        source, free = iter(requests), deque(self._slots)
+        free = deque(self._slots)
         finished: SimpleQueue[RequestProgress] = SimpleQueue()
-        under_way: dict[int, int] = {}  # request number -> place in `requests`
-        answers: dict[int, Execution | RuntimeFailure] = {}
-        taken = yielded = 0
-        is_open = True
+        place_of: dict[int, int] = {}  # request number -> place in `requests`
+
+        def start(place: int, inputs: Sequence[HostArray]) -> None:
+            slot = free.popleft()
+            slot.inputs, slot.boundary = self._values(inputs), {} if keep_tensors else None
+            place_of[self._launch(slot, finished).number] = place
+
+        def wait() -> tuple[int, Outcome]:
+            done = self._next_finished(finished)
+            outcome = self._tensors.execution(done) if done.error is None else done.error
+            free.append(done.slot)
+            return place_of.pop(done.number), outcome
+
+        n_slots = len(self._slots)
         try:
-            while True:
-                while is_open and taken - yielded < len(self._slots):
-                    try:
-                        inputs = next(source)
-                    except StopIteration:
-                        is_open = False
-                        break
-                    slot = free.popleft()
-                    slot.inputs, slot.boundary = self._values(inputs), {} if keep_tensors else None
-                    under_way[self._launch(slot, finished).number] = taken
-                    taken += 1
-                if yielded in answers:
-                    yield answers.pop(yielded)
-                    yielded += 1
-                elif under_way:
-                    done = self._next_finished(finished)
-                    answer = self._tensors.execution(done) if done.error is None else done.error
-                    answers[under_way.pop(done.number)] = answer
-                    free.append(done.slot)
-                else:
-                    return
+            yield from in_order(iter(requests), start, wait, in_flight=n_slots, window=n_slots)
         except BaseException as error:
             self._give_up(error)
             raise

@@ -11,10 +11,8 @@ from typing import Any
 import numpy as np
 
 from placewright.errors import RuntimeFailure
-from placewright.execution.requests import Execution, executions
+from placewright.execution.requests import Execution, Outcome, Sample, executions, in_order
 from placewright.execution.runtime import HostArray
-
-Sample = Sequence[HostArray]
 
 
 @dataclass(frozen=True)
@@ -66,31 +64,23 @@ class OpenVinoThroughput:
         """
         return executions(self.outcomes(samples))
 
-    def outcomes(self, samples: Iterable[Sample]) -> Iterator[Execution | RuntimeFailure]:
+    def outcomes(self, samples: Iterable[Sample]) -> Iterator[Outcome]:
         """Execute samples as they come; yield their executions or failures in order."""
-        source, done = iter(samples), SimpleQueue[tuple[Any, _Done]]()
-        answers: dict[int, _Done] = {}
+        done = SimpleQueue[tuple[Any, _Done]]()
         free = list(self._free)
-        taken = yielded = 0
-        is_open = True
-        while True:
-            while is_open and free and taken - yielded < self._window:
-                try:
-                    sample = next(source)
-                except StopIteration:
-                    is_open = False
-                    break
-                self._start(free.pop(), taken, sample, done)
-                taken += 1
-            if yielded in answers:
-                yield _answer(answers.pop(yielded))
-                yielded += 1
-            elif yielded < taken:
-                request, answer = done.get()
-                free.append(request)
-                answers[answer.number] = _checked(request, answer)
-            else:
-                return
+
+        def wait() -> tuple[int, Outcome]:
+            request, answer = done.get()
+            free.append(request)
+            return answer.number, _outcome(_checked(request, answer))
+
+        yield from in_order(
+            iter(samples),
+            lambda number, sample: self._start(free.pop(), number, sample, done),
+            wait,
+            in_flight=self.in_flight,
+            window=self._window,
+        )
 
     def _start(
         self, request: Any, number: int, sample: Sample, done: SimpleQueue[tuple[Any, _Done]]
@@ -125,7 +115,7 @@ def _checked(request: Any, done: _Done) -> _Done:
     return done
 
 
-def _answer(done: _Done) -> Execution | RuntimeFailure:
+def _outcome(done: _Done) -> Outcome:
     if done.error:
         return RuntimeFailure(f"the unsplit model in OpenVINO's throughput mode: {done.error}")
     seconds = done.end - done.start
