@@ -9,12 +9,12 @@ import numpy as np
 import openvino as ov
 import pytest
 import torch
-from placewright.frameworks.torch.pt2.program_file import program_file
 
 from placewright import zoo
 from placewright.errors import FileFormatError
 from placewright.frameworks.openvino.conversion import openvino_file_of, openvino_file_of_program
 from placewright.frameworks.openvino.reader import read_openvino
+from placewright.frameworks.torch.programs import program_file
 from placewright.frameworks.torch.reading.reader import read_torch
 
 
