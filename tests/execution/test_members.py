@@ -97,7 +97,7 @@ def test_members_that_share_what_is_compiled_share_its_buffers() -> None:
 def test_a_group_that_does_not_tell_its_members_is_refused() -> None:
     graph = layered([], 1)
     devices = (replace(GROUP, members=()),)
-    with pytest.raises(ClusterError, match=r"'a\+b\+c' stands for 3 devices, but does not tell"):
+    with pytest.raises(ClusterError, match=r"'a\+b\+c' stands for 3 devices, but lists no"):
         ConcurrentRunner(Adding(graph), segments_of_ops(graph, [(0, [0])]), devices)  # type: ignore[arg-type]
 
 

@@ -37,8 +37,8 @@ class Members:
         for device in devices:
             if device.replicas > 1 and not device.members:
                 raise ClusterError(
-                    f"device '{device.name}' stands for {device.replicas} devices, but does not "
-                    "tell which; place again with argument `replicate` for a plan that does"
+                    f"device '{device.name}' stands for {device.replicas} devices, but lists no "
+                    "members; place again with argument `replicate` for a plan that lists them"
                 )
             first.append(len(members))
             count.append(device.replicas)

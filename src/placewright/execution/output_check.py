@@ -161,7 +161,7 @@ class Slices:
         axis: along which the slices lie; None if the whole tensor is the only group.
         group_of: of each slice, shape (n_slices,).
         scales: largest finite magnitude of each group, descending, or 5e-4 of the tensor's largest
-            where that is more, shape (n_groups,).
+            if that is more, shape (n_groups,).
     """
 
     axis: int | None

@@ -358,8 +358,8 @@ def require_signature(source: ModelSource) -> Signature:
     """
     if source.signature is None:
         raise InputError(
-            f"the source of model '{source.path}' does not tell the order of its inputs and "
-            "outputs; read the model again"
+            f"the source of model '{source.path}' has no order of inputs and outputs; read the "
+            "model again"
         )
     return source.signature
 

@@ -117,7 +117,7 @@ def graph_of_openvino_model(
         names_are_stored: True for a model read from an IR file, whose names never change.
 
     Returns:
-        The graph, and op name -> native name where they differ.
+        The graph, and op name -> native name if they differ.
 
     Raises:
         GraphError: every output of the model is constant.
