@@ -56,10 +56,10 @@ from placewright.frameworks.torch.running.lanes import Arriving, Lane, moved, on
 from placewright.frameworks.torch.running.memory import (
     bytes_beside_outputs,
     peaks_in_use,
-    without_optimization,
 )
 from placewright.frameworks.torch.running.nodes import NodeMap, signature_of
 from placewright.frameworks.torch.running.profile import OpTimer, copy_seconds
+from placewright.frameworks.torch.running.script import without_optimization
 from placewright.frameworks.torch.running.segments import (
     copied_outputs,
     planned_writes,

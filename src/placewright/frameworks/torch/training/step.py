@@ -217,8 +217,8 @@ def colocation_classes(program: FxProgram, pairs: Iterable[tuple[str, str]] = ()
         first = _op_of(nodes[value])
         for reader in _state_readers(nodes[name]):
             joined.join(first.name, reader.name)
-    for first, second in pairs:
-        joined.join(first, second)
+    for op, other in pairs:
+        joined.join(op, other)
     roots = {name: joined.root(name) for name in nodes if name in joined.parent}
     number = {root: at for at, root in enumerate(dict.fromkeys(roots.values()))}
     return {name: number[root] for name, root in roots.items()}
