@@ -86,10 +86,7 @@ def texts_about_packages(tree: ast.AST) -> set[int]:
     found: list[ast.AST] = []
     for node in ast.walk(tree):
         if (isinstance(node, ast.Call) and ast.unparse(node.func) in ABOUT_PACKAGES) or (
-            isinstance(node, ast.AnnAssign)
-            and (
-                ast.unparse(node.target) == "requires" or ast.unparse(node.annotation) == "Requires"
-            )
+            isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "requires"
         ):
             found.append(node)
     return {id(inner) for node in found for inner in ast.walk(node)}

@@ -13,7 +13,6 @@ from placewright.errors import InputError, Requires
 from placewright.placers.anytime import anytime
 from placewright.placers.learned.shared.group_inputs import JointSpace
 from placewright.placers.learned.shared.searching import (
-    NEEDS_TORCH,
     JointSettings,
     joint_actions,
     require_counts,
@@ -77,7 +76,7 @@ class GrouperPlacer(JointSettings):
     paper: ClassVar[str] = "Liu et al., HP3C 2019"
     objectives: ClassVar[tuple[str, ...]] = ("latency", "training", "throughput")
     needs_training: ClassVar[bool] = False
-    requires: ClassVar[Requires] = NEEDS_TORCH
+    requires: ClassVar[Requires] = (("torch", "learned"),)
 
     variant: str = "corrected"
     groups: int = 32

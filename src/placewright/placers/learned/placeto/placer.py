@@ -13,7 +13,6 @@ from placewright.errors import Requires
 from placewright.placers.anytime import anytime
 from placewright.placers.learned.shared.grouping import ActionSpace
 from placewright.placers.learned.shared.searching import (
-    NEEDS_TORCH,
     SearchSettings,
     group_actions,
     require_counts,
@@ -101,7 +100,7 @@ class PlacetoPlacer(SearchSettings):
     paper: ClassVar[str] = "Addanki et al., NeurIPS 2019"
     objectives: ClassVar[tuple[str, ...]] = ("latency", "training", "throughput")
     needs_training: ClassVar[bool] = False
-    requires: ClassVar[Requires] = NEEDS_TORCH
+    requires: ClassVar[Requires] = (("torch", "learned"),)
 
     groups: int = 64
     rounds: int = 8

@@ -13,7 +13,6 @@ from placewright.errors import InputError, Requires
 from placewright.placers.anytime import anytime
 from placewright.placers.learned.shared.grouping import ActionSpace
 from placewright.placers.learned.shared.searching import (
-    NEEDS_TORCH,
     ReinforceSettings,
     group_actions,
     require_counts,
@@ -86,7 +85,7 @@ class Seq2Seq(ReinforceSettings):
     paper: ClassVar[str] = "Mirhoseini et al., ICML 2017"
     objectives: ClassVar[tuple[str, ...]] = ("latency", "training", "throughput")
     needs_training: ClassVar[bool] = False
-    requires: ClassVar[Requires] = NEEDS_TORCH
+    requires: ClassVar[Requires] = (("torch", "learned"),)
 
     variant: str = "paper"
     groups: int = 128

@@ -23,9 +23,6 @@ from placewright.simulation.evaluator import Evaluator
 P = TypeVar("P")
 
 
-NEEDS_TORCH: Requires = (("torch", "learned"),)
-
-
 class Needs(Protocol):
     """A placer that lists the packages it requires."""
 
