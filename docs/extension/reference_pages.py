@@ -15,6 +15,7 @@ from sphinx.application import Sphinx
 import placewright
 from placewright.placers.registry import placer_class, placer_names
 
+_ATTRIBUTES = r"\n\s*Attributes(?: \(.*\))?:\n"  # such as "Attributes (besides those of Base):"
 _OPTIONS_HEADER = "| option | default | meaning |\n| --- | --- | --- |\n"
 
 
@@ -111,7 +112,7 @@ def placer_page(name: str) -> str:
 
 
 def _summary_of(placer: type[Any]) -> str:
-    return re.split(r"\n\s*Attributes:\n", inspect.cleandoc(placer.__doc__ or ""))[0].strip()
+    return re.split(_ATTRIBUTES, inspect.cleandoc(placer.__doc__ or ""))[0].strip()
 
 
 def _option_table(name: str, placer: type[Any]) -> str:
@@ -128,12 +129,16 @@ def _option_table(name: str, placer: type[Any]) -> str:
 
 
 def attribute_descriptions(documented: type[Any]) -> dict[str, str]:
-    """Name and text of each entry below ``Attributes:`` in a docstring."""
-    parts = re.split(r"\n\s*Attributes:\n", inspect.cleandoc(documented.__doc__ or ""))
-    if len(parts) < 2:
-        return {}
-    entries = re.findall(r"^    (\w+(?:, \w+)*): ((?:.*\n?)(?:^     +.*\n?)*)", parts[1], re.M)
-    return {name: " ".join(text.split()) for names, text in entries for name in names.split(", ")}
+    """Name and text of each entry below ``Attributes:`` of a class and its bases."""
+    found: dict[str, str] = {}
+    for base in reversed(documented.__mro__):
+        parts = re.split(_ATTRIBUTES, inspect.cleandoc(base.__doc__ or ""))
+        below = parts[1] if len(parts) > 1 else ""
+        entries = re.findall(r"^    (\w+(?:, \w+)*): ((?:.*\n?)(?:^     +.*\n?)*)", below, re.M)
+        found |= {
+            name: " ".join(text.split()) for names, text in entries for name in names.split(", ")
+        }
+    return found
 
 
 def python_page() -> str:
