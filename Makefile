@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test test-all fuzz fuzz-proofs check lint docs site format clean
+.PHONY: help setup demo test test-all fuzz fuzz-proofs check lint docs site format base lowest clean
 
 help:  ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
@@ -29,10 +29,10 @@ test-all: setup  ## all tests, the slow ones too
 	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 fuzz: setup  ## mutate files of every format; FUZZ="--count 20000 --formats pt2"
-	.venv/bin/python -m benchmarks.fuzz $(FUZZ)
+	$(BIN)/python -m benchmarks.fuzz $(FUZZ)
 
 fuzz-proofs: setup  ## bounds and proofs against brute force; PROOFS="--problems 10000 --results FILE"
-	.venv/bin/python -m benchmarks.proofs $(or $(PROOFS),--problems 40)
+	$(BIN)/python -m benchmarks.proofs $(or $(PROOFS),--problems 40)
 
 check: lint docs  ## ruff, mypy strict, documentation
 
@@ -50,6 +50,12 @@ site: setup  ## build the documentation site into build/site, warnings are error
 format: setup  ## format the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+base:  ## install without extras into a fresh environment and use it
+	PYTHON=$(PYTHON) scripts/base_install.sh
+
+lowest:  ## the same with the lowest versions that pyproject.toml allows
+	PYTHON=$(PYTHON) scripts/base_install.sh lowest
 
 clean:  ## remove what was built
 	rm -rf build $(VENV) .mypy_cache .ruff_cache .pytest_cache
