@@ -1,1 +1,1 @@
-"""Programs that check this project's own claims; none of them is part of the installed package."""
+"""Programs that check the claims of this project; they are not part of the installed package."""

@@ -1,10 +1,10 @@
-"""Predicted against measured latency: how true is the simulator to this machine?
+"""Predicted and measured latency of placements that calibration has not seen.
 
-Three thirds of placements, none of which calibration has seen: random ones, what heuristics find,
-and placements within 20 % of the best known. Every measurement is a ratio to the unsplit model on
-the first device in the same loop, so that drift of the machine cancels. What a machine that others
-share does to one core and not to the other does not cancel, and mostly passes within a minute: so
-each placement is visited three times, minutes apart, and the visit in the middle counts.
+A third of the placements is random, a third comes from heuristics, and a third is within 20 % of
+the best known. Every measurement is a ratio to the unsplit model on the first device in the same
+loop, so that drift of the machine cancels. Load of other users on one core does not cancel, but
+mostly passes within a minute. So each placement is measured in three visits, minutes apart, and the
+median visit counts.
 """
 
 from __future__ import annotations
@@ -26,11 +26,10 @@ from benchmarks.accuracy_streams import (
     StreamMeasurement,
     is_streamed,
 )
-from benchmarks.command import run
+from benchmarks.command import Plot, Results, run
 from placewright.cli import options as opt
 from placewright.cli.command import command
 from placewright.cli.output import print_json, print_note, print_shown
-from placewright.cli.overwriting import Writes
 from placewright.core.arrays import IntArray
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
@@ -74,12 +73,12 @@ def run_accuracy_benchmark(
 
     Args:
         name: of the model, for the rows.
-        problem: calibrated; of throughput, seconds per sample of streams are measured, also of the
-            replicated plan where all devices are alike.
-        model: as the runtime has read it.
-        placements: in all, a third of each kind.
+        problem: calibrated; with the objective throughput, the seconds per sample of streams are
+            measured, also of the replicated plan if all devices are equal.
+        model: loaded by the runtime.
+        placements: total number, a third of each kind.
         seed: of every random choice.
-        results_path: rows of a file that fit are kept; rows of other models stay in it.
+        results_path: matching rows of the file are kept; rows of other models stay in it.
         on_row: called with each row after each visit.
         on_ahead: called with the number of visits, before the first.
 
@@ -123,7 +122,7 @@ def _measurement(
 
 
 class _Measurement:
-    """Times of placements beside the unsplit model on the first device that takes all of it."""
+    """Times of placements relative to the unsplit model on the first device that can hold it."""
 
     def __init__(
         self, problem: Problem, model: LoadedModel, simulator: Simulator, seed: int
@@ -141,11 +140,11 @@ class _Measurement:
         self._reference.close()
 
     def predicted(self, kind: str, placement: Placement) -> float:
-        """Seconds by the simulator; placements of every kind are of one problem."""
+        """Simulated seconds of a placement; all kinds belong to one problem."""
         return self._simulator.value(placement)
 
     def ratios(self, kind: str, placement: Placement) -> list[float]:
-        """Of each round of one visit: seconds of a placement to those of the reference."""
+        """Ratios of the placement's seconds to the reference's, one for each round of a visit."""
         rounds = Rounds.of(VISITS * self.base, _ROUNDS)  # whose limit is for all visits together
         ratios: list[float] = []
         with placement_runner(self._problem, placement, self._model) as runner:
@@ -160,7 +159,7 @@ class _Measurement:
 def _placements(
     problem: Problem, simulator: Simulator, count: int, rng: np.random.Generator
 ) -> Iterator[_Chosen]:
-    """Distinct feasible placements, a third of each kind (the first third takes what is left)."""
+    """Distinct feasible placements, a third of each kind; the remainder is random."""
     third = count // 3
     seen: set[tuple[int, ...]] = set()
 
@@ -193,7 +192,7 @@ def _random(problem: Problem, rng: np.random.Generator) -> Iterator[tuple[str, P
 
 
 def _heuristic(problem: Problem, rng: np.random.Generator) -> Iterator[tuple[str, Placement]]:
-    """What each heuristic finds, then the same with one run of units moved."""
+    """The placement of each heuristic, then the same with a run of units moved."""
     found = []
     for name in HEURISTICS:
         placer = make_placer(name)
@@ -213,7 +212,7 @@ def _heuristic(problem: Problem, rng: np.random.Generator) -> Iterator[tuple[str
 def _near_best(
     problem: Problem, simulator: Simulator, rng: np.random.Generator
 ) -> Iterator[tuple[str, Placement]]:
-    """The best that local search finds, then placements some moves away from it."""
+    """The best placement of local search, then placements some moves away from it."""
     evaluator = Evaluator(problem, Budget(evaluations=_SEARCH_EVALUATIONS))
     searched = make_placer("local-search").place(problem, evaluator, rng)
     best = pass_interrupt_on(searched).placement
@@ -233,7 +232,7 @@ def _near_best(
 
 
 def _moved(problem: Problem, device_of: IntArray, rng: np.random.Generator) -> IntArray:
-    """A run of units in topological order moved to one device, where they are allowed."""
+    """Move a run of units in topological order to one device, if it may hold them."""
     order = problem.unit_graph.topological_order
     start, length = int(rng.integers(len(order))), int(rng.integers(1, 9))
     device = int(rng.integers(problem.n_devices))
@@ -259,12 +258,6 @@ def read_accuracy(path: Path) -> list[AccuracyRow]:
     return read_rows(path, FORMAT, made)
 
 
-Results = Annotated[
-    Path, typer.Option("--results", help="Results file; runs in it are kept."), Writes()
-]
-Plot = Annotated[Path | None, typer.Option(help="SVG file to draw the results into."), Writes()]
-
-
 @command("devices", "runtime", "objective", "seed", "remeasure", model=None, devices="cores")
 def accuracy(
     request: Request,
@@ -276,7 +269,7 @@ def accuracy(
     plot: Plot = None,
     as_json: opt.Json = False,
 ) -> None:
-    """Predicted against measured latency: random, heuristic and near-best placements."""
+    """Compare predicted and measured latency of random, heuristic and near-best placements."""
     from benchmarks.accuracy_report import VISITS, summaries
     from benchmarks.pictures import draw_accuracy
     from placewright.report.pictures import pyplot
@@ -296,7 +289,7 @@ def accuracy(
             seed=request.seed,
             results_path=results,
             on_row=lambda row: print_note(
-                counted.told(
+                counted.numbered(
                     f"{row.model} {row.origin}: {row.error:.1%} (visit {row.n_visits} of {VISITS})"
                 )
             ),

@@ -1,4 +1,4 @@
-"""What `python -m benchmarks.accuracy` has measured: rows, and errors over them."""
+"""Rows of `python -m benchmarks.accuracy` and their errors."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ class AccuracyRow:
     Attributes:
         model: name of the model.
         kind: ``"random"``, ``"heuristic"`` or ``"near-best"``; of streams also ``"replicated"``.
-        origin: what made it.
+        origin: method that made it.
         predicted: seconds by the simulator.
-        measured: seconds: of the visits' medians the median.
-        noise: of a single round: half of the distance between the quartiles of the ratio, in
-            seconds; the mean over the visits.
-        key: of placement and problem; a results file that has it is not measured again.
-        rounds: of all visits together.
-        visits: median of each, seconds: of the ratio to the reference times the reference's
-            prediction. Files of earlier versions have none: they visited once and for all.
-        n_visits: that are done, of `VISITS`.
+        measured: seconds, the median over the medians of the visits.
+        noise: of a single round: half the distance between the quartiles of the ratio, in seconds;
+            the mean over the visits.
+        key: of placement and problem; a row with this key is not measured again.
+        rounds: total number over all visits.
+        visits: seconds of each visit: median ratio to the reference times the reference's
+            prediction. Files of earlier versions have none, because they visited once.
+        n_visits: number of finished visits, of `VISITS`.
     """
 
     model: str
@@ -48,9 +48,9 @@ class AccuracyRow:
 
     @property
     def standard_error(self) -> float:
-        """Of `measured`, seconds: how far repeating it would scatter, if rounds are normal.
+        """Standard error of `measured` in seconds, for normally distributed rounds.
 
-        Visits that scatter by more than their rounds say count by their own scatter.
+        If visits scatter more than their rounds suggest, their own scatter counts.
         """
         deviation = 2.0 * self.noise / _IQR_OF_NORMAL
         within = deviation / math.sqrt(self.rounds)
@@ -63,11 +63,11 @@ class AccuracyRow:
         return abs(self.predicted / self.measured - 1.0)
 
     def visited(self, ratios: Sequence[float], base: float) -> AccuracyRow:
-        """This row with one visit more.
+        """This row after another visit.
 
         Args:
-            ratios: of each round, to the reference.
-            base: what is predicted for the reference, seconds.
+            ratios: of each round to the reference.
+            base: predicted seconds of the reference.
         """
         low, median, high = (np.percentile(ratios, [25, 50, 75]) * base).tolist()
         visits, before = (*self.visits, median), len(self.visits)
@@ -86,7 +86,7 @@ class AccuracySummary:
     """Errors over some rows.
 
     Attributes:
-        model, kind: of the rows; kind ``"all"`` is every third.
+        model, kind: of the rows; kind ``"all"`` contains every kind.
         placements: number of rows.
         median, p95: of the errors.
         tau: Kendall's rank correlation over pairs whose measured values differ by more than their

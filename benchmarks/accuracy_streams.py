@@ -1,4 +1,4 @@
-"""Predicted against measured streams: seconds per sample of a placement with samples in flight."""
+"""Predicted and measured streams: seconds per sample of a placement with samples in flight."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ _MINE = "placement"
 
 
 def is_streamed(problem: Problem) -> bool:
-    """True where a placement's value is that of a stream."""
+    """Whether the value of a placement is that of a stream."""
     return problem.objective == "throughput"
 
 
 def one_group(problem: Problem) -> Problem | None:
-    """The problem whose only device is the group of all; None where they are not alike."""
+    """The problem with the group of all devices as only device; None if the devices differ."""
     pools = alike_devices(problem)
     if pools.n_groups > 1 or problem.n_devices < 2:
         return None
@@ -38,7 +38,7 @@ def one_group(problem: Problem) -> Problem | None:
 
 
 class StreamMeasurement:
-    """Seconds per sample of placements beside one device's, streams of both in turns.
+    """Seconds per sample of placements and of one device, whose streams take turns.
 
     Attributes:
         base: seconds per sample of the reference, the first device alone, by the simulator.
@@ -63,11 +63,11 @@ class StreamMeasurement:
 
     @property
     def replicated(self) -> Placement | None:
-        """The whole model on the group of all devices; None where they are no group."""
+        """The whole model on the group of all devices; None if they form no group."""
         return None if self._group is None else Placement.on_one_device(self._problem.n_units, 0)
 
     def predicted(self, kind: str, placement: Placement) -> float:
-        """Seconds per sample by the played stream; inf where it does not fit into memory.
+        """Seconds per sample of the simulated stream; inf if it does not fit into memory.
 
         Args:
             kind: `REPLICATED` is a placement on the group.
@@ -79,7 +79,7 @@ class StreamMeasurement:
             return float("inf")
 
     def ratios(self, kind: str, placement: Placement) -> list[float]:
-        """Of each round of one visit: seconds per sample to the median of the reference's."""
+        """Ratios of the seconds per sample to the reference's median, one for each round."""
         problem = self._of(kind)
         in_flight = Simulator(problem).stream(placement, samples=_PLAYED).in_flight
         window = -(-_WINDOW // in_flight) * in_flight

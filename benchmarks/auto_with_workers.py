@@ -1,7 +1,6 @@
-"""Whether `auto` with workers answers as `auto` in one process does, problem by problem.
+"""Compare the answers of `auto` with workers and in one process on the problems of `bench auto`.
 
-Both get the same budget and seed, on the problems of `bench auto`. Rows are kept as they come, and
-runs that are in the file are not repeated.
+Both have the same budget and seed. Rows are stored at once; runs in the file are not repeated.
 """
 
 from __future__ import annotations
@@ -35,13 +34,13 @@ class WorkersRow:
 
     Attributes:
         problem: name.
-        workers: 0 is one process without workers.
-        evaluations: limit of the budget, 0 without one.
-        seconds: limit of the budget, 0 without one.
+        workers: number of workers; 0 is one process.
+        evaluations: limit of the budget, 0 without.
+        seconds: limit of the budget, 0 without.
         seed: of the run.
-        status, value, bound: of the answer; NaN and 0 where there is none.
-        asked: evaluations that were used.
-        took: seconds that were used.
+        status, value, bound: of the answer; NaN and 0 without an answer.
+        asked: used evaluations.
+        took: used seconds.
     """
 
     problem: str
@@ -57,7 +56,7 @@ class WorkersRow:
 
 
 def identity(row: WorkersRow) -> tuple[object, ...]:
-    """What a row is a result of."""
+    """Problem, workers, budget and seed."""
     return (row.problem, row.workers, row.evaluations, row.seconds, row.seed)
 
 
@@ -71,7 +70,7 @@ def main(
         "auto-with-workers.json"
     ),
 ) -> None:
-    """Values of `auto` with workers over those without, problem by problem; resumable."""
+    """Compare the values of `auto` with and without workers on each problem; resumable."""
     names = parse_names(problems) if problems else OF_AUTO
     budget = Budget(seconds or None, evaluations or None)
     kept = ResultsFile(results, FORMAT, WorkersRow, identity)

@@ -1,8 +1,8 @@
 """Time the event kernel of two source trees in turn: ``compare_kernels.py BASE/src NEW/src``.
 
-Each tree has a process of its own, which builds the problems of `benchmarks.kernel` and compiles
-once. Then the trees take turns, so that what else the machine does falls on both. Seconds are
-processor seconds of the process. Printed are new over base in each round, and the median.
+Each tree has its own process, which builds the problems of `benchmarks.kernel` and compiles once.
+Then the trees take turns, so that other load of the machine affects both. The program prints the
+ratio of processor seconds, new to base, for each round, and the median.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ for line in sys.stdin:
 
 
 class Tree:
-    """One source tree and the process that times its kernel."""
+    """A source tree and the process that times its kernel."""
 
     def __init__(self, source: Path, sizes: str) -> None:
         environment = {**os.environ, "PYTHONPATH": str(source.resolve()), "OMP_NUM_THREADS": "1"}
@@ -61,7 +61,7 @@ class Tree:
         self.values = list(iter(self._line, "ready"))
 
     def medians(self, seconds: float) -> list[float]:
-        """Median processor seconds of one evaluation, of each size."""
+        """Median processor seconds of an evaluation for each size."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"{seconds}\n")
         self._process.stdin.flush()

@@ -1,4 +1,4 @@
-"""One process that runs a plan in a loop and places again and again: does it keep what it takes?"""
+"""Does a process leak memory or handles while it runs a plan and places in a loop?"""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from benchmarks.command import run
+from benchmarks.command import ResultsIfAny, run
 from benchmarks.resident import Resident, resident
 from placewright.cli import options as opt
 from placewright.cli.command import command
 from placewright.cli.output import print_json, print_line, print_note
-from placewright.cli.overwriting import Writes
 from placewright.errors import AnswerError, InputError, PlacewrightError
 from placewright.session.request import Request
 from placewright.session.session import Session
@@ -30,16 +29,16 @@ _PROCESS = Path("/proc/self")
 
 @dataclass(frozen=True)
 class Look:
-    """What the process held at one moment, between two runs and two placements.
+    """Resources of the process at a moment between two runs and two placements.
 
     Attributes:
         seconds: since the start.
-        runs, placements: done by then.
-        resident_bytes: of memory.
-        peak_bytes: most of it at any time so far.
-        handles: open files.
-        threads: of the process.
-        where: the memory lies.
+        runs, placements: finished so far.
+        resident_bytes: resident memory.
+        peak_bytes: peak of the resident memory so far.
+        handles: number of open files.
+        threads: number of threads.
+        where: location of the memory.
     """
 
     seconds: float
@@ -54,43 +53,42 @@ class Look:
 
 @dataclass(frozen=True)
 class Endurance:
-    """All looks, and what they come to.
+    """All looks at a process, and their verdict.
 
     Attributes:
-        looks: in order.
+        looks: in order of time.
     """
 
     looks: tuple[Look, ...]
 
     @property
     def growth(self) -> float:
-        """Highest look of the second half over the highest of the second quarter, less 1.
+        """Largest memory of the second half relative to that of the second quarter, minus 1.
 
-        The first quarter is for what grows once: caches, compiled kernels, warm allocators. After
-        the second one a single look is enough, however late.
+        In the first quarter, caches, compiled kernels and allocators grow once.
         """
         return self._over_second_quarter("resident_bytes")
 
     @property
     def peak_growth(self) -> float:
-        """As `growth`, of the peaks, which hold what runs and placements take for a moment."""
+        """`growth` of the peaks, which contain temporary memory of runs and placements."""
         return self._over_second_quarter("peak_bytes")
 
     @property
     def more_handles(self) -> int:
-        """Fewest open files in the last quarter less the most in the second one; 0 at least."""
+        """Fewest open files of the last quarter minus the most of the second; at least 0."""
         most = max(look.handles for look in self._quarter(1))
         return max(0, min(look.handles for look in self._quarter(3)) - most)
 
     @property
     def more_threads(self) -> int:
-        """As `more_handles`, of threads."""
+        """`more_handles` of threads."""
         most = max(look.threads for look in self._quarter(1))
         return max(0, min(look.threads for look in self._quarter(3)) - most)
 
     @property
     def holds(self) -> bool:
-        """True where memory is flat within 2 % and no handle or thread is kept."""
+        """Whether memory is flat within 2 % and no handle or thread leaks."""
         return self.growth <= TOLERANCE and not self.more_handles and not self.more_threads
 
     def _over_second_quarter(self, field: str) -> float:
@@ -112,19 +110,19 @@ def run_endurance(
     look_seconds: float = 5.0,
     on_look: Callable[[Look], None] = lambda look: None,
 ) -> Endurance:
-    """Run a plan of the model in a loop in one thread, and place it again in another.
+    """Run a plan of a model in a loop in one thread, and place the model in another.
 
     Args:
-        model: as `place` takes it.
-        minutes: how long.
+        model: path or zoo name.
+        minutes: duration.
         devices: of the plan.
-        runtime: that runs it.
-        look_seconds: between two looks at the process.
-        on_look: called with each.
+        runtime: for the plan.
+        look_seconds: time between two looks at the process.
+        on_look: called with each look.
 
     Raises:
-        InputError: the system does not tell what a process holds, or the time is too short.
-        AnswerError: a run gave other outputs than the first one.
+        InputError: the system has no data about processes, or the time is too short.
+        AnswerError: a run has other outputs than the first run.
     """
     if not (_PROCESS / "smaps").exists():
         raise InputError("this system has no /proc, which tells what a process holds")
@@ -155,17 +153,17 @@ def run_endurance(
 
 
 def _load_libraries(model: str, said: Mapping[str, Any]) -> None:
-    """Place once with the member of `auto` that loads most, whatever it finds.
+    """Place once with the member of `auto` that imports the largest libraries.
 
-    OR-tools and what it imports take 48 MiB. A search on a busy machine may come to it for the
-    first time after an hour, which is a step and no growth.
+    OR-tools and its imports take 48 MiB. On a busy machine, a search may import them for the first
+    time after an hour, which would look like growth.
     """
     with contextlib.suppress(PlacewrightError):
         Session(model, placer="cp-sat", budget=1.0, **said).place()
 
 
 class _Loop(threading.Thread):
-    """Runs a plan until it is told to stop, and compares each run with the first."""
+    """Runs a plan until it is stopped, and compares each run with the first."""
 
     def __init__(self, session: Session, plan: Any) -> None:
         super().__init__(daemon=True)
@@ -187,7 +185,7 @@ class _Loop(threading.Thread):
 
     @contextlib.contextmanager
     def between_runs(self) -> Iterator[None]:
-        """Wait for the end of a run, and let none begin: its tensors are no growth."""
+        """Wait for the end of a run and stop the next: its tensors are not growth."""
         with self._next, self._running:
             yield
 
@@ -227,16 +225,14 @@ def endurance(
     request: Request,
     model: Annotated[str, typer.Option(help="A model file, or zoo:NAME.")] = "zoo:resnet50",
     minutes: Annotated[float, typer.Option(help="How long.")] = 60.0,
-    results: Annotated[
-        Path | None, typer.Option("--results", help="JSON file of all looks."), Writes()
-    ] = None,
+    results: ResultsIfAny = None,
     as_json: opt.Json = False,
 ) -> None:
-    """Run a plan in a loop beside repeated placing in one process; is memory flat within 2 %?"""
+    """Run a plan and place in a loop in one process; memory must stay flat within 2 %."""
     import json
 
-    from placewright.files.quantities import format_bytes
-    from placewright.files.text import write_text
+    from placewright.core.quantities import format_bytes
+    from placewright.io.written import write_text
 
     found = run_endurance(
         model,
@@ -272,8 +268,8 @@ def endurance(
 
 
 def _parts(look: Look) -> str:
-    """Where the memory lies, in a line."""
-    from placewright.files.quantities import format_bytes
+    """The locations of the memory as a line."""
+    from placewright.core.quantities import format_bytes
 
     where = look.where
     parts = {

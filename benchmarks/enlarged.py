@@ -1,7 +1,7 @@
 """A recurrent layer that is larger than any device's memory, placed by every learner and run.
 
 Mirhoseini et al. 2017 enlarge their RNNLM until a layer no longer fits one device. Here the layer's
-four gate matrices have 134 MB together, and every device gets less.
+four gate matrices have 134 MB together, and every device has less memory.
 """
 
 from __future__ import annotations
@@ -10,18 +10,16 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 import typer
 
 from benchmarks import tables
-from benchmarks.command import run
+from benchmarks.command import ResultsIfAny, run, write_results
 from placewright.cli import options as opt
 from placewright.cli.command import command
-from placewright.cli.output import print_json, print_note, print_shown, progress
-from placewright.cli.overwriting import Writes
+from placewright.cli.output import print_json, print_shown, progress
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution
@@ -48,13 +46,13 @@ class EnlargedRow:
 
     Attributes:
         placer: registry name.
-        value: predicted seconds; None where nothing that fits was found.
-        evaluations: queries used.
-        peaks: bytes at the peak of each device.
-        fits: whether no device exceeds its memory.
-        measured: seconds on this machine; None where it was not run.
+        value: predicted seconds; None if no placement fits.
+        evaluations: number of queries.
+        peaks: peak bytes of each device.
+        fits: no device exceeds its memory.
+        measured: seconds on this machine; None if it was not run.
         error: largest relative error of the outputs against the unsplit model.
-        equal: whether that is within the runtime's tolerance.
+        equal: the error is within the runtime's tolerance.
         core_seconds: of the search.
     """
 
@@ -75,12 +73,12 @@ def run_enlarged_benchmark(
     placers: Sequence[str] = (),
     evaluations: int = 300,
 ) -> Iterator[EnlargedRow]:
-    """Place with every learner; run what was found where the model is given.
+    """Place with every learner, and run the placements if there is a model.
 
     Args:
         problem: with its memory limits.
-        model: as a runtime has read it; None only simulates.
-        placers: registry names; none are all that learn or were trained.
+        model: loaded by a runtime; None only simulates.
+        placers: registry names; by default all that learn or were trained.
         evaluations: of every run.
     """
     measure = None if model is None else measured_values(problem, model)
@@ -141,15 +139,12 @@ def _simulated(name: str, problem: Problem, placement: Placement, found: Solutio
 @command("devices", "runtime", model=None, devices="cpu:0,cpu:1")
 def enlarged(
     request: Request,
-    evaluations: Annotated[int, typer.Option(help="Of every run.")] = 300,
-    results: Annotated[
-        Path | None, typer.Option("--results", help="JSON file to write the rows into."), Writes()
-    ] = None,
+    evaluations: Annotated[int, typer.Option(help="Evaluations of every run.")] = 300,
+    results: ResultsIfAny = None,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """A layer larger than any device's memory: placed by every learner, and run."""
-    from placewright.files.text import write_text
+    """Place and run a layer that is larger than any device's memory, with every learner."""
     from placewright.session.problems import constrained
     from placewright.session.session import Session
 
@@ -158,9 +153,7 @@ def enlarged(
         free = session.problem
     problem = constrained(free, dict.fromkeys(free.cluster.device_names, MEMORY), {})
     rows = list(run_enlarged_benchmark(problem, session.loaded, evaluations=evaluations))
-    if results is not None:
-        write_text(results, enlarged_document(problem, rows))
-        print_note(f"wrote {results}")
+    write_results(results, enlarged_document(problem, rows))
     if as_json:
         print_json([asdict(row) for row in rows])
     else:

@@ -1,4 +1,4 @@
-"""Random placements run for real: are all outputs equal to those of the unsplit model?"""
+"""Compare the outputs of random placements with those of the unsplit model."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _STICKINESS = (0.98, 0.95, 0.9, 0.8, 0.5)
 
 @dataclass(frozen=True)
 class EqualityResult:
-    """How many placements were equal, and how far the worst one was off.
+    """Number of equal placements, and the largest error.
 
     Attributes:
-        placements: that ran.
-        equal: of them, within the tolerance.
+        placements: number of runs.
+        equal: number of runs within the tolerance.
         largest_error: of the placement that uses most of its tolerance.
         tolerance: of that placement.
         fewest_segments, most_segments: of one placement.
@@ -80,7 +80,7 @@ def equality(
 ) -> None:
     """Run random placements of MODEL and compare all outputs with the unsplit model's.
 
-    Of a training step every updated tensor is compared, too.
+    For a training step, also compare every updated tensor.
     """
     from placewright.session.session import Session
 

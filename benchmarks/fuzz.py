@@ -1,17 +1,19 @@
-"""Mutate files of every format that is read, and check that each is read or refused, never worse.
+"""Mutate files of every readable format, and check that each is read or refused.
 
     python -m benchmarks.fuzz [--count 1000] [--formats onnx,xml] [--seed 0] [--results FILE]
                            [--seconds 60]
 
-The results file adds up the inputs of all seeds of a format. A format whose seed is in the file
-already is not run again; with `--seconds` it ends early, and what was done counts.
+The results file adds up the inputs of all seeds of a format. A format whose seed is in the file is
+not run again. With `--seconds` a format ends early, and the finished inputs count.
 
-Every input is read in a child process that says which one it is at. Counted are: read, refused (an
-error of the package's own), exceptions of any other type, crashes (the child died), hangs and
-events that no reader may cause: a process started, a file made, changed or removed, a socket. A
-hang is more than 5 s of processor time for one input, whatever else the machine does, or five
-minutes in which the child waits. What is not read or refused is kept beside the results, to be run
-again.
+A child process reads the inputs. The program counts these outcomes:
+
+- read, or refused by an error of the package;
+- an exception of another type, or a crash of the child;
+- a hang: more than 5 s of processor time for one input, or five minutes in which the child waits;
+- an event that no reader may cause: a new process, a changed file, a socket.
+
+Inputs that are neither read nor refused are stored beside the results for another run.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ WORDS = (b'"', b"{", b"}", b"null", b"-1", b"1e999", b"NaN", b"../x", b"\\u0000"
 
 
 def mutated(data: bytes, rng: random.Random) -> bytes:
-    """One to eight changes: bits, runs, deletions, repetitions, known nasty parts."""
+    """Change an input in one to eight places: bits, runs, deletions, repetitions, nasty parts."""
     found = bytearray(data)
     for _ in range(rng.choice((1, 1, 2, 4, 8))):
         at = rng.randrange(len(found) + 1)
@@ -68,7 +70,7 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
 
 
 def corpus(folder: Path) -> dict[str, tuple[Callable[[], list[bytes]], str]]:
-    """Format -> what makes its seeds, and the suffix under which they are read."""
+    """Format -> function that makes its seeds, and the suffix of the files."""
     sys.path.insert(0, str(ROOT / "tests"))
     from cli.test_bad_input import CHAIN, make_onnx, make_pb, make_pt2, make_tflite, make_xml
 
@@ -96,7 +98,7 @@ def corpus(folder: Path) -> dict[str, tuple[Callable[[], list[bytes]], str]]:
 
 
 def reader(name: str) -> Callable[[Path], object]:
-    """What reads a format; imported in the child."""
+    """The reader of a format, imported in the child."""
     from placewright.files.cluster_file import read_cluster
     from placewright.session.models import load_model
     from placewright.session.plans import read_plan
@@ -110,7 +112,7 @@ def reader(name: str) -> Callable[[Path], object]:
 
 
 def work(name: str, path: Path, channel: Connection) -> None:
-    """A child: reads what it is told to, and answers with what came of it."""
+    """Read inputs in the child and send the outcomes."""
     import logging
     import resource
 
@@ -156,7 +158,7 @@ def work(name: str, path: Path, channel: Connection) -> None:
 
 
 def children(name: str, path: Path) -> Iterator[tuple[Any, Connection]]:
-    """A child that has read the unchanged file, and another one whenever it is asked for again."""
+    """Yield a child that has read the unchanged file; a new child on each request."""
     context = multiprocessing.get_context("spawn")
     while True:
         mine, its = context.Pipe()
@@ -167,7 +169,7 @@ def children(name: str, path: Path) -> Iterator[tuple[Any, Connection]]:
 
 
 def answers(process: Any, channel: Connection, limit: float) -> bool:
-    """Wait for a child; False when it has used that many seconds of a processor, or only waits."""
+    """Wait for an answer of a child; False after its limit of processor time or waiting."""
     used, ends = processor_seconds(process.pid), time.monotonic() + WAIT_SECONDS + limit
     while not channel.poll(1.0):
         if processor_seconds(process.pid) - used > limit or time.monotonic() > ends:
@@ -176,7 +178,7 @@ def answers(process: Any, channel: Connection, limit: float) -> bool:
 
 
 def processor_seconds(process: int) -> float:
-    """What all threads of a process have used; 0 where the system does not tell."""
+    """Processor seconds of all threads of a process; 0 if unknown."""
     try:
         fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -185,7 +187,7 @@ def processor_seconds(process: int) -> float:
 
 
 def campaign(name: str, seeds: list[bytes], suffix: str, wanted: Any, folder: Path) -> Counter[str]:
-    """Counts of what came of `count` mutated inputs."""
+    """Count the outcomes of mutated inputs."""
     rng = random.Random(f"{wanted.seed} {name}")
     path = folder / f"input{suffix}"
     found: Counter[str] = Counter()
@@ -235,7 +237,7 @@ def main() -> None:
     parser.add_argument("--results", type=Path, help="JSON file of the counts, added to")
     parser.add_argument("--kept", type=Path, default=Path("fuzz-findings"))
     wanted = parser.parse_args()
-    from placewright.files.text import write_text
+    from placewright.io.written import write_text
 
     bad = 0
     with tempfile.TemporaryDirectory() as scratch:

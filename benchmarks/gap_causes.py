@@ -1,18 +1,18 @@
-"""What a proven gap consists of: waiting and order, or fractions that the relaxation may take.
+"""Causes of a proven gap: waits and order, or fractions in the relaxation.
 
     python -m benchmarks.gap_causes [--problems "gnmt 2gpu,nasnet_a 2gpu"] [--seconds 60] [-o FILE]
 
 For each problem of the suite the best placement that `auto` finds is put into the linear relaxation
 (assignment, precedence with transfers where an edge is cut, load of each device):
 
-- `value` over `fixed`, the relaxation with every unit where that placement has it, is what the
-  relaxation cannot see of it: an order, units and transfers that wait for each other, overheads;
-- `fixed` over `relaxed`, the same program with fractions, is what fractions hide: a unit that is
-  half here and half there pays no transfer, and loads are level;
+- `value / fixed`, with every unit fixed to its device, shows what the relaxation ignores: the
+  order, waits of units and transfers, overheads;
+- `fixed / relaxed`, the same program with fractions, shows what fractions hide: a unit that is half
+  on each of two devices pays no transfer, and balances loads;
 - `bound` is the best of all methods of `auto`.
 
-No change of the search makes a gap smaller that stands in the second. Where HiGHS does not solve
-a program in `--program-seconds`, 0 stands for its value.
+A better search cannot close the second part. The value of a program is 0 if HiGHS does not solve it
+in `--program-seconds`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ PROBLEMS = "gnmt 2gpu,nasnet_a 2gpu,rnnlm 2gpu,inception_v3 4gpu,bert_base 4gpu"
 
 
 def relaxed_value(problem: Problem, placement: Placement | None, seconds: float) -> float:
-    """Value of the linear relaxation, with a placement or with fractions; 0 where not solved."""
+    """Value of the linear relaxation, with a placement or with fractions; 0 if not solved."""
     program = relaxed(problem)
     assert program is not None, "latency and throughput have one"
     if placement is not None:

@@ -1,9 +1,8 @@
-"""Everything that one machine has to tell of PyTorch placements, in one folder.
+"""A record of PyTorch placements on one machine, in one folder.
 
-Cost files (problems) of every model, outputs of split placements beside the unsplit model's, the
-accuracy of predictions, and the chosen placement beside simpler ones with and without a memory
-limit, with machine and versions. What a folder holds already is not measured again; what failed is
-tried again.
+It contains the problems of every model with costs, the equality of outputs of split placements,
+the accuracy of predictions, and the chosen placement beside simpler placements with and without a
+memory limit, with machine and versions. Finished steps are not measured again; failed steps are.
 """
 
 from __future__ import annotations
@@ -33,7 +32,8 @@ from placewright.errors import InputError, StalePlanError
 from placewright.execution.runtime import LoadedModel, Runtime, TellsVersions
 from placewright.files.problem_file import read_problem, write_problem
 from placewright.files.quantities import parse_bytes, parse_seconds
-from placewright.files.text import read_json_object, write_text
+from placewright.io.json_text import read_json_object
+from placewright.io.written import write_text
 from placewright.session.models import default_runtime_name, loaded_model, runtime_named
 from placewright.session.parsing import parse_objective
 from placewright.session.problems import constrained
@@ -53,18 +53,17 @@ _SHARE = 0.5  # of what the whole model takes: the limit where none is given
 
 @dataclass(frozen=True)
 class RecordRequest:
-    """What to measure.
+    """Parameters of a record.
 
     Attributes:
-        folder: for everything.
-        devices: names separated by commas; None is ``cpu`` with every accelerator.
+        folder: of the record.
+        devices: comma-separated names; None takes ``cpu`` and every accelerator.
         models: ``NAME`` or ``NAME/VARIANT`` of the zoo.
         objective: ``"training"`` or ``"latency"``.
-        placements: of the accuracy table, per model.
-        accuracy_models: that the accuracy table is made of.
+        placements: of each model in the accuracy table.
+        accuracy_models: models of the accuracy table.
         budget: of each search.
-        memory: bytes that the first device is limited to; None is half of what the whole model
-            takes there.
+        memory: limit of the first device in bytes; None is half of the whole model's peak there.
     """
 
     folder: Path
@@ -89,10 +88,10 @@ class RecordRequest:
         budget: str,
         memory: str | None,
     ) -> RecordRequest:
-        """From command-line options.
+        """The request of command-line options.
 
         Raises:
-            InputError: one of them is wrong.
+            InputError: an option is wrong.
         """
         named = tuple(models.split(",")) if models else zoo.names()
         wanted = tuple(name for name in accuracy_models.split(",") if name)
@@ -109,17 +108,17 @@ class RecordRequest:
 
 
 def record_hardware(request: RecordRequest, tell: Callable[[str], None]) -> dict[str, Any]:
-    """Measure what is missing and write the folder.
+    """Measure the missing steps and write the folder.
 
     Args:
-        request: what to measure.
+        request: parameters of the record.
         tell: called with a line before each step.
 
     Returns:
         The content of ``record.json``.
 
     Raises:
-        InputError: the folder holds something else.
+        InputError: the folder has other content.
         StalePlanError: it was recorded on another machine.
     """
     request.folder.mkdir(parents=True, exist_ok=True)
@@ -144,14 +143,14 @@ def record_hardware(request: RecordRequest, tell: Callable[[str], None]) -> dict
 
 @dataclass(frozen=True)
 class _ModelRecord:
-    """The part of a record that is about one model.
+    """The part of a record about one model.
 
     Attributes:
         name: of the model.
-        entry: of the record; a step that is in it is done.
-        request: what to measure.
+        entry: of the record; it contains the finished steps.
+        request: parameters of the record.
         tell: called with a line before each step.
-        save: writes the record; called after each step, so that an interrupted run loses one.
+        save: writes the record after each step, so that an interrupted run loses one step.
     """
 
     name: str
@@ -161,7 +160,7 @@ class _ModelRecord:
     save: Callable[[], None]
 
     def measure(self) -> None:
-        """Do all steps that are missing."""
+        """Do all missing steps."""
         wanted = ["equality", "table", "limited"]
         wanted += ["accuracy"] if self.name in self.request.accuracy_models else []
         if not [key for key in wanted if key not in self.entry]:
@@ -221,7 +220,7 @@ class _ModelRecord:
 
 
 def _problem(name: str, request: RecordRequest) -> Problem:
-    """The cost file's problem where it is there and was made on this machine, else a new one."""
+    """The problem of the cost file if it was made on this machine, else a new problem."""
     path = request.folder / f"{name.replace('/', '-')}-problem.json"
     if path.exists():
         problem = read_problem(path)
@@ -243,7 +242,7 @@ def _problem(name: str, request: RecordRequest) -> Problem:
 
 
 def _runtime() -> Runtime:
-    """The first choice for training; the same one infers, so that rows can be compared."""
+    """The default runtime of training, also used for inference so that rows are comparable."""
     return runtime_named(default_runtime_name("training"))
 
 
@@ -257,7 +256,7 @@ def _default_devices() -> str:
 
 
 def _machine(request: RecordRequest) -> dict[str, Any]:
-    """What costs were recorded on: device -> fingerprint, library or system -> version."""
+    """The machine of the costs: device -> fingerprint, library or system -> version."""
     runtime, wanted = _runtime(), (request.devices or "").split(",")
     own = {
         "placewright": version("placewright"),

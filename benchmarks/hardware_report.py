@@ -12,7 +12,7 @@ CHOSEN = "chosen"  # the placer's answer, among the rows of placements
 
 
 def record_text(known: Mapping[str, Any]) -> str:
-    """``table.md`` of a record."""
+    """The text of ``table.md`` for a record."""
     machine, models = known["machine"], known["models"]
     lines = ["# Placements on the hardware", "", f"Machine, {known['recorded']}:", ""]
     lines += [f"- `{name}`: {text}" for name, text in machine["devices"].items()]
@@ -67,7 +67,7 @@ def _rows(tables: Mapping[str, Any]) -> list[str]:
 
 
 def _verdict(tables: Mapping[str, Any]) -> str:
-    """How often the chosen placement is as fast as the best other way, and faster."""
+    """Sentence: how often the chosen placement is as fast as the best other, or faster."""
     as_fast = faster = compared = 0
     for table in tables.values():
         rows = [row for row in table["rows"] if row["measured"] is not None]
@@ -91,7 +91,7 @@ def _verdict(tables: Mapping[str, Any]) -> str:
 
 
 def _memory_verdict(tables: Mapping[str, Any]) -> str:
-    """How far predicted peaks of chosen placements are off."""
+    """Sentence: the error of predicted peaks of chosen placements."""
     errors = [
         abs(row["memory_predicted"][device] / size - 1)
         for table in tables.values()

@@ -1,7 +1,7 @@
-"""The chosen placement on the hardware beside what one has without a search.
+"""The chosen placement on the hardware beside placements without a search.
 
-For each model: single devices, whole layers in order, the map of `accelerate`, and the placement
-that a placer chooses, measured interleaved, with predicted and measured peak memory.
+For each model: single devices, whole layers in order, the map of `accelerate`, and the placement of
+a placer, measured in turns, with predicted and measured peak memory.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ class ContenderRow:
     """One way to run a model.
 
     Attributes:
-        name: a device's, a placer's, or ``"chosen"``.
-        predicted: seconds; inf where it breaks a constraint.
-        measured: median seconds; None where it was not run.
+        name: of a device or placer, or ``"chosen"``.
+        predicted: seconds; inf if it breaks a constraint.
+        measured: median seconds; None if it was not run.
         spread: distance between the quartiles of the measured seconds.
         reason: why it was not run.
-        memory_predicted, memory_measured: device name -> peak bytes, where measured.
+        memory_predicted, memory_measured: device name -> peak bytes.
     """
 
     name: str
@@ -58,10 +58,10 @@ class HardwareTable:
 
     Attributes:
         model: its name.
-        limits: device name -> bytes, of the devices that have a limit of their own here.
+        limits: device name -> bytes, for devices with a limit.
         rows: contenders; ``"chosen"`` is last.
-        equal: outputs (and, of a training step, the changed state) are those of the unsplit model.
-        error: largest relative error of them.
+        equal: outputs and updated state are those of the unsplit model.
+        error: their largest relative error.
     """
 
     model: str
@@ -72,7 +72,7 @@ class HardwareTable:
 
     @property
     def best_other(self) -> ContenderRow | None:
-        """The fastest measured contender that is not the chosen placement."""
+        """The fastest measured contender except the chosen placement."""
         measured = [r for r in self.rows if r.measured is not None and r.name != CHOSEN]
         return min(measured, key=lambda row: row.measured or 0.0, default=None)
 
@@ -93,12 +93,12 @@ def compare_on_hardware(
     Args:
         name: of the model.
         problem: calibrated, with its memory limits.
-        model: as the runtime has read it.
-        placer: that chooses.
+        model: loaded by the runtime.
+        placer: name of the placer.
         budget: of the search.
         seed: of its random choices.
-        rounds: of measurement at most.
-        limits: for the record, what was limited on purpose.
+        rounds: most rounds of the measurement.
+        limits: intended limits, for the record.
 
     Raises:
         RuntimeFailure: a segment cannot run.
@@ -136,7 +136,7 @@ def compare_on_hardware(
 def _contenders(
     problem: Problem, placer: str, budget: Budget, seed: int
 ) -> Iterable[tuple[str, tuple[Placement | None, str]]]:
-    """Name -> (placement, why there is none)."""
+    """Name -> (placement, reason without a placement)."""
     for index, device in enumerate(problem.cluster.devices):
         if np.isfinite(problem.costs.seconds[:, index]).all():
             yield device.name, (Placement.on_one_device(problem.n_units, index), "")

@@ -1,7 +1,7 @@
-"""What an actor on a node of a Ray cluster measures, beside the same here.
+"""Costs that an actor on a node of a Ray cluster measures, beside costs measured here.
 
-Both measure one core afresh, in turn, so that a machine that changes its speed changes it for both.
-The node stays on that core.
+Both measure the same core in turn, without stored samples, so that drift of the machine affects
+both. The node is bound to that core.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ from typing import Annotated
 import numpy as np
 import typer
 
-from benchmarks.command import run
+from benchmarks.command import Models, ResultsIfAny, run
 from benchmarks.ray_of_cores import ray_nodes_on
 from placewright.cli import options as opt
 from placewright.cli.output import print_json, print_line, print_note
-from placewright.cli.overwriting import Writes
 from placewright.core.arrays import FloatArray
 from placewright.errors import AnswerError, FieldError
 from placewright.files.results import ResultsFile
@@ -33,17 +32,17 @@ FORMAT = "placewright.hosts-costs/1"
 
 @dataclass(frozen=True)
 class HostsCosts:
-    """Sums of all units' seconds, each time, and how far single units are apart.
+    """Sums of all units' seconds in each round, and differences of single units.
 
     Attributes:
         model: name.
-        runtime: that measured; "" is the usual one.
-        units: of the model.
+        runtime: name; "" is the default.
+        units: number of units.
         here: seconds of the whole model, measured by this process.
-        there: by the actor.
-        scatter: of a unit between two medians of this process's own measurements (every other one),
-            as a share, median over units by their seconds.
-        apart: of a unit between the medians of both, likewise.
+        there: the same, measured by the actor.
+        scatter: relative difference of a unit between odd and even rounds of this process; median
+            over units, weighted by seconds.
+        apart: the same between this process and the actor.
     """
 
     model: str
@@ -66,12 +65,12 @@ def measure_hosts_costs(
     """Measure a model here and on a node, in turn.
 
     Args:
-        request: of a model that is a file or of the zoo; its devices are left out.
+        request: of a file or zoo model; its devices are ignored.
         rounds: of each, at least 4.
-        told: what was measured.
+        told: called with a line for each measurement.
 
     Raises:
-        FieldError: fewer rounds.
+        FieldError: there are fewer rounds.
         AnswerError: units differ.
     """
     if rounds < 4:
@@ -105,33 +104,26 @@ def measure_hosts_costs(
 
 
 def keep_hosts_costs(path: Path, found: HostsCosts) -> None:
-    """Put a row in a results file, in place of an earlier one of the same model and runtime."""
+    """Write a row to a results file; it replaces the row of the same model and runtime."""
     ResultsFile(path, FORMAT, HostsCosts, lambda row: (row.model, row.runtime)).add([found])
 
 
 def _apart(one: FloatArray, other: FloatArray) -> float:
-    """Median over units, each as heavy as its seconds, of how far two measurements are apart."""
+    """Relative difference of two measurements, median over units weighted by seconds."""
     share = np.abs(one - other) / np.maximum(np.minimum(one, other), 1e-12)
     order = np.argsort(share)
     weights = np.cumsum((one + other)[order])
     return float(share[order][np.searchsorted(weights, weights[-1] / 2)])
 
 
-Results = Annotated[
-    Path, typer.Option("--results", help="Results file; runs in it are kept."), Writes()
-]
-Plot = Annotated[Path | None, typer.Option(help="SVG file to draw the results into."), Writes()]
-
-
 def hosts(
-    models: Annotated[str, typer.Option(help="Comma-separated models.")] = "zoo:resnet50,zoo:rnnlm",
+    models: Models = "zoo:resnet50,zoo:rnnlm",
     runtime: Annotated[str, typer.Option(help="openvino, onnxruntime or torch.")] = "openvino",
     rounds: Annotated[int, typer.Option(help="Measurements here and there.")] = 6,
-    results: Annotated[str, typer.Option(help="Results file to write; empty for none.")] = "",
+    results: ResultsIfAny = None,
     as_json: opt.Json = False,
 ) -> None:
-    """Costs that an actor on a Ray node measures, beside those measured here, in turn."""
-
+    """Compare costs that an actor on a Ray node measures with costs measured here, in turn."""
     from placewright.session.parsing import parse_names
     from placewright.session.request import request_of
 
@@ -139,8 +131,8 @@ def hosts(
     for model in parse_names(models):
         row = measure_hosts_costs(request_of(model, {"runtime": runtime}), rounds, print_note)
         found.append(row)
-        if results:
-            keep_hosts_costs(Path(results), row)
+        if results is not None:
+            keep_hosts_costs(results, row)
         if not as_json:
             print_line(
                 f"{model}: {row.ratio:.3f} x the seconds measured here; a unit is "

@@ -25,9 +25,9 @@ class UpdateTime:
 
     Attributes:
         graph: name.
-        units: of the graph.
-        nodes: that its coarsening leaves, which is what the network sees.
-        seconds: median of one episode of sampling and its gradient step, simulation included.
+        units: number of units.
+        nodes: number of nodes after coarsening, the input of the network.
+        seconds: median of one episode of sampling with its gradient step and simulations.
     """
 
     graph: str
@@ -37,7 +37,7 @@ class UpdateTime:
 
 
 def update_problems(models: Sequence[str], cluster: str) -> dict[str, Problem]:
-    """Models with roofline costs on a catalogue cluster; problem files as they are."""
+    """Problems of models with roofline costs on a catalogue cluster, and of problem files."""
     problems = {}
     for name in models:
         model = load_model(name)
@@ -79,7 +79,7 @@ def hsdag_update(
     updates: Annotated[int, typer.Option(help="Updates that are timed.")] = 10,
     as_json: opt.Json = False,
 ) -> None:
-    """Time of one update of HSDAG (20 placements and a gradient step) on one core."""
+    """Time an update of HSDAG (20 placements and a gradient step) on one core."""
     from placewright.session.parsing import parse_names
 
     rows = list(hsdag_update_times(update_problems(parse_names(models), cluster), updates))

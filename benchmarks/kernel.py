@@ -1,8 +1,10 @@
-"""`python -m benchmarks.kernel`: how many ops per second one core simulates, beside plain Python.
+"""Ops per second that the event simulator evaluates on one core, beside plain Python.
 
-The rate is ops divided by the median seconds of one evaluation of a random placement, with ranks,
-transfers and peak memory, on random layered graphs. Placements take turns, because a processor that
-sees the same one again and again learns its branches by heart.
+rate = ops / median seconds of an evaluation
+
+An evaluation of a random placement of a random layered graph contains ranks, transfers and peak
+memory. Placements take turns, because the branch predictor of a processor would learn one that
+repeats.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import numpy as np
 import typer
 
 from benchmarks import tables
-from benchmarks.command import run
+from benchmarks.command import Plot, run
 from benchmarks.plain_simulator import PlainSimulator
 from placewright.cli import options as opt
 from placewright.cli.command import command
@@ -51,9 +53,9 @@ class KernelRow:
         ops, devices, edges: of the random problem; each edge is one input of one op.
         seconds: median wall-clock seconds of one evaluation by the kernel.
         ops_per_second: ops / seconds.
-        plain_seconds: median of the plain-Python simulator; nan where it was not timed.
+        plain_seconds: median of the plain-Python simulator; nan if it was not timed.
         times_plain_python: plain_seconds / seconds.
-        process_bytes: the most memory that the process has held so far.
+        process_bytes: peak memory of the process so far.
     """
 
     ops: int
@@ -67,7 +69,7 @@ class KernelRow:
 
     @property
     def inputs(self) -> int:
-        """Of an op, but for the first ones, which have fewer, and where two are the same."""
+        """Inputs of an op; the first ops have fewer, as do ops with a repeated input."""
         return round(self.edges / self.ops)
 
 
@@ -99,7 +101,7 @@ def run_kernel_benchmark(
 def growth(rows: Sequence[KernelRow]) -> float:
     """Exponent e of the fit seconds ~ (ops x log ops)^e over rows of several sizes; nan for one.
 
-    1 is growth like n log n, less is slower growth.
+    1 is growth like n log n; smaller is slower growth.
     """
     if len({row.ops for row in rows}) < 2:
         return math.nan
@@ -108,7 +110,7 @@ def growth(rows: Sequence[KernelRow]) -> float:
 
 
 def add_results(rows: Sequence[KernelRow], path: Path) -> list[KernelRow]:
-    """Put rows into a results file, in place of earlier ones of the same problems; all of them.
+    """Write rows to a results file in place of those of the same problems, and return all rows.
 
     Raises:
         FileFormatError: the file is not one of this benchmark.
@@ -120,7 +122,7 @@ def add_results(rows: Sequence[KernelRow], path: Path) -> list[KernelRow]:
 
 
 def read_results(path: Path) -> list[KernelRow]:
-    """Rows of a results file, none where there is no file.
+    """Rows of a results file; none without a file.
 
     Raises:
         FileFormatError: the file is not one of this benchmark.
@@ -161,7 +163,7 @@ def _row(problem: Problem, rng: np.random.Generator, seconds_per_row: float) -> 
 def _median_seconds(
     call: Callable[[T], object], arguments: Sequence[T], total_seconds: float
 ) -> float:
-    """Median over calls with each argument in turn: three at least, then until time is up."""
+    """Median over calls with the arguments in turn: at least three, then until the time is up."""
     samples: list[float] = []
     spent = 0.0  # and not their sum each time, which would put the samples into the caches
     while len(samples) < 3 or (spent < total_seconds and len(samples) < 100_000):
@@ -171,12 +173,6 @@ def _median_seconds(
         samples.append(time.perf_counter() - began)
         spent += samples[-1]
     return statistics.median(samples)
-
-
-Results = Annotated[
-    Path, typer.Option("--results", help="Results file; runs in it are kept."), Writes()
-]
-Plot = Annotated[Path | None, typer.Option(help="SVG file to draw the results into."), Writes()]
 
 
 @command("seed", model=None)
@@ -193,7 +189,7 @@ def kernel(
     plot: Plot = None,
     as_json: opt.Json = False,
 ) -> None:
-    """Rate of the event kernel on one core, beside a plain-Python simulator of the same rules."""
+    """Time the event kernel on one core, beside a plain-Python simulator of the same rules."""
     from benchmarks.pictures import draw_kernel_rates
     from placewright.report.pictures import pyplot
 
@@ -211,7 +207,7 @@ def kernel(
         inputs=numbers[2],
         seed=request.seed,
         on_row=lambda row: print_note(
-            counted.told(f"{row.ops} ops x {row.devices} devices: {row.seconds * 1e3:.3f} ms")
+            counted.numbered(f"{row.ops} ops x {row.devices} devices: {row.seconds * 1e3:.3f} ms")
         ),
     )
     known = add_results(rows, results) if results is not None else rows

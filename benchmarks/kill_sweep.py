@@ -1,20 +1,19 @@
-"""End commands by signals at random moments, and check that nothing is lost, damaged or left over.
+"""End commands by signals at random moments, and check that nothing is lost or damaged.
 
     python -m benchmarks.kill_sweep [--count 60] [--commands place,run] [--seed 0] [--results FILE]
 
-Each trial starts a command beside files of an earlier run, sends SIGINT, SIGTERM or SIGKILL at a
-moment drawn between its start and the end that its last complete run had (once the command catches
-signals: those that come before end the interpreter), and checks:
+Each trial starts a command beside files of an earlier run and sends SIGINT, SIGTERM or SIGKILL. The
+moment is drawn between the start and the duration of the last complete run, after the command has
+set its handlers. The trial checks:
 
-- the exit code is 130, 143 or -9 (or 0, where the command was done before: the signal did not meet
-  it, and the trial does not count);
-- every file that was there is whole: as it was, or as the command writes it;
-- no process of the command is alive, and a temporary file is left after SIGKILL only;
-- measured samples that were complete are still there;
-- the same command, run again, ends with 0, and no temporary file is left.
+- the exit code is 130, 143 or -9; with 0 the command ended earlier, and the trial does not count;
+- every earlier file is complete: unchanged, or as the command writes it;
+- no process of the command is alive, and only SIGKILL leaves a temporary file;
+- complete measured samples still exist;
+- the same command, run again, ends with 0 and leaves no temporary file.
 
-Trials go on until as many signals as asked for have met each command at work. Those that the
-results file holds count.
+Trials continue until the requested number of signals has met each command. Trials in the results
+file count.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from placewright.files.text import write_text
+from placewright.io.written import write_text
 
 ROOT = Path(__file__).resolve().parents[1]
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
@@ -62,14 +61,14 @@ COMMANDS: Mapping[str, Sequence[str]] = {
 
 @dataclass(frozen=True)
 class Sweep:
-    """A folder with files of complete runs, which every trial starts from."""
+    """A folder with the files of complete runs, from which every trial starts."""
 
     folder: Path
     seconds: dict[str, float]  # command -> of its latest complete run: other load, other moments
 
     @classmethod
     def prepared(cls, folder: Path, commands: Sequence[str]) -> Sweep:
-        """Run each command once, undisturbed; `run` and `train` need what the first two write."""
+        """Run each command once without a signal; `run` and `train` need files of the first two."""
         sys.path.insert(0, str(ROOT / "tests"))
         from cli.test_bad_input import CHAIN, make_onnx
         from platformdirs import user_cache_path
@@ -97,7 +96,7 @@ class Sweep:
 
 
 def started(folder: Path, name: str) -> subprocess.Popen[bytes]:
-    """A command in ``work`` of a folder, with the cache beside it, in a session of its own."""
+    """Start a command in ``work`` of a folder, with the cache beside it, in its own session."""
     environment = {**os.environ, "XDG_CACHE_HOME": str(folder / "cache"), "OMP_NUM_THREADS": "1"}
     environment["TMPDIR"] = str(folder)
     with (folder / "told").open("wb") as stream:
@@ -117,7 +116,7 @@ def told(folder: Path) -> str:
 
 
 def trial(sweep: Sweep, name: str, rng: random.Random) -> dict[str, Any]:
-    """One signal at one moment; what was found, with the faults as texts."""
+    """Send a signal at a moment, and return the row with the faults as texts."""
     number = rng.choice(SIGNALS)
     moment = rng.uniform(0.0, sweep.seconds[name])
     folder = sweep.folder.parent / "trial"
@@ -164,14 +163,14 @@ def trial(sweep: Sweep, name: str, rng: random.Random) -> dict[str, Any]:
 
 
 def met(found: Mapping[str, Any]) -> bool:
-    """True where the signal came before the command was done."""
+    """Whether the signal arrived before the end of the command."""
     return found.get("code") != 0
 
 
 def wait_for_handlers(process: subprocess.Popen[bytes]) -> float:
-    """Wait until a process catches SIGTERM, or has ended. Seconds.
+    """Wait until a process handles SIGTERM or has ended, and return the seconds.
 
-    Before it does, and while the interpreter ends, signals are the interpreter's.
+    Before that, and while the interpreter ends, the interpreter handles signals.
     """
     began = time.monotonic()
     while process.poll() is None and time.monotonic() - began < PATIENCE_SECONDS:
@@ -184,7 +183,7 @@ def wait_for_handlers(process: subprocess.Popen[bytes]) -> float:
 
 
 def living(session: int) -> list[str]:
-    """Commands of processes of a session that still run, after they had time to end."""
+    """Commands of the processes of a session that still run after a grace period."""
     for _ in range(100):
         found = []
         for entry in Path("/proc").iterdir():
@@ -225,7 +224,7 @@ def samples(folder: Path) -> dict[str, bool]:
 
 
 def damage(folder: Path, number: signal.Signals) -> list[str]:
-    """What is wrong with the files that the commands have written."""
+    """Faults of the files that the commands wrote."""
     from placewright.errors import PlacewrightError, StalePlanError
     from placewright.files.problem_file import read_problem
     from placewright.placers.learned.shared.checkpoint import load_checkpoint
@@ -256,7 +255,7 @@ def damage(folder: Path, number: signal.Signals) -> list[str]:
 
 
 def campaign(sweep: Sweep, names: Sequence[str], count: int, seed: int, results: Path) -> int:
-    """Trials until `count` signals have met each command, one of each in turn; rows with faults."""
+    """Run trials until `count` signals have met each command, and return rows with faults."""
     known: dict[str, Any] = json.loads(results.read_text()) if results.exists() else {}
 
     def done(name: str) -> int:

@@ -1,8 +1,8 @@
-"""Measure how fast the report page opens and pans, and how large it is.
+"""Measure the size of the report page, and the time to open and pan it.
 
     python -m benchmarks.measure_report_page docs/results/report-page.json
 
-It needs Playwright and the system's Chromium. Times are of this machine as it is at the moment.
+It needs Playwright and the system's Chromium.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from playwright.sync_api import sync_playwright
 
 ROOT = Path(__file__).parents[1]
 
-from placewright.report.page.html import page_text  # noqa: E402
-from placewright.report.page.plans import plans_document  # noqa: E402
+from placewright.report.page import page_text  # noqa: E402
+from placewright.report.page_document import plans_document  # noqa: E402
 from tests.report.report_problems import layered_plan  # noqa: E402
 
 _SIZES, _RUNS, _FRAMES = (1_000, 10_000, 100_000), 5, 60

@@ -1,8 +1,8 @@
-"""Models that fit no device: placed under a limit, run, predicted beside measured peak memory.
+"""Predicted and measured peak memory of models that fit no single device.
 
-Every device may hold a share of what the whole model takes on one. A placer finds a placement that
-fits, the runtime executes it, its outputs (and, of a training step, all updated state) are compared
-with the unsplit model's, and the allocators tell the peaks.
+The limit of every device is a share of the whole model's peak on one device. A placer finds a
+placement that fits, and the runtime executes it. Its outputs and updated state are compared with
+the unsplit model's, and the allocators measure the peaks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import numpy as np
 import typer
 
 from benchmarks import tables
-from benchmarks.command import run
+from benchmarks.command import Models, Results, run
 from benchmarks.memory_streams import (
     measured_stream,
     placed_stream,
@@ -27,7 +27,6 @@ from benchmarks.memory_streams import (
 from placewright.cli import options as opt
 from placewright.cli.command import command
 from placewright.cli.output import print_json, print_note, print_shown
-from placewright.cli.overwriting import Writes
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
@@ -54,13 +53,13 @@ class MemoryRow:
     Attributes:
         model: its name.
         whole: predicted peak bytes of the whole model on one device.
-        limit: bytes that every device may hold.
+        limit: of every device, in bytes.
         predicted, measured: device name -> peak bytes of the placement.
         segments: of the placement.
-        error: largest relative error of outputs and updates beside the unsplit model.
-        equal: it is within the precision's tolerance.
+        error: largest relative error of outputs and updates against the unsplit model.
+        equal: the error is within the tolerance of the precision.
         key: hash of the model's content; "" in files of earlier versions.
-        in_flight: samples of a stream that are under way at most; 0 where runs are single.
+        in_flight: most samples in flight of a stream; 0 for single runs.
     """
 
     model: str
@@ -76,7 +75,7 @@ class MemoryRow:
 
     @property
     def used(self) -> tuple[str, ...]:
-        """Devices that the placement uses."""
+        """Number of devices that the placement uses."""
         return tuple(name for name, size in self.measured.items() if size > 0)
 
 
@@ -91,21 +90,21 @@ def run_memory_benchmark(
     seed: int = 0,
     runtime: str = "",
 ) -> MemoryRow:
-    """Place one model under a limit, run it and read the allocators.
+    """Place a model under a limit, run it and read the allocators.
 
     Args:
         name: of the model.
         problem: its limits are replaced.
-        model: as the runtime has read it.
-        share: of what the whole model takes on the first device, for each device; below 1 no single
-            device holds the model.
-        placer: that chooses.
+        model: loaded by the runtime.
+        share: limit of each device relative to the whole model's peak on the first device; below 1,
+            no single device can hold the model.
+        placer: name of the placer.
         budget: of the search; None is 20 s.
         seed: of its random choices.
-        runtime: name of the one that has read the model.
+        runtime: name of the runtime.
 
     Raises:
-        InputError: the runtime's allocators tell nothing, or the share is not within (0, 1).
+        InputError: the runtime's allocators measure nothing, or the share is not within (0, 1).
         InfeasibleError: no placement within the limits was found.
     """
     if not isinstance(model, MeasuresMemory):
@@ -158,21 +157,15 @@ def read_memory(path: Path) -> list[MemoryRow]:
 
 
 def add_row(path: Path, row: MemoryRow) -> None:
-    """Put a row in a results file; it takes the place of an earlier one of the same model."""
+    """Write a row to a results file; it replaces the row of the same model."""
     ResultsFile(path, FORMAT, MemoryRow, lambda each: each.key or each.model).add([row])
 
 
 def whole_model_bytes(problem: Problem) -> float:
-    """Predicted peak bytes of the whole model on the first device, were its memory unlimited."""
+    """Predicted peak bytes of the whole model on the first device with unlimited memory."""
     unlimited = constrained(problem, {problem.cluster.device_names[0]: math.inf}, {})
     everything = Placement.of(np.zeros(problem.n_units, dtype=np.int64))
     return float(Simulator(unlimited).memory_peaks(everything)[0])
-
-
-Results = Annotated[
-    Path, typer.Option("--results", help="Results file; runs in it are kept."), Writes()
-]
-Plot = Annotated[Path | None, typer.Option(help="SVG file to draw the results into."), Writes()]
 
 
 @command(
@@ -181,18 +174,14 @@ Plot = Annotated[Path | None, typer.Option(help="SVG file to draw the results in
 )  # fmt: skip
 def memory(
     request: Request,
-    models: Annotated[str, typer.Option(help="Comma-separated models.")] = (
-        "zoo:gnmt,zoo:rnnlm,zoo:bert_base,zoo:resnet50"
-    ),
+    models: Models = ("zoo:gnmt,zoo:rnnlm,zoo:bert_base,zoo:resnet50"),
     share: Annotated[
         float, typer.Option(help="Limit of each device: this part of what the model takes on one.")
     ] = 0.6,
-    results: Annotated[
-        Path, typer.Option("--results", help="Results file; other models stay in it."), Writes()
-    ] = Path("memory.json"),
+    results: Results = Path("memory.json"),
     as_json: opt.Json = False,
 ) -> None:
-    """Models that fit no device: placed under a limit, run, predicted beside measured peaks."""
+    """Compare predicted and measured peak memory of models that fit no single device."""
     from placewright.session.parsing import parse_names
     from placewright.session.session import Session
 

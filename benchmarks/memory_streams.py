@@ -1,8 +1,8 @@
-"""Streams that fit no device: placed under a limit, run, predicted beside measured peak memory.
+"""Predicted and measured peak memory of streams that fit no single device.
 
-Every device may hold a share of what the stream of the whole model takes on one. As many samples
-follow each other as pay and fit; the outputs of each are compared with the unsplit model's, and the
-allocators tell the peaks while the played schedule runs.
+The limit of every device is a share of the peak of the whole model's stream on one device. The
+number of samples in flight is the best that fits. The outputs of each sample are compared with the
+unsplit model's, and the allocators measure the peaks while the simulated schedule runs.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ _TRIES = 4
 
 @dataclass(frozen=True)
 class StreamMemory:
-    """What a placement's stream takes.
+    """Memory and outputs of a placement's stream.
 
     Attributes:
         predicted, measured: device name -> peak bytes.
         segments: of one sample.
-        in_flight: samples under way at most.
-        error: largest relative error of outputs beside the unsplit model.
-        equal: it is within the precision's tolerance.
+        in_flight: most samples in flight.
+        error: largest relative error of outputs against the unsplit model.
+        equal: the error is within the tolerance of the precision.
     """
 
     predicted: dict[str, float]
@@ -53,23 +53,22 @@ class StreamMemory:
 
 
 def streamed_problem(problem: Problem) -> Problem:
-    """The problem whose search counts weights: the played stream knows what samples keep."""
+    """The problem for the search, which counts weights; the simulated stream counts samples."""
     return replace(problem, execution_model=MaxLoad(samples_in_flight=0))
 
 
 def placed_stream(problem: Problem, find: Callable[[Problem], Placement]) -> Placement:
-    """A placement of which at least one sample fits while it runs.
+    """Find a placement with memory for at least one sample in flight.
 
-    The search counts weights alone. Where a sample's tensors do not fit beside them, it is done
-    again with as much less for the weights; where no such room is enough, a placement that fits
-    when it runs one sample is searched for.
+    The search counts weights only. If the tensors of a sample do not fit beside them, the search is
+    repeated with a lower limit for the weights, and at last for a placement that fits a single run.
 
     Args:
-        problem: of `streamed_problem`, with limits.
-        find: a placement of a problem.
+        problem: from `streamed_problem`, with limits.
+        find: finds a placement of a problem.
 
     Raises:
-        InfeasibleError: none was found, or no sample fits beside any.
+        InfeasibleError: no placement was found, or no sample fits.
     """
     limits = problem.cluster.memory_bytes
     unlimited = _with_limits(problem, np.full(len(limits), np.inf))
@@ -106,12 +105,12 @@ def measured_stream(
 
     Args:
         problem: with limits.
-        placement: of it.
-        model: whose allocators tell peaks.
-        runtime: that runs it, by name.
+        placement: of the problem.
+        model: loaded by the runtime, whose allocators measure peaks.
+        runtime: its name.
 
     Raises:
-        InfeasibleError: not even one sample at a time fits.
+        InfeasibleError: not even one sample fits.
     """
     in_flight = Simulator(problem).stream(placement, samples=_PLAYED).in_flight
     value = Simulator(problem).value(placement)

@@ -14,7 +14,7 @@ _MARKERS = {"random": "o", "heuristic": "s", "near-best": "^", "replicated": "D"
 
 
 def draw_kernel_rates(rows: Sequence[Any], path: Path) -> None:
-    """Ops per second against the number of ops, a line for each number of devices and of inputs.
+    """Draw ops per second by number of ops, a line per number of devices and inputs.
 
     Args:
         rows: of `benchmarks.kernel`.
@@ -47,7 +47,7 @@ def draw_kernel_rates(rows: Sequence[Any], path: Path) -> None:
 
 
 def draw_accuracy(rows: Sequence[AccuracyRow], path: Path) -> None:
-    """Predicted against measured milliseconds, one picture per model.
+    """Draw predicted against measured milliseconds, a picture per model.
 
     Raises:
         MissingExtraError: matplotlib is not installed.

@@ -1,6 +1,6 @@
 """Rank dispatch, transfers and memory of execution model `event` in plain Python.
 
-The yardstick for the compiled kernel: precomputed lists and `heapq`, the same rules for problems
+The compiled kernel is compared with it. It uses precomputed lists and `heapq`, and covers problems
 with one stream per device, a link between any two endpoints, no overheads and no contention.
 """
 
@@ -14,10 +14,10 @@ from placewright.simulation.event.arrays import event_arrays
 
 
 class PlainSimulator:
-    """Makespans of placements of one problem; all lists are made once.
+    """Simulates placements of a problem; all lists are made once.
 
     Raises:
-        InputError: the problem has what the plain rules do not cover.
+        InputError: the plain rules do not cover the problem.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -69,7 +69,7 @@ class PlainSimulator:
 
 
 class _Run:
-    """One placement through time."""
+    """State of the simulation of one placement."""
 
     def __init__(self, model: PlainSimulator, device_of: list[int]) -> None:
         self.model, self.device_of = model, device_of
@@ -86,7 +86,7 @@ class _Run:
         self.now = 0.0
 
     def play(self) -> float:
-        """Handle events in the order of time until none is left."""
+        """Handle the events in order of time."""
         for unit, missing in enumerate(self.missing):
             if missing == 0:
                 heapq.heappush(self.ready[self.device_of[unit]], (-self.rank[unit], unit))
@@ -120,7 +120,7 @@ class _Run:
                 heapq.heappush(self.events, (end, unit, -1, device, device))
 
     def end_unit(self, unit: int, now: float) -> None:
-        """Free the device, release the inputs, hand the outputs on."""
+        """Free the device, release the inputs and pass on the outputs."""
         device = self.device_of[unit]
         self.busy[device] = False
         for tensor in self.model.outputs[unit]:
@@ -129,7 +129,7 @@ class _Run:
             self.release(tensor, device)
 
     def hand_on(self, tensor: int, source: int, now: float) -> None:
-        """Wake the readers here; queue one transfer for each other endpoint."""
+        """Wake the readers on this endpoint, and queue a transfer for each other endpoint."""
         model, counts = self.model, dict[int, int]()
         for reader in model.readers[tensor]:
             device = self.device_of[reader]
@@ -159,7 +159,7 @@ class _Run:
         heapq.heappush(self.events, (end, model.producer[tensor], tensor, source, target))
 
     def arrive(self, tensor: int, source: int, target: int, now: float) -> None:
-        """Let the next transfer on, and wake the readers."""
+        """Start the next transfer of the channel, and wake the readers."""
         line = self.lines[self.model.channel[source][target]]
         line.pop(0)
         if line:
@@ -171,19 +171,19 @@ class _Run:
                 self.wake(reader)
 
     def wake(self, unit: int) -> None:
-        """One input of a unit is there."""
+        """Count an input of a unit that has arrived."""
         self.missing[unit] -= 1
         if self.missing[unit] == 0:
             heapq.heappush(self.ready[self.device_of[unit]], (-self.rank[unit], unit))
 
     def release(self, tensor: int, endpoint: int) -> None:
-        """One user of a copy is done."""
+        """Count a finished user of a copy."""
         self.users[tensor, endpoint] -= 1
         if self.users[tensor, endpoint] == 0:
             self.use(endpoint, -self.model.size[tensor])
 
     def use(self, endpoint: int, size: float) -> None:
-        """Count bytes of a device; what begins and ends at one instant never counts together."""
+        """Count bytes of a device; at one instant, ends count before starts."""
         if endpoint >= self.model.n_devices:
             return
         if self.now > self.changed[endpoint]:

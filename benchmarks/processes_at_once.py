@@ -1,12 +1,11 @@
-"""Start processes at once on one cold cache, then with kernels compiled, all at once and in pairs.
+"""Start processes at once, on a cold cache and with compiled kernels.
 
     python -m benchmarks.processes_at_once [--count 8] [--rounds 3] [-o FILE]
 
-Each process places a model of the zoo on the catalogue's `2gpu` with a fixed number of evaluations,
-so that all must give one answer. On an empty cache the first that needs a kernel compiles it and
-the others wait: every compilation writes a line, and kernels that two processes compiled are
-counted. Then the time of all at once is measured beside that of the same processes two at a time,
-in turn.
+Each process places a zoo model on the catalogue's `2gpu` with a fixed number of evaluations, so
+that all answers must be equal. On an empty cache, the first process that needs a kernel compiles it
+and the others wait. Every compilation writes a line, and the program counts kernels that two
+processes compiled. Then it measures the time of all processes at once and in pairs, in turn.
 """
 
 from __future__ import annotations
@@ -51,12 +50,12 @@ event.register("numba:compile", Noting())
 
 @dataclass(frozen=True)
 class Batch:
-    """Processes that did the same.
+    """Equal processes.
 
     Attributes:
         seconds: from the first start to the last end.
-        core_seconds: of all, as the system counts them.
-        answers: value and bound of each.
+        core_seconds: of all processes, by the system.
+        answers: value and bound of each process.
     """
 
     seconds: float
@@ -85,7 +84,7 @@ def batch(count: int, at_once: int, cache: Path, scratch: Path) -> Batch:
 
 
 def noting(scratch: Path) -> dict[str, str]:
-    """What a process's environment needs to note what it compiles."""
+    """Environment of a process that records its compilations."""
     site = scratch / "site"
     site.mkdir(exist_ok=True)
     (site / "sitecustomize.py").write_text(NOTING)
@@ -97,7 +96,7 @@ def noting(scratch: Path) -> dict[str, str]:
 
 
 def compiled(scratch: Path) -> dict[str, set[str]]:
-    """Kernel, with its signature -> the processes that compiled it."""
+    """Kernel with signature -> the processes that compiled it."""
     found: dict[str, set[str]] = {}
     for line in (scratch / "noted").read_text().splitlines():
         process, _, kernel = line.partition(" ")

@@ -1,13 +1,13 @@
-"""Hold bounds, `optimal` and `infeasible` against brute force on random problems.
+"""Check bounds, `optimal` and `infeasible` against brute force on random problems.
 
     python -m benchmarks.proofs [--models event,max-load] [--problems 10000] [--changes 200]
                                 [--mutations 150] [--results docs/results/proofs.json]
 
-Each problem is solved once by brute force over all placements and, under `event`, all orders, and
-asked of every method that claims something. The results file is written as the campaign goes on;
-the same command goes on where it ended. `--changes N` counts, over N problems, whose best value is
-another without a feature. `--mutations N` breaks each implication of a program in turn, and counts
-the problems until a false claim is seen, N at most.
+Each problem is solved by brute force over all placements and, under `event`, all orders. Every
+method that proves something must agree. The results file is written during the campaign, and the
+same command resumes it. `--changes N` counts, over N problems, those whose best value changes
+without a feature. `--mutations N` breaks each implication of a program in turn, and counts the
+problems until a false claim appears, at most N.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BATCH = 20  # problems between two writes
 
 
 def main() -> None:
-    """Run what is asked for; exit 1 where a claim is false."""
+    """Run the campaign; exit with 1 if a claim is false."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", default="event,max-load,subgraph,subgraph-ip,placeto")
     parser.add_argument("--problems", type=int, default=0, help="of each execution model, in all")
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def one_batch(model: str, wanted: Any, known: dict[str, Any]) -> bool:
-    """Some more problems of one model; False where all are done."""
+    """Check further problems of an execution model; False if all are done."""
     from proof_campaign import Tally, look_at
 
     row = known.setdefault("problems", {}).setdefault(
@@ -95,7 +95,7 @@ def count_changes(model: str, wanted: Any, known: dict[str, Any]) -> None:
 
 
 def break_each(models: list[str], wanted: Any, known: dict[str, Any]) -> None:
-    """Problems until a broken implication is seen."""
+    """Problems until a broken implication shows a false claim."""
     from proof_campaign import Tally, ask, least_value, look_at
     from proof_mutations import MUTATIONS
 
@@ -126,8 +126,8 @@ def break_each(models: list[str], wanted: Any, known: dict[str, Any]) -> None:
 
 
 def write(wanted: Any, known: dict[str, Any]) -> None:
-    """Keep what is known."""
-    from placewright.files.text import write_text
+    """Write the results file."""
+    from placewright.io.written import write_text
 
     if wanted.results is not None:
         write_text(wanted.results, json.dumps(known, indent=1) + "\n")

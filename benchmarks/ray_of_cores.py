@@ -1,4 +1,4 @@
-"""A Ray cluster of this machine whose nodes have one core each, for measurements."""
+"""A Ray cluster on this machine with a node per core, for measurements."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _END_SECONDS = 20.0
 
 @contextmanager
 def only_on(cores: Sequence[int]) -> Iterator[None]:
-    """This process, and what it starts inside, runs on these cores alone."""
+    """Bind this process and the processes that it starts in the block to some cores."""
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, set(cores))
     try:
@@ -35,13 +35,13 @@ def only_on(cores: Sequence[int]) -> Iterator[None]:
 
 @contextmanager
 def ray_nodes_on(cores: Sequence[int]) -> Iterator[str]:
-    """Address of a cluster with a node for each core, which stays on it; it ends with the block.
+    """Start a cluster with a node bound to each core for the block; its address.
 
-    It takes a token that only this process and its children know.
+    It requires a token that only this process and its children have.
 
     Raises:
         MissingExtraError: Ray is not installed.
-        AnswerError: the cluster does not come up.
+        AnswerError: the cluster does not start.
     """
     port = _free_port()
     address = f"127.0.0.1:{port}"
@@ -70,7 +70,7 @@ def ray_nodes_on(cores: Sequence[int]) -> Iterator[str]:
 
 @cache
 def _token() -> str:
-    """One for all clusters of this process: Ray reads it once."""
+    """The token of all clusters of this process, which Ray reads once."""
     return secrets.token_hex(32)
 
 
@@ -102,7 +102,7 @@ def _wait_for(address: str, n_nodes: int) -> None:
 
 
 def _end(node: subprocess.Popen[bytes]) -> None:
-    """The node and what it started."""
+    """End a node and the processes that it started."""
     node.terminate()
     with suppress(subprocess.TimeoutExpired):
         node.wait(_END_SECONDS)

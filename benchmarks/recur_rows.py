@@ -1,8 +1,8 @@
-"""Run seeded rows of results files again: every value must recur to the last digit.
+"""Repeat seeded rows of results files: every value must be equal to the last digit.
 
-``python -m benchmarks.recur_rows docs/results --workloads DIR`` takes three rows of each file of
-simulated runs, the same ones each time, and prints what each gave then and gives now. It exits with
-1 where one differs. Files of an earlier commit are checked by giving the folder that holds them.
+``python -m benchmarks.recur_rows docs/results --workloads DIR`` repeats three fixed rows of each
+file of simulated runs, and prints old and new values. It exits with 1 if a value differs. To check
+files of an earlier commit, name their folder.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def rows_of(path: Path) -> list[dict[str, Any]]:
 
 
 def chosen(rows: Sequence[dict[str, Any]], number: int, kind: str) -> list[dict[str, Any]]:
-    """Short runs, drawn with a fixed seed, each of another kind where there are so many."""
+    """Draw short runs with a fixed seed, of different kinds if possible."""
     short = [row for row in rows if row["seconds"] <= SETTLED]
     drawn = [short[at] for at in np.random.default_rng(0).permutation(len(short))]
     first = {row[kind]: row for row in reversed(drawn)}
@@ -65,7 +65,7 @@ def chosen(rows: Sequence[dict[str, Any]], number: int, kind: str) -> list[dict[
 def learned_again(
     rows: Sequence[dict[str, Any]], number: int, workloads: Path | None
 ) -> Iterator[Found]:
-    """Rows of `bench learned`."""
+    """Repeat rows of `bench learned`."""
     builders: dict[str, Callable[[], Problem]] = {}
     for objective in ("latency", "training"):
         builders.update({case.name: case.build for case in zoo_cases(objective=objective)})
@@ -75,7 +75,7 @@ def learned_again(
 def paper_again(
     rows: Sequence[dict[str, Any]], number: int, workloads: Path | None
 ) -> Iterator[Found]:
-    """Rows of `bench paper`."""
+    """Repeat rows of `bench paper`."""
     builders = {case.name: case.build for name in PAPERS for case in paper_suite(name).cases}
     yield from _runs_again([r for r in rows if r["evaluations"] > 0], number, builders)
 
@@ -101,7 +101,7 @@ def _runs_again(
 def tarnawski_again(
     rows: Sequence[dict[str, Any]], number: int, workloads: Path | None
 ) -> Iterator[Found]:
-    """Rows of `bench tarnawski` that ended before their budget."""
+    """Repeat rows of `bench tarnawski` that ended before their budget."""
     if workloads is None:
         return
     files = find_workloads(workloads)
@@ -116,7 +116,7 @@ def tarnawski_again(
 def zero_shot_again(
     rows: Sequence[dict[str, Any]], number: int, workloads: Path | None
 ) -> Iterator[Found]:
-    """Rows of `python -m benchmarks.zero_shot`."""
+    """Repeat rows of `python -m benchmarks.zero_shot`."""
     for row in chosen(rows, number, "problem"):
         model, _, cluster = row["problem"].rpartition(" ")
         for again in run_zero_shot_benchmark("", [model], [cluster], seeds=1):

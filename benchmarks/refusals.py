@@ -1,12 +1,12 @@
-"""What it takes to refuse: seconds and memory of every nasty file and every edited plan.
+"""Seconds and memory until a command refuses harmful files and edited plans.
 
     python -m benchmarks.refusals [-o FILE] [--code FOLDER]
 
-Each case of `tests/cli/nasty_files.py` and `tests/cli/test_edited_plans.py` is a command in a
-process of its own, with kernels compiled. Counted is what it takes after the libraries that it may
-need were imported. Exits with 1 where a case is not refused with exit code 2 or 1 and one line of
-at most 300 characters, takes more than 5 s, or more than 1 GiB. `--code` takes Placewright from
-another folder, such as the `src` of an earlier commit: what did it do with the same cases?
+Each case of `tests/cli/nasty_files.py` and `tests/cli/test_edited_plans.py` is a command in its own
+process, with compiled kernels. Time and memory are counted after the import of libraries. The
+program exits with 1 if a case takes more than 5 s or 1 GiB, or is not refused with exit code 1 or 2
+and one line of at most 300 characters. `--code` takes Placewright from another folder, such as the
+`src` of an earlier commit.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ with open(3, "w") as measured:
 
 
 def cases() -> dict[str, Callable[[Path], list[object]]]:
-    """Makes the files in a folder and gives the words of the command."""
+    """Make the files of each case in a folder; the words of its command."""
     sys.path.insert(0, str(ROOT / "tests"))
     from cli.nasty_files import NASTY
     from cli.stranger_files import STRANGERS
@@ -72,7 +72,7 @@ def cases() -> dict[str, Callable[[Path], list[object]]]:
 def refused(
     name: str, make: Callable[[Path], list[object]], environment: Mapping[str, str]
 ) -> dict[str, Any]:
-    """The row of one case."""
+    """Run a case and return its row."""
 
     def limit() -> None:
         resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))

@@ -13,8 +13,8 @@ from playwright.sync_api import sync_playwright
 
 ROOT = Path(__file__).parents[1]
 
-from placewright.report.page.html import page_text  # noqa: E402
-from placewright.report.page.plans import plans_document  # noqa: E402
+from placewright.report.page import page_text  # noqa: E402
+from placewright.report.page_document import plans_document  # noqa: E402
 from tests.report.report_problems import layered_plan  # noqa: E402
 
 

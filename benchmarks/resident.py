@@ -1,10 +1,9 @@
-"""Where a process's resident memory lies: files, heaps of the allocator, all else.
+"""Resident memory of a process by location: files, heaps of the allocator, others.
 
-`glibc` keeps one heap that grows at its end (`[heap]`) and, for threads that meet, *arenas*: heaps
-of 64 MiB of address space each, at multiples of 64 MiB. Blocks that are large get mappings of
-their own. A step of resident memory is explained by the part that made it, and by whether the
-allocator's callers hold more (`used_bytes`) or the allocator keeps more of what they gave back
-(`free_bytes`).
+`glibc` has one heap that grows at its end (`[heap]`) and, for concurrent threads, *arenas*: heaps
+with 64 MiB of address space at multiples of 64 MiB. Large blocks have mappings of their own. Two
+facts explain a step of resident memory: the location that grew, and whether callers of the
+allocator use more (`used_bytes`) or the allocator keeps more freed memory (`free_bytes`).
 """
 
 from __future__ import annotations
@@ -23,18 +22,18 @@ _SMAPS = Path("/proc/self/smaps")
 
 @dataclass(frozen=True)
 class Resident:
-    """Bytes of resident memory, by where they lie.
+    """Bytes of resident memory by location.
 
     Attributes:
         file_bytes: mapped from files: programs, libraries, weights.
         heap_bytes: the heap that grows at its end.
         arena_bytes: the allocator's arenas for threads.
         arenas: heaps of 64 MiB among these (one arena may have several).
-        other_bytes: all else: large blocks, stacks, Python's small objects, NumPy's arrays.
-        huge_bytes: in pages of 2 MiB, whatever they hold.
-        used_bytes: that the allocator's callers hold in heaps and large blocks; 0 if unknown.
-        free_bytes: given back to the allocator and kept by it, touched or not; 0 if unknown.
-        python_blocks: small blocks that Python's objects hold.
+        other_bytes: large blocks, stacks, small objects of Python, arrays of NumPy.
+        huge_bytes: in pages of 2 MiB, in any location.
+        used_bytes: in use by callers of the allocator, in heaps and large blocks; 0 if unknown.
+        free_bytes: freed and kept by the allocator; 0 if unknown.
+        python_blocks: number of small blocks of Python objects.
     """
 
     file_bytes: int
@@ -49,12 +48,12 @@ class Resident:
 
     @property
     def bytes(self) -> int:
-        """All of it."""
+        """All resident bytes."""
         return self.file_bytes + self.heap_bytes + self.arena_bytes + self.other_bytes
 
 
 def resident() -> Resident:
-    """What this process holds now (Linux)."""
+    """Resident memory of this process (Linux)."""
     used, free = _allocator_bytes()
     parts = resident_parts(_SMAPS.read_text().splitlines())
     return Resident(
@@ -63,7 +62,7 @@ def resident() -> Resident:
 
 
 def resident_parts(smaps: Iterable[str]) -> dict[str, int]:
-    """Bytes by place, from the lines of ``/proc/PID/smaps``."""
+    """Bytes by location, from the lines of ``/proc/PID/smaps``."""
     parts = dict.fromkeys(
         ("file_bytes", "heap_bytes", "arena_bytes", "arenas", "other_bytes", "huge_bytes"), 0
     )
@@ -84,7 +83,7 @@ def resident_parts(smaps: Iterable[str]) -> dict[str, int]:
 
 @dataclass
 class _Mapping:
-    """One range of addresses."""
+    """A range of addresses."""
 
     start: int
     end: int
@@ -93,7 +92,7 @@ class _Mapping:
     resident_bytes: int = 0
 
     def place(self, following: _Mapping | None) -> str:
-        """The part that its resident bytes count to."""
+        """The location of the mapping."""
         if self.name.startswith("/"):
             return "file_bytes"
         if self.name == "[heap]":
@@ -119,7 +118,7 @@ class _Mallinfo(ctypes.Structure):
 
 
 def _allocator_bytes() -> tuple[int, int]:
-    """Bytes that the allocator's callers hold, and bytes that it keeps free."""
+    """Used and free bytes of the allocator."""
     try:
         mallinfo = ctypes.CDLL(None).mallinfo2
     except (AttributeError, OSError):  # another allocator

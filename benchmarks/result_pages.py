@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import result_tables as tables
-from placewright.report.markdown import markdown_table
+from placewright.report.tables import markdown_table
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Milliseconds of a call of a loaded plan, beside the plain compiled model in the same loop."""
+"""Milliseconds of a call of a loaded plan and of the plain compiled model, in one loop."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 
-from benchmarks.command import run
+from benchmarks.command import Models, Results, run
 from placewright.cli import options as opt
 from placewright.cli.command import command
 from placewright.cli.output import print_json, print_line, print_note
-from placewright.cli.overwriting import Writes
 from placewright.core.placement import Placement
 from placewright.core.plan import PlacerRecord, Plan
 from placewright.core.problem import Problem
@@ -36,20 +35,20 @@ _RECORD = PlacerRecord("benchmarks.serving", "1", 0, 0, 0.0)
 
 @dataclass(frozen=True)
 class ServingRow:
-    """Medians of one model in one runtime; every figure but the counts is in milliseconds.
+    """Medians of a model in a runtime, in milliseconds except counts.
 
     Attributes:
         model, runtime: names.
-        rounds: of the loop in which all contenders take turns.
-        plain: a call of the compiled model as the library's users make it, on one core.
-        unsplit: a call of a loaded plan that keeps the model on that core.
-        unsplit_above: median over rounds of `unsplit` minus `plain`.
+        rounds: of the loop in which contenders take turns.
+        plain: a call of the compiled model through the library, on one core.
+        unsplit: a call of a loaded plan with the whole model on that core.
+        unsplit_above: median over rounds of `unsplit` - `plain`.
         split: a call of a loaded plan that alternates between two cores.
-        cuts: tensors that cross from one core to the other in one call of it.
-        copies: a copy of the bytes of all these tensors.
-        split_above_per_cut: (`split` minus `unsplit` minus `copies`) over `cuts`, by round.
+        cuts: number of tensors that cross between the cores in a call.
+        copies: a copy of the bytes of these tensors.
+        split_above_per_cut: (`split` - `unsplit` - `copies`) / `cuts`, by round.
         kept_run: a call of `pw.run`, which keeps the unsplit plan loaded.
-        machine: the processor.
+        machine: name of the processor.
     """
 
     model: str
@@ -67,12 +66,12 @@ class ServingRow:
 
 
 def serving_row(name: str, session: Session, rounds: int) -> ServingRow:
-    """Measure one model: all contenders once in each round.
+    """Measure a model, every contender once in each round.
 
     Args:
         name: of the model.
         session: with two devices.
-        rounds: at least 1; ten more come first and are not counted.
+        rounds: at least 1, after ten rounds that do not count.
     """
     problem, model = session.problem, session.loaded
     inputs = model.random_inputs(np.random.default_rng(0))
@@ -121,7 +120,7 @@ def _plan(session: Session, placement: Placement) -> Plan:
 
 
 def _alternating(problem: Problem) -> Placement:
-    """Runs of units in topological order, dealt to the two devices in turn."""
+    """Runs of units in topological order, alternately on the two devices."""
     position = np.empty(problem.n_units, dtype=np.int64)
     position[problem.unit_graph.topological_order] = np.arange(problem.n_units)
     return Placement.of(position * PIECES // problem.n_units % 2)
@@ -152,16 +151,12 @@ def _rounds(contenders: list[Callable[[], Any]], rounds: int) -> np.ndarray[Any,
 @command("runtime", model=None)
 def serving(
     request: Request,
-    models: Annotated[str, typer.Option(help="Comma-separated models.")] = (
-        "zoo:rnnlm/tiny,zoo:resnet50/tiny"
-    ),
+    models: Models = ("zoo:rnnlm/tiny,zoo:resnet50/tiny"),
     rounds: Annotated[int, typer.Option(min=1, help="In which all contenders take turns.")] = 400,
-    results: Annotated[
-        Path, typer.Option("--results", help="Results file; other rows stay in it."), Writes()
-    ] = Path("serving.json"),
+    results: Results = Path("serving.json"),
     as_json: opt.Json = False,
 ) -> None:
-    """Calls of loaded plans beside the plain compiled model, in one loop."""
+    """Time calls of loaded plans and of the plain compiled model in one loop."""
     from dataclasses import replace
 
     from placewright.session.devices import devices_by_runtime

@@ -1,4 +1,4 @@
-"""Different samples through splits of models in every runtime: is each sample's output its own?"""
+"""Check that splits of models return the outputs of each sample in every runtime."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ import numpy as np
 import typer
 
 from benchmarks import tables
-from benchmarks.command import run
+from benchmarks.command import ModelsOrZoo, ResultsIfAny, run
 from placewright.cli import options as opt
 from placewright.cli.command import command
 from placewright.cli.output import print_json, print_note, print_shown
-from placewright.cli.overwriting import Writes
 from placewright.core.cluster import Cluster
 from placewright.core.costs import CostTable
 from placewright.core.execution_models import MaxLoad
@@ -40,19 +39,19 @@ _STICKINESS = 0.95
 
 @dataclass(frozen=True)
 class StreamEqualityRow:
-    """One stream.
+    """A stream of a model.
 
     Attributes:
-        model, runtime: what ran where.
+        model, runtime: names.
         version: of the runtime's library.
-        samples: that differ, of the stream.
-        in_flight: of them under way at most.
+        samples: number of different samples.
+        in_flight: limit of samples in flight.
         segments: of one sample.
-        largest_error: of any output of any sample, relative to the output's largest magnitude.
+        largest_error: over all outputs of all samples, relative to the output's largest magnitude.
         tolerance: of the precision.
         seed: of the split and of the samples.
-        message: why it could not run; empty where it ran.
-        under_way: samples that indeed were under way at one time, at most.
+        message: why it could not run; empty if it ran.
+        under_way: most samples in flight at one time.
     """
 
     model: str
@@ -69,17 +68,17 @@ class StreamEqualityRow:
 
     @property
     def equal(self) -> bool:
-        """True where every sample's outputs are those of the unsplit model, in order."""
+        """Whether every sample has the outputs of the unsplit model, in order."""
         return not self.message and self.largest_error <= self.tolerance
 
     @property
     def kept(self) -> bool:
-        """True where never more samples were under way than may be."""
+        """Whether the limit of samples in flight was kept."""
         return self.under_way <= self.in_flight
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What the row is a result of."""
+        """Model, runtime, version, samples, limit and seed."""
         return self.model, self.runtime, self.version, self.samples, self.in_flight, self.seed
 
 
@@ -97,13 +96,13 @@ def run_stream_equality(
     """Stream samples through a random split of each model over all cores, in each runtime.
 
     Args:
-        models: as `place` takes them.
-        runtimes: by name; a model that a runtime cannot read is a row with the reason.
+        models: paths or zoo names.
+        runtimes: names; the row of a model that a runtime cannot read has the reason.
         samples: of each stream, all different.
-        in_flight: samples under way at most.
+        in_flight: limit of samples in flight.
         seed: of splits and samples.
-        results_path: rows of a file are kept and not run again.
-        on_row: called with each row that is new.
+        results_path: rows of this file are not repeated.
+        on_row: called with each new row.
         on_ahead: called with the number of new rows, before the first.
     """
     file = ResultsFile(
@@ -148,13 +147,13 @@ def _row(empty: StreamEqualityRow) -> StreamEqualityRow:
 
 
 def most_under_way(spans: Sequence[tuple[float, float]]) -> int:
-    """How many of some (begin, end) hold one instant at most; an end comes before a begin."""
+    """Most intervals (begin, end) that overlap; at one instant, ends count before begins."""
     events = sorted([(begin, 1) for begin, _ in spans] + [(end, -1) for _, end in spans])
     return max(itertools.accumulate(change for _, change in events), default=0)
 
 
 def _problem(name: str, runtime: str) -> tuple[Problem, LoadedModel]:
-    """The model on all cores, in units that its runtime can cut; costs do not matter here."""
+    """The model on all cores, in units that its runtime can cut; costs are not used."""
     model = load_model(name, runtime=runtime)
     if model.source is None:
         raise RuntimeFailure(f"'{name}' has no model behind it")
@@ -177,7 +176,7 @@ def _problem(name: str, runtime: str) -> tuple[Problem, LoadedModel]:
 def _streamed(
     problem: Problem, placement: Placement, model: LoadedModel, row: StreamEqualityRow
 ) -> tuple[float, list[tuple[float, float]]]:
-    """The largest error of all samples, and when each of them was under way."""
+    """The largest error over all samples, and the interval of each sample."""
     check = OutputCheck(model, problem.cluster.devices)
     passed: dict[int, list[HostArray]] = {}
 
@@ -198,27 +197,17 @@ def _streamed(
     return largest, spans
 
 
-Results = Annotated[
-    Path, typer.Option("--results", help="Results file; runs in it are kept."), Writes()
-]
-Plot = Annotated[Path | None, typer.Option(help="SVG file to draw the results into."), Writes()]
-
-
 @command("seed", model=None)
 def stream_equality(
     request: Request,
-    models: Annotated[
-        str | None, typer.Option(help="Comma-separated models; every zoo model without.")
-    ] = None,
+    models: ModelsOrZoo = None,
     runtimes: Annotated[str | None, typer.Option(help="Comma-separated; all without.")] = None,
     samples: Annotated[int, typer.Option(min=1, help="Different samples of each stream.")] = 200,
-    in_flight: Annotated[int, typer.Option(min=1, help="Samples under way at most.")] = 3,
-    results: Annotated[
-        Path | None, typer.Option("--results", help="Results file; runs in it are kept."), Writes()
-    ] = None,
+    in_flight: Annotated[int, typer.Option(min=1, help="Most samples in flight.")] = 3,
+    results: ResultsIfAny = None,
     as_json: opt.Json = False,
 ) -> None:
-    """Stream different samples through splits of models in every runtime and compare each one."""
+    """Stream samples through splits of models in every runtime, and compare all outputs."""
     from placewright.session.devices import devices_by_runtime
     from placewright.session.parsing import parse_names
     from placewright.zoo import names
@@ -232,7 +221,9 @@ def stream_equality(
         seed=request.seed,
         results_path=results,
         on_row=lambda row: print_note(
-            counted.told(f"{row.model} {row.runtime}: {row.message or f'{row.largest_error:.2g}'}")
+            counted.numbered(
+                f"{row.model} {row.runtime}: {row.message or f'{row.largest_error:.2g}'}"
+            )
         ),
         on_ahead=counted.ahead,
     )

@@ -1,4 +1,4 @@
-"""All ways to stream each model on two kinds of pairs of cores: rates, and what is recommended."""
+"""Rates of all ways to stream each model on pairs of cores, and the recommended way."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ import numpy as np
 import typer
 
 from benchmarks import tables
-from benchmarks.command import run
+from benchmarks.command import ModelsOrZoo, Results, run, write_results
 from placewright.cli import options as opt
 from placewright.cli.command import command
 from placewright.cli.output import print_json, print_note, print_shown
-from placewright.cli.overwriting import Writes
 from placewright.core.cluster import Cluster, Device
 from placewright.core.solution import Budget
 from placewright.errors import PlacewrightError
@@ -38,21 +37,21 @@ _SEARCH_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class StreamsRow:
-    """One model on one pair of cores.
+    """A model on a pair of cores.
 
     Attributes:
-        model, cluster: what ran where.
+        model, cluster: names.
         version: of the runtime's library.
         seed: of the search.
         rates: contender -> samples per second, median of its rounds.
         spreads: contender -> distance of the quartiles of its periods, as a share of the median.
         latencies: contender -> 95th percentile of a sample's seconds.
-        predicted: contender -> samples per second by the simulator, where it can say.
+        predicted: contender -> simulated samples per second, if there is a prediction.
         recommended: name of a contender.
         verdict: one sentence.
         left_out: contender -> why it is not comparable.
-        message: why nothing was measured; empty where something was.
-        machine: the processor in words.
+        message: why nothing was measured, else empty.
+        machine: name of the processor.
         date: of the measurement, year-month-day.
     """
 
@@ -73,12 +72,12 @@ class StreamsRow:
 
     @property
     def identity(self) -> tuple[object, ...]:
-        """What the row is a result of."""
+        """Model, cluster, version and seed."""
         return self.model, self.cluster, self.version, self.seed
 
     @property
     def of_best(self) -> float:
-        """The rate of what is recommended over the best rate; NaN where nothing was measured."""
+        """Rate of the recommended way relative to the best rate; NaN if nothing was measured."""
         if not self.rates:
             return float("nan")
         return self.rates[self.recommended] / max(self.rates.values())
@@ -107,13 +106,13 @@ def run_streams_benchmark(
     """Place each model for throughput, and measure the plan beside all simpler ways.
 
     Args:
-        models: as `place` takes them.
+        models: paths or zoo names.
         clusters: of `PAIRS`.
-        samples: whose outputs are compared, and of a round at most.
+        samples: number of compared samples, and most samples of a round.
         rounds: of all contenders in turn.
         seed: of the search.
-        results_path: rows of a file are kept and not measured again.
-        on_row: called with each row that is new.
+        results_path: rows of this file are not repeated.
+        on_row: called with each new row.
     """
     file = ResultsFile(results_path, FORMAT, StreamsRow, lambda row: row.identity, missing=None)
     version = runtime_named(default_runtime_name()).version
@@ -170,35 +169,27 @@ def _measured(row: StreamsRow, samples: int, rounds: int) -> dict[str, Any]:
     }
 
 
-Results = Annotated[
-    Path, typer.Option("--results", help="Results file; runs in it are kept."), Writes()
-]
-Plot = Annotated[Path | None, typer.Option(help="SVG file to draw the results into."), Writes()]
-
-
 @command("seed", model=None)
 def streams(
     request: Request,
-    models: Annotated[
-        str | None, typer.Option(help="Comma-separated models; every zoo model without.")
-    ] = None,
+    models: ModelsOrZoo = None,
     clusters: Annotated[
         str | None,
         typer.Option(help="Comma-separated pairs of cores: 'two f32 cores', 'f32 + bf16'."),
     ] = None,
     samples: Annotated[
-        int, typer.Option(min=20, help="Whose outputs are compared, and of a round at most.")
+        int, typer.Option(min=20, help="Compared samples, and most samples of a round.")
     ] = 24,
-    rounds: Annotated[int, typer.Option(min=5, help="Of all ways in turn.")] = 9,
-    results: Annotated[
-        Path, typer.Option("--results", help="Results file; runs in it are kept."), Writes()
-    ] = Path("streams.json"),
+    rounds: Annotated[int, typer.Option(min=5, help="Rounds of all ways in turn.")] = 9,
+    results: Results = Path("streams.json"),
     as_json: opt.Json = False,
 ) -> None:
-    """Samples per second of every way to stream models; writes a table beside --results."""
+    """Measure samples per second of every way to stream models.
+
+    Writes a table beside --results.
+    """
     from benchmarks.streams_report import streams_text
     from placewright.errors import UnknownNameError
-    from placewright.files.text import write_text
     from placewright.session.parsing import parse_names
     from placewright.zoo import names
 
@@ -217,9 +208,7 @@ def streams(
             f"{row.model}, {row.cluster}: {row.message or row.recommended}"
         ),
     )
-    text = results.with_suffix(".md")
-    write_text(text, streams_text(read_streams(results)))
-    print_note(f"wrote {text}")
+    write_results(results.with_suffix(".md"), streams_text(read_streams(results)))
     if as_json:
         print_json([{**asdict(row), "of_best": row.of_best} for row in rows])
         return

@@ -1,4 +1,4 @@
-"""The text of a table of streams, for the documents: each way's rate and what is recommended."""
+"""The Markdown report of streams: the rate of each way and the recommended way."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from typing import Any
 
 from placewright.core.quantities import format_duration
-from placewright.report.markdown import markdown_table
+from placewright.report.tables import markdown_table
 
 _SINGLE = "best single device"
 
 
 def streams_text(rows: Sequence[Any]) -> str:
-    """A Markdown document of rows of `benchmarks.streams`, a section for each pair of cores."""
+    """The report of rows of `benchmarks.streams`, with a section per pair of cores."""
     lines = [
         "# Ways to stream each model",
         "",
@@ -39,7 +39,7 @@ def streams_text(rows: Sequence[Any]) -> str:
 
 
 def _rates(rows: Sequence[Any]) -> list[str]:
-    """A line for each model, a column for each way."""
+    """A line per model, a column per way."""
     ways = list(dict.fromkeys(_way(name) for row in rows for name in row.rates))
     columns = ["model", *ways, "recommended", "of the best"]
     table = []
@@ -54,7 +54,7 @@ def _rates(rows: Sequence[Any]) -> list[str]:
 
 
 def _details(rows: Sequence[Any]) -> list[str]:
-    """A line for each way of each model."""
+    """A line per model and way."""
     columns = ["model and way", "samples/s", "spread", "predicted", "95 % done within"]
     table = []
     for row in rows:
@@ -78,5 +78,5 @@ def _way(name: str) -> str:
 
 
 def _device(name: str) -> str:
-    """Which device it was, behind the rate of the best single one."""
+    """The best single device, in parentheses behind its rate."""
     return f" ({name})" if _way(name) == _SINGLE else ""

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 from typing import Any
 
 from placewright.core.quantities import format_bytes
-from placewright.report.benchmark_tables import table
-from placewright.report.page.tables import ShownTable
+from placewright.report.tables import ShownTable, table
 
 
 def kernel_table(rows: Sequence[Any]) -> ShownTable:
-    """Of `benchmarks.kernel`: a row for each size and number of devices and inputs."""
+    """Rows of `benchmarks.kernel` by size and number of devices and inputs."""
     columns = ["ops", "devices", "inputs", "rate", "one evaluation", "times plain Python", "memory"]
     return table("Event kernel, one core", columns, [
         [
@@ -29,7 +28,7 @@ def kernel_table(rows: Sequence[Any]) -> ShownTable:
 
 
 def equality_table(name: str, found: Any) -> ShownTable:
-    """Of `benchmarks.equality`: one row, of the model `name`."""
+    """A row of `benchmarks.equality` for the model `name`."""
     columns = ["equal", "largest relative error", "tolerance", "segments"]
     return table(f"{name}: {found.placements} random placements", columns, [
         [
@@ -42,7 +41,7 @@ def equality_table(name: str, found: Any) -> ShownTable:
 
 
 def accuracy_table(summaries: Sequence[Any]) -> ShownTable:
-    """Of `report.accuracy.summaries`: a row for each model and kind of placement."""
+    """Summaries of `benchmarks.accuracy_report` by model and kind of placement."""
     columns = ["model", "placements", "number", "median error", "95th percentile", "Kendall tau"]
     return table("Predicted against measured", columns, [
         [s.model, s.kind, str(s.placements), f"{s.median:.1%}", f"{s.p95:.1%}", f"{s.tau:.2f}"]
@@ -51,7 +50,7 @@ def accuracy_table(summaries: Sequence[Any]) -> ShownTable:
 
 
 def memory_table(rows: Sequence[Any]) -> ShownTable:
-    """Of `benchmarks.memory`: a row for each model."""
+    """Rows of `benchmarks.memory` by model."""
     columns = ["model", "on one device", "limit of each", "measured peak (predicted)", "segments",
                "equal"]  # fmt: skip
     return table("Peak memory under a limit", columns, [
@@ -72,7 +71,7 @@ def memory_table(rows: Sequence[Any]) -> ShownTable:
 
 
 def stream_equality_table(rows: Sequence[Any], samples: int, in_flight: int) -> ShownTable:
-    """Of `benchmarks.stream_equality`: a row for each model and runtime."""
+    """Rows of `benchmarks.stream_equality` by model and runtime."""
     columns = ["model", "runtime", "equal", "largest error", "tolerance", "segments", "under way"]
     return table(f"{samples} samples, {in_flight} in flight", columns, [
         [
@@ -89,7 +88,7 @@ def stream_equality_table(rows: Sequence[Any], samples: int, in_flight: int) -> 
 
 
 def streams_table(rows: Sequence[Any]) -> ShownTable:
-    """Of `benchmarks.streams`: a row for each model and pair of cores."""
+    """Rows of `benchmarks.streams` by model and pair of cores."""
     columns = ["model", "cores", "samples/s", "recommended", "of the best"]
     return table("Streams", columns, [
         [
@@ -104,7 +103,7 @@ def streams_table(rows: Sequence[Any]) -> ShownTable:
 
 
 def update_table(rows: Sequence[Any]) -> ShownTable:
-    """Of `benchmarks.learned.hsdag_update_times`: a row for each graph."""
+    """Rows of `benchmarks.hsdag_update` by graph."""
     columns = ["graph", "units", "nodes after coarsening", "one update"]
     return table("HSDAG, one update on one core", columns, [
         [r.graph, str(r.units), str(r.nodes), f"{r.seconds * 1e3:.1f} ms"] for r in rows
@@ -112,7 +111,7 @@ def update_table(rows: Sequence[Any]) -> ShownTable:
 
 
 def zero_shot_table(rows: Sequence[Any]) -> ShownTable:
-    """Of `benchmarks.shipped_policy`: a row for each problem."""
+    """Rows of `benchmarks.zero_shot` by problem."""
     columns = ["problem", "best ms", "local-search ms", "ratio", "greedy alone",
                "earliest finish alone", "core s"]  # fmt: skip
     title = "Zero-shot: 10 evaluations and its core-seconds, over local-search with 2,000"
@@ -131,7 +130,7 @@ def zero_shot_table(rows: Sequence[Any]) -> ShownTable:
 
 
 def enlarged_table(rows: Sequence[Any], title: str) -> ShownTable:
-    """Of `benchmarks.enlarged`: a row for each placer."""
+    """Rows of `benchmarks.enlarged` by placer."""
     columns = ["placer", "predicted", "evaluations", "core s", "measured", "peak MB", "fits",
                "outputs equal"]  # fmt: skip
     return table(f"{title}, with evaluations and core-seconds", columns, [

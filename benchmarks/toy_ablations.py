@@ -1,11 +1,11 @@
-"""Settings of a learner on the two toys of its tests: what finds their optima, what prevents it.
+"""Settings of a learner on the two toy problems of its tests: which settings find the optima.
 
     python -m benchmarks.toy_ablations grouper-placer grouper-placer:aligned=false --seeds 10
 
-The separable toy has seven ops, each with a best device of its own; a run's figure is the share of
-ops on their best device in its last 100 placements. The ladders are two clusters of eight ops with
-heavy tensors inside; a run's figure is the number of evaluations until the best of 2^16 placements
-was met. Rows go to --results one by one; what is in it is not run again.
+The separable toy has seven ops with different best devices; its figure is the share of ops on their
+best device in the last 100 placements. The ladders are two clusters of eight ops with heavy tensors
+inside; their figure is the number of evaluations until the best of 2^16 placements. Rows go to
+--results one by one, and are not repeated.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from support import toys
 
 from placewright.files.results import ResultsFile
-from placewright.report.markdown import markdown_table
+from placewright.report.tables import markdown_table
 from placewright.session.comparison import named_placer
 
 FORMAT = "placewright.toy-ablations/1"
@@ -35,17 +35,17 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class ToyRun:
-    """One seed on both toys.
+    """A run with one seed on both toys.
 
     Attributes:
         placer: ``NAME`` or ``NAME:key=value:...``.
         seed: of both runs.
-        ops: of the separable toy.
+        ops: number of ops of the separable toy.
         evaluations: on the separable toy.
-        ladders: evaluations on the ladders, at most.
+        ladders: most evaluations on the ladders.
         share: of ops on their best device at the end.
-        found: evaluations until the optimum of the ladders was met; None where it was not.
-        seconds: of the processor, for both.
+        found: evaluations until the optimum of the ladders; None if it was not found.
+        seconds: processor seconds of both.
     """
 
     placer: str
@@ -59,12 +59,12 @@ class ToyRun:
 
     @property
     def identity(self) -> tuple[str, int, int, int, int]:
-        """What it is a run of."""
+        """Placer, seed and evaluations."""
         return self.placer, self.seed, self.ops, self.evaluations, self.ladders
 
 
 def run_of(name: str, seed: int, ops: int, evaluations: int, ladders: int) -> ToyRun:
-    """Both toys with one seed."""
+    """Run both toys with one seed."""
     placer, start = named_placer(name, {}), time.process_time()
     share = toys.separable_share(placer, ops, evaluations, seed)
     found = toys.evaluations_to_optimum(placer, ladders, seed)
@@ -73,7 +73,7 @@ def run_of(name: str, seed: int, ops: int, evaluations: int, ladders: int) -> To
 
 
 def cells(name: str, runs: Sequence[ToyRun]) -> list[str]:
-    """How many runs learned, their median share; how many found the optimum, and how soon."""
+    """Runs that learned with their median share; runs that found the optimum with evaluations."""
     shares = [run.share for run in runs]
     found = [run.found for run in runs if run.found is not None]
     return [
@@ -86,7 +86,7 @@ def cells(name: str, runs: Sequence[ToyRun]) -> list[str]:
 
 
 def main() -> None:
-    """Run what is missing and print the table."""
+    """Run the missing rows and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("placers", nargs="+", help="NAME or NAME:key=value:...")
     parser.add_argument("--seeds", type=int, default=10)

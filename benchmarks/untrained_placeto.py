@@ -1,9 +1,9 @@
-"""How open Placeto's policy is before it learns, with sums and with means of messages.
+"""Entropy of Placeto's policy before it learns, with sums and with means of messages.
 
 ``python -m benchmarks.untrained_placeto docs/results/placeto-untrained.json`` takes the graphs of
-`bench learned` on `2gpu` and ten seeds each, and writes the mean entropy of the first policy over
-the nodes of an episode, as a part of the largest one, and its largest logit. A policy that is
-decided before it learns explores nothing.
+`bench learned` on `2gpu` with ten seeds each. It writes the mean entropy of the first policy over
+the nodes of an episode, relative to the largest possible, and the largest logit. A policy with low
+entropy explores nothing.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Untrained:
     Attributes:
         problem: its name.
         aggregation: sum or mean.
-        groups: that are placed.
-        entropies: by seed, ascending, each the mean over nodes over ln(devices).
-        largest_logit: the largest of a node, median over nodes and seeds.
+        groups: number of placed groups.
+        entropies: of each seed, ascending: mean over nodes, divided by ln(devices).
+        largest_logit: largest logit of a node, median over nodes and seeds.
     """
 
     problem: str
@@ -71,7 +71,7 @@ def main() -> None:
 
 
 def row_of(name: str, problem: Problem, aggregation: str, seeds: int) -> Untrained:
-    """Entropies over ln(devices) by seed, and the median of the largest logits."""
+    """Entropies by seed, divided by ln(devices), and the median of the largest logits."""
     placer = PlacetoPlacer(aggregation=aggregation)
     graph = PlacetoGraph.of(placer.actions(problem), Evaluator(problem))
     found = [_of_seed(placer, graph, seed) for seed in range(seeds)]

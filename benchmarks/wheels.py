@@ -1,4 +1,4 @@
-"""Verdicts on real models of installed packages, beside what the hardware then takes."""
+"""Verdicts on real models of installed packages, beside measured times."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from benchmarks.command import run
+from benchmarks.command import PartsOfNames, Results, run, write_results
 from placewright.cli import options as opt
 from placewright.cli.output import print_json, print_line, print_note
-from placewright.cli.overwriting import Writes
 
 if TYPE_CHECKING:
     from benchmarks.foreign.verdicts import WheelRow
@@ -28,18 +27,15 @@ def wheels(
     devices: Annotated[str, typer.Option(help="Devices of every plan.")] = "cores",
     budget: Annotated[str, typer.Option(help="Time of each search, such as 3s.")] = "3s",
     total: Annotated[str, typer.Option(help="Time of each checked plan, such as 60s.")] = "60s",
-    only: Annotated[
-        str | None, typer.Option(help="Comma-separated parts of names; all without.")
-    ] = None,
-    seconds: Annotated[float, typer.Option(help="That one model may take.")] = 300.0,
-    results: Annotated[
-        Path,
-        typer.Option("--results", help="Results file; models in it are not run again."),
-        Writes(),
-    ] = Path("foreign-wheels.json"),
+    only: PartsOfNames = None,
+    seconds: Annotated[float, typer.Option(help="Limit of one model in seconds.")] = 300.0,
+    results: Results = Path("foreign-wheels.json"),
     as_json: opt.Json = False,
 ) -> None:
-    """Real models of installed packages: plans, quick and checked, beside one device."""
+    """Measure quick and checked plans of real models in installed packages.
+
+    Every plan is compared with the best single device.
+    """
     from benchmarks.foreign.verdict_report import (
         figure_lines,
         verdict_figures,
@@ -49,7 +45,6 @@ def wheels(
     from benchmarks.foreign.wheels import listed_models
     from placewright.files.quantities import parse_seconds
     from placewright.files.results import read_rows
-    from placewright.files.text import write_text
     from placewright.session.parsing import parse_names
 
     parts = parse_names(only) if only else [""]
@@ -62,9 +57,7 @@ def wheels(
         results_path=results,
         on_row=lambda row: print_note(_told(row)),
     )
-    table = results.with_suffix(".md")
-    write_text(table, verdict_table(read_rows(results, FORMAT, WheelRow)))
-    print_note(f"wrote {table}")
+    write_results(results.with_suffix(".md"), verdict_table(read_rows(results, FORMAT, WheelRow)))
     found = verdict_figures(rows)
     if as_json:
         print_json({"figures": asdict(found), "rows": [asdict(row) for row in rows]})

@@ -1,7 +1,7 @@
-"""How much faster two workers of one core each are than one, on the runs of `bench learned`.
+"""Speedup of two workers over one on the runs of `bench learned`, with one core per worker.
 
-All of a measurement, the driver included, runs on as many cores as it has workers. One worker
-and two take turns, so that a machine that changes its speed changes it for both.
+A measurement, the driver included, runs on as many cores as it has workers. One worker and two take
+turns, so that drift of the machine affects both.
 """
 
 from __future__ import annotations
@@ -18,11 +18,10 @@ from typing import Annotated, Any
 
 import typer
 
-from benchmarks.command import run
+from benchmarks.command import ResultsIfAny, run
 from benchmarks.ray_of_cores import only_on, ray_nodes_on
 from placewright.cli import options as opt
 from placewright.cli.output import print_json, print_line, print_note
-from placewright.cli.overwriting import Writes
 from placewright.errors import AnswerError, InputError
 from placewright.files.results import ResultsFile
 from placewright.suites.learned import Case, read_runs, run_learned_benchmark
@@ -39,12 +38,12 @@ class WorkersSpeed:
 
     Attributes:
         kind: of workers.
-        problems, runs: how many were run each time.
+        problems, runs: their number in each round.
         placers: of the runs.
         evaluations: of each run.
-        one: seconds with one worker, each time.
-        two: seconds with two.
-        equal: all values were the same to the last digit.
+        one: seconds with one worker in each round.
+        two: seconds with two workers.
+        equal: all values are equal to the last digit.
     """
 
     kind: str
@@ -74,17 +73,17 @@ def measure_workers(
 ) -> WorkersSpeed:
     """Time the runs with one worker and with two, in turn.
 
-    The problems are made before the clock starts, and the nodes of a Ray cluster are there, each
-    on a core of its own. Starting the workers' processes counts, ending them does not.
+    Making the problems and starting the nodes of a Ray cluster, each on its own core, do not count.
+    Starting the workers' processes counts, ending them does not.
 
     Args:
         kind: one of `KINDS`.
         cases: the problems.
-        placers: as of `run_learned_benchmark`.
+        placers: see `run_learned_benchmark`.
         evaluations: of each run.
         seeds: of each placer on each problem.
         rounds: measurements of each, >= 1.
-        told: what was measured.
+        told: called with a line for each measurement.
 
     Raises:
         InputError: the kind is unknown, a number is below 1, or the machine has one core.
@@ -124,18 +123,18 @@ def measure_workers(
 
 
 def speed_data(found: WorkersSpeed) -> dict[str, Any]:
-    """As JSON has it."""
+    """The row as a JSON document."""
     return {**asdict(found), "ratio": found.ratio}
 
 
 def keep_speed(path: Path, found: WorkersSpeed) -> None:
-    """Put a row in a results file, in place of an earlier one of the same kind of workers."""
+    """Write a row to a results file; it replaces the row of the same kind of workers."""
     ResultsFile(path, FORMAT, WorkersSpeed, lambda row: row.kind).add([found])
 
 
 @contextmanager
 def _opener(kind: str, cores: Sequence[int]) -> Iterator[Callable[[], Workers]]:
-    """Makes workers of one core each; a Ray cluster is there before."""
+    """A function that starts workers of one core each; a Ray cluster is started before."""
     if kind == "processes":
         yield lambda: Processes(len(cores))
         return
@@ -147,12 +146,6 @@ def _opener(kind: str, cores: Sequence[int]) -> Iterator[Callable[[], Workers]]:
 
 def _held(problem: Any) -> Callable[[], Any]:
     return lambda: problem
-
-
-Results = Annotated[
-    Path, typer.Option("--results", help="Results file; runs in it are kept."), Writes()
-]
-Plot = Annotated[Path | None, typer.Option(help="SVG file to draw the results into."), Writes()]
 
 
 def workers(
@@ -171,10 +164,10 @@ def workers(
     kinds: Annotated[
         str, typer.Option(help="Comma-separated: processes, ray (a node on each core).")
     ] = "processes,ray",
-    results: Annotated[str, typer.Option(help="Results file to write; empty for none.")] = "",
+    results: ResultsIfAny = None,
     as_json: opt.Json = False,
 ) -> None:
-    """Runs of `bench learned` by two workers of one core each, beside one; values must be equal."""
+    """Time runs of `bench learned` with one worker and with two; values must be equal."""
     from placewright.session.parsing import parse_names
     from placewright.suites.learned import zoo_cases
 
@@ -191,8 +184,8 @@ def workers(
             told=print_note,
         )
         found.append(one)
-        if results:
-            keep_speed(Path(results), one)
+        if results is not None:
+            keep_speed(results, one)
         if not as_json:
             print_line(
                 f"{one.runs} runs on {one.problems} problems, {kind}: two workers are "

@@ -1,4 +1,4 @@
-"""The policy that ships with `zero-shot`: how it was made, and how it does on unseen models."""
+"""The policy that ships with `zero-shot`: its training, and its results on unseen models."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import numpy as np
 import typer
 
 from benchmarks import tables
-from benchmarks.command import run
+from benchmarks.command import ResultsIfAny, run, write_results
 from placewright.cli import options as opt
-from placewright.cli.output import print_json, print_note, print_shown, progress
+from placewright.cli.output import print_json, print_shown, progress
 from placewright.cli.overwriting import Writes
 from placewright.core.builder import GraphBuilder
 from placewright.core.graph import ComputationGraph
@@ -46,7 +46,7 @@ Report = Callable[[float, str], None]
 
 
 def random_layered_graph(rng: np.random.Generator) -> ComputationGraph:
-    """A random graph of 20 to 120 ops in layers: branches, joins and a few long skips."""
+    """A random layered graph of 20 to 120 ops with branches, joins and a few long skips."""
     builder = GraphBuilder()
     width, depth = int(rng.integers(1, 9)), int(rng.integers(10, 21))
     heavy = 10.0 ** rng.uniform(7, 10)
@@ -76,9 +76,9 @@ def random_layered_graph(rng: np.random.Generator) -> ComputationGraph:
 
 
 def training_family(n_random: int = RANDOM_GRAPHS, seed: int = 0) -> list[Problem]:
-    """Zoo models on catalogue clusters and random layered graphs, as the shipped policy saw them.
+    """The training graphs of the shipped policy: zoo models and random layered graphs.
 
-    Nothing recurrent and no plain transformer, which are kept to test it (`HELD_OUT`).
+    Recurrent models and plain transformers are held out for testing (`HELD_OUT`).
     """
     graphs = [zoo_graph(model) for model in TRAINING_MODELS]
     problems = [roofline_problem(g, cluster) for g in graphs for cluster in TRAINING_CLUSTERS]
@@ -92,22 +92,22 @@ def training_family(n_random: int = RANDOM_GRAPHS, seed: int = 0) -> list[Proble
 def train_shipped_policy(
     output: Path | str, episodes: int = EPISODES, progress: Report | None = None
 ) -> Path:
-    """Make the policy that is shipped with `zero-shot`; an interrupted training goes on."""
+    """Train the policy that ships with `zero-shot`; an interrupted training resumes."""
     return train("zero-shot", training_family(), output, episodes=episodes, progress=progress)
 
 
 @dataclass(frozen=True)
 class ZeroShotRow:
-    """One policy on one unseen problem, in the problem's time unit.
+    """A policy on an unseen problem; values in the problem's time unit.
 
     Attributes:
         problem: such as ``"gnmt 2gpu"``.
-        value: best of the candidates.
-        evaluations: how many candidates there were.
-        greedy: the trained policy's greedy placement alone.
-        earliest: the schedule by earliest finish alone (an untrained policy).
+        value: of the best candidate.
+        evaluations: number of candidates.
+        greedy: value of the trained policy's greedy placement.
+        earliest: value of the schedule by earliest finish, without training.
         local_search: median over the seeds of `local-search`.
-        seconds: processor seconds of making and timing the candidates.
+        seconds: processor seconds of making and evaluating the candidates.
     """
 
     problem: str
@@ -120,7 +120,7 @@ class ZeroShotRow:
 
     @property
     def ratio(self) -> float:
-        """Value over local search's; below 1 is faster."""
+        """Value relative to `local-search`; below 1 is faster."""
         return self.value / self.local_search
 
 
@@ -130,11 +130,11 @@ def run_zero_shot_benchmark(
     clusters: Sequence[str] = HELD_OUT_CLUSTERS,
     seeds: int = 5,
 ) -> Iterator[ZeroShotRow]:
-    """A policy's candidates on unseen models beside `local-search` with 2,000 evaluations.
+    """Evaluate a policy's candidates on unseen models beside `local-search`.
 
     Args:
-        policy: policy file; "" is the shipped one.
-        models: of the zoo, or a generated graph such as ``"ptb-0"``.
+        policy: policy file; "" is the shipped policy.
+        models: zoo names or generated graphs such as ``"ptb-0"``.
         clusters: of the catalogue.
         seeds: runs of `local-search`.
     """
@@ -187,30 +187,27 @@ def _local_search(problem: Problem, seed: int) -> float:
 
 def zero_shot(
     policy: Annotated[
-        str, typer.Option("--policy", help="Policy file; empty for the shipped one.")
+        str, typer.Option("--policy", help="Policy file; the shipped policy without.")
     ] = "",
     retrain: Annotated[
         Path | None,
-        typer.Option("--retrain", help="First train the shipped policy again, into this file."),
+        typer.Option(
+            "--retrain", help="First train the shipped policy again and write it to this file."
+        ),
         Writes(),
     ] = None,
     seeds: Annotated[int, typer.Option(help="Runs of local-search.")] = 5,
-    results: Annotated[
-        Path | None, typer.Option("--results", help="JSON file to write the rows into."), Writes()
-    ] = None,
+    results: ResultsIfAny = None,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """The shipped policy on models it never saw, beside local-search with 2,000 evaluations."""
-    from placewright.files.text import write_text
+    """Evaluate the shipped policy on unseen models, beside local-search with 2,000 evaluations."""
 
     with progress("zero-shot", hidden=quiet or as_json) as report:
         if retrain is not None:
             policy = str(train_shipped_policy(retrain, progress=report))
     rows = list(run_zero_shot_benchmark(policy, seeds=seeds))
-    if results is not None:
-        write_text(results, zero_shot_document(rows))
-        print_note(f"wrote {results}")
+    write_results(results, zero_shot_document(rows))
     if as_json:
         print_json([{**asdict(row), "ratio": row.ratio} for row in rows])
         return

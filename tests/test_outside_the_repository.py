@@ -47,8 +47,8 @@ def test_a_wheel_holds_the_page_and_says_what_it_is(wheel: Path) -> None:
         names = archive.namelist()
         metadata = archive.read(next(n for n in names if n.endswith("METADATA"))).decode()
     for wanted in ("page.html", "page.css", "simulate.js", "vendor/uplot.min.js"):
-        assert f"placewright/report/page/assets/{wanted}" in names
-    assert "placewright/report/page/assets/vendor/LICENSE-d3.txt" in names
+        assert f"placewright/report/assets/{wanted}" in names
+    assert "placewright/report/assets/vendor/LICENSE-d3.txt" in names
     assert "placewright/profiling/catalogue.yaml" in names
     assert "Classifier: Programming Language :: Python :: 3.11" in metadata
 

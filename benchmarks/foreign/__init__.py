@@ -1,1 +1,1 @@
-"""Models that nobody here made: read, placed on two devices, run, and compared."""
+"""Foreign models: read, placed on two devices, run, and compared."""

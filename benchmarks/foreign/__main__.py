@@ -1,4 +1,4 @@
-"""`python -m benchmarks.foreign`: models of others, placed on two devices, run and compared."""
+"""`python -m benchmarks.foreign`: foreign models in every runtime that reads them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,9 @@ from typing import Annotated
 
 import typer
 
-from benchmarks.command import run
+from benchmarks.command import PartsOfNames, Results, run, write_results
 from placewright.cli import options as opt
 from placewright.cli.output import print_json, print_line, print_note, print_table
-from placewright.cli.overwriting import Writes
-
-Results = Annotated[
-    Path, typer.Option("--results", help="Results file; runs in it are kept."), Writes()
-]
-Plot = Annotated[Path | None, typer.Option(help="SVG file to draw the results into."), Writes()]
 
 
 def foreign(
@@ -26,24 +20,20 @@ def foreign(
     ] = "onnx,transformers",
     folder: Annotated[
         Path | None,
-        typer.Option(help="A folder whose models are run, too.", exists=True, file_okay=False),
+        typer.Option(help="A folder with further models.", exists=True, file_okay=False),
     ] = None,
-    only: Annotated[
-        str | None, typer.Option(help="Comma-separated parts of names; all without.")
-    ] = None,
-    seconds: Annotated[float, typer.Option(help="That one model may take.")] = 300.0,
-    results: Annotated[
-        Path,
-        typer.Option("--results", help="Results file; models in it are not run again."),
-        Writes(),
-    ] = Path("foreign.json"),
+    only: PartsOfNames = None,
+    seconds: Annotated[float, typer.Option(help="Limit of one model in seconds.")] = 300.0,
+    results: Results = Path("foreign.json"),
     as_json: opt.Json = False,
 ) -> None:
-    """Models that others made in every runtime that reads them; a table beside --results."""
+    """Place, run and compare foreign models in every runtime that reads them.
+
+    Writes a table beside --results.
+    """
     from benchmarks.foreign.report import foreign_table
     from benchmarks.foreign.runs import FORMAT, ForeignRow, foreign_models, run_foreign
     from placewright.files.results import read_rows
-    from placewright.files.text import write_text
     from placewright.session.parsing import parse_names
 
     models = foreign_models(parse_names(kinds) if kinds else [], folder)
@@ -57,9 +47,7 @@ def foreign(
             f"{row.model} {row.format} {row.runtime}: {row.outcome} {row.reason}"
         ),
     )
-    table = results.with_suffix(".md")
-    write_text(table, foreign_table(read_rows(results, FORMAT, ForeignRow)))
-    print_note(f"wrote {table}")
+    write_results(results.with_suffix(".md"), foreign_table(read_rows(results, FORMAT, ForeignRow)))
     if as_json:
         print_json([asdict(row) for row in rows])
         return

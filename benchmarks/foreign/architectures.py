@@ -1,4 +1,4 @@
-"""Architectures of `transformers` with tiny random configurations, which the zoo lacks."""
+"""Architectures of `transformers` with tiny random configurations that the zoo lacks."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def export(kind: str, format_: str, folder: Path) -> Path:
     """Make a model of a type and write it as a ``.pt2`` or an ``.onnx`` file.
 
     Raises:
-        Exception: `transformers` or the exporter cannot; whatever they raise.
+        Exception: any exception of `transformers` or the exporter.
     """
     import torch
 
@@ -75,7 +75,7 @@ def export(kind: str, format_: str, folder: Path) -> Path:
 
 
 def tiny_model(kind: str) -> tuple[Any, tuple[Any, ...]]:
-    """A module with random weights that gives tensors, and inputs for it."""
+    """A module with random weights that returns tensors, and its inputs."""
     import torch
     from transformers import AutoModel
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
@@ -105,7 +105,7 @@ def tiny_model(kind: str) -> tuple[Any, tuple[Any, ...]]:
 
 
 def _giving_tensors(model: Any, kind: str) -> Any:
-    """The model with tensors in and tensors out: what an exported program can have."""
+    """Wrap a model so that its inputs and outputs are tensors, as an exported program needs."""
     import torch
 
     class Tensors(torch.nn.Module):

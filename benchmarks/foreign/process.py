@@ -1,4 +1,4 @@
-"""Work in a process of its own, so that a crash or a hang of a library ends it alone."""
+"""Runs a task in its own process, so that a crash or hang of a library ends only that."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from multiprocessing.connection import Connection
 from typing import Any, TypeVar
 
-from placewright.isolation.with_parent import end_with_parent
+from placewright.isolation.kernel_calls import end_with_parent
 
 Row = TypeVar("Row")
 
@@ -16,12 +16,12 @@ Row = TypeVar("Row")
 def in_a_process(
     task: Callable[..., Iterable[Row]], arguments: tuple[Any, ...], seconds: float
 ) -> tuple[list[Row], str]:
-    """The rows that a task gives, and why it did not end; "" if it did.
+    """The rows of a task, and the reason why it did not end; "" if it did.
 
     Args:
         task: a function of a module, called in the other process.
         arguments: of the task.
-        seconds: that it may take.
+        seconds: limit of the task.
     """
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe(duplex=False)

@@ -1,4 +1,4 @@
-"""The table of foreign models: one line per model and format, and each reason once."""
+"""The Markdown report of foreign models."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from benchmarks.foreign.runs import ForeignRow
-from placewright.report.markdown import markdown_table
+from placewright.report.tables import markdown_table
 
 
 def foreign_table(rows: Sequence[ForeignRow]) -> str:
-    """Markdown: counts per runtime and format, then what was not equal, with its reason."""
+    """Counts per runtime and format, then the models that were not equal with their reasons."""
     groups = sorted({(row.format, row.runtime) for row in rows if row.runtime})
     outcomes = ("equal", "refused", "not equal", "failed")
     counts = Counter((row.format, row.runtime, row.outcome) for row in rows)

@@ -1,4 +1,4 @@
-"""Each foreign model in each runtime that reads its format: equal outputs, or why not."""
+"""Runs each foreign model in each runtime that reads its format, and compares outputs."""
 
 from __future__ import annotations
 
@@ -35,15 +35,14 @@ class ForeignRow:
     """One model in one runtime.
 
     Attributes:
-        model: its name: a file of the onnx package's test data, ``transformers:TYPE``, or
-            ``folder:PATH``, a model of a folder that was named.
-        format: suffix of its file; ``saved_model`` for a folder that TensorFlow wrote.
-        runtime: that read and ran it; "" where the model could not be made.
+        model: a file of the onnx package's test data, ``transformers:TYPE``, or ``folder:PATH``.
+        format: suffix of its file; ``saved_model`` for a folder of TensorFlow.
+        runtime: name; "" if the model could not be made.
         outcome: ``equal``, ``not equal``, ``refused`` (by us), ``not made`` (by the exporter) or
-            ``failed`` (an exception that is not the project's own, a crash, or too long).
+            ``failed`` (a foreign exception, a crash, or a timeout).
         ops, units, segments: of the graph and of the placement on two devices.
         error: relative to an output's largest magnitude.
-        reason: why it is not equal.
+        reason: of an outcome that is not ``equal``.
         seconds: of the whole row.
     """
 
@@ -66,10 +65,10 @@ def foreign_models(
 
     Args:
         kinds: of `KINDS`.
-        folder: whose models are taken, too, those of folders in it included.
+        folder: with further models, also in its subfolders.
 
     Raises:
-        MissingExtraError: onnx, whose test data is asked for, is not installed.
+        MissingExtraError: its test data is requested and onnx is not installed.
         UnknownNameError: there is no such kind.
         InputError: the folder has no model.
     """
@@ -116,7 +115,7 @@ def _onnx_folder() -> Path:
 
 
 def _onnx_names() -> list[str]:
-    """Files of the package with three nodes or more."""
+    """Models of the package with three nodes or more."""
     import onnx
 
     root = _onnx_folder()
@@ -135,12 +134,12 @@ def run_foreign(
     results_path: Path | None = None,
     on_row: Callable[[ForeignRow], None] = lambda row: None,
 ) -> list[ForeignRow]:
-    """Every model in every runtime that reads its format; rows that the file has are not repeated.
+    """Run every model in every runtime that reads its format; rows of the file are not repeated.
 
     Args:
         models: from `foreign_models`.
-        folder: that was given there.
-        seconds: that one model may take in all its runtimes.
+        folder: the folder of `foreign_models`.
+        seconds: limit of a model in all runtimes.
         results_path: file of the rows.
         on_row: called with each new row.
 
@@ -177,7 +176,7 @@ def _scratch_rows(name: str, format_: str, folder: Path | None) -> Iterable[Fore
 def model_rows(
     name: str, format_: str, scratch: Path, folder: Path | None = None
 ) -> Iterable[ForeignRow]:
-    """One row for each runtime that reads the format, in this process."""
+    """A row for each runtime that reads the format, in this process."""
     row = ForeignRow(name, format_, "")
     origin, has_origin, rest = name.partition(":")
     try:
@@ -211,7 +210,7 @@ def _row(row: ForeignRow, path: Path) -> ForeignRow:
 
 
 def _first_cause(error: BaseException) -> BaseException:
-    """What an exporter's own error, with advice over many lines, was raised after."""
+    """The first cause of an exporter's error, which has many lines of advice."""
     seen = {id(error)}
     while True:
         earlier = error.__cause__ or (None if error.__suppress_context__ else error.__context__)
@@ -222,7 +221,7 @@ def _first_cause(error: BaseException) -> BaseException:
 
 
 def _reason(error: BaseException, path: Path | None = None) -> str:
-    """One line, without the folders of this machine."""
+    """A reason as one line, without folders of this machine."""
     line = one_line(error)
     for folder in (*([path.parent] if path else []), _onnx_folder(), Path(tempfile.gettempdir())):
         line = line.replace(f"{folder}/", "")

@@ -1,4 +1,4 @@
-"""The table of verdicts on foreign models: three figures that say whether plans can be trusted."""
+"""The Markdown report of verdicts on foreign models, with figures about their reliability."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from benchmarks.foreign.verdicts import WheelRow
-from placewright.report.markdown import markdown_table
+from placewright.report.tables import markdown_table
 
 _SLOWER, _GAIN = 1.03, 1.10
 
 
 @dataclass(frozen=True)
 class VerdictFigures:
-    """What the rows say of plans.
+    """Figures over all rows.
 
     Attributes:
-        quick_splits: quick plans that say *split* and were measured.
-        quick_slower: of them, models that take over 3 % longer split than on one device.
-        gains: models for which a checked plan is measured 10 % faster, or more.
-        gains_found: of them, models whose quick plan says *split*, too.
-        full_splits: checked plans that recommend a split.
-        full_slower: of them, models whose whole 95 % interval against one device is above 1.
+        quick_splits: number of measured quick plans with the verdict *split*.
+        quick_slower: models among these that take over 3 % longer split than on one device.
+        gains: number of models with a checked plan that is at least 10 % faster.
+        gains_found: number of these whose quick plan also has the verdict *split*.
+        full_splits: number of checked plans that recommend a split.
+        full_slower: models among these whose 95 % interval against one device is above 1.
         unequal: models whose outputs differ from the unsplit model's.
     """
 
@@ -36,7 +36,7 @@ class VerdictFigures:
 
 
 def verdict_figures(rows: Sequence[WheelRow]) -> VerdictFigures:
-    """Count what the rows say; a plan that uses one device is no split."""
+    """Count the figures; a plan that uses one device is not a split."""
     quick = [row for row in rows if row.quick_splits and row.quick_ratio > 0]
     full = [row for row in rows if row.full_splits and row.full_ratio > 0]
     gains = [row for row in full if 1.0 / row.full_ratio >= _GAIN]
@@ -66,7 +66,7 @@ def figure_lines(found: VerdictFigures) -> list[str]:
 
 
 def verdict_table(rows: Sequence[WheelRow]) -> str:
-    """Markdown: the figures, one line for each model, and why others were not measured."""
+    """The report: figures, a line per model, and reasons of models without measurement."""
     counts = Counter(row.outcome for row in rows)
     placed = [row for row in rows if row.quick_devices]
     others = [row for row in rows if row.reason]

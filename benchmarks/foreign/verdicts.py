@@ -1,4 +1,4 @@
-"""What plans of foreign models say, quick and checked, beside what the hardware then takes."""
+"""Verdicts of quick and checked plans of foreign models, beside measured times."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ _NONE = float("nan")
 
 @dataclass(frozen=True)
 class Protocol:
-    """How the models are placed and measured.
+    """Parameters of placing and measuring.
 
     Attributes:
-        devices: as in a request.
+        devices: of a request.
         budget: seconds of each search.
-        total: seconds that a checked plan may take in all; None is no limit.
-        rounds: of the interleaved measurement.
-        measuring_seconds: that all rounds of it may take.
+        total: limit of a checked plan in seconds; None is no limit.
+        rounds: of the measurement in turns.
+        measuring_seconds: limit of all rounds.
     """
 
     devices: str = "cores"
@@ -60,25 +60,25 @@ class WheelRow:
     Attributes:
         model: package and file.
         version: of the installed package.
-        runtime: that read and ran it.
+        runtime: name.
         outcome: ``measured``, ``skipped`` (not installed), ``refused`` (by us, in one line) or
-            ``failed`` (an exception that is not the project's own, a crash, or too long).
-        reason: why it is not measured, or which step was not done.
+            ``failed`` (a foreign exception, a crash, or a timeout).
+        reason: why it was not measured, or which step was not done.
         ops, units: of the graph.
-        equal: outputs of the quick plan's split, held or only found, equal those of the unsplit
-            model.
+        equal: outputs of the quick plan's split, recommended or only searched, equal those of the
+            unsplit model.
         error, tolerance: of that comparison.
-        single: the best single device, by this row's measurement.
+        single: the best measured single device.
         single_seconds: its median.
-        quick_devices, full_devices: that the plan's placement uses; 0 if there is no plan.
-        quick_place_seconds, full_place_seconds: that `place` took.
+        quick_devices, full_devices: number of devices that the plan uses; 0 without a plan.
+        quick_place_seconds, full_place_seconds: duration of `place`.
         quick_predicted, full_predicted: seconds of the plan.
         quick_gain: predicted seconds of the best single device over those of the quick plan.
         quick_ratio, quick_low, quick_high: measured seconds of the quick plan over those of the
             best single device, in the same round: median and its 95 % interval; null if the plan
             uses one device.
-        full_recommendation: of the check.
-        full_ratio, full_low, full_high: as for the quick plan.
+        full_recommendation: of the checked plan.
+        full_ratio, full_low, full_high: the same for the checked plan.
         seconds: of the whole row.
     """
 
@@ -112,12 +112,12 @@ class WheelRow:
 
     @property
     def quick_splits(self) -> bool:
-        """The quick plan says *split*."""
+        """Whether the quick plan has the verdict *split*."""
         return self.quick_devices > 1
 
     @property
     def full_splits(self) -> bool:
-        """The checked plan recommends a split."""
+        """Whether the checked plan recommends a split."""
         return self.full_devices > 1 and self.full_recommendation == PLAN
 
 
@@ -131,16 +131,14 @@ def run_verdicts(
     results_path: Path | None = None,
     on_row: Callable[[WheelRow], None] = lambda row: None,
 ) -> list[WheelRow]:
-    """Every model under every runtime named; rows that the file has are not repeated.
-
-    A skipped model is looked for again.
+    """Run every model in every runtime; rows of the file are not repeated, except skipped ones.
 
     Args:
         models: of the list.
-        runtimes: by name; none stands for each model's own.
-        protocol: how they are placed and measured.
+        runtimes: names; without, the runtime of each model.
+        protocol: parameters of placing and measuring.
         folders: of installed packages, searched before Python's own.
-        seconds: that one row may take.
+        seconds: limit of a row.
         results_path: file of the rows.
         on_row: called with each new row.
 
@@ -163,7 +161,7 @@ def run_verdicts(
 def _guarded_row(
     model: WheelModel, runtime: str, protocol: Protocol, folders: Sequence[Path], seconds: float
 ) -> WheelRow:
-    """The last state of the row that the model's own process reached."""
+    """The last state of a row before its process ended."""
     place = located(model, folders)
     row = WheelRow(model.name, place.version, runtime)
     if place.path is None:
@@ -176,7 +174,7 @@ def _guarded_row(
 def wheel_rows(
     row: WheelRow, path: Path, model: WheelModel, protocol: Protocol
 ) -> Iterator[WheelRow]:
-    """The row again and again, as its steps are done, in this process."""
+    """Yield the row after each finished step, in this process."""
     began = time.monotonic()
     row = replace(row, outcome="measured")  # unless a step below cannot be done
     steps = (_placed_quickly, _compared, _placed_fully, _measured)
@@ -205,7 +203,7 @@ def _stopped(
 
 
 class _Work:
-    """A model on its way through the steps of a row."""
+    """State of a model during the steps of a row."""
 
     def __init__(self, path: Path, model: WheelModel, runtime: str, protocol: Protocol) -> None:
         self.protocol = protocol
@@ -248,7 +246,7 @@ def _placed_quickly(row: WheelRow, work: _Work) -> WheelRow:
 
 
 def _compared(row: WheelRow, work: _Work) -> WheelRow:
-    """Of the split that the search found, even if the plan holds one device."""
+    """Compare the outputs of the searched split, even if the plan recommends one device."""
     plan = work.plans[QUICK]
     assert work.loaded is not None
     placement = plan.placement if plan.searched is None else plan.searched.placement
@@ -273,7 +271,7 @@ def _placed_fully(row: WheelRow, work: _Work) -> WheelRow:
 
 
 def _measured(row: WheelRow, work: _Work) -> WheelRow:
-    """All single devices and the plans that split, in the same rounds."""
+    """Measure all single devices and the plans that split in the same rounds."""
     model = work.loaded
     assert model is not None
     some = next(iter(work.plans.values()))

@@ -1,4 +1,4 @@
-"""Real models inside installed Python packages: which there are, and where they lie here."""
+"""Real models inside installed Python packages: a list, and their location here."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ class WheelModel:
     """A model file inside a Python package.
 
     Attributes:
-        package: its name, as `pip install` takes it.
-        version: that this suite was tried with.
-        licence: as the package states it.
-        file: of the model, relative to the folder where packages are installed.
+        package: its name for `pip install`.
+        version: the tested version.
+        licence: stated by the package.
+        file: of the model, relative to the folder of installed packages.
         shapes: input name -> dimensions, for inputs with open dimensions.
-        values: input name -> the value that the model needs there.
+        values: input name -> required value.
         runtime: that reads it; "" is the default.
     """
 
@@ -46,7 +46,7 @@ class WheelModel:
 
 @dataclass(frozen=True)
 class Located:
-    """Where a model is: its path and the package's version, or why it is not there."""
+    """Path of a model and version of its package, or the reason why it is missing."""
 
     path: Path | None
     version: str = ""
@@ -83,11 +83,11 @@ def _model(package: Mapping[str, Any], entry: Mapping[str, Any]) -> WheelModel:
 
 
 def located(model: WheelModel, folders: Iterable[Path] = ()) -> Located:
-    """Look for a model in folders of packages, then where Python itself looks.
+    """Find a model in folders of packages, then on Python's own path.
 
     Args:
         model: of the list.
-        folders: such as ``pip install --target`` fills.
+        folders: targets of ``pip install --target``.
     """
     found = _distribution(model.package, folders)
     if found is None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-Requires = tuple[tuple[str, str], ...]  # optional packages, each with the extra that brings it
+Requires = tuple[tuple[str, str], ...]  # optional packages, each with its extra
 
 
 class PlacewrightError(Exception):
@@ -16,15 +16,15 @@ class PlacewrightError(Exception):
 
 
 class InputError(PlacewrightError, ValueError):
-    """What the user gave is wrong; the message names the thing, its value and what to do."""
+    """An input is wrong; the message names it, its value and a remedy."""
 
 
 class FieldError(InputError):
-    """A field of a request cannot be what was said; the command line names its option instead.
+    """A field of a request has a wrong value; the command line names its option instead.
 
     Attributes:
         field: its name in Python, for example ``"pins"``.
-        fault: what is wrong, as the rest of a sentence.
+        fault: the rest of the sentence.
     """
 
     def __init__(self, field: str, fault: str) -> None:
@@ -49,7 +49,7 @@ class GroupingError(InputError):
 
 
 class FileFormatError(InputError):
-    """A file is not what its name or header says, or is damaged."""
+    """A file has another format than its name or header, or is damaged."""
 
 
 class UnknownNameError(InputError):
@@ -73,7 +73,7 @@ class StalePlanError(InputError):
 
 
 class AnswerError(PlacewrightError):
-    """The question was fine and the answer is no."""
+    """The input is valid and the answer is no."""
 
 
 class InfeasibleError(AnswerError):
@@ -81,7 +81,7 @@ class InfeasibleError(AnswerError):
 
 
 class MismatchError(AnswerError):
-    """An executed placement gave other outputs than the unsplit model."""
+    """An executed placement has other outputs than the unsplit model."""
 
 
 class RuntimeFailure(AnswerError):
@@ -89,29 +89,29 @@ class RuntimeFailure(AnswerError):
 
 
 class TimedOut(RuntimeFailure):
-    """A segment has not returned in time; the message names its device and its ops."""
+    """A segment did not return in time; the message names its device and its ops."""
 
 
 class OutOfTime(AnswerError):
-    """The limit on everything (``total``) ended before there was an answer."""
+    """The limit of the whole call (``total``) ended before there was an answer."""
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            f"the total ended before {what}; give more, or call again: what was measured is kept"
+            f"the total ended before {what}; allow more time, or call again: measurements are kept"
         )
 
 
 class InexpressibleError(AnswerError):
-    """A plan cannot be said in another tool's format; the message names what cannot."""
+    """Another tool's format cannot express a plan; the message names the obstacle."""
 
 
 class Interrupted(KeyboardInterrupt):
-    """Ctrl-C ended a search; what it had found is here.
+    """Ctrl-C ended a search; the error holds its incumbent.
 
     Attributes:
-        solution: the `Solution` by then, whose `stop` says ``interrupted``; its placement is None
-            if there was no incumbent.
-        plan: the same as a `Plan`; None without an incumbent, or where a search makes no plan.
+        solution: the `Solution` so far, with `stop` ``interrupted``; its placement is None without
+            an incumbent.
+        plan: the same as a `Plan`; None without an incumbent, or if the search makes no plan.
     """
 
     def __init__(self, solution: Any, plan: Any = None) -> None:
@@ -120,4 +120,4 @@ class Interrupted(KeyboardInterrupt):
 
 
 class BudgetSpent(Exception):
-    """Raised by an evaluator when the budget is used up; placers let it end their search."""
+    """The budget is used up: an evaluator raises this, which ends the search of a placer."""

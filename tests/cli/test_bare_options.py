@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from cli.runner import InProcess
 
-from placewright.cli.bare_options import with_bare_options
+from placewright.cli.app import with_bare_options
 from placewright.files.problem_file import write_problem
 from placewright.testing.problems import random_problem
 

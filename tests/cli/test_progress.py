@@ -26,11 +26,11 @@ def test_a_long_task_says_a_line_a_minute(capsys: pytest.CaptureFixture[str]) ->
 def test_a_task_that_knows_the_time_left_is_not_contradicted() -> None:
     now = [0.0]
     left = TimeLeft(clock=lambda: now[0])
-    assert left.told(0.5, "measuring") == "measuring"  # too early to say
+    assert left.with_time(0.5, "measuring") == "measuring"  # too early to say
     now[0] = 100.0
-    assert left.told(0.5, "measuring") == "measuring, about 2 min left"
-    assert left.told(0.5, "search, about 30 s left") == "search, about 30 s left"
-    assert left.told(1.0, "done") == "done"
+    assert left.with_time(0.5, "measuring") == "measuring, about 2 min left"
+    assert left.with_time(0.5, "search, about 30 s left") == "search, about 30 s left"
+    assert left.with_time(1.0, "done") == "done"
 
 
 def test_rows_of_a_long_table_are_counted() -> None:
@@ -38,10 +38,10 @@ def test_rows_of_a_long_table_are_counted() -> None:
     counted = Counted(clock=lambda: now[0])
     counted.ahead(3)
     now[0] = 30.0
-    assert counted.told("a") == "1 of 3: a, about 60 s left"
+    assert counted.numbered("a") == "1 of 3: a, about 60 s left"
     counted.ahead(1)
     now[0] = 40.0
-    assert counted.told("b") == "2 of 4: b, about 40 s left"
+    assert counted.numbered("b") == "2 of 4: b, about 40 s left"
 
 
 @pytest.mark.parametrize("hidden", [True, False])

@@ -11,7 +11,7 @@ import pytest
 from cli.runner import InProcess, the_line
 from frameworks.common.test_runtime_contract import branching_model
 
-from placewright.report.page.html import unpacked
+from placewright.report.page import unpacked
 from tests.report.test_traces import check_trace
 
 CORES = ("--devices", "cpu:0,cpu:1", "--evaluations", 20)

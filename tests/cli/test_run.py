@@ -97,7 +97,7 @@ def test_inputs_of_a_file(tmp_path: Path, cli: InProcess) -> None:
         _refused(cli, tmp_path, message)
     (tmp_path / "wrong.npz").write_bytes(b"PK no archive")
     _refused(cli, tmp_path, "file 'wrong.npz' holds no inputs")
-    _refused(cli, tmp_path, "--inputs is of single runs", "--samples", 3)
+    _refused(cli, tmp_path, "--inputs applies to single runs", "--samples", 3)
 
 
 def _refused(cli: InProcess, folder: Path, message: str, *options: Any) -> None:

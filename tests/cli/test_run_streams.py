@@ -49,6 +49,6 @@ def test_a_stream_for_some_time_and_under_a_limit(
 def test_what_a_stream_needs(tmp_path: Path, cli: InProcess) -> None:
     (tmp_path / "plan.json").write_text("{}")
     alone = cli("run", "plan.json", "--latency-limit", "1s", cwd=tmp_path)
-    assert "--latency-limit is of a stream" in the_line(alone, 2)
+    assert "--latency-limit applies to streams" in the_line(alone, 2)
     bad = cli("run", "plan.json", "--samples", 20, "--latency-limit", "soon", cwd=tmp_path)
     assert bad.returncode == 2

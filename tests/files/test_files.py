@@ -20,12 +20,13 @@ from placewright.core.placement import Placement
 from placewright.core.plan import Measurement, PlacerRecord, Plan, Searched
 from placewright.core.solution import HistoryPoint
 from placewright.errors import FileFormatError, InputError, StalePlanError
-from placewright.files import text
 from placewright.files.cluster_file import cluster_data, read_cluster, write_cluster
 from placewright.files.graph_file import read_graph, write_graph
 from placewright.files.plan_file import problem_path_of, read_plan, write_plan
 from placewright.files.problem_file import problem_text, read_problem, write_problem
 from placewright.files.quantities import parse_bandwidth, parse_bytes, parse_seconds
+from placewright.io.json_text import read_json_object
+from placewright.io.written import write_text
 
 SCHEMA = Path(__file__).parents[2] / "docs" / "reference" / "plan.schema.json"
 
@@ -244,7 +245,7 @@ def test_a_failed_write_leaves_the_earlier_file(
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(InputError, match="No space left"):
-        text.write_text(path, "later")
+        write_text(path, "later")
     assert path.read_text() == "earlier"
     assert [item.name for item in tmp_path.iterdir()] == ["plan.json"]
 
@@ -254,7 +255,7 @@ def test_what_is_no_json_object_is_refused(tmp_path: Path, content: bytes) -> No
     path = tmp_path / "x.json"
     path.write_bytes(content)
     with pytest.raises(FileFormatError, match=r"x\.json"):
-        text.read_json_object(path)
+        read_json_object(path)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:

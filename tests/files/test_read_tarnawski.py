@@ -14,7 +14,8 @@ import pytest
 from placewright.core.execution_models import EVENT, MaxLoad, Subgraph
 from placewright.core.graph import BACKWARD
 from placewright.errors import FileFormatError, GraphError, InputError, PlacewrightError
-from placewright.files.tarnawski import read_split, read_workload
+from placewright.files.tarnawski import read_workload
+from placewright.placers.baselines.expert import from_file
 
 WORKLOADS = Path(
     os.environ.get("PLACEWRIGHT_WORKLOADS", Path(__file__).parents[3] / "shared" / "workloads")
@@ -145,25 +146,7 @@ def test_a_split_gives_unnamed_nodes_the_device_of_their_colour(tmp_path: Path) 
     split.write_text(
         json.dumps({"fpgas": [{"nodes": []}, {"nodes": [7]}], "cpus": [{"nodes": [3]}]})
     )
-    assert read_split(split, problem).device_of.tolist() == [1, 2, 1]
-
-
-@pytest.mark.parametrize(
-    ("fpgas", "names"),
-    [
-        ([{"nodes": [7, 7, 3]}], "node 7 is placed twice"),
-        ([{"nodes": [8]}], "node 8 is not in the workload"),
-        ([{"nodes": [7]}], "node 3 no device"),
-        ([{"nodes": []}, {"nodes": []}, {"nodes": [3]}], "acc:2"),
-        ([{"load": 1}], "no 'nodes'"),
-    ],
-)
-def test_bad_splits_are_refused(tmp_path: Path, fpgas: object, names: str) -> None:
-    problem = read_workload(written(tmp_path, SMALL))
-    split = tmp_path / "split.json"
-    split.write_text(json.dumps({"fpgas": fpgas, "cpus": []}))
-    with pytest.raises((FileFormatError, GraphError), match=names):
-        read_split(split, problem)
+    assert from_file(str(split), problem).tolist() == [1, 2, 1]
 
 
 @pytest.mark.skipif(not THROUGHPUT.is_dir(), reason=f"published workloads are not at {WORKLOADS}")
@@ -193,7 +176,7 @@ def test_published_workloads(
 def test_published_expert_split_is_complete() -> None:
     problem = read_workload(THROUGHPUT / "LayerGraphs" / "gnmt_training.json")
     split = WORKLOADS / "tarnawski" / "experts" / "gnmt_training_expert.json"
-    placement = read_split(split, problem)
+    device_of = from_file(str(split), problem)
     classes = problem.graph.op_colocation
     for colour in np.unique(classes[classes >= 0]):
-        assert len(np.unique(placement.device_of[classes == colour])) == 1
+        assert len(np.unique(device_of[classes == colour])) == 1

@@ -102,7 +102,7 @@ def test_a_cache_that_is_full_or_cannot_be_made_is_one_warning(tmp_path: Path) -
     ):
         told = ended(started(tmp_path, cache, Path(os.devnull), **options))
         assert len(told.splitlines()) == 1, told
-        assert "what is measured and compiled is not kept" in told
+        assert "measurements and compiled kernels are lost" in told
 
 
 def test_a_cache_that_may_only_be_read_is_read(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_a_store_that_cannot_be_written_to_is_one_warning(
     """Samples are read from it all the same, and new ones last as long as the process."""
     (tmp_path / "placewright").mkdir()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(lost_cache, "_told", [])
+    monkeypatch.setattr(lost_cache, "_warned", [])
     lost_cache.folder_instead.cache_clear()
     CostStore().put_samples({"a": [1.0]}, complete=True)
     store = CostStore()

@@ -10,9 +10,15 @@ from pathlib import Path
 import pytest
 
 from placewright.errors import FileFormatError, InputError
-from placewright.io.archives import require_bounded
 from placewright.io.json_text import json_object
-from placewright.io.opened import inside, opened, read_bytes, shown_name, usable_name
+from placewright.io.opened import (
+    inside,
+    opened,
+    read_bytes,
+    require_bounded,
+    shown_name,
+    usable_name,
+)
 from placewright.io.protobuf import fields
 from placewright.io.written import write_files
 from placewright.io.yaml_text import yaml_value

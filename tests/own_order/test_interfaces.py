@@ -119,7 +119,7 @@ def test_a_training_step_beside_plain_pytorch(tmp_path: Path) -> None:
     """The split step's loss, every updated parameter and its momentum, beside ``loss.backward()``
     and ``torch.optim.SGD`` on the zoo's own module."""
     from placewright import zoo
-    from placewright.zoo.training import training_of
+    from placewright.zoo.model import training_of
 
     step = training_of(zoo.build("rnnlm", variant="tiny"))
     model = load_model("zoo:rnnlm/tiny", objective="training", runtime="torch")

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 
 from placewright.core.placement import Placement
-from placewright.report.page.html import page_text
-from placewright.report.page.plans import plans_document
-from placewright.report.page.what_if import event_data
+from placewright.report.page import page_text
+from placewright.report.page_document import event_data, plans_document
 from placewright.simulation.model import Simulator
 from tests.report.report_problems import layered_plan, odd_problem, plan_for
 from tests.report.test_what_if_vectors import N_MOVES, N_PROBLEMS, moved_rows
@@ -397,7 +396,7 @@ def test_touch_pans_the_timeline(browser: Any, files: dict[str, Path]) -> None:
 
 def test_colours_of_devices_are_told_apart_without_red_and_green() -> None:
     """Okabe and Ito's first six as a viewer without red cones sees them (Vienot et al. 1999)."""
-    from placewright.report.page.html import asset
+    from placewright.report.page import asset
 
     letters = asset("format.js").split("PALETTE = [")[1].split("]")[0]
     colours = [text.strip().strip('"') for text in letters.split(",")][:6]

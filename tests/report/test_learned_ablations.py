@@ -7,10 +7,8 @@ import math
 import pytest
 from scipy.stats import mannwhitneyu, wilcoxon
 
-from placewright.report.learned.ablations import changes
-from placewright.report.learned.runs import LearnedRun
-from placewright.report.learned.statistics import runs_by_problem
-from placewright.report.learned.text import report_text
+from placewright.report.learned_statistics import LearnedRun, changes, runs_by_problem
+from placewright.report.learned_text import report_text
 
 PROBLEMS = "abcdef"
 

@@ -9,15 +9,15 @@ import pytest
 from scipy.stats import mannwhitneyu
 
 from placewright.core.solution import Solution
-from placewright.report.learned.runs import LearnedRun
-from placewright.report.learned.statistics import (
+from placewright.report.learned_statistics import (
+    LearnedRun,
     LearnedVerdict,
     controls_of,
     holm,
     runs_by_problem,
     verdicts,
 )
-from placewright.report.learned.text import report_text
+from placewright.report.learned_text import report_text
 from placewright.suites.learned import parts_of, read_runs, with_controls, write_runs
 
 

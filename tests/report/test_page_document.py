@@ -12,13 +12,10 @@ import pytest
 from placewright.core.graph import ComputationGraph
 from placewright.core.placement import Placement
 from placewright.core.plan import Measurement
-from placewright.report.page.document import document_of, page_graph
-from placewright.report.page.groups import MOST_CHILDREN, Node, group_tree
-from placewright.report.page.html import page_text, unpacked
-from placewright.report.page.idle import device_times
-from placewright.report.page.layout import layout_of
-from placewright.report.page.memory import memory_curves, thinned
-from placewright.report.page.plans import plans_document
+from placewright.report.page import page_text, unpacked
+from placewright.report.page_document import document_of, page_graph, plans_document
+from placewright.report.page_graph import MOST_CHILDREN, Node, group_tree, layout_of
+from placewright.report.page_times import device_times, memory_curves, thinned
 from placewright.simulation.model import Simulator
 from placewright.testing.problems import random_problem
 from tests.report.report_problems import allowed_rows, layered_plan, odd_problem, plan_for

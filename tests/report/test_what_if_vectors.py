@@ -17,8 +17,8 @@ import pytest
 
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
-from placewright.report.page.html import EVENT_MODEL, asset
-from placewright.report.page.what_if import event_data
+from placewright.report.page import EVENT_MODEL, asset
+from placewright.report.page_document import event_data
 from placewright.simulation.model import Simulator
 from tests.report.report_problems import allowed_rows, odd_problem
 from tests.simulation.oracle import Reference

@@ -11,15 +11,15 @@ import pytest
 import placewright as pw
 from benchmarks.enlarged import EnlargedRow
 from benchmarks.tables import enlarged_table
-from placewright.report.benchmark_tables import (
+from placewright.report.comparison_table import ComparisonTable, Run
+from placewright.report.difference import difference_of
+from placewright.report.learned_statistics import LearnedRun
+from placewright.report.learned_text import report_text
+from placewright.report.tables import (
     profiles_table,
     rivals_table,
     tarnawski_table,
 )
-from placewright.report.comparison_table import ComparisonTable, Run
-from placewright.report.difference import difference_of
-from placewright.report.learned.runs import LearnedRun
-from placewright.report.learned.text import report_text
 from placewright.report.terminal import column_widths
 from placewright.suites.papers.catalogue import paper_suite
 from placewright.suites.papers.report import suite_report

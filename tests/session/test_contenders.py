@@ -22,8 +22,7 @@ from placewright.core.problem import Objective, Problem
 from placewright.core.solution import Budget
 from placewright.frameworks.openvino.reader import read_openvino
 from placewright.frameworks.registry import make_runtime
-from placewright.report.alternatives import alternatives_of
-from placewright.report.verdict import verdict_of
+from placewright.report.verdict import alternatives_of, verdict_of
 from placewright.session import checking, running
 from placewright.session.checking import check_on_hardware, recorded, stream_outcome
 from placewright.session.contenders import stream_contenders

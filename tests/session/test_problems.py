@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import placewright as pw
-from placewright.cli.bare_options import with_bare_options
+from placewright.cli.app import with_bare_options
 from placewright.core.builder import GraphBuilder
 from placewright.core.op_patterns import by_op, matching
 from placewright.core.source import ModelSource

@@ -13,7 +13,7 @@ from placewright.core.problem import Problem
 from placewright.errors import UnknownNameError
 from placewright.placers.registry import reason_against
 from placewright.profiling.roofline import roofline_problem
-from placewright.report.learned.runs import LearnedRun
+from placewright.report.learned_statistics import LearnedRun
 from placewright.session.comparison import named_placer
 from placewright.suites.learned import Case, read_runs
 from placewright.suites.papers import generalisation, hsdag, placeto

@@ -123,7 +123,7 @@ def test_ops_without_modules_are_refused() -> None:
     for number in range(2):
         op = builder.add_op(f"op{number}", "Relu", inputs=[value])
         value = builder.add_tensor(op, 4, is_output=True)
-    with pytest.raises(InexpressibleError, match="do not know the modules"):
+    with pytest.raises(InexpressibleError, match="have no module paths"):
         device_map(plan_with(builder.build(), CUDA, lambda op: op))
 
 

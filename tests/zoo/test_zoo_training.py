@@ -8,7 +8,7 @@ import pytest
 from placewright import zoo
 from placewright.core.graph import BACKWARD, UPDATE
 from placewright.frameworks.torch.training.step import read_training
-from placewright.zoo.training import training_of
+from placewright.zoo.model import training_of
 
 _LARGE = ("inception_v3", "nasnet_a")  # tracing them takes several seconds
 _NAMES = [pytest.param(n, marks=pytest.mark.slow if n in _LARGE else ()) for n in zoo.names()]

@@ -1,10 +1,10 @@
-"""The command line: parse, wire, print. One module per group of commands."""
+"""The command line: one module for each group of commands."""
 
 from typing import NoReturn
 
 
 def main() -> NoReturn:
-    """Run the command line and exit; signals are handled before most of it is imported."""
+    """Handle signals, then import and run the command line, and exit."""
     from placewright.cli import signals
 
     signals.handle()

@@ -1,16 +1,18 @@
-"""The application: registers the commands, turns errors into one line and an exit code."""
+"""The application: registers the commands and turns errors into one line and an exit code."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, NoReturn
 
 import typer
 from typer.exceptions import TyperException
 
-from placewright.cli.bare_options import with_bare_options
 from placewright.cli.output import (
     drop_results,
     error_line,
@@ -18,10 +20,15 @@ from placewright.cli.output import (
     open_standard_streams,
 )
 from placewright.cli.signals import EXIT_INTERRUPTED, forget, leave, received, state, word
+from placewright.cli.wording import option_of
 from placewright.errors import AnswerError, PlacewrightError, TimedOut
 from placewright.frameworks.registry import prepare_process
+from placewright.session.request import words
+from placewright.workers.address import ADDRESS, ANY, HERE
 
 EXIT_NO, EXIT_WRONG_INPUT, EXIT_BUG = 1, 2, 70
+_OPS = "--ops"  # an option of `graph`
+_VALUE = re.compile(rf"{ANY}|{HERE}|{ADDRESS}")  # of --ray
 
 app = typer.Typer(
     name="placewright",
@@ -59,7 +66,7 @@ def main() -> NoReturn:
     try:
         code = _run()
         state.is_ending = True
-    except KeyboardInterrupt:  # before there was a command, or when it had ended
+    except KeyboardInterrupt:  # before the command began or after it ended
         state.is_ending = True
         code = _interrupted()
     forget()
@@ -86,28 +93,49 @@ def all_commands() -> typer.Typer:
     return app
 
 
+def with_bare_options(arguments: Sequence[str]) -> list[str]:
+    """Complete options whose value was left out: ``--ray`` becomes ``--ray=auto``.
+
+    Typer has no options whose value may be left out. The word behind such an option is its value
+    if it looks like a value.
+    """
+    bare = {option_of(name): how.bare for name, how in words().items() if how.bare}
+    bare[_OPS] = "*"
+    completed: list[str] = []
+    for at, argument in enumerate(arguments):
+        if argument == "--":
+            return [*completed, *arguments[at:]]
+        following = arguments[at + 1] if at + 1 < len(arguments) else ""
+        if argument == _OPS:  # a model may follow
+            is_bare = following.startswith(("-", "zoo:")) or Path(following).exists()
+        else:
+            is_bare = argument in bare and not _VALUE.fullmatch(following)
+        completed.append(f"{argument}={bare[argument]}" if is_bare else argument)
+    return completed
+
+
 def _exit_code() -> int:
     try:
         result = app(with_bare_options(sys.argv[1:]), standalone_mode=False)
-        sys.stdout.flush()  # a disk that is full is told here, not when the interpreter ends
+        sys.stdout.flush()  # report a full disk here and not when the interpreter ends
     except (typer.Abort, KeyboardInterrupt):
         state.is_ending = True
         return _interrupted()
     except Exception as error:
         state.is_ending = True
-        if received() is not None:  # a compiler's callback makes other exceptions of a signal
+        if received() is not None:  # a compiler's callback turns a signal's exception into others
             return _interrupted()
         return _code_of(error)
-    if result == EXIT_INTERRUPTED:  # what Typer makes of Ctrl-C, without a word
+    if result == EXIT_INTERRUPTED:  # Typer returns this code after Ctrl-C and prints nothing
         state.is_ending = True
         return _interrupted()
     return result if isinstance(result, int) else 0
 
 
 def _code_of(error: Exception) -> int:
-    """Tell of an error in one line; its exit code."""
+    """Print an error as one line and return its exit code."""
     if isinstance(error, TyperException):
-        if type(error).__name__ == "NoArgsIsHelpError":  # Typer keeps this class to itself
+        if type(error).__name__ == "NoArgsIsHelpError":  # Typer does not export this class
             sys.stdout.write(f"{error.format_message().rstrip()}\n")
             return 0
         text = error.format_message() if isinstance(error, typer.BadParameter) else str(error)
@@ -146,7 +174,7 @@ def _interrupted() -> int:
 
 
 def _fail(message: str, code: int) -> int:
-    with contextlib.suppress(OSError, ValueError):  # nobody listens
+    with contextlib.suppress(OSError, ValueError):  # standard error is closed
         sys.stderr.write(f"{error_line(message)}\n")
         sys.stderr.flush()
     return code

@@ -2,45 +2,83 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from placewright.cli import bench_learned, bench_paper, bench_suite
 from placewright.cli import options as opt
-from placewright.cli.command import plain_command
-from placewright.cli.output import print_json, print_note, print_shown, recorded
+from placewright.cli.command import command, plain_command
+from placewright.cli.output import (
+    Report,
+    print_json,
+    print_line,
+    print_note,
+    print_shown,
+    progress,
+    recorded,
+)
 from placewright.cli.overwriting import Writes
-from placewright.cli.report_option import ReportFile, write_tables_report
+from placewright.cli.report import ReportFile, write_tables_report
 from placewright.errors import InputError
 from placewright.report.time_left import Counted
+from placewright.session.request import SPREAD, Request
 
-Results = Annotated[
-    Path, typer.Option("--results", help="Results file; runs in it are kept."), Writes()
+if TYPE_CHECKING:
+    from placewright.suites.suite.runs import SuiteRow
+    from placewright.workers.interface import Workers
+
+Data = Annotated[
+    Path | None,
+    typer.Option("--data", help="Folder with the Tarnawski workloads, which are added."),
 ]
-Plot = Annotated[Path | None, typer.Option(help="SVG file to draw the results into."), Writes()]
+Problems = Annotated[
+    str, typer.Option(help="Comma-separated names or parts of names; all problems without.")
+]
+Seconds = Annotated[float, typer.Option(help="Budget of each run, in seconds.")]
+Seeds = Annotated[int, typer.Option(help="Runs of each placer, with seeds 0 to N-1.")]
+Results = Annotated[
+    Path,
+    typer.Option("--results", help="Results file; runs that it holds are not repeated."),
+    Writes(),
+]
 
 
 def register(app: typer.Typer) -> None:
     """Add the `bench` group."""
     group = typer.Typer(help="Reproduce tables and figures.", no_args_is_help=True)
     group.callback()(_reported)
-    group.command()(tarnawski)
-    bench_learned.register(group)
-    group.command()(bench_paper.paper)
-    bench_suite.register(group)
+    for member in (tarnawski, learned, paper, suite, auto):
+        group.command()(member)
     app.add_typer(group, name="bench")
 
 
 def _reported(context: typer.Context, report_file: ReportFile = None) -> None:
-    """Reproduce tables and figures; `bench --report FILE.html SUITE` keeps them as a page."""
+    """Reproduce tables and figures; `bench --report FILE.html SUITE` also writes them as a page."""
     if report_file is None:
         return
     shown = context.with_resource(recorded())
     title = f"bench {context.invoked_subcommand}"
     context.call_on_close(lambda: write_tables_report(report_file, title, shown))
+
+
+def _workers(request: Request, *, apart: bool = False) -> AbstractContextManager[Workers]:
+    """Open the workers of ``--workers`` and ``--ray`` for a block.
+
+    Args:
+        request: options of the command.
+        apart: a single worker is also another process.
+
+    Raises:
+        InputError: there are no such workers.
+    """
+    from placewright.workers.opened import open_workers
+
+    return open_workers(request.workers, request.ray, apart=apart)
 
 
 @plain_command
@@ -53,12 +91,15 @@ def tarnawski(
     ] = None,
     methods: Annotated[str | None, typer.Option(help="Comma-separated placers.")] = None,
     workloads: Annotated[str | None, typer.Option(help="Comma-separated parts of names.")] = None,
-    seconds: Annotated[float, typer.Option(help="Budget of each run.")] = 60.0,
+    seconds: Seconds = 60.0,
     results: Results = Path("tarnawski.json"),
     as_json: opt.Json = False,
 ) -> None:
-    """Every method on every workload of Tarnawski et al. 2020: value, bound, gap, time, memory."""
-    from placewright.report.benchmark_tables import tarnawski_table
+    """Run every method on every workload of Tarnawski et al 2020.
+
+    The table has value, bound, gap, time and memory of each run.
+    """
+    from placewright.report.tables import tarnawski_table
     from placewright.session.parsing import parse_names
     from placewright.suites.tarnawski import fetch_workloads, run_tarnawski_benchmark
 
@@ -72,10 +113,300 @@ def tarnawski(
         workloads=parse_names(workloads) if workloads else None,
         seconds_per_run=seconds,
         results_path=results,
-        on_row=lambda row: print_note(counted.told(f"{row.workload} {row.method}: {row.value}")),
+        on_row=lambda row: print_note(
+            counted.numbered(f"{row.workload} {row.method}: {row.value}")
+        ),
         on_ahead=counted.ahead,
     )
     if as_json:
         print_json([asdict(row) for row in rows])
         return
     print_shown(tarnawski_table(rows))
+
+
+@command(*SPREAD, model=None)
+def suite(
+    request: Request,
+    data: Data = None,
+    problems: Problems = "",
+    placers: Annotated[
+        str,
+        typer.Option(help="Comma-separated placers; all that need no training without."),
+    ] = "",
+    seconds: Seconds = 60.0,
+    seeds: Seeds = 1,
+    results: Results = Path("suite.json"),
+    profile: Annotated[
+        Path | None, typer.Option(help="SVG file for performance profiles."), Writes()
+    ] = None,
+    over_time: Annotated[
+        Path | None, typer.Option(help="SVG file for value and bound against time."), Writes()
+    ] = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Run every placer on every problem of the suite.
+
+    The table has performance profiles. An interrupted suite can be resumed.
+    """
+    from placewright.report.pictures import pyplot
+    from placewright.report.tables import profiles_table
+    from placewright.session.parsing import parse_names
+    from placewright.suites.suite.pictures import draw_over_time, draw_profiles
+    from placewright.suites.suite.problems import chosen_problems, suite_problems
+    from placewright.suites.suite.profiles import profiles
+    from placewright.suites.suite.runs import run_suite
+    from placewright.suites.tarnawski import untrained_methods
+
+    if profile is not None or over_time is not None:
+        pyplot()  # a missing package ends the command before the long work
+    chosen = chosen_problems(suite_problems(data), parse_names(problems) if problems else [])
+    names = parse_names(placers) if placers else untrained_methods()
+    counted, note = _notes()
+    with _workers(request, apart=True) as workers:
+        rows = run_suite(
+            chosen,
+            names,
+            seconds,
+            results,
+            seeds=range(seeds),
+            on_row=note,
+            on_ahead=counted.ahead,
+            workers=workers,
+        )
+    if profile is not None:
+        draw_profiles(rows, profile)
+    if over_time is not None:
+        draw_over_time(rows, over_time)
+    if as_json:
+        print_json([asdict(row) for row in rows])
+        return
+    print_shown(profiles_table(profiles(rows)))
+
+
+@command("seed", *SPREAD, model=None)
+def auto(
+    request: Request,
+    problems: Problems = "",
+    placers: Annotated[
+        str, typer.Option(help="Comma-separated placers instead of the usual rivals.")
+    ] = "",
+    seconds: Seconds = 20.0,
+    results: Results = Path("auto.json"),
+    as_json: opt.Json = False,
+) -> None:
+    """Run `auto` beside the best of the others on 24 problems.
+
+    The second table has the figures that are promised of `auto`.
+    """
+    from placewright.report.tables import promises_table, rivals_table
+    from placewright.session.parsing import parse_names
+    from placewright.suites.suite.against_auto import (
+        AUTO,
+        EXACT,
+        RIVALS,
+        comparisons,
+        figures,
+    )
+    from placewright.suites.suite.problems import OF_AUTO, chosen_problems, suite_problems
+    from placewright.suites.suite.runs import run_suite
+
+    chosen = chosen_problems(suite_problems(), parse_names(problems) if problems else OF_AUTO)
+    rivals = parse_names(placers) if placers else [*RIVALS, *EXACT]
+    names = [AUTO, *(name for name in rivals if name != AUTO)]
+    counted, note = _notes()
+    with _workers(request, apart=True) as workers:
+        rows = run_suite(
+            chosen,
+            names,
+            seconds,
+            results,
+            seeds=(request.seed,),
+            on_row=note,
+            on_ahead=counted.ahead,
+            workers=workers,
+        )
+    compared = comparisons(rows)
+    promised = figures(compared, len(chosen))
+    if as_json:
+        print_json(
+            {
+                "comparisons": [asdict(row) for row in compared],
+                "figures": [asdict(figure) for figure in promised],
+            }
+        )
+        return
+    print_shown(rivals_table(compared))
+    print_shown(promises_table(promised))
+
+
+def _notes() -> tuple[Counted, Callable[[SuiteRow], None]]:
+    """A counter of rows, and a function that prints each row with the time left."""
+    counted = Counted()
+
+    def note(row: SuiteRow) -> None:
+        value = row.status if math.isnan(row.value) else f"{row.value:.6g}"
+        print_note(counted.numbered(f"{row.problem}, {row.placer}, seed {row.seed}: {value}"))
+
+    return counted, note
+
+
+@command(*SPREAD, model=None)
+def learned(
+    request: Request,
+    models: Annotated[
+        str, typer.Option(help="Comma-separated zoo models; '' for none.")
+    ] = "inception_v3,resnet50,bert_base,gnmt,rnnlm",
+    clusters: Annotated[
+        str, typer.Option(help="Comma-separated clusters of the catalogue.")
+    ] = "2gpu",
+    objectives: Annotated[str, typer.Option(help="Comma-separated: latency, training.")] = (
+        "latency,training"
+    ),
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Folder with the Tarnawski workloads' latency/.")
+    ] = None,
+    placers: Annotated[
+        str,
+        typer.Option(
+            help="Comma-separated placers; NAME:key=value sets hyperparameters; all that learn "
+            "while they search without."
+        ),
+    ] = "",
+    controls: Annotated[
+        bool,
+        typer.Option(help="Run each learner also with updates off, and random-grouped."),
+    ] = True,
+    starts: Annotated[
+        bool, typer.Option(help="Let all runs evaluate the homogeneous placements first.")
+    ] = True,
+    evaluations: Annotated[
+        int, typer.Option(help="Evaluations of each run; all queries count.")
+    ] = 500,
+    seeds: Seeds = 10,
+    results: Results = Path("learned.json"),
+    as_json: opt.Json = False,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Run learned placers beside their controls.
+
+    Writes a report beside --results.
+    """
+    from placewright.io.written import write_text
+    from placewright.placers.registry import placers_that_learn
+    from placewright.report.learned_text import report_text
+    from placewright.session.parsing import parse_names, parse_objective
+    from placewright.suites.learned import (
+        read_runs,
+        run_learned_benchmark,
+        with_controls,
+        workload_cases,
+        zoo_cases,
+    )
+
+    cases = []
+    for objective in parse_names(objectives) if models else []:
+        names = [name.removeprefix("zoo:") for name in parse_names(models)]
+        cases += zoo_cases(names, parse_names(clusters), parse_objective(objective))
+    if data is not None:
+        cases += workload_cases(data)
+    chosen = parse_names(placers) if placers else placers_that_learn()
+    wanted = with_controls(chosen, controls=controls, starts=starts)
+    with progress("learned", hidden=quiet or as_json) as report, _workers(request) as workers:
+        runs = run_learned_benchmark(
+            cases, wanted, evaluations, seeds, results, workers=workers, progress=report
+        )
+    text = results.with_name(f"{results.stem}-{evaluations}.md")
+    all_runs = [run for run in read_runs(results) if run.evaluations == evaluations]
+    write_text(text, report_text(all_runs, evaluations))
+    print_note(f"wrote {text}")
+    if as_json:
+        print_json([asdict(run) for run in runs])
+    else:
+        print_line(report_text(runs, evaluations))
+
+
+def report_of(results: Path, name: str) -> Path:
+    """Path of the report of a paper, beside the results file."""
+    return results.with_name(f"{results.stem}-{name}.md")
+
+
+def picture_of(results: Path, name: str) -> Path:
+    """Path of the figure of a paper, beside the results file."""
+    return results.with_name(f"{results.stem}-{name}.svg")
+
+
+def _beside(results: Path) -> Iterable[Path]:
+    """All files that `bench paper` may write beside a results file."""
+    for name in ("hsdag", "post", "placeto"):
+        yield from (report_of(results, name), picture_of(results, name))
+    yield picture_of(results, "placeto-unseen")
+
+
+@command(*SPREAD, model=None)
+def paper(
+    request: Request,
+    name: Annotated[str, typer.Argument(help="hsdag, post or placeto.")],
+    seeds: Annotated[
+        int, typer.Option(help="Runs of each placer at most; some stages make fewer.")
+    ] = 5,
+    unseen: Annotated[
+        bool, typer.Option(help="placeto: also train on a family and place its unseen graphs.")
+    ] = True,
+    run: Annotated[
+        bool,
+        typer.Option(help="--no-run writes report and figure from the rows of the results file."),
+    ] = True,
+    results: Annotated[
+        Path,
+        typer.Option("--results", help="Results file; runs that it holds are not repeated."),
+        Writes(_beside),
+    ] = Path("paper.json"),
+    as_json: opt.Json = False,
+    quiet: opt.Quiet = False,
+) -> None:
+    """Run the experiment of a paper.
+
+    Shows the paper's figures, ours under its rules, and ours with equal budgets.
+    Writes a report and a figure beside --results.
+    """
+    from placewright.io.written import write_text
+    from placewright.suites.learned import read_runs
+    from placewright.suites.papers.catalogue import paper_suite
+    from placewright.suites.papers.report import draw_suite, suite_report
+    from placewright.suites.papers.suite import run_suite
+
+    experiment = paper_suite(name)
+    with progress(f"paper {name}", hidden=quiet or as_json) as report:
+        if run:
+            with _workers(request) as workers:
+                run_suite(experiment, results, seeds=seeds, workers=workers, progress=report)
+        transfer = _unseen(results, make=run, report=report) if name == "placeto" and unseen else ""
+    problems = {case.name for case in experiment.cases}
+    rows = [row for row in read_runs(results) if row.problem in problems]
+    text = suite_report(experiment, rows, picture_of(results, name).name) + transfer
+    write_text(report_of(results, name), text)
+    draw_suite(experiment, rows, picture_of(results, name))
+    print_note(f"wrote {report_of(results, name)} and {picture_of(results, name)}")
+    if as_json:
+        print_json([asdict(row) for row in rows])
+    else:
+        print_line(text)
+
+
+def _unseen(results: Path, *, make: bool, report: Report) -> str:
+    """Run and draw the transfer to unseen graphs, and return its part of the report."""
+    import platformdirs
+
+    from placewright.suites.learned import read_runs
+    from placewright.suites.papers.generalisation import LABELS, TransferRuns, run_transfer
+    from placewright.suites.papers.report import draw_transfer, transfer_report
+
+    if make:
+        policies = Path(platformdirs.user_cache_dir("placewright")) / "policies"
+        run_transfer(TransferRuns(), results, policies, report)
+    rows = [row for row in read_runs(results) if row.placer in LABELS]
+    if not rows:
+        return ""
+    picture = picture_of(results, "placeto-unseen")
+    draw_transfer(rows, picture)
+    return transfer_report(rows, picture.name)

@@ -1,4 +1,4 @@
-"""`compare`: several placers under one evaluator and one budget."""
+"""The command `compare`: several placers under one evaluator and one budget."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from placewright.cli.output import (
     progress,
     tell_warning,
 )
-from placewright.cli.report_option import ReportFile, write_tables_report
+from placewright.cli.report import ReportFile, write_tables_report
 from placewright.session.request import COMPARED, Request
 
 
@@ -29,17 +29,17 @@ def register(app: typer.Typer) -> None:
 def compare(
     request: Request,
     placers: Annotated[
-        str, typer.Option(help="Comma-separated names; see `placewright placers`.")
+        str, typer.Option(help="Comma-separated placers; `placewright placers` lists them.")
     ] = "heft,local-search,random",
-    seeds: Annotated[int, typer.Option(help="Runs per placer, seeds 0 .. N-1.")] = 1,
+    seeds: Annotated[int, typer.Option(help="Runs of each placer, with seeds 0 to N-1.")] = 1,
     output: opt.Output = None,
     report_file: ReportFile = None,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Compare placers on MODEL: same problem, same evaluator, same budget."""
-    from placewright.report.page.tables import ShownTable
+    """Compare placers on MODEL with one evaluator and equal budgets."""
     from placewright.report.plan_text import limit_warning
+    from placewright.report.tables import ShownTable
     from placewright.session.parsing import parse_names
     from placewright.session.session import Session
 

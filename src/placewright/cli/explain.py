@@ -1,4 +1,4 @@
-"""`explain` and `diff`: why an op is where it is, and what moved between two plans."""
+"""The commands `explain` (why an op is on its device) and `diff` (moves between two plans)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from placewright.cli import options as opt
 from placewright.cli.command import plain_command
 from placewright.cli.output import print_json, print_line, print_table
 
-PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan.json.")]
-
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
@@ -22,44 +20,47 @@ def register(app: typer.Typer) -> None:
 
 @plain_command
 def explain(
-    plan_file: PlanFile,
+    plan_file: opt.PlanFile,
     op: Annotated[str, typer.Argument(metavar="OP", help="Name of an op.")],
     searched: opt.Searched = False,
     model_file: opt.ModelOfPlan = None,
     as_json: opt.Json = False,
 ) -> None:
-    """Why OP of PLAN is where it is: each other device, what decides, what it waits for."""
+    """Explain why OP is on its device in PLAN.
+
+    For every other device: the value of the plan with OP there, and the reason for the difference.
+    """
     from placewright.report.explain import explain as explained
     from placewright.session.plans import read_plan
 
-    found = explained(read_plan(plan_file, searched=searched, model=model_file), op)
+    explanation = explained(read_plan(plan_file, searched=searched, model=model_file), op)
     if as_json:
-        print_json(found.data())
+        print_json(explanation.data())
         return
-    for line in found.lines():
+    for line in explanation.lines():
         print_line(line)
     columns = ["device", "own time", "transfers", "plan then takes", "what decides"]
-    print_table("Devices", columns, found.rows())
+    print_table("Devices", columns, explanation.rows())
 
 
 @plain_command
 def diff(
-    plan_file: PlanFile,
+    plan_file: opt.PlanFile,
     other_file: Annotated[Path, typer.Argument(metavar="OTHER", help="Another plan.json.")],
     model_file: opt.ModelOfPlan = None,
     as_json: opt.Json = False,
 ) -> None:
-    """What moved from PLAN to OTHER, and what each move gains and loses."""
+    """Show what moved from PLAN to OTHER, and what that gained."""
     from placewright.report.difference import DEVICE_COLUMNS, GROUP_COLUMNS, difference_of
     from placewright.session.plans import read_plan
 
     plans = [read_plan(path, model=model_file) for path in (plan_file, other_file)]
-    found = difference_of(*plans)
+    difference = difference_of(*plans)
     if as_json:
-        print_json(found.data())
+        print_json(difference.data())
         return
-    for line in found.lines():
+    for line in difference.lines():
         print_line(line)
-    print_table("Devices", DEVICE_COLUMNS, found.device_rows())
-    if found.groups:
-        print_table("Moved", GROUP_COLUMNS, found.group_rows()[:30])
+    print_table("Devices", DEVICE_COLUMNS, difference.device_rows())
+    if difference.groups:
+        print_table("Moved", GROUP_COLUMNS, difference.group_rows()[:30])

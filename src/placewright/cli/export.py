@@ -1,4 +1,4 @@
-"""`export`: a plan in the format of another tool."""
+"""The command `export`: a plan in the format of another tool."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from placewright.cli import options as opt
 from placewright.cli.command import plain_command
 from placewright.cli.output import print_json, print_line, print_note
 from placewright.cli.overwriting import Writes
-from placewright.cli.run import PlanFile
 
 
 def register(app: typer.Typer) -> None:
@@ -20,7 +19,7 @@ def register(app: typer.Typer) -> None:
 
 
 def _parts(target: Path) -> list[Path]:
-    """What an export may write beside its file, or replace in its folder."""
+    """Files that an export may write beside its target, or replace in its folder."""
     from placewright.writers.onnx_segments import is_own_name
 
     if target.is_dir():
@@ -30,7 +29,7 @@ def _parts(target: Path) -> list[Path]:
 
 @plain_command
 def export(
-    plan_file: PlanFile,
+    plan_file: opt.PlanFile,
     form: Annotated[
         str,
         typer.Option("--to", help="device-map, onnx-layers, onnx-segments or openvino-affinity."),

@@ -1,4 +1,4 @@
-"""`devices`, `graph`, `profile` and `placers`: what there is to place, where and how."""
+"""The commands `devices`, `graph`, `profile` and `placers`."""
 
 from __future__ import annotations
 
@@ -33,9 +33,10 @@ def devices(
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Devices and links of this machine, what splitting costs, and what each runtime sees.
+    """Show and measure the devices and links of this machine.
 
-    -o writes the cluster file. With --ray it is those of all hosts of a Ray cluster.
+    Also shows what splitting a model costs, and the devices of each runtime. -o writes the
+    cluster file. With --ray, show the devices of all hosts of a Ray cluster.
     """
     from placewright.files.cluster_file import cluster_data, write_cluster
     from placewright.session.devices import devices_by_runtime
@@ -51,9 +52,9 @@ def devices(
         else:
             _print_cluster(cluster, "Devices of the hosts")
         return
-    found, missing = devices_by_runtime()
+    available, missing = devices_by_runtime()
     chosen = request.runtime or default_runtime_name()
-    others = [name for name in found[chosen] if name not in cluster.device_index]
+    others = [name for name in available[chosen] if name not in cluster.device_index]
     if as_json:
         print_json(
             {
@@ -61,7 +62,7 @@ def devices(
                 "cluster": cluster_data(cluster),
                 "with_split_costs": None if costs is None else cluster_data(costs),
                 "also_available": others,
-                "runtimes": {name: list(names) for name, names in found.items()},
+                "runtimes": {name: list(names) for name, names in available.items()},
                 "not_installed": missing,
             }
         )
@@ -71,7 +72,7 @@ def devices(
         _print_split_costs(costs)
     if others:
         print_line(f"Also available with --devices: {', '.join(others)}")
-    for name, names in found.items():
+    for name, names in available.items():
         if name != chosen:
             print_line(f"With --runtime {name}: {', '.join(names)}")
     for name, reason in missing.items():
@@ -79,7 +80,7 @@ def devices(
 
 
 def _measured_devices(request: Request, *, hidden: bool) -> tuple[Cluster, Cluster | None]:
-    """The cluster, and with what splitting over it costs where that was measured."""
+    """The cluster, and the cluster with the costs of splitting if they were measured."""
     from placewright.session.devices import discover, split_costs
     from placewright.session.hosts import discover_on_hosts
     from placewright.session.models import default_runtime_name, runtime_named
@@ -100,7 +101,7 @@ def _measured_devices(request: Request, *, hidden: bool) -> tuple[Cluster, Clust
 
 
 def _print_split_costs(cluster: Cluster) -> None:
-    from placewright.files.quantities import format_duration
+    from placewright.core.quantities import format_duration
 
     rows = [
         [
@@ -119,7 +120,7 @@ def _print_split_costs(cluster: Cluster) -> None:
 
 
 def _print_cluster(cluster: Cluster, title: str) -> None:
-    from placewright.files.quantities import format_bytes, format_duration
+    from placewright.core.quantities import format_bytes, format_duration
 
     rows = [
         [
@@ -150,27 +151,27 @@ def graph(
     fold_constants: Annotated[
         bool,
         typer.Option(
-            help="Count constants as their consumers' weights; --no-... keeps the raw graph."
+            help="Count constants as weights of their consumers; --no-... keeps the raw graph."
         ),
     ] = True,
     ops: Annotated[
         str | None,
         typer.Option(
             "--ops",
-            help="List ops [that fit PATTERN], with seconds of their units where measured.",
+            help="List the ops [that match PATTERN], with the measured seconds of their units.",
         ),
     ] = None,
     output: opt.Output = None,
     as_json: opt.Json = False,
 ) -> None:
-    """What was read from MODEL: ops, edges, flops, bytes, kinds; -o saves it.
+    """Show the graph of MODEL: ops, edges, flops, bytes, kinds.
 
-    --ops lists its ops by name, the slowest first where a problem, a plan or an earlier
-    measurement of the model tells.
+    -o saves the graph. --ops lists its ops by name. The slowest ops come first if a problem, a
+    plan or an earlier measurement of the model has their seconds.
     """
     from placewright.core.graph import PHASE_NAMES
+    from placewright.core.quantities import format_bytes
     from placewright.files.graph_file import write_graph
-    from placewright.files.quantities import format_bytes
     from placewright.report.plan_text import loss_lines
     from placewright.session.models import ModelOfRequest
     from placewright.session.problems import listed_ops
@@ -212,14 +213,14 @@ def graph(
     print_table("Kinds", ["kind", "ops"], rows)
 
 
-def _print_ops(found: OpListing, model: str, as_json: bool) -> None:
-    from placewright.files.quantities import format_bytes
+def _print_ops(listing: OpListing, model: str, as_json: bool) -> None:
+    from placewright.core.quantities import format_bytes
     from placewright.report.values import value_text
 
     if as_json:
-        print_json({"model": model, **found.data()})
+        print_json({"model": model, **listing.data()})
         return
-    title = ["unit", "MFLOP", "weights", "outputs", "kind", *found.devices, "op"]
+    title = ["unit", "MFLOP", "weights", "outputs", "kind", *listing.devices, "op"]
     rows = [
         [
             "-" if op.unit is None else str(op.unit),
@@ -227,17 +228,17 @@ def _print_ops(found: OpListing, model: str, as_json: bool) -> None:
             format_bytes(op.weight_bytes) if op.weight_bytes else "-",
             " ".join("x".join(map(str, shape)) or "1" for shape in op.shapes),
             op.kind,
-            *("cannot" if s is None else value_text(s, found.time_unit)
+            *("cannot" if s is None else value_text(s, listing.time_unit)
               for s in op.seconds.values()),
             op.name,
         ]
-        for op in found.ops
+        for op in listing.ops
     ]  # fmt: skip
     widths = [max(map(len, column)) for column in zip(title, *rows, strict=True)]
-    for row in (title, *rows):  # names stand last and whole, so that they can be copied
+    for row in (title, *rows):  # names come last and are not cut, so that users can copy them
         cells = [cell.rjust(width) for cell, width in zip(row[:-1], widths, strict=False)]
         print_line("  ".join([*cells, row[-1]]))
-    if found.devices:
+    if listing.devices:
         print_line("Times are those of an op's whole unit; the slowest units come first.")
     else:
         print_line("No times are known: `placewright profile` measures them.")
@@ -250,12 +251,13 @@ def profile(
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Measure the op times of MODEL on each device; -o saves the problem.
+    """Measure the op times of MODEL on each device.
 
-    With --ray devices of all hosts of a Ray cluster are measured, each on its host.
+    -o saves the problem. With --ray, measure the devices of all hosts of a Ray cluster, each on
+    its host.
     """
+    from placewright.core.quantities import format_duration
     from placewright.files.problem_file import write_problem
-    from placewright.files.quantities import format_duration
     from placewright.session.hosts import profile_on_hosts
     from placewright.session.session import Session
 
@@ -294,7 +296,10 @@ def profile(
 
 @plain_command
 def placers(as_json: opt.Json = False) -> None:
-    """All placers, their paper and objectives; which learn while they search, or take a policy."""
+    """List all placers with their papers and objectives.
+
+    Also shows which placers learn while they search, and which take a trained policy.
+    """
     from placewright.placers.registry import (
         placer_class,
         placer_names,
@@ -306,14 +311,14 @@ def placers(as_json: opt.Json = False) -> None:
 
     rows: list[dict[str, Any]] = []
     for name in placer_names():
-        found = placer_class(name)
-        first_line = (found.__doc__ or "").strip().splitlines()[0]
+        placer = placer_class(name)
+        first_line = (placer.__doc__ or "").strip().splitlines()[0]
         rows.append(
             {
                 "name": name,
-                "paper": found.paper,
-                "objectives": list(found.objectives),
-                "needs_training": found.needs_training,
+                "paper": placer.paper,
+                "objectives": list(placer.objectives),
+                "needs_training": placer.needs_training,
                 "learns_while_searching": name in learning,
                 "takes_policy": name in trained,
                 "summary": first_line,

@@ -115,7 +115,7 @@ def _limits(text: str | None) -> Any:
 
     from placewright.errors import InputError
     from placewright.files.quantities import parse_bytes, parse_seconds
-    from placewright.isolation.limits import Limits
+    from placewright.isolation.confined import Limits
 
     found = Limits.usual()
     parsers: dict[str, Callable[[str], float]] = {

@@ -10,8 +10,7 @@ import os
 import sys
 from pathlib import Path
 
-from placewright.isolation.confined import confine
-from placewright.isolation.limits import Limits
+from placewright.isolation.confined import Limits, confine
 
 _EXIT_WRONG_INPUT = 2
 

@@ -1,4 +1,4 @@
-"""Options that mean the same in every command, and are no fields of a request."""
+"""Arguments and options that mean the same in every command and are not fields of a request."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ import typer
 
 from placewright.cli.overwriting import Writes
 
+PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan.json.")]
 Searched = Annotated[
     bool,
-    typer.Option(
-        "--searched", help="Take what the search found, where the plan holds a simpler placement."
-    ),
+    typer.Option("--searched", help="Take the searched placement if the plan recommends another."),
 ]
 ModelOfPlan = Annotated[
     Path | None,
-    typer.Option("--model", help="Where the plan's model is now, with the same content."),
+    typer.Option("--model", help="File of the plan's model, if it has moved."),
 ]
 Output = Annotated[Path | None, typer.Option("-o", "--output", help="File to write."), Writes()]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
-Quiet = Annotated[bool, typer.Option("--quiet", help="No progress on standard error.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress on standard error.")]

@@ -18,57 +18,56 @@ from placewright.io.opened import printable
 from placewright.report.time_left import TimeLeft
 
 if TYPE_CHECKING:
-    from placewright.report.page.tables import ShownTable
+    from placewright.report.tables import ShownTable
 
 _STDOUT, _STDERR = 1, 2  # file descriptors
 _SECONDS_BETWEEN_LINES = 60.0
 _recording: ContextVar[list[Any] | None] = ContextVar("recording", default=None)
-_LONGEST_LINE = 299  # of an error, without its end
-_LONGEST_HINT = 200  # behind its last semicolon
+_LONGEST_LINE = 299  # characters of an error message
+_LONGEST_HINT = 200  # characters behind its last semicolon
 
 
 class Report(Protocol):
-    """Told how far a long task is: a fraction in [0, 1], and what is being done."""
+    """Receives the progress of a long task: a fraction in [0, 1] and the current step."""
 
     def __call__(self, fraction: float, what: str) -> None: ...
 
 
 def keep_standard_output_for_results() -> None:
-    """Let `sys.stdout` alone reach standard output; what else is written there goes to the errors.
+    """Let only `sys.stdout` write to standard output; redirect everything else to standard error.
 
-    Native libraries print to file descriptor 1 itself, some of them when the process ends, and
-    would spoil the one JSON document. Where `sys.stdout` is something else, as in a test, nothing
-    is changed.
+    Native libraries print to file descriptor 1, some of them when the process ends, and would
+    spoil the JSON document. Nothing changes if `sys.stdout` is replaced, as in a test.
     """
     try:
         if sys.stdout.fileno() != _STDOUT:
             return
         results = os.dup(_STDOUT)
         os.dup2(_STDERR, _STDOUT)
-    except (OSError, ValueError, AttributeError):  # closed, or not a file
+    except (OSError, ValueError, AttributeError):  # closed or not a file
         return
     encoding, buffering = sys.stdout.encoding, 1 if os.isatty(results) else -1
-    # A name that the terminal's encoding lacks is printed by its numbers.
+    # Characters that the terminal's encoding lacks are printed by their numbers.
     sys.stdout = open(results, "w", buffering, encoding, "backslashreplace")  # noqa: SIM115
 
 
 def open_standard_streams() -> None:
-    """Give a process that was started without standard streams some that lead nowhere.
+    """Open missing standard streams on the null device.
 
-    Else the first file that is opened takes the place of standard output, and what libraries print
-    goes into it.
+    Otherwise the first file that is opened takes the place of standard output, and libraries
+    print into it.
     """
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest number that is free
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
         if getattr(sys, name) is None:
             setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115
 
 
 def drop_results() -> None:
-    """Send what is left to print nowhere, because standard output takes no more."""
+    """Discard further results after standard output was closed."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError, AttributeError):
@@ -76,10 +75,10 @@ def drop_results() -> None:
 
 
 def error_line(message: str) -> str:
-    """A message as one printable line of limited length: its beginning and its end.
+    """Shorten a message to one printable line: its beginning and its end.
 
-    The end is what stands behind the last semicolon, where that is a hint of no more than 200
-    characters, else the last 100.
+    The end is the text behind the last semicolon if that has 100 to 200 characters, else the last
+    100 characters.
     """
     line = printable("placewright: " + " ".join(message.split()))
     if len(line) <= _LONGEST_LINE:
@@ -90,14 +89,14 @@ def error_line(message: str) -> str:
 
 
 def print_json(document: Any) -> None:
-    """One JSON document; numbers that JSON does not know become null."""
+    """Print one JSON document; infinite numbers and NaN become null."""
     sys.stdout.write(json.dumps(finite(document_with_options(document)), indent=1) + "\n")
 
 
 def print_line(text: str = "") -> None:
-    """One line of a result."""
-    text = _told(text)
-    _keep(text)
+    """Print one line of a result."""
+    text = _safe(text)
+    _record(text)
     if "\n" in text or not sys.stdout.isatty():
         sys.stdout.write(text + "\n")
         return
@@ -107,24 +106,24 @@ def print_line(text: str = "") -> None:
 
 
 def print_note(text: str) -> None:
-    """One line of progress or advice, on standard error."""
-    sys.stderr.write(_told(text) + "\n")
+    """Print one line of progress or advice on standard error."""
+    sys.stderr.write(_safe(text) + "\n")
 
 
-def _told(text: str) -> str:
-    """A text with names of options; what others wrote in it does nothing to the terminal."""
+def _safe(text: str) -> str:
+    """Name options instead of arguments, and remove control characters."""
     return printable(with_options(text), "\n\t")
 
 
 def tell_warning(text: str | None) -> None:
-    """A warning on standard error; None says nothing."""
+    """Print a warning on standard error, or nothing for None."""
     if text is not None:
         print_note(f"warning: {text}")
 
 
 @contextmanager
 def recorded() -> Iterator[list[Any]]:
-    """What is printed within: lines, and tables as `ShownTable`, for a page beside the output."""
+    """Record the lines and tables (`ShownTable`) that are printed within the block."""
     shown: list[Any] = []
     token = _recording.set(shown)
     try:
@@ -133,19 +132,19 @@ def recorded() -> Iterator[list[Any]]:
         _recording.reset(token)
 
 
-def _keep(shown: Any) -> None:
-    kept = _recording.get()
-    if kept is not None:
-        kept.append(shown)
+def _record(shown: Any) -> None:
+    recording = _recording.get()
+    if recording is not None:
+        recording.append(shown)
 
 
 def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table as wide as the terminal at most, or 80 columns where there is none."""
-    rows = [[_told(cell) for cell in row] for row in rows]
+    """Print a table that fits the terminal, or 80 columns without a terminal."""
+    rows = [[_safe(cell) for cell in row] for row in rows]
     if _recording.get() is not None:
-        from placewright.report.page.tables import ShownTable
+        from placewright.report.tables import ShownTable
 
-        _keep(ShownTable(title, tuple(columns), tuple(tuple(row) for row in rows)))
+        _record(ShownTable(title, tuple(columns), tuple(tuple(row) for row in rows)))
     from rich.console import Console
 
     from placewright.report.terminal import fitted_table, output_width
@@ -156,7 +155,7 @@ def print_table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]
 
 
 def print_bars(bars: Callable[..., list[str]], *of: Any) -> None:
-    """Lines of characters that `bars` makes of its arguments, a width and what can be shown."""
+    """Print the lines that `bars` draws for the width and characters of the terminal."""
     from placewright.report.terminal import output_width, shows_unicode
 
     plain = not shows_unicode(sys.stdout)
@@ -165,23 +164,23 @@ def print_bars(bars: Callable[..., list[str]], *of: Any) -> None:
 
 
 def print_shown(table: ShownTable) -> None:
-    """A table that the library made."""
+    """Print a table that the library made."""
     print_table(table.title, table.columns, table.rows)
 
 
 @contextmanager
 def progress(title: str, *, hidden: bool = False) -> Iterator[Report]:
-    """A progress bar on standard error with what is done and the time left.
+    """Show a progress bar on standard error, with the current step and the time left.
 
-    Where that is no terminal, a line now and then, so that the log of a long run is not silent.
-    What the steps log meanwhile, such as what is ahead, comes as lines of their own.
+    Without a terminal, print a line at most once a minute. Messages that the steps log meanwhile
+    are printed as lines of their own.
     """
     with _logged_lines(title, hidden=hidden), _shown(title, hidden=hidden) as report:
         yield report
 
 
 def told_with(report: Report, by: str) -> Report:
-    """A report that also says who does it."""
+    """A report that also names the workers."""
     return lambda fraction, what: report(fraction, f"{what}, {by}")
 
 
@@ -204,7 +203,7 @@ def _logged_lines(title: str, *, hidden: bool) -> Iterator[None]:
 
 
 class _Lines(logging.Handler):
-    """Writes each record as one line on what standard error is at the moment."""
+    """Prints each record as one line on the current standard error."""
 
     def __init__(self, title: str) -> None:
         super().__init__(logging.INFO)
@@ -234,24 +233,24 @@ def _shown(title: str, *, hidden: bool) -> Iterator[Report]:
         task, left = bar.add_task(title, total=1.0, what=""), TimeLeft()
 
         def report(fraction: float, what: str) -> None:
-            bar.update(task, completed=fraction, what=left.told(fraction, what))
+            bar.update(task, completed=fraction, what=left.with_time(fraction, what))
 
         yield report
 
 
 def spaced_lines(title: str, clock: Callable[[], float] = time.monotonic) -> Report:
-    """Reports as lines on standard error, none within a minute of the one before or the start.
+    """Print reports as lines on standard error, at most one a minute.
 
     Args:
-        title: what they begin with.
-        clock: seconds.
+        title: beginning of each line.
+        clock: returns seconds.
     """
-    told, left = clock(), TimeLeft(clock)
+    last, left = clock(), TimeLeft(clock)
 
     def report(fraction: float, what: str) -> None:
-        nonlocal told
-        if clock() - told >= _SECONDS_BETWEEN_LINES:
-            told = clock()
-            print_note(f"{title}: {fraction:.0%}, {left.told(fraction, what)}")
+        nonlocal last
+        if clock() - last >= _SECONDS_BETWEEN_LINES:
+            last = clock()
+            print_note(f"{title}: {fraction:.0%}, {left.with_time(fraction, what)}")
 
     return report

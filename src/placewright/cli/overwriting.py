@@ -107,7 +107,7 @@ def files_behind(path: Path, depth: int = 0) -> Iterator[Path]:
 def _references(path: Path) -> list[str]:
     """Paths that a plan, a problem or a graph names."""
     from placewright.errors import PlacewrightError
-    from placewright.files.text import read_json_object
+    from placewright.io.json_text import read_json_object
 
     try:
         document = read_json_object(path)

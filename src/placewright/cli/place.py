@@ -1,4 +1,4 @@
-"""`place`: the main job. Read, profile, search, check on the hardware, write the plan."""
+"""The command `place`: read, profile, search, check on the hardware, write the plan."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from placewright.cli.output import (
     tell_warning,
 )
 from placewright.cli.overwriting import Writes
-from placewright.cli.report_option import ReportFile, write_plan_report
+from placewright.cli.report import ReportFile, write_plan_report
 from placewright.session.request import Request
 
 
@@ -49,7 +49,7 @@ def place_model(
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Find the best placement of MODEL, prove how good it is, run it, write plan.json.
+    """Find, prove, run and write the best placement of MODEL.
 
     --shape past=64|128 or past=64..512 makes one plan for each size: plan-past=64.json, ...
     """
@@ -75,10 +75,9 @@ def place_model(
 
 
 def _tell(plan: Any, model: str, target: Path, table: Any, as_json: bool) -> None:
-    """The plan as JSON, or as text with what the hardware said."""
-    from placewright.files.model_paths import written_in
+    """Print the plan as JSON, or as text with the measured contenders."""
     from placewright.files.plan_file import plan_data, problem_path_of
-    from placewright.files.problem_file import problem_text, text_sha256
+    from placewright.files.problem_file import problem_text, text_sha256, written_in
 
     if as_json:
         text = problem_text(written_in(plan.problem, problem_path_of(target)))
@@ -94,12 +93,12 @@ def _tell(plan: Any, model: str, target: Path, table: Any, as_json: bool) -> Non
 
 
 def print_plan(plan: Any, model: str, file: Path) -> None:
-    """The verdict, the proof, the share of each device, and the timeline.
+    """Print the verdict, the proof, the share of each device, and the timeline.
 
     Args:
-        plan: to be shown.
-        model: its name.
-        file: of the plan, which the commands that are advised then name.
+        plan: the plan.
+        model: name of its model.
+        file: of the plan, for the commands that the verdict advises.
     """
     from placewright.report.plan_text import plan_lines
     from placewright.report.timeline_bars import plan_bars

@@ -1,9 +1,9 @@
-"""`report`: one page about a plan, or about two."""
+"""The command `report`, and the option `--report FILE.html` of other commands."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,6 +11,41 @@ from placewright.cli import options as opt
 from placewright.cli.command import plain_command
 from placewright.cli.output import print_json, print_line, print_note
 from placewright.cli.overwriting import Writes
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from placewright.core.plan import Plan
+
+
+ReportFile = Annotated[
+    Path | None,
+    typer.Option("--report", help="Also write a self-contained page, FILE.html."),
+    Writes(),
+]
+
+
+def write_plan_report(path: Path | None, title: str, plan: Plan, file: Path) -> None:
+    """Write the page of a plan if there is a path."""
+    if path is None:
+        return
+    from placewright.io.written import write_text
+    from placewright.report.page import page_text
+    from placewright.report.page_document import plans_document
+
+    write_text(path, page_text(plans_document((title, plan), file=str(file))))
+    print_note(f"wrote {path}")
+
+
+def write_tables_report(path: Path | None, title: str, shown: Sequence[Any]) -> None:
+    """Write a page with the printed lines and tables if there is a path."""
+    if path is None:
+        return
+    from placewright.io.written import write_text
+    from placewright.report.page import tables_page
+
+    write_text(path, tables_page(title, shown))
+    print_note(f"wrote {path}")
 
 
 def register(app: typer.Typer) -> None:
@@ -20,7 +55,7 @@ def register(app: typer.Typer) -> None:
 
 @plain_command
 def report(
-    plan_file: Annotated[Path, typer.Argument(metavar="PLAN", help="A plan.json.")],
+    plan_file: opt.PlanFile,
     other_file: Annotated[
         Path | None, typer.Argument(metavar="[OTHER]", help="A plan to compare it with.")
     ] = None,
@@ -31,10 +66,13 @@ def report(
     model_file: opt.ModelOfPlan = None,
     as_json: opt.Json = False,
 ) -> None:
-    """One self-contained page: what was placed where, why, and what would change it."""
-    from placewright.files.text import write_text
-    from placewright.report.page.html import page_text
-    from placewright.report.page.plans import plans_document
+    """Write one self-contained page about PLAN, or about two plans.
+
+    The page shows what was placed where, why, and what would change it.
+    """
+    from placewright.io.written import write_text
+    from placewright.report.page import page_text
+    from placewright.report.page_document import plans_document
     from placewright.session.plans import read_plan
 
     files = [path for path in (plan_file, other_file) if path is not None]

@@ -1,4 +1,4 @@
-"""`simulate` and `run`: what a plan is predicted to do, and what it does."""
+"""The commands `simulate` (predict a plan) and `run` (execute it)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from placewright.cli.command import command, plain_command
 from placewright.cli.output import print_json, print_line, print_note, print_table, progress
 from placewright.cli.overwriting import Writes
 from placewright.cli.place import print_plan
-from placewright.cli.report_option import ReportFile, write_plan_report
+from placewright.cli.report import ReportFile, write_plan_report
 from placewright.session.request import Request
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from placewright.simulation.model import Simulator
     from placewright.simulation.timeline import Timeline
 
-_MOST_ROWS = 50  # of the timeline's table: the verdict above it stays in sight
+_MOST_ROWS = 50  # of the timeline, so that the verdict above it stays on the screen
 
 Samples = Annotated[
     int | None,
@@ -32,9 +32,8 @@ Samples = Annotated[
 ]
 InFlight = Annotated[
     int | None,
-    typer.Option("--in-flight", help="With --samples: under way at most, not as many as pay."),
+    typer.Option("--in-flight", help="With --samples: most samples in flight; chosen if left out."),
 ]
-PlanFile = Annotated[Path, typer.Argument(metavar="PLAN", help="A plan.json.")]
 
 
 def register(app: typer.Typer) -> None:
@@ -45,10 +44,10 @@ def register(app: typer.Typer) -> None:
 
 @plain_command
 def simulate(
-    plan_file: PlanFile,
+    plan_file: opt.PlanFile,
     changes: Annotated[
         list[str] | None,
-        typer.Option("--set", help="What if OP=DEVICE, or PATTERN=DEVICE; repeatable."),
+        typer.Option("--set", help="Move ops first: OP=DEVICE or PATTERN=DEVICE; repeatable."),
     ] = None,
     trace: Annotated[
         Path | None, typer.Option("--trace", help="Write a Chrome trace of the timeline."), Writes()
@@ -60,7 +59,10 @@ def simulate(
     report_file: ReportFile = None,
     as_json: opt.Json = False,
 ) -> None:
-    """Timeline of PLAN, or the loads of its devices; what-if with --set OP=DEVICE."""
+    """Predict the timeline of PLAN, or the loads of its devices.
+
+    --set OP=DEVICE asks what the plan would take with an op elsewhere.
+    """
     from placewright.report.values import value_text
     from placewright.session.parsing import parse_pairs
     from placewright.session.plans import read_plan, recommendation_lines
@@ -69,8 +71,8 @@ def simulate(
     _check_in_flight(samples, in_flight)
     read = read_plan(plan_file, searched=searched, model=model_file)
     pairs = parse_pairs(changes or [], "changes", "OP=DEVICE")
-    found = Session(read).simulate(read, pairs)
-    plan, simulator = found.plan, found.simulator
+    answer = Session(read).simulate(read, pairs)
+    plan, simulator = answer.plan, answer.simulator
     is_timed = simulator.has_timeline or trace is not None
     timeline = simulator.timeline(plan.placement) if is_timed else None
     write_plan_report(report_file, plan_file.name, plan, plan_file)
@@ -79,7 +81,7 @@ def simulate(
         for line in recommendation_lines(plan):
             print_line(line)
     if pairs and not as_json:
-        print_line(f"before the change: {value_text(found.before, plan.problem.time_unit)}")
+        print_line(f"before the change: {value_text(answer.before, plan.problem.time_unit)}")
     if samples is not None:
         _print_stream(plan, simulator, (samples, in_flight), as_json)
     elif timeline is not None:
@@ -92,9 +94,7 @@ def _check_in_flight(samples: int | None, in_flight: int | None) -> None:
     from placewright.errors import FieldError
 
     if in_flight is not None and samples is None:
-        raise FieldError(
-            "in_flight", "says how many of --samples are under way; give --samples too"
-        )
+        raise FieldError("in_flight", "limits the samples in flight; give --samples too")
 
 
 def _print_stream(
@@ -128,7 +128,7 @@ def _print_timeline(plan: Plan, timeline: Timeline, trace: Path | None, as_json:
 
 
 def _print_loads(plan: Plan, simulator: Simulator, as_json: bool) -> None:
-    """Of the execution models without a timeline only `max-load` has loads."""
+    """Print the loads; of the execution models without a timeline, only `max-load` has them."""
     from placewright.report.timeline_text import load_rows, value_data
 
     loads = simulator.explain(plan.placement).loads
@@ -142,39 +142,40 @@ def _print_loads(plan: Plan, simulator: Simulator, as_json: bool) -> None:
 @command("latency_limit", model=None, isolates=True)
 def run(
     request: Request,
-    plan_file: PlanFile,
-    runs: Annotated[int, typer.Option(help="Measured runs of each contender.")] = 15,
+    plan_file: opt.PlanFile,
+    runs: Annotated[int, typer.Option(help="Number of measured runs of each contender.")] = 15,
     boundaries: Annotated[
-        bool, typer.Option("--boundaries", help="Compare every tensor that crosses devices too.")
+        bool, typer.Option("--boundaries", help="Also compare every tensor that crosses devices.")
     ] = False,
     inputs: Annotated[
         Path | None,
-        typer.Option("--inputs", help="An .npz file with a value for each input; random without."),
+        typer.Option("--inputs", help="An .npz file with a value for each input; else random."),
     ] = None,
     samples: Samples = None,
     seconds: Annotated[
         float | None,
-        typer.Option("--seconds", help="Let samples follow each other for so many seconds."),
+        typer.Option("--seconds", help="Let samples follow each other for this many seconds."),
     ] = None,
     in_flight: InFlight = None,
     timeout: Annotated[
         str | None,
         typer.Option(
-            "--timeout", help="Limit such as 60s on each run; else 60 s, or 20 times as predicted."
+            "--timeout",
+            help="Limit of each run, such as 60s; 60 s or 20 times the prediction without.",
         ),
     ] = None,
     searched: opt.Searched = False,
     model_file: opt.ModelOfPlan = None,
     trace: Annotated[
         Path | None,
-        typer.Option("--trace", help="Write a Chrome trace: measured beside predicted."),
+        typer.Option("--trace", help="Write a Chrome trace of the measured and the predicted run."),
         Writes(),
     ] = None,
     report_file: ReportFile = None,
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Execute PLAN for real: outputs equal to the unsplit model, measured beside predicted."""
+    """Run PLAN and compare outputs and time with the unsplit model."""
     from placewright.errors import InputError
     from placewright.files.arrays_file import read_arrays
     from placewright.files.quantities import parse_seconds
@@ -186,15 +187,17 @@ def run(
     if not is_stream:
         _check_in_flight(samples, in_flight)
         if request.latency_limit is not None:
-            raise InputError("--latency-limit is of a stream; give --samples or --seconds, too")
+            raise InputError("--latency-limit applies to streams; give --samples or --seconds too")
     warn_of_bare_number(timeout, "timeout")
     allowed = None if timeout is None else parse_seconds(timeout)
     values = None if inputs is None else read_arrays(inputs)
     plan = read_plan(plan_file, searched=searched, model=model_file)
     if is_stream and inputs is not None:
-        raise InputError("--inputs is of single runs; leave out --samples and --seconds")
+        raise InputError("--inputs applies to single runs; leave out --samples and --seconds")
     if is_stream and (trace is not None or report_file is not None):
-        raise InputError("--trace and --report are of single runs; leave out --samples")
+        raise InputError(
+            "--trace and --report apply to single runs; leave out --samples and --seconds"
+        )
     with progress("run", hidden=quiet or as_json) as report:
         session = Session(plan, report, latency_limit=request.latency_limit)
         if is_stream:
@@ -217,7 +220,7 @@ def run(
 def _write_text(path: Path | None, text: Callable[[], str]) -> None:
     if path is None:
         return
-    from placewright.files.text import write_text
+    from placewright.io.written import write_text
 
     write_text(path, text())
     print_note(f"wrote {path}")

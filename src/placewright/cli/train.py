@@ -1,4 +1,4 @@
-"""`train`: train a learned placer over a family of graphs."""
+"""The command `train`: train a learned placer over a family of graphs."""
 
 from __future__ import annotations
 
@@ -25,21 +25,25 @@ def train(
     request: Request,
     placer: Annotated[str, typer.Option("--placer", help="A placer that needs training.")],
     graphs: Annotated[
-        list[str], typer.Option("--graphs", help="Problem files or models; repeatable.")
+        list[str], typer.Option("--graphs", help="A problem file or model; repeatable.")
     ],
     output: Annotated[Path, typer.Option("-o", "--output", help="Policy file to write."), Writes()],
     more_graphs: Annotated[
-        list[str] | None, typer.Argument(metavar="[GRAPH]...", help="Further ones.")
+        list[str] | None, typer.Argument(metavar="[GRAPH]...", help="More problem files or models.")
     ] = None,
-    episodes: Annotated[int, typer.Option(help="Episodes in all.")] = 1000,
+    episodes: Annotated[int, typer.Option(help="Number of episodes.")] = 1000,
     patience: Annotated[
-        int, typer.Option(help="Stop after so many episodes without a faster round; 0 never.")
+        int,
+        typer.Option(help="Stop after this many episodes without a faster round; 0 never stops."),
     ] = 0,
     tensorboard: Annotated[str, typer.Option(help="Folder for TensorBoard scalars.")] = "",
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Train a learned placer over graphs; apply it with `place --policy FILE`."""
+    """Train a learned placer over graphs.
+
+    `placewright place --policy FILE` then applies the policy.
+    """
     from placewright.placers.learned.training import TrainingOptions
     from placewright.placers.learned.training import train as train_policy
     from placewright.session.parsing import require_folder

@@ -1,7 +1,7 @@
-"""What the library says of fields, said of options.
+"""Names of options in the messages of the library.
 
 Messages of the library name a field of a request, or an argument, as ``argument `pins` ``, which is
-what a caller in Python types. The command line tells its option instead.
+what a caller in Python types. The command line names its option instead.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _OF_COMMANDS = {"changes": "--set", "runs": "--runs", "in_flight": "--in-flight"
 
 
 def option_of(field: str) -> str:
-    """The option behind a field: ``--pin`` of ``pins``."""
+    """The option that sets a field: ``--pin`` for ``pins``."""
     if field in _OF_COMMANDS:
         return _OF_COMMANDS[field]
     how = words().get(field)
@@ -26,19 +26,19 @@ def option_of(field: str) -> str:
 
 
 def message_of(error: BaseException) -> str:
-    """An error as the command line tells it: with the option in place of the field."""
+    """The message of an error, with the option in place of the field."""
     if isinstance(error, FieldError):
         return with_options(f"{option_of(error.field)} {error.fault}")
     return with_options(str(error))
 
 
 def with_options(text: str) -> str:
-    """A text of the library with options in place of arguments."""
-    return re.sub(r"argument `(\w+)`", lambda found: option_of(found[1]), text)
+    """Replace the arguments that a text names by options."""
+    return re.sub(r"argument `(\w+)`", lambda match: option_of(match[1]), text)
 
 
 def document_with_options(value: Any) -> Any:
-    """A JSON document, with options in all its texts."""
+    """Replace arguments by options in all texts of a JSON document."""
     if isinstance(value, str):
         return with_options(value)
     if isinstance(value, dict):
@@ -54,6 +54,6 @@ class _WithOptions(logging.Formatter):
 
 
 def warn_of_options() -> None:
-    """Let warnings that the library logs name options, too."""
-    if logging.lastResort is not None:  # what prints them, as nobody else asked for them
+    """Let warnings that the library logs name options."""
+    if logging.lastResort is not None:  # the handler that prints warnings if nobody set another
         logging.lastResort.setFormatter(_WithOptions())

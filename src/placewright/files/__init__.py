@@ -1,1 +1,1 @@
-"""The files we read and write: cluster YAML, graph, problem and plan files, all atomically."""
+"""Our file formats: clusters, graphs, problems, plans, workloads, results."""

@@ -1,4 +1,4 @@
-"""Values of a model's inputs from an ``.npz`` file, as ``numpy.savez`` writes it."""
+"""Values of a model's inputs from an ``.npz`` file of ``numpy.savez``."""
 
 from __future__ import annotations
 
@@ -10,17 +10,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from placewright.errors import FileFormatError
-from placewright.io.archives import require_bounded
 from placewright.io.content import one_line
-from placewright.io.opened import opened, shown_name
+from placewright.io.opened import opened, require_bounded, shown_name
 
 
 def read_arrays(path: Path | str) -> dict[str, NDArray[Any]]:
-    """Name -> array. Objects, which only running code could read, are refused.
+    """Read arrays by name; pickled objects are refused.
 
     Raises:
         InputError: the file is missing or cannot be opened.
-        FileFormatError: it is no such file, is damaged, or inflates beyond what it can hold.
+        FileFormatError: it is not an ``.npz`` file, is damaged, or inflates too much.
     """
     stream, size = opened(path)
     with stream:

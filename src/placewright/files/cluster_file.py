@@ -1,4 +1,4 @@
-"""Cluster files: devices, links and the host as YAML that people write by hand."""
+"""Cluster files: devices, links and the host as YAML that users write by hand."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from pydantic import BeforeValidator, Field, JsonValue, WithJsonSchema
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.files.quantities import parse_bandwidth, parse_bytes, parse_seconds
 from placewright.files.schema import Strict, validated
-from placewright.files.text import read_text, write_text
+from placewright.io.json_text import read_text
+from placewright.io.written import write_text
 from placewright.io.yaml_text import yaml_value
 
 CLUSTER_FORMAT = "placewright.cluster/1"
 MAX_FILE_BYTES = 4 << 20
 
-# What JSON has no number for ("inf"), and what people write ("2GiB"), is text.
+# "inf", which JSON lacks, and quantities such as "2GiB" are text.
 _QUANTITY = WithJsonSchema({"type": ["number", "string"]})
 Bytes = Annotated[float, BeforeValidator(parse_bytes), _QUANTITY]
 Seconds = Annotated[float, BeforeValidator(parse_seconds), _QUANTITY]
@@ -50,7 +51,7 @@ class DeviceEntry(Strict):
 
 
 class LinkEntry(Strict):
-    """One link; ``both: true`` stands for the two directions, each with its own channel."""
+    """One link; ``both: true`` means two directions, each with its own channel."""
 
     source: str = Field(alias="from")
     destination: str = Field(alias="to")
@@ -62,7 +63,7 @@ class LinkEntry(Strict):
 
 
 class ClusterDocument(Strict):
-    """The whole file. Without `links` the caller may measure them (`links_given` is False)."""
+    """The whole file; without `links`, the caller may measure them."""
 
     format: Literal["placewright.cluster/1"]
     host: str = "host"
@@ -73,12 +74,12 @@ class ClusterDocument(Strict):
 
 
 def read_cluster(path: Path | str) -> tuple[Cluster, bool]:
-    """Read a cluster file; also whether it gives links (else they can be measured).
+    """Read a cluster file; also returns whether it has links.
 
     Raises:
         InputError: the file cannot be read.
         FileFormatError: it is not YAML, or a field is wrong.
-        ClusterError: the devices and links make no cluster.
+        ClusterError: devices and links do not form a valid cluster.
     """
     data = yaml_value(read_text(path, limit=MAX_FILE_BYTES), path)
     document = validated(ClusterDocument, data, path, CLUSTER_FORMAT)
@@ -134,7 +135,7 @@ def _device(entry: DeviceEntry) -> Device:
 
 
 def cluster_data(cluster: Cluster) -> dict[str, Any]:
-    """The cluster as plain data in the file's own form; inf is written as the text ``"inf"``."""
+    """The cluster as data of its file; inf is the text ``"inf"``."""
     devices = [_device_data(device) for device in cluster.devices]
     links = [
         {
@@ -180,19 +181,20 @@ def _device_data(device: Device) -> dict[str, Any]:
 
 
 def _replica_data(device: Device) -> dict[str, Any]:
-    """What makes a device a group; single devices say nothing of it."""
+    """Entries of a group of replicas; none for a single device."""
     if device.replicas == 1:
         return {}
     bandwidth = device.replica_bandwidth
+    members = [_device_data(member) for member in device.members]
     return {
         "replicas": device.replicas,
         "replica_bandwidth": None if bandwidth is None else _number(bandwidth),
-        **({"members": [_device_data(one) for one in device.members]} if device.members else {}),
+        **({"members": members} if members else {}),
     }
 
 
 def _known(fields: dict[str, float | None]) -> dict[str, float]:
-    """Without what is not known, so that files of earlier versions keep their hashes."""
+    """Drop unknown fields, so that files of earlier versions keep their hashes."""
     return {name: value for name, value in fields.items() if value is not None}
 
 

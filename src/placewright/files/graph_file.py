@@ -16,7 +16,8 @@ from placewright.core.signature import NO_TENSOR, Port, Signature
 from placewright.core.source import ModelSource
 from placewright.errors import FileFormatError
 from placewright.files.schema import Strict, validated
-from placewright.files.text import read_json_object, write_text
+from placewright.io.json_text import read_json_object
+from placewright.io.written import write_text
 
 GRAPH_FORMAT = "placewright.graph/1"
 
@@ -107,8 +108,8 @@ def read_graph(path: Path | str) -> tuple[ComputationGraph, ModelSource | None]:
 
     Raises:
         InputError: the file cannot be read.
-        FileFormatError: it is no graph file, or a field is wrong.
-        GraphError: the columns make no valid graph.
+        FileFormatError: it is not a graph file, or a field is wrong.
+        GraphError: the columns do not form a valid graph.
     """
     document = validated(GraphDocument, read_json_object(path), path, GRAPH_FORMAT)
     graph = graph_of(document.graph, path)
@@ -140,11 +141,11 @@ def graph_data(graph: ComputationGraph) -> dict[str, Any]:
 
 
 def graph_of(columns: GraphColumns, path: object) -> ComputationGraph:
-    """The graph that columns describe.
+    """The graph of columns.
 
     Raises:
         FileFormatError: a phase is unknown.
-        GraphError: the columns make no valid graph.
+        GraphError: the columns do not form a valid graph.
     """
     ops, tensors = columns.ops, columns.tensors
     try:
@@ -209,10 +210,10 @@ def _port_data(port: Port) -> dict[str, Any]:
 def source_of(
     document: SourceDocument | None, graph: ComputationGraph, path: object
 ) -> ModelSource | None:
-    """The model source that a document describes.
+    """The model source of a document.
 
     Raises:
-        FileFormatError: its inputs or outputs are not those of the graph.
+        FileFormatError: its inputs or outputs differ from those of the graph.
     """
     if document is None:
         return None
@@ -238,8 +239,8 @@ def _signature_of(
     outputs = tuple(_port_of(port) for port in document.outputs)
     entering = np.flatnonzero(graph.tensor_producers < 0).tolist()
     leaving = np.flatnonzero(graph.tensor_is_output).tolist()
-    told = sorted({port.tensor for port in outputs} - {NO_TENSOR})
-    if sorted(port.tensor for port in inputs) != entering or told != leaving:
+    named = sorted({port.tensor for port in outputs} - {NO_TENSOR})
+    if sorted(port.tensor for port in inputs) != entering or named != leaving:
         raise FileFormatError(
             f"file '{path}': the signature names other inputs or outputs than the graph has"
         )

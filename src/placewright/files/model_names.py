@@ -1,4 +1,4 @@
-"""Execution models by name, as files and the command line have them."""
+"""Execution models by name, for files and the command line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from placewright.core.execution_models import EXECUTION_MODELS, ExecutionModel
 from placewright.errors import InputError, UnknownNameError
 
 MODEL_NAMES = tuple(model.name for model in EXECUTION_MODELS)
-# Parameters with a key of their own in every problem file, and what models without them write.
+# Parameters with an own key in every problem file, and their values for models without them.
 _WEIGHTS_ONLY, _ONE_PIECE, _ONE_MAXIMUM = 0, 1, False
 _COLUMNS: Mapping[str, tuple[str, Any]] = {
     "samples_in_flight": ("samples_in_flight", _WEIGHTS_ONLY),
@@ -20,12 +20,12 @@ _COLUMNS: Mapping[str, tuple[str, Any]] = {
 
 
 def model_of(name: str, **parameters: Any) -> ExecutionModel:
-    """The execution model of a name; no samples in flight where none are said.
+    """The execution model with a name; by default with 0 samples in flight.
 
     Args:
         name: of the model.
-        parameters: by the names of its fields. Those that every problem file has are left out where
-            the model does not have them.
+        parameters: values of its fields. Parameters of `_COLUMNS` are ignored if the model lacks
+            them.
 
     Raises:
         UnknownNameError: there is no such model.
@@ -37,19 +37,19 @@ def model_of(name: str, **parameters: Any) -> ExecutionModel:
     else:
         raise UnknownNameError("execution model", name, MODEL_NAMES)
     own = {field.name for field in fields(model)}
-    given = {key: value for key, (_, value) in _COLUMNS.items() if key in own}
+    values = {key: value for key, (_, value) in _COLUMNS.items() if key in own}
     for key, value in parameters.items():
         if key in own:
-            given[key] = value
+            values[key] = value
         elif key not in _COLUMNS:
             raise InputError(f"execution model '{name}' has no parameter '{key}'")
-    return model(**given)
+    return model(**values)
 
 
 def model_entries(model: ExecutionModel) -> dict[str, Any]:
-    """Parameters as a problem file keeps them: those of earlier versions always, others by name.
+    """Parameters for a problem file: those of `_COLUMNS` always, others unless they are default.
 
-    Others with their default are left out, so that earlier files keep their content.
+    Without default values, files of earlier versions keep their content.
     """
     own = asdict(model)
     entries = {column: own.pop(key, value) for key, (column, value) in _COLUMNS.items()}

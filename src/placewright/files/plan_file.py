@@ -1,4 +1,4 @@
-"""Plan files: `plan.json`, with the problem file beside it; see `files.plan_document`."""
+"""Plan files: `plan.json` with the problem file beside it; see `files.plan_document`."""
 
 from __future__ import annotations
 
@@ -22,29 +22,38 @@ from placewright.core.solution import HistoryPoint
 from placewright.core.source import ModelSource
 from placewright.errors import FileFormatError, StalePlanError
 from placewright.files.cluster_file import cluster_data, cluster_of
-from placewright.files.model_paths import found_from, written_in
-from placewright.files.plan_agreement import require_agreement
-from placewright.files.plan_document import PLAN_FORMAT, PlanDocument, plan_document
-from placewright.files.problem_file import problem_text, read_problem, text_sha256
+from placewright.files.plan_document import (
+    PLAN_FORMAT,
+    PlanDocument,
+    plan_document,
+    require_agreement,
+)
+from placewright.files.problem_file import (
+    path_from,
+    problem_text,
+    read_problem,
+    text_sha256,
+    written_in,
+)
 from placewright.files.schema import require_order
-from placewright.files.text import read_json_object, read_text, write_texts
+from placewright.io.json_text import read_json_object, read_text
 from placewright.io.opened import read_bytes
-from placewright.io.written import is_written_through
+from placewright.io.written import is_written_through, write_files
 
 
 def problem_path_of(plan_path: Path | str) -> Path:
-    """Where the problem of a plan is written: ``plan.json`` -> ``plan.problem.json``."""
+    """Path of the problem beside a plan: ``plan.json`` -> ``plan.problem.json``."""
     path = Path(plan_path)
     return path.with_name(f"{path.stem}.problem.json")
 
 
 def write_plan(path: Path | str, plan: Plan, *, problem_path: Path | str | None = None) -> None:
-    """Write the problem beside the plan and the plan, both or none.
+    """Write a plan and the problem beside it, both or none.
 
     Args:
-        path: of the plan.
-        problem_path: of an existing problem file to refer to instead of writing one. Beside a
-            device such as ``/dev/null`` none is written either.
+        path: of the plan; no problem is written beside a device such as ``/dev/null``.
+        plan: the plan.
+        problem_path: an existing problem file to refer to instead.
 
     Raises:
         InputError: a file cannot be written; an earlier one stays intact.
@@ -53,23 +62,23 @@ def write_plan(path: Path | str, plan: Plan, *, problem_path: Path | str | None 
     beside = Path(problem_path) if problem_path is not None else problem_path_of(path)
     text = problem_text(written_in(plan.problem, beside))
     entry = {"path": _relative(beside, Path(path)), "sha256": text_sha256(text)}
-    files: dict[Path | str, str] = {}
-    if problem_path is None and not is_written_through(path) and not _holds(beside, text):
-        files[beside] = text
-    written = replace(plan, problem=written_in(plan.problem, path))
-    files[path] = json.dumps(plan_data(written, entry), indent=1) + "\n"
-    write_texts(files)
-
-
-def _holds(file: Path, text: str) -> bool:
     content = text.encode()
+    files: dict[Path | str, bytes] = {}
+    if problem_path is None and not is_written_through(path) and not _holds(beside, content):
+        files[beside] = content
+    written = replace(plan, problem=written_in(plan.problem, path))
+    files[path] = (json.dumps(plan_data(written, entry), indent=1) + "\n").encode()
+    write_files(files)
+
+
+def _holds(file: Path, content: bytes) -> bool:
     if not file.is_file() or file.stat().st_size != len(content):
         return False
     return read_bytes(file, limit=len(content)) == content
 
 
 def read_plan(path: Path | str) -> Plan:
-    """Read a plan and its problem, and check that they still belong together.
+    """Read a plan and its problem, and check that they belong together.
 
     Raises:
         InputError: a file cannot be read.
@@ -78,19 +87,20 @@ def read_plan(path: Path | str) -> Plan:
     """
     document = plan_document(read_json_object(path), path)
     problem_file = Path(path).parent / document.problem.path
-    found = text_sha256(read_text(problem_file))
-    if found != document.problem.sha256:
+    sha256 = text_sha256(read_text(problem_file))
+    if sha256 != document.problem.sha256:
         raise StalePlanError(
             f"plan '{path}' was made for another problem: '{problem_file}' has sha256 "
-            f"{found[:12]}, the plan expects {document.problem.sha256[:12]}; place again"
+            f"{sha256[:12]}, the plan expects {document.problem.sha256[:12]}; place again"
         )
     problem = read_problem(problem_file)
-    document = _with_model_found(document, problem, path)
+    document = _with_model_of(document, problem, path)
     if cluster_data(cluster_of(document.cluster)) != cluster_data(problem.cluster):
         raise StalePlanError(
             f"plan '{path}' names other devices or links than its problem; place again"
         )
-    _devices_of_units(document.placement, problem, path)  # says best what is wrong with names
+    # First, because this check has the best messages about names.
+    _devices_of_units(document.placement, problem, path)
     require_agreement(document, _entries_of(problem, document), path)
     predicted, placer, searched = document.predicted, document.placer, document.searched
     return Plan(
@@ -127,7 +137,7 @@ def read_plan(path: Path | str) -> Plan:
 
 
 def plan_data(plan: Plan, problem_entry: dict[str, str]) -> dict[str, Any]:
-    """The plan as plain data in the file's own form."""
+    """The plan as data of its file."""
     problem = plan.problem
     names = problem.cluster.device_names
     return {
@@ -169,14 +179,14 @@ def plan_data(plan: Plan, problem_entry: dict[str, str]) -> dict[str, Any]:
     }
 
 
-def _with_model_found(document: PlanDocument, problem: Problem, path: Path | str) -> PlanDocument:
-    """The document with the model's path as the problem has it, where both mean the same file."""
-    found = found_from(document.model.source, path)
+def _with_model_of(document: PlanDocument, problem: Problem, path: Path | str) -> PlanDocument:
+    """Replace the model's path by that of the problem if both are the same file."""
+    model = path_from(document.model.source, path)
     source = problem.source
-    if source is not None and os.path.realpath(found) == os.path.realpath(source.path):
-        found = source.path
+    if source is not None and os.path.realpath(model) == os.path.realpath(source.path):
+        model = source.path
     return document.model_copy(
-        update={"model": document.model.model_copy(update={"source": found})}
+        update={"model": document.model.model_copy(update={"source": model})}
     )
 
 
@@ -193,16 +203,16 @@ def _model_data(problem: Problem) -> dict[str, Any]:
 
 
 def _values(source: ModelSource | None) -> dict[str, list[Number]]:
-    """Of inputs that always have the same."""
+    """Values of the inputs that have a fixed value."""
     if source is None or source.signature is None:
         return {}
     return {name: list(value) for name, value in source.signature.values.items()}
 
 
 def _entries_of(problem: Problem, document: PlanDocument) -> dict[str, Any]:
-    """Entries of a plan file that its problem gives."""
+    """Entries of a plan file that follow from its problem."""
     predicted = document.predicted.model_dump()
-    if document.predicted.memory_counts:  # files of earlier versions leave it out
+    if document.predicted.memory_counts:  # files of earlier versions lack it
         predicted["memory_counts"] = problem.execution_model.memory_counts
     return {
         "unit": problem.time_unit,
@@ -228,7 +238,7 @@ def _placer_data(placer: PlacerRecord) -> dict[str, Any]:
 
 
 def _placement_data(placement: Placement, problem: Problem) -> dict[str, Any]:
-    """Ops by name, in the graph's order."""
+    """Placement and order by names of ops."""
     names = problem.cluster.device_names
     devices = problem.device_of_ops(placement.device_of).tolist()
     ops = problem.graph.op_names
@@ -262,7 +272,7 @@ def _relative(target: Path, plan_path: Path) -> str:
 
 
 def _ops_in(units: IntArray, problem: Problem) -> list[str]:
-    """Names of the ops of `units`, unit after unit, each in topological order."""
+    """Names of the ops of units, unit after unit, each in topological order."""
     graph, members = problem.graph, problem.units.members
     position = np.empty(graph.n_ops, dtype=np.int64)
     position[graph.topological_order] = np.arange(graph.n_ops)

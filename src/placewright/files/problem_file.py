@@ -1,10 +1,14 @@
-"""Problem files: graph, units, cluster, costs and constraints in one JSON file that travels."""
+"""Problem files: graph, units, cluster, costs and constraints in one JSON file.
+
+Paths of models are relative to the folder of the file, so that both can move together.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -29,15 +33,15 @@ from placewright.files.graph_file import (
     source_of,
 )
 from placewright.files.model_names import model_entries, model_of
-from placewright.files.model_paths import found_from, written_in
 from placewright.files.schema import Strict, require_order, validated
-from placewright.files.text import read_json_object, write_text
+from placewright.io.json_text import read_json_object
+from placewright.io.written import is_written_through, write_text
 
 PROBLEM_FORMAT = "placewright.problem/1"
 
 
 class CostColumns(Strict):
-    """Seconds of each unit on each device; null where the device cannot run it."""
+    """Seconds of each unit on each device; null if the device cannot run it."""
 
     source: str
     seconds: list[list[float | None]]
@@ -67,7 +71,7 @@ class ProblemDocument(Strict):
 
 
 def problem_text(problem: Problem) -> str:
-    """The problem as the text of its file; equal problems give equal text."""
+    """The text of a problem's file; equal problems have equal texts."""
     graph = problem.graph
     names = problem.cluster.device_names
     data: dict[str, Any] = {
@@ -102,19 +106,19 @@ def problem_text(problem: Problem) -> str:
 
 
 def content_sha256(problem: Problem) -> str:
-    """Hash of the problem without the path of its model, which other folders would change."""
+    """Hash of a problem without the path of its model, so that it is equal in other folders."""
     source = problem.source
     moved = None if source is None else replace(source, path="")
     return text_sha256(problem_text(replace(problem, source=moved)))
 
 
 def text_sha256(text: str) -> str:
-    """Hash of a file's text, as plans store it."""
+    """Hash of a text, for plan files."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def write_problem(path: Path | str, problem: Problem) -> str:
-    """Write a problem file that `read_problem` reads back; the hash of its content.
+    """Write a problem file that `read_problem` reads back, and return its hash.
 
     Raises:
         InputError: the file cannot be written; an earlier one stays intact.
@@ -130,8 +134,8 @@ def read_problem(path: Path | str) -> Problem:
 
     Raises:
         InputError: the file cannot be read.
-        FileFormatError: it is no problem file, or a field is wrong.
-        GraphError, ClusterError, CostError, GroupingError: the parts make no valid problem.
+        FileFormatError: it is not a problem file, or a field is wrong.
+        GraphError, ClusterError, CostError, GroupingError: the parts do not form a valid problem.
     """
     document = validated(ProblemDocument, read_json_object(path), path, PROBLEM_FORMAT)
     graph = graph_of(document.graph, path)
@@ -148,7 +152,7 @@ def read_problem(path: Path | str) -> Problem:
     transfers, working = document.transfer_seconds, document.op_working_bytes
     source = source_of(document.source, graph, path)
     if source is not None:
-        source = replace(source, path=found_from(source.path, path))
+        source = replace(source, path=path_from(source.path, path))
     return Problem(
         graph=graph,
         cluster=cluster,
@@ -170,3 +174,28 @@ def read_problem(path: Path | str) -> Problem:
         resident_inputs=inputs_named(document.resident_inputs, graph, source),
         source=source,
     )
+
+
+def written_in(problem: Problem, file: Path | str) -> Problem:
+    """A problem with the path of its model relative to the folder of `file`.
+
+    Names that are not files stay, as do all paths if `file` is a device.
+    """
+    source = problem.source
+    if source is None or is_written_through(file) or not Path(source.path).exists():
+        return problem
+    folder = os.path.realpath(Path(file).parent)
+    try:
+        path = os.path.relpath(os.path.realpath(source.path), folder)
+    except ValueError:  # another drive
+        return problem
+    return replace(problem, source=replace(source, path=Path(path).as_posix()))
+
+
+def path_from(path: str, file: Path | str) -> str:
+    """The path of a model in a file, relative to the file's folder if it exists there.
+
+    Files of earlier versions have paths relative to the folder of the process.
+    """
+    beside = Path(file).parent / path
+    return os.path.normpath(beside) if path and beside.exists() else path

@@ -1,13 +1,10 @@
-"""Numbers with units, as people write them: ``16GiB``, ``12us``, ``24GB/s``."""
+"""Parses quantities with units: ``16GiB``, ``12us``, ``24GB/s``."""
 
 from __future__ import annotations
 
 import re
 
-from placewright.core.quantities import format_bytes, format_duration
 from placewright.errors import InputError
-
-__all__ = ["format_bytes", "format_duration", "parse_bandwidth", "parse_bytes", "parse_seconds"]
 
 _NUMBER = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][-+]?[0-9]+)?|inf)\s*([A-Za-zµ/]*)\s*")
 _BYTES = {
@@ -26,33 +23,33 @@ _SECONDS = {
     "ns": 1e-9,
     "m": 60.0,
     "min": 60.0,
+    "h": 3600.0,
 }
-_SECONDS |= {"h": 3600.0}
 
 
 def parse_bytes(text: str | float) -> float:
-    """``"16GiB"`` -> bytes; a bare number is bytes, ``"inf"`` is no limit.
+    """Bytes of a text such as ``"16GiB"``; without a unit, bytes; ``"inf"`` is no limit.
 
     Raises:
-        InputError: the text is no number of bytes >= 0.
+        InputError: the text is not a number of bytes >= 0.
     """
     return _parse(text, _BYTES, "a number of bytes such as 16GiB or 500MB")
 
 
 def parse_seconds(text: str | float) -> float:
-    """``"12us"`` -> seconds; a bare number is seconds.
+    """Seconds of a text such as ``"12us"``; without a unit, seconds.
 
     Raises:
-        InputError: the text is no duration >= 0.
+        InputError: the text is not a duration >= 0.
     """
     return _parse(text, _SECONDS, "a duration such as 30s, 2min or 12us")
 
 
 def parse_bandwidth(text: str | float) -> float:
-    """``"24GB/s"`` -> bytes per second; a bare number is bytes per second.
+    """Bytes per second of a text such as ``"24GB/s"``; without a unit, bytes per second.
 
     Raises:
-        InputError: the text is no bandwidth.
+        InputError: the text is not a bandwidth >= 0.
     """
     units = {f"{unit}/s": factor for unit, factor in _BYTES.items() if unit} | {"": 1.0}
     return _parse(text, units, "a bandwidth such as 24GB/s")

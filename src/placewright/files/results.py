@@ -1,7 +1,6 @@
-"""Results files: a format, and one row for each run, which is a dataclass of numbers and text.
+"""Results files of benchmarks: a format, and a row of numbers and texts for each run.
 
-All benchmarks keep what they found in such files. A run is found again by what it is a run of: the
-content of its problem, its method and its budget, never by the path of a model.
+A row is identified by the content of its problem, its method and its budget, never by a path.
 """
 
 from __future__ import annotations
@@ -14,27 +13,27 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from placewright.errors import FileFormatError
-from placewright.files.text import read_json_object, write_text
-from placewright.io.json_text import finite
+from placewright.io.json_text import finite, read_json_object
+from placewright.io.written import write_text
 
 Row = TypeVar("Row")
 
 
 class ResultsFile(Generic[Row]):
-    """The rows of one file, each once.
+    """The rows of a results file, by identity.
 
     Args:
-        path: read now where it exists; None keeps rows in memory only.
-        file_format: that the file must have.
+        path: read now if it exists; None keeps rows in memory only.
+        file_format: required format of the file.
         make: called with the fields of each row by name.
-        identity: what a row is a result of; a later row takes the place of an earlier one.
-        missing: what null stands for.
+        identity: identity of a row; a later row replaces an earlier one.
+        missing: value for null.
 
     Attributes:
-        rows: identity -> row, in the order in which they came.
+        rows: identity -> row, in the order of arrival.
 
     Raises:
-        FileFormatError: it is no results file of this benchmark.
+        FileFormatError: it is not a results file of this benchmark.
         InputError: it cannot be read.
     """
 
@@ -52,14 +51,14 @@ class ResultsFile(Generic[Row]):
         self._lines = {key: _line(row) for key, row in self.rows.items()}
 
     def add(self, rows: Iterable[Row]) -> None:
-        """Keep rows and write the file.
+        """Add rows and write the file.
 
         Raises:
             InputError: it cannot be written.
         """
         new = {self._identity(row): row for row in rows}
         self.rows.update(new)
-        # Of thousands of rows, making all texts anew took longer than many a run.
+        # Old lines are kept: making thousands of them again took longer than many runs.
         self._lines.update({key: _line(row) for key, row in new.items()})
         if self._path is not None:
             _write_lines(self._path, self._format, self._lines.values())
@@ -68,16 +67,16 @@ class ResultsFile(Generic[Row]):
 def read_rows(
     path: Path, file_format: str, make: Callable[..., Row], missing: float | None = math.nan
 ) -> list[Row]:
-    """Rows of a results file, none where there is no file.
+    """Rows of a results file; none if there is no file.
 
     Args:
         path: of the file.
-        file_format: that it must have.
+        file_format: required format.
         make: called with the fields of each row by name.
-        missing: what null stands for: what is not finite, or nothing.
+        missing: value for null, which stands for numbers that are not finite.
 
     Raises:
-        FileFormatError: it is no results file of this benchmark.
+        FileFormatError: it is not a results file of this benchmark.
         InputError: it cannot be read.
     """
     if not path.exists():
@@ -95,7 +94,7 @@ def read_rows(
 
 
 def write_rows(path: Path, file_format: str, rows: Sequence[Any]) -> None:
-    """Write rows, one per line, in place of what is there; what is not finite becomes null.
+    """Write a results file with a line per row; numbers that are not finite become null.
 
     Raises:
         InputError: it cannot be written.

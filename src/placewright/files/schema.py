@@ -1,4 +1,4 @@
-"""What all our file formats share: strict pydantic models and errors of one line."""
+"""Shared pieces of our file formats: strict pydantic models and errors of one line."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SHOWN = 60
 
 
 class Strict(BaseModel):
-    """A model that accepts no unknown keys, so that a typo is an error and not silence."""
+    """A document without unknown keys, so that a typo is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
@@ -23,43 +23,44 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def validated(model: type[M], data: Any, path: object, expected_format: str, *others: str) -> M:
-    """Parse `data` as `model`.
+    """Parse data as a document.
 
     Args:
-        model: the fields.
-        data: as JSON or YAML gave it.
+        model: class of the document.
+        data: value of JSON or YAML.
         path: of the file, for errors.
-        expected_format: the value of ``format`` that `model` has.
-        others: earlier formats that the caller reads too, for errors.
+        expected_format: ``format`` of the document.
+        others: earlier formats that the caller also reads, for errors.
 
     Raises:
-        FileFormatError: another format, or a field that is missing, unknown or wrong; the message
-            names the file, the field and the value.
+        FileFormatError: the format is another, or a field is missing, unknown or wrong; the message
+            names file, field and value.
     """
-    found = data.get("format") if isinstance(data, dict) else None
-    if found != expected_format:
+    actual = data.get("format") if isinstance(data, dict) else None
+    if actual != expected_format:
         read = " and ".join(f"'{name}'" for name in (expected_format, *others))
-        had = repr(found)[:_SHOWN]
+        name = repr(actual)[:_SHOWN]
         raise FileFormatError(
-            f"file '{shown_name(path)}' has format {had}, this version reads {read}"
+            f"file '{shown_name(path)}' has format {name}, this version reads {read}"
         )
     try:
         return model.model_validate(data)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
-        where = shown_name(".".join(str(part) for part in first["loc"]))
-        what = first["msg"].removeprefix("Value error, ")
+        field = shown_name(".".join(str(part) for part in first["loc"]))
+        fault = first["msg"].removeprefix("Value error, ")
         value = repr(first.get("input"))
-        cut = value if len(value) <= _SHOWN else value[: _SHOWN - 3] + "..."
-        told = what if value in what else f"{what} (got {cut})"
-        raise FileFormatError(f"file '{shown_name(path)}': {where}: {told}") from None
+        if value not in fault:
+            cut = value if len(value) <= _SHOWN else value[: _SHOWN - 3] + "..."
+            fault = f"{fault} (got {cut})"
+        raise FileFormatError(f"file '{shown_name(path)}': {field}: {fault}") from None
 
 
 def require_order(function: str, path: object, thing: object, kind: type) -> None:
-    """Refuse what is no path and thing, such as the two in the other order.
+    """Refuse arguments that are not a path and an object, for example in the other order.
 
     Raises:
-        InputError: naming what the function takes and what it got.
+        InputError: the message names the expected and the actual types.
     """
     if isinstance(thing, kind) and isinstance(path, str | os.PathLike):
         return

@@ -1,4 +1,4 @@
-"""Workloads of Tarnawski et al. 2020, which carry their own costs, so that a problem is read.
+"""Workloads of Tarnawski et al. 2020, which contain costs, so that a file is a whole problem.
 
 Tarnawski, Phanishayee, Devanur, Mahajan, Nina Paravecino: "Efficient Algorithms for Device
 Placement of DNN Graph Operators", NeurIPS 2020; repository msr-fiddle/dnn-partitioning.
@@ -25,7 +25,6 @@ from placewright.core.costs import CostTable
 from placewright.core.execution_models import EVENT, ExecutionModel, MaxLoad, Subgraph
 from placewright.core.graph import BACKWARD, FORWARD, ComputationGraph
 from placewright.core.grouping import Grouping
-from placewright.core.placement import Placement
 from placewright.core.problem import Objective, Problem
 from placewright.core.source import ModelSource
 from placewright.errors import FileFormatError, GraphError
@@ -49,24 +48,27 @@ def read_workload(
 ) -> Problem:
     """Read a workload.
 
-    Op names are the node ids as text, in the order of the file; devices are ``acc:0`` ...
-    ``acc:k-1`` and ``cpu:0`` ... ``cpu:l-1``. A node with out-edges has one tensor; should edges
-    of one source disagree in their cost, the largest counts (in the published files they agree). A
-    node that no accelerator supports costs inf there. CPUs share the host's memory, have no memory
-    limit and, under max-load, pay no transfers. A node's size stays resident where it runs.
+    Op names are the node ids as text, in file order; devices are ``acc:0`` ... ``acc:k-1`` and
+    ``cpu:0`` ... ``cpu:l-1``.
+
+    - A node with out-edges has one tensor. If edges of one source have different costs, the largest
+      counts; in the published files they are equal.
+    - A node that accelerators do not support costs inf there.
+    - CPUs share the host's memory, have no memory limit and, under max-load, pay no transfers.
+    - The size of a node is resident on its device.
 
     Args:
         path: the JSON file.
-        objective: what is minimised.
-        execution_model: None is `max-load` for throughput and `subgraph` for latency.
+        objective: of the problem.
+        execution_model: by default `max-load` for throughput and `subgraph` for latency.
 
     Returns:
         A problem in the file's own time unit (ms) whose units are single ops.
 
     Raises:
-        FileFormatError: not JSON, or a key is missing or of the wrong type.
-        GraphError: a cycle, an edge that names an unknown node, two nodes of one id.
-        CostError: a negative time.
+        FileFormatError: the file is not JSON, or a key is missing or has the wrong type.
+        GraphError: there is a cycle, an edge with an unknown node, or two nodes with one id.
+        CostError: a time is negative.
     """
     file = existing_path(path)
     document = _document(file)
@@ -84,58 +86,6 @@ def read_workload(
         time_unit="ms",
         source=ModelSource(str(path), content_hash(file.parent, [file]), "tarnawski"),
     )
-
-
-def read_split(path: Path | str, problem: Problem) -> Placement:
-    """Read a split of a workload's nodes (the published expert splits have this form).
-
-    A node that the split does not name goes where the nodes of its colour class are: expert splits
-    of training workloads may list forward nodes only.
-
-    Args:
-        path: JSON with ``fpgas`` and ``cpus``, each a list of objects with ``nodes``.
-        problem: what `read_workload` returned for the workload.
-
-    Raises:
-        FileFormatError: not JSON, a key is missing, or more devices than the problem has.
-        GraphError: it names an unknown node, names one twice, or leaves one without a device.
-    """
-    file = existing_path(path)
-    document = read_json_object(file)
-    graph, cluster = problem.graph, problem.cluster
-    device_of = np.full(graph.n_ops, -1, dtype=np.int64)
-    for key, prefix in (("fpgas", "acc"), ("cpus", "cpu")):
-        for number, share in enumerate(_rows(file, document, key)):
-            members = share.get("nodes")
-            if not isinstance(members, list):
-                raise FileFormatError(f"split '{file}': entry {number} of '{key}' has no 'nodes'")
-            device = cluster.device_index.get(f"{prefix}:{number}")
-            if members and device is None:
-                raise FileFormatError(
-                    f"split '{file}' uses {prefix}:{number}, but the workload has only "
-                    f"{', '.join(cluster.device_names)}"
-                )
-            for node in members:
-                op = graph.op_index.get(str(node))
-                if op is None or device is None or device_of[op] >= 0:
-                    fault = "is not in the workload" if op is None else "is placed twice"
-                    raise GraphError(f"split '{file}': node {node} {fault}")
-                device_of[op] = device
-    return Placement.of(_with_colour_classes(file, graph, device_of))
-
-
-def _with_colour_classes(file: Path, graph: ComputationGraph, device_of: Any) -> Any:
-    """Give unplaced nodes the device of their colour class."""
-    of_class: dict[int, int] = {}
-    for op, colour in enumerate(graph.op_colocation.tolist()):
-        if device_of[op] >= 0 and colour >= 0:
-            of_class.setdefault(colour, int(device_of[op]))
-    for op, colour in enumerate(graph.op_colocation.tolist()):
-        if device_of[op] < 0:
-            device_of[op] = of_class.get(colour, -1)
-        if device_of[op] < 0:
-            raise GraphError(f"split '{file}' gives node {graph.op_names[op]} no device")
-    return device_of
 
 
 def _document(file: Path) -> dict[str, Any]:
@@ -173,10 +123,10 @@ def _count(file: Path, document: Mapping[str, Any], key: str) -> int:
 
 
 def _cluster(file: Path, document: Mapping[str, Any]) -> Cluster:
-    """k accelerators and l CPUs; every accelerator reaches the host's memory.
+    """k accelerators and l CPUs; every accelerator has a link to the host's memory.
 
-    Links are free because the problem carries its own transfer times. A tensor between two
-    accelerators goes through the host, so that it pays its time twice, as the paper counts.
+    Links are free, because the problem has its own transfer times. A tensor between two
+    accelerators goes through the host and pays its time twice, as in the paper.
     """
     n_accelerators = _count(file, document, "maxFPGAs")
     n_cpus = _count(file, document, "maxCPUs")
@@ -190,8 +140,8 @@ def _cluster(file: Path, document: Mapping[str, Any]) -> Cluster:
     host = cpus[0].name if cpus else "host"
     hosts = tuple(cpu.name for cpu in cpus) or (host,)
     pairs = [(device.name, end) for device in accelerators for end in hosts]
-    pairs += [(one, other) for one in hosts for other in hosts if one < other]
-    links = tuple(Link(*ends) for one, other in pairs for ends in ((one, other), (other, one)))
+    pairs += [(a, b) for a in hosts for b in hosts if a < b]
+    links = tuple(Link(*ends) for a, b in pairs for ends in ((a, b), (b, a)))
     return Cluster((*accelerators, *cpus), links, host=host)
 
 
@@ -229,7 +179,7 @@ def _graph(
 def _connect(
     file: Path, builder: GraphBuilder, op_of: Mapping[Any, int], edges: list[dict[str, Any]]
 ) -> list[float]:
-    """One tensor per node with out-edges; the transfer time of each."""
+    """Add a tensor per node with out-edges, and return their transfer times."""
     outputs: dict[int, dict[int, None]] = {}
     cost: dict[int, float] = {}
     size: dict[int, float] = {}
@@ -262,6 +212,6 @@ def _seconds(file: Path, nodes: list[dict[str, Any]], cluster: Cluster) -> Any:
 
 
 def _kind(name: str) -> str:
-    """``"bert/MatMul14_Grad"`` -> ``"MatMul"``: the name's last part up to a mark, less digits."""
+    """The kind in a node's name, for example ``"MatMul"`` in ``"bert/MatMul14_Grad"``."""
     word = re.split(r"[_.]", name.rsplit("/", 1)[-1])[0]
     return re.sub(r"\d+", "", word) or "Node"

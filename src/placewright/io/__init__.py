@@ -1,1 +1,1 @@
-"""Files of strangers opened within limits, our own written whole or not at all."""
+"""Opens foreign files within limits, and writes our own files atomically."""

@@ -1,4 +1,4 @@
-"""What every reader needs of a file: that it is there, its hash, and unique names for its ops."""
+"""Shared pieces of model readers: existence, hash, short messages, unique names."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ from placewright.io.opened import opened, shown_name, usable_name
 
 
 def existing_path(path: Path | str) -> Path:
-    """`path` as a `Path`.
+    """The path of an existing file or folder.
 
     Raises:
         InputError: there is no such file or folder, or its name is not UTF-8.
     """
-    found = usable_name(path)
-    if not found.exists():
+    existing = usable_name(path)
+    if not existing.exists():
         raise InputError(f"model '{shown_name(path)}' does not exist")
-    return found
+    return existing
 
 
 def content_hash(root: Path, files: Iterable[Path]) -> str:
-    """SHA-256 of files: their paths relative to `root` and their bytes, in path order.
+    """SHA-256 over the paths relative to `root` and the bytes of files, in path order.
 
-    The hash does not change when the folder that holds all of them moves.
+    The hash stays the same when the root folder moves.
 
     Raises:
-        InputError: a file cannot be read, or is no regular one.
+        InputError: a file cannot be read or is not a regular file.
     """
     digest = hashlib.sha256()
     for name, file in sorted((file.relative_to(root).as_posix(), file) for file in set(files)):
@@ -47,9 +47,9 @@ def content_hash(root: Path, files: Iterable[Path]) -> str:
 
 
 def one_line(text: object, limit: int = 200) -> str:
-    """The last non-empty line that says something, cut between words to `limit` characters.
+    """The last non-empty line of a message, cut between words to `limit` characters.
 
-    Front-ends put the place of their own check first and the reason last.
+    Libraries print the location of their own check first and the reason last.
     """
     lines = [line.strip() for line in str(text).splitlines() if line.strip()]
     reason = lines[-1] if lines else "no reason given"
@@ -57,13 +57,13 @@ def one_line(text: object, limit: int = 200) -> str:
 
 
 def whole_words(text: str, limit: int) -> str:
-    """The beginning of a text without the word that the limit would cut; one long word is cut."""
+    """Cut a text to `limit` characters between words, or within a single long word."""
     shown = text[: limit + 1].rpartition(" ")[0] if " " in text[: limit + 1] else text[:limit]
     return shown if len(text) > limit else text
 
 
 class UniqueNames:
-    """Hands out each wished name once; a taken or empty one gets a number behind it."""
+    """Makes names unique: a name that is taken or empty gets a number."""
 
     def __init__(self) -> None:
         self._taken: dict[str, int] = {}

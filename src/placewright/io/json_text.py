@@ -1,4 +1,4 @@
-"""JSON of strangers: an object, in UTF-8, with numbers that fit and texts that can be printed."""
+"""Foreign JSON: one object in UTF-8, integers of 64 bits, texts that can be printed."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from typing import Any
 from placewright.errors import FileFormatError
 from placewright.io.opened import MAX_TEXT_BYTES, read_bytes, shown_name
 
-_DIGITS = 19  # of the largest integer that an array holds
-_BEGINNING = 4096
+_DIGITS = 19  # of the largest integer with 64 bits
+_BEGINNING = 4096  # bytes that are searched for zeros
 
 
 def read_text(path: Path | str, *, limit: int = MAX_TEXT_BYTES) -> str:
     """The UTF-8 content of a file.
 
     Raises:
-        InputError: the file is missing, no regular file, or cannot be read.
+        InputError: the file is missing, not regular, or cannot be read.
         FileFormatError: it is not UTF-8 text, or larger than `limit` bytes.
     """
     content = read_bytes(path, limit=limit)
@@ -27,9 +27,8 @@ def read_text(path: Path | str, *, limit: int = MAX_TEXT_BYTES) -> str:
     try:
         return content.decode()
     except UnicodeDecodeError as error:
-        place = error.start
         raise FileFormatError(
-            f"file '{shown_name(path)}' is not UTF-8 text (byte {place})"
+            f"file '{shown_name(path)}' is not UTF-8 text (byte {error.start})"
         ) from None
 
 
@@ -37,15 +36,15 @@ def json_object(text: str, path: object) -> dict[str, Any]:
     """The JSON object in a text.
 
     Args:
-        text: of the file.
-        path: for errors.
+        text: content of the file.
+        path: of the file, for errors.
 
     Raises:
-        FileFormatError: it is not JSON, not an object, holds an integer of more than 64 bits or
-            half of a surrogate pair.
+        FileFormatError: the text is not JSON or not an object, or contains an integer of more than
+            64 bits or half of a surrogate pair.
     """
     name = shown_name(str(path))
-    if text.lstrip()[:1] not in ("{", "[", '"', ""):  # so no gigabyte of something else is parsed
+    if text.lstrip()[:1] not in ("{", "[", '"', ""):  # do not parse gigabytes of another format
         raise FileFormatError(f"file '{name}' is not valid JSON: it starts with no object")
     try:
         value = json.loads(text, parse_int=_integer)
@@ -64,14 +63,14 @@ def read_json_object(path: Path | str) -> dict[str, Any]:
     """The JSON object in a file.
 
     Raises:
-        InputError: the file is missing, no regular file, or cannot be read.
+        InputError: the file is missing, not regular, or cannot be read.
         FileFormatError: see `read_text` and `json_object`.
     """
     return json_object(read_text(path), path)
 
 
 def finite(value: Any) -> Any:
-    """A JSON value in which None stands for infinite numbers and NaN, which JSON lacks."""
+    """Replace infinite numbers and NaN, which JSON lacks, by None in a value."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if isinstance(value, dict):

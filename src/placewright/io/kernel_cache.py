@@ -1,7 +1,7 @@
-"""Compiled kernels on the disk: each compiled by one process, read by all, old versions removed.
+"""Disk cache of compiled kernels: one process compiles a kernel, all read it, old versions go.
 
-Numba's own cache lets processes that start together compile the same kernel at the same time, gives
-up reading where it may not write, and ends a command where the disk is full.
+Numba's own cache has three faults: processes that start together compile the same kernel at the
+same time, a folder without write access is not read, and a full disk ends a command.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _FunctionCache = cast(Any, caching).FunctionCache
 
 
 class _ReadableLocator(_Locator):  # type: ignore[misc,valid-type]
-    """The folder that is set, also where it may only be read."""
+    """Locates the cache in the configured folder, even without write access."""
 
     @classmethod
     def from_function(cls, function: Any, file: str) -> _ReadableLocator:
@@ -42,7 +42,7 @@ class _ReadableImplementation(_Implementation):  # type: ignore[misc,valid-type]
 
 
 class _SharedCache(_FunctionCache):  # type: ignore[misc,valid-type]
-    """Of one kernel: who misses it locks it, looks again, and compiles with the lock held."""
+    """The cache of one kernel: a process without it takes a lock, looks again, then compiles."""
 
     _impl_class = _ReadableImplementation
 
@@ -51,29 +51,29 @@ class _SharedCache(_FunctionCache):  # type: ignore[misc,valid-type]
         self.lock = _Lock(Path(self._cache_path) / f"{self._impl.filename_base}.lock")
 
     def load_overload(self, signature: Any, context: Any) -> Any:
-        """From the disk; None where it is to be compiled, with the lock taken."""
-        found = self._loaded(signature, context)
-        if found is None and self.lock.take():
-            found = self._loaded(signature, context)  # another process has compiled it meanwhile
-            if found is None:
+        """Load compiled code; None, with the lock held, if the kernel has to be compiled."""
+        kernel = self._loaded(signature, context)
+        if kernel is None and self.lock.take():
+            kernel = self._loaded(signature, context)  # another process may have compiled it
+            if kernel is None:
                 self._remove_left_over()
-        return found
+        return kernel
 
     def _loaded(self, signature: Any, context: Any) -> Any:
         try:
             return super().load_overload(signature, context)
-        except (OSError, EOFError):  # not readable, or cut off by a disk that was full
+        except (OSError, EOFError):  # not readable, or truncated on a full disk
             return None
 
     def save_overload(self, signature: Any, result: Any) -> None:
-        """To the disk; where that cannot be, a warning says so once."""
+        """Save compiled code, or warn once if the folder cannot be written to."""
         try:
             super().save_overload(signature, result)
         except OSError as error:
             tell_lost_cache(Path(self._cache_path).parent, error.strerror or error)
 
     def _remove_left_over(self) -> None:
-        """What a killed process was writing when it held the lock."""
+        """Remove temporary files of a process that was killed while it held the lock."""
         name = re.escape(self._impl.filename_base)
         ours = re.compile(rf"{name}\.(\d+\.nbc|nbi)\.tmp\.[0-9a-f]+")
         with contextlib.suppress(OSError):
@@ -83,14 +83,14 @@ class _SharedCache(_FunctionCache):  # type: ignore[misc,valid-type]
 
 
 class _Lock:
-    """Of a file, for this process; without effect where the file cannot be made."""
+    """A file lock of this process; without effect if the file cannot be created."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
         self._handle: int | None = None
 
     def take(self) -> bool:
-        """Wait for it; True where it was not held and is now."""
+        """Wait for the lock; True if this call acquired it."""
         if self._handle is not None:
             return False
         try:
@@ -116,16 +116,16 @@ class _Lock:
 
 
 def keep_kernels(dispatcher: Any) -> None:
-    """Let a compiled function take its machine code from the disk, and keep it there.
+    """Let a Numba function load and save its machine code in `numba.config.CACHE_DIR`.
 
     Args:
-        dispatcher: of Numba, not compiled yet; `numba.config.CACHE_DIR` is the folder.
+        dispatcher: Numba's object of the function, not yet compiled.
     """
     shared = _SharedCache(dispatcher.py_func)
     compile_one = dispatcher.compile
 
     def compile_once(signature: Any) -> Any:
-        with global_compiler_lock:  # of this process's threads, before the lock of the file
+        with global_compiler_lock:  # lock the threads of this process before the file
             try:
                 return compile_one(signature)
             finally:
@@ -137,10 +137,10 @@ def keep_kernels(dispatcher: Any) -> None:
 
 @cache
 def use_folder(folder: Path) -> None:
-    """Say that this process uses a folder of kernels; remove those of old versions where it is new.
+    """Mark a folder of kernels as used by this process; if it is new, remove those of old versions.
 
     Args:
-        folder: its name is ``ROOM-DIGEST``; beside it are those of other rooms and versions.
+        folder: named ``ROOM-DIGEST``, beside the folders of other rooms and versions.
     """
     try:
         is_new = not folder.exists()
@@ -156,7 +156,7 @@ def use_folder(folder: Path) -> None:
 
 
 def remove_old_versions(kernels: Path) -> None:
-    """Remove folders of kernels but the two newest of each room, and those that are in use."""
+    """Remove folders of kernels, except the two newest of each room and those in use."""
     by_room: dict[str, list[tuple[float, Path]]] = {}
     with contextlib.suppress(OSError):
         for entry in os.scandir(kernels):
@@ -164,8 +164,8 @@ def remove_old_versions(kernels: Path) -> None:
             if named is not None and entry.is_dir(follow_symlinks=False):
                 used = (_last_use(Path(entry.path)), Path(entry.path))
                 by_room.setdefault(named[1] or "", []).append(used)
-    for found in by_room.values():
-        for _, folder in sorted(found, reverse=True)[_KEPT_VERSIONS:]:
+    for folders in by_room.values():
+        for _, folder in sorted(folders, reverse=True)[_KEPT_VERSIONS:]:
             with contextlib.suppress(OSError), _alone(folder):
                 shutil.rmtree(folder, ignore_errors=True)
 
@@ -177,7 +177,10 @@ def _last_use(folder: Path) -> float:
 
 @contextlib.contextmanager
 def _alone(folder: Path) -> Iterator[None]:
-    """Raises OSError where a process uses the folder. Earlier versions did not say that they do."""
+    """Hold a folder for the block; raises OSError if a process uses it.
+
+    Processes of earlier versions did not mark their folders.
+    """
     handle = os.open(folder / _IN_USE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""A cache folder that cannot be written to: said once, and work goes on without it."""
+"""What happens if the cache folder cannot be written to: one warning and a temporary folder."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from placewright.io.opened import shown_name
 from placewright.io.scratch import scratch_folder
 
 _LOG = logging.getLogger(__name__)
-_told: list[str] = []
+_warned: list[str] = []
 
 
 def tell_lost_cache(folder: Path | str, reason: object) -> None:
-    """Warn that a folder of the cache cannot be written to; only the first one is told."""
-    if not _told:
-        _told.append(str(folder))
+    """Warn once per process that a folder of the cache cannot be written to."""
+    if not _warned:
+        _warned.append(str(folder))
         _LOG.warning(
-            "warning: the cache folder '%s' cannot be written to (%s): what is measured and "
-            "compiled is not kept for the next start",
+            "warning: the cache folder '%s' cannot be written to (%s): measurements and compiled "
+            "kernels are lost when this process ends",
             shown_name(folder),
             reason,
         )
@@ -30,10 +30,10 @@ def tell_lost_cache(folder: Path | str, reason: object) -> None:
 
 @cache
 def folder_instead() -> Path:
-    """A temporary folder for what the cache should have held, gone when the process ends.
+    """A temporary folder instead of the cache, removed when the process ends.
 
     Raises:
-        OSError: there is no room for one either.
+        OSError: it cannot be created either.
     """
     folder = scratch_folder(Path(tempfile.gettempdir()), "placewright-cache-")
     return _held.enter_context(folder)

@@ -1,4 +1,4 @@
-"""A model file and the files that it refers to: complete, and all in its own folder."""
+"""Checks of a model file and the files that it refers to, which must lie in its folder."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from pathlib import Path
 from placewright.errors import FileFormatError, InputError
 from placewright.io.opened import opened, shown_name
 
-MAX_MESSAGE_BYTES = 2**31 - 1  # no parser of protocol buffers or flat buffers reads more
-_MAX_DIGITS = 18  # of a place in a file
+MAX_MESSAGE_BYTES = 2**31 - 1  # largest size that parsers of protocol and flat buffers read
+_MAX_DIGITS = 18  # of a position in a file
 
 
 def files_beside(
@@ -19,15 +19,15 @@ def files_beside(
     *,
     limit: int = MAX_MESSAGE_BYTES,
 ) -> list[Path]:
-    """What `check` finds in the mapped content of a model file: the other files that it needs.
+    """The other files that a model file needs.
 
     Args:
         path: of the model file.
-        check: takes it and its content.
-        limit: bytes that the file may have.
+        check: returns these files from the path and the mapped content.
+        limit: largest size of the model file in bytes.
 
     Raises:
-        FileFormatError: from `check`, with the file's name before the reason.
+        FileFormatError: from `check`, with the name of the file.
         InputError: the file cannot be read.
     """
     stream, size = opened(path, limit=limit)
@@ -35,7 +35,7 @@ def files_beside(
         with stream:
             if size == 0:
                 raise FileFormatError("it is empty")
-            # The map closes with its last slice, which a raised error may hold for a while.
+            # The map closes with its last slice, which an exception may still reference.
             content = memoryview(mmap.mmap(stream.fileno(), size, access=mmap.ACCESS_READ))
         return check(path, content)
     except RecursionError:
@@ -49,7 +49,7 @@ def files_beside(
 
 
 def require_size(name: str, size: int, needed: int) -> None:
-    """Refuse a data file that ends too early."""
+    """Refuse a data file that is too short."""
     if size < needed:
         raise FileFormatError(
             f"its data file '{name}' ends after {size} bytes of {needed}; copy it again"
@@ -60,7 +60,7 @@ def place_in_file(digits: str) -> int:
     """An offset or a length in a file.
 
     Raises:
-        FileFormatError: no file is so long.
+        FileFormatError: no file is that long.
     """
     if len(digits) > _MAX_DIGITS:
         raise FileFormatError(

@@ -1,24 +1,27 @@
-"""One way to open a file that somebody else made: regular, of known size, within a limit.
+"""Opens foreign files: only regular files, of known size, within a limit.
 
 A name may lead to a pipe, which never ends, to a device such as ``/dev/zero``, or to a sparse file
-of a hundred gigabytes that takes no room on the disk. So the type and the size are looked at on the
-opened file itself, before anything is read, and no more than that size is read.
+of a hundred gigabytes that uses no disk space. So type and size are checked on the opened file,
+before anything is read, and at most that size is read.
 """
 
 from __future__ import annotations
 
 import os
 import stat
+import zipfile
 from pathlib import Path
 from typing import BinaryIO
 
 from placewright.errors import FileFormatError, InputError
 
 MAX_TEXT_BYTES = 512 << 20  # a graph of a million operators takes about 300 MB of JSON
-_SPARSE_FROM = 64 << 20  # bytes; below, holes cost nothing worth refusing
-_SPARSE_SHARE = 16  # a file is refused where its blocks hold less than one part in so many
-_BLOCK_BYTES = 512  # of `st_blocks`, whatever the file system's own
-_SHOWN = 120
+_SPARSE_FROM = 64 << 20  # bytes; smaller sparse files do no harm
+_SPARSE_SHARE = 16  # a file is refused if its blocks hold less than this part of its size
+_BLOCK_BYTES = 512  # unit of `st_blocks` on every file system
+_SHOWN = 120  # characters of a name
+_MOST_TIMES = 20  # inflated size over size; program texts stay below
+_ALWAYS_BYTES = 64 << 20  # inflated size that every archive may have
 _KINDS = (
     (stat.S_ISDIR, "a folder"),
     (stat.S_ISFIFO, "a pipe"),
@@ -29,16 +32,16 @@ _KINDS = (
 
 
 def shown_name(path: object) -> str:
-    """A name for messages: one line, printable, not longer than a message can hold."""
+    """A name for messages: one printable line of limited length."""
     text = printable(str(path))
     return text if len(text) <= _SHOWN else f"{text[:40]}...{text[-(_SHOWN - 43) :]}"
 
 
 def printable(text: str, kept: str = "") -> str:
-    """A text without what makes a terminal do things: such characters by their numbers.
+    """Replace control characters of a terminal by their numbers.
 
     Args:
-        text: that a stranger may have written.
+        text: foreign text.
         kept: characters that stay, such as ends of lines.
     """
     if text.isprintable():
@@ -52,7 +55,7 @@ def printable(text: str, kept: str = "") -> str:
 
 
 def usable_name(path: Path | str) -> Path:
-    """`path`, where its name can be stored and printed.
+    """The path, if its name can be stored and printed.
 
     Raises:
         InputError: it holds a NUL character or is not UTF-8.
@@ -68,14 +71,14 @@ def usable_name(path: Path | str) -> Path:
 
 
 def opened(path: Path | str, *, limit: int | None = None) -> tuple[BinaryIO, int]:
-    """The file at `path` for reading, and its size in bytes.
+    """Open a file for reading; also returns its size in bytes.
 
     Args:
         path: of a regular file; links are followed.
-        limit: bytes that it may have; None is no limit but that it is no sparse file.
+        limit: largest size in bytes; None accepts every file that is not sparse.
 
     Raises:
-        InputError: it is missing, no regular file, or cannot be opened.
+        InputError: the file is missing, not regular, or cannot be opened.
         FileFormatError: it is larger than `limit`, or almost nothing of it is on the disk.
     """
     file = usable_name(path)
@@ -94,7 +97,7 @@ def opened(path: Path | str, *, limit: int | None = None) -> tuple[BinaryIO, int
 
 
 def require_regular(path: Path | str, *, limit: int | None = None) -> int:
-    """Check a file that a library is going to open; its size in bytes.
+    """Check a file that a library will open, and return its size in bytes.
 
     Raises:
         InputError, FileFormatError: see `opened`.
@@ -108,13 +111,13 @@ def read_bytes(path: Path | str, *, limit: int = MAX_TEXT_BYTES) -> bytes:
     """The content of a file of at most `limit` bytes.
 
     Raises:
-        InputError: it is missing, no regular file, or cannot be read.
+        InputError: the file is missing, not regular, or cannot be read.
         FileFormatError: it is larger.
     """
     stream, size = opened(path, limit=limit)
     with stream:
         try:
-            return stream.read(size)  # what is added to it meanwhile is not read
+            return stream.read(size)  # not the bytes that are added meanwhile
         except OSError as error:
             raise InputError(
                 f"file '{shown_name(path)}' cannot be read: {error.strerror}"
@@ -122,10 +125,10 @@ def read_bytes(path: Path | str, *, limit: int = MAX_TEXT_BYTES) -> bytes:
 
 
 def inside(folder: Path, name: str) -> Path:
-    """The regular file `name` of `folder`, with links resolved.
+    """The path of a regular file in a folder, after a check with resolved links.
 
     Raises:
-        FileFormatError: it is missing, no regular file, or lies outside.
+        FileFormatError: it is missing, not regular, or outside the folder.
     """
     if "\0" in name or not name:
         raise FileFormatError(f"it refers to '{shown_name(name)}', which is no file name")
@@ -137,11 +140,11 @@ def inside(folder: Path, name: str) -> Path:
     if not file.is_relative_to(root) or file == root:
         raise FileFormatError(f"it refers to '{shown_name(name)}', which is outside its own folder")
     try:
-        found = file.stat()
+        status = file.stat()
     except (OSError, ValueError):
         raise FileFormatError(f"its data file '{shown_name(name)}' is missing") from None
     try:
-        _checked_size(found, Path(name), None)
+        _checked_size(status, Path(name), None)
     except InputError as error:
         raise FileFormatError(f"its data {error}") from None
     return folder / name
@@ -164,3 +167,20 @@ def _checked_size(status: os.stat_result, path: Path, limit: int | None) -> int:
             "copy it again"
         )
     return size
+
+
+def require_bounded(archive: zipfile.ZipFile, size: int) -> None:
+    """Check before inflating that the inflated size of an archive is plausible.
+
+    `zipfile` inflates no more of a member than its header states, so the sum is a limit.
+
+    Args:
+        archive: open for reading.
+        size: of the archive's file, in bytes.
+
+    Raises:
+        FileFormatError: it would inflate to more.
+    """
+    inflated = sum(info.file_size for info in archive.infolist())
+    if inflated > _MOST_TIMES * size + _ALWAYS_BYTES:
+        raise FileFormatError(f"it has {size} bytes and would inflate to {inflated}")

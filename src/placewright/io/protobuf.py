@@ -1,8 +1,8 @@
-"""The protocol-buffer wire format, as far as checking a model file needs it.
+"""The protocol-buffer wire format, as far as checks of model files need it.
 
-Model files are looked at before a front-end parses them: a damaged file gets a reason of one line,
-and the files that a model refers to are known before anything opens them. Nothing is decoded that
-is not asked for, so that weights of gigabytes cost nothing.
+Model files are checked before a library parses them: a damaged file gets a reason of one line, and
+the files that a model refers to are known before anything opens them. Only requested fields are
+decoded, so that gigabytes of weights take no time.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ class Field(NamedTuple):
     """One field of a message.
 
     Attributes:
-        number: in the message's definition.
+        number: in the definition of the message.
         is_bytes: False for numbers, which a parser never takes for a text or a message.
-        content: empty where it is a number of variable length.
+        content: empty for a number of variable length.
     """
 
     number: int
@@ -30,7 +30,7 @@ class Field(NamedTuple):
 
 
 def fields(message: memoryview) -> Iterator[Field]:
-    """Each field of a message, in the order of the file.
+    """The fields of a message in file order.
 
     Raises:
         FileFormatError: the bytes are not in wire format, or end inside a field.
@@ -50,7 +50,7 @@ def fields(message: memoryview) -> Iterator[Field]:
             at += 4 if wire == _FIXED32 else 8
         else:
             raise FileFormatError(f"byte {start} is no protocol-buffer field")
-        if number == 0 or tag >= 2**32:  # some parsers cut a longer tag, others refuse it
+        if number == 0 or tag >= 2**32:  # parsers disagree about longer tags
             raise FileFormatError(f"byte {start} is no protocol-buffer field")
         if at > end:
             raise FileFormatError(f"it ends inside a field that starts at byte {start}")
@@ -58,7 +58,7 @@ def fields(message: memoryview) -> Iterator[Field]:
 
 
 def _varint(message: memoryview, at: int) -> tuple[int, int]:
-    """A number of variable length and the position behind it."""
+    """A number of variable length, and the position behind it."""
     value = shift = 0
     while at < len(message) and shift < 70:
         byte = message[at]

@@ -1,4 +1,4 @@
-"""Folders for work that is not finished, removed at its end, or by the next work after a kill."""
+"""Temporary folders, removed after use; after a kill, the next user removes them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _MARK = ".scratch"
 
 @contextlib.contextmanager
 def scratch_folder(within: Path, prefix: str) -> Iterator[Path]:
-    """An empty folder that is gone at the end, and locked until then.
+    """A new empty folder for the block, locked until it is removed.
 
-    Folders that a killed process left in the same place are removed: those that nobody locks.
+    Also removes folders of killed processes, which nobody locks.
 
     Args:
-        within: the folder that it is made in.
-        prefix: of its name.
+        within: parent folder.
+        prefix: of the name.
 
     Raises:
-        OSError: it cannot be made.
+        OSError: the folder cannot be created.
     """
     _remove_left_over(within, prefix)
-    folder, handle = _made_and_locked(within, prefix)
+    folder, handle = _locked_folder(within, prefix)
     try:
         yield folder
     finally:
@@ -35,11 +35,10 @@ def scratch_folder(within: Path, prefix: str) -> Iterator[Path]:
         os.close(handle)
 
 
-def _made_and_locked(within: Path, prefix: str) -> tuple[Path, int]:
-    """A new folder and the handle that locks it.
+def _locked_folder(within: Path, prefix: str) -> tuple[Path, int]:
+    """Create a folder and the handle that locks it.
 
-    Between the two another process may take it for one that was left, and remove it; then the
-    next one is made.
+    Before it is locked, another process may remove it as left over; then try again.
     """
     while True:
         folder = Path(tempfile.mkdtemp(_MARK, prefix, within))
@@ -64,14 +63,14 @@ def _is_locked(handle: int) -> bool:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    except OSError:  # not every file system has locks; without them nothing is removed either
+    except OSError:  # a file system without locks, where nothing is removed either
         return True
     return True
 
 
 def _remove_left_over(within: Path, prefix: str) -> None:
     try:
-        entries = [one for one in os.scandir(within) if one.is_dir(follow_symlinks=False)]
+        entries = [e for e in os.scandir(within) if e.is_dir(follow_symlinks=False)]
     except OSError:
         return
     for entry in entries:
@@ -81,7 +80,7 @@ def _remove_left_over(within: Path, prefix: str) -> None:
 
 
 def _remove_unless_used(folder: Path) -> None:
-    """Raises OSError where it is another user's, locked, or gone."""
+    """Remove an own folder; raises OSError if it is locked, gone, or cannot be opened."""
     handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         if os.fstat(handle).st_uid != os.getuid():

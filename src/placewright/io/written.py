@@ -1,7 +1,7 @@
-"""Writing files whole or not at all, so that an earlier file survives every failure.
+"""Atomic writing of files, so that an earlier file survives every failure.
 
-A file is written under a temporary name beside its place and then takes it. A process that is
-killed leaves such a temporary file behind; the next write to the same place removes it.
+A file is written under a temporary name beside its target, which it then replaces. A killed process
+leaves its temporary file behind; the next write to the same target removes it.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ _MARK = ".partial"
 
 
 def is_written_through(path: Path | str) -> bool:
-    """True for what is there and is no regular file: a device or a pipe, which nothing replaces."""
+    """Whether a path is a device or a pipe, which is written to and never replaced."""
     target = Path(path)
     return target.exists() and not target.is_file()
 
 
 def write_files(contents: Mapping[Path | str, bytes]) -> None:
-    """Write files that belong together: nothing is replaced before all are safely on the disk.
+    """Write files that belong together; none is replaced before all are on the disk.
 
-    A link is followed; what is no regular file (a device, a pipe) is written to directly.
+    Links are followed. Devices and pipes are written to directly.
 
     Args:
         contents: path -> content; files are replaced in this order.
@@ -58,15 +58,21 @@ def write_files(contents: Mapping[Path | str, bytes]) -> None:
                     path = target
                     os.replace(temporary, target)
         except OSError as error:
-            told = f"file '{shown_name(path)}' cannot be written: {error.strerror}"
-            raise InputError(told) from None
+            raise InputError(
+                f"file '{shown_name(path)}' cannot be written: {error.strerror}"
+            ) from None
+
+
+def write_text(path: Path | str, text: str) -> None:
+    """Write one UTF-8 file; see `write_files`."""
+    write_files({path: text.encode()})
 
 
 def written_place(path: Path | str) -> Path:
-    """Where a file is written to: links are followed.
+    """The target of a path, with links resolved.
 
     Raises:
-        InputError: they lead in a circle, or the name cannot be used.
+        InputError: links form a circle, or the name cannot be used.
     """
     with contextlib.suppress(OSError, RuntimeError):
         target = usable_name(path).resolve()
@@ -79,16 +85,17 @@ def _write_through(path: Path | str, content: bytes) -> None:
     """Write to a device or a pipe.
 
     Raises:
-        InputError: nobody reads the pipe, so that writing would wait for ever.
-        OSError: it takes no more.
+        InputError: nobody reads the pipe, so that writing would wait forever.
+        OSError: writing failed.
     """
     try:
         handle = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError as error:
         if error.errno != errno.ENXIO:
             raise
-        told = f"'{shown_name(path)}' is a pipe that nobody reads; name another file"
-        raise InputError(told) from None
+        raise InputError(
+            f"'{shown_name(path)}' is a pipe that nobody reads; name another file"
+        ) from None
     try:
         os.set_blocking(handle, True)
         _write_all(handle, content)
@@ -97,13 +104,13 @@ def _write_through(path: Path | str, content: bytes) -> None:
 
 
 def move_files(places: Mapping[Path, Path]) -> None:
-    """Move finished files of one file system to their places, all or none of them.
+    """Move finished files to their targets on the same file system.
 
     Args:
-        places: file -> where it belongs; files are moved in this order.
+        places: file -> target; files are moved in this order.
 
     Raises:
-        OSError: a file cannot be moved, or its content not be brought to the disk.
+        OSError: a file cannot be moved, or its content cannot be written to the disk.
     """
     for file in places:
         with file.open("rb") as stream:
@@ -115,7 +122,7 @@ def move_files(places: Mapping[Path, Path]) -> None:
 
 @contextlib.contextmanager
 def _uninterrupted() -> Iterator[None]:
-    """Signals wait, so that files which belong together are all replaced or none."""
+    """Delay signals, so that files that belong together are replaced together."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     try:
         yield
@@ -125,7 +132,7 @@ def _uninterrupted() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _temporary(target: Path) -> Iterator[tuple[int, Path]]:
-    """A file beside `target`, locked while it is used, and gone at the end unless it was moved."""
+    """A locked temporary file beside `target`, removed at the end unless it was moved."""
     _remove_left_over(target)
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=_MARK)
     try:
@@ -145,7 +152,7 @@ def _write_all(handle: int, content: bytes) -> None:
 
 
 def _remove_left_over(target: Path) -> None:
-    """Remove temporary files of writers that were killed: those that nobody holds locked."""
+    """Remove temporary files of killed processes, which nobody locks."""
     ours = re.compile(rf"\.{re.escape(target.name)}\.[a-z0-9_]{{8}}{re.escape(_MARK)}")
     try:
         names = [entry.name for entry in os.scandir(target.parent) if ours.fullmatch(entry.name)]
@@ -159,7 +166,7 @@ def _remove_left_over(target: Path) -> None:
 
 
 def _mode_of(target: Path) -> int:
-    """Permissions for a new file: those of the file it replaces, else the user's default."""
+    """Permissions of a new file: those of the file that it replaces, else the user's default."""
     if target.exists():
         return target.stat().st_mode & 0o777
     mask = os.umask(0)

@@ -1,7 +1,7 @@
-"""YAML of strangers: a few kilobytes of text can stand for gigabytes, so its size is told first.
+"""Foreign YAML: a few kilobytes can stand for gigabytes, so the size is counted first.
 
-An alias stands for all that its anchor names: nine lines of nine aliases each stand for 9^9 nodes.
-The parser's events tell how many nodes a text stands for before any of them is made.
+An alias stands for the whole node of its anchor: nine lines of nine aliases stand for 9^9 nodes.
+The parser's events give the number of nodes before any node is created.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ _CLOSING = (yaml.SequenceEndEvent, yaml.MappingEndEvent)
 
 
 def yaml_value(text: str, path: object) -> Any:
-    """What a YAML text says.
+    """The value of a YAML text.
 
     Args:
-        text: of the file.
-        path: for errors.
+        text: content of the file.
+        path: of the file, for errors.
 
     Raises:
-        FileFormatError: it is not YAML, or its aliases stand for too much.
+        FileFormatError: it is not YAML, or its aliases stand for too many nodes.
     """
     try:
         _require_bounded(text)
-        value = yaml.load(text, Loader=_LOADER)  # a safe one: plain data and nothing else
+        value = yaml.load(text, Loader=_LOADER)  # a safe loader creates plain data only
         _require_plain(value)
         return value
     except FileFormatError as error:

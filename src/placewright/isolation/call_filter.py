@@ -1,8 +1,8 @@
-"""Which calls a process may make to the kernel: seccomp, through the system's libseccomp.
+"""Filter of system calls: seccomp, through the system's libseccomp.
 
-Refused are sockets, new processes, signals to others, memory that no limit counts, and what only
-administrators need. A refused call fails with "operation not permitted", as it would for a user
-without the right, so that libraries go on where they can.
+The filter refuses sockets, new processes, signals to other processes, memory that no limit counts,
+and administration. A refused call fails with "operation not permitted", as for a user without the
+right, so that libraries can continue.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ _IS_NOT, _MASKED_IS = 1, 7
 _CLONE_THREAD = 0x00010000
 _MAP_SHARED_ANONYMOUS = 0x21
 _INSERT_INPUT, _CONSOLE_CONTROL = 0x5412, 0x541C  # TIOCSTI, TIOCLINUX
-_ALL_BITS = 2**64 - 1
 
 _NETWORK = ("socket", "connect", "bind", "listen", "accept", "accept4", "socketcall")
 _PROCESSES = ("execve", "execveat", "fork", "vfork", "setsid", "setpgid")
@@ -58,9 +57,9 @@ def _libseccomp() -> ctypes.CDLL | None:
 
 
 def lacks_call_filter() -> str | None:
-    """Why calls cannot be filtered here; None where they can."""
+    """The reason why calls cannot be filtered here; None if they can."""
     if _libseccomp() is None:
-        return "libseccomp.so.2 is not installed, which keeps network and processes away"
+        return "libseccomp.so.2, which blocks network and processes, is not installed"
     try:
         with open("/proc/sys/kernel/seccomp/actions_avail", encoding="ascii") as stream:
             return None if "errno" in stream.read() else "the kernel has no seccomp filters"
@@ -69,7 +68,7 @@ def lacks_call_filter() -> str | None:
 
 
 class _Filter:
-    """A filter that allows all calls but those that are added."""
+    """A filter that allows all calls except those that are added."""
 
     def __init__(self) -> None:
         library = _libseccomp()
@@ -79,7 +78,7 @@ class _Filter:
         self._context = ctypes.c_void_p(library.seccomp_init(ctypes.c_uint32(_ALLOW)))
 
     def refuse(self, call: str, *tests: _Comparison, with_error: int = errno.EPERM) -> None:
-        """Let a call fail where all tests hold; a call that this kernel lacks is left out."""
+        """Let a call fail if all tests hold; calls that this kernel lacks are skipped."""
         number = self._library.seccomp_syscall_resolve_name(call.encode())
         if number == -1:
             return
@@ -94,7 +93,7 @@ class _Filter:
             raise OSError(-result, f"{call}: {os.strerror(-result)}")
 
     def load(self) -> None:
-        """Let it hold for this thread and what it starts, for good."""
+        """Activate the filter for this thread and all that it starts, permanently."""
         result = self._library.seccomp_load(self._context)
         self._library.seccomp_release(self._context)
         if result != 0:
@@ -102,7 +101,7 @@ class _Filter:
 
 
 def filter_calls() -> None:
-    """From now on this thread and what it starts reach no network and start no process.
+    """Forbid network and new processes for this thread and all that it starts, permanently.
 
     Raises:
         OSError: the kernel refuses, or libseccomp is missing.
@@ -110,8 +109,8 @@ def filter_calls() -> None:
     calls = _Filter()
     for call in (*_NETWORK, *_PROCESSES, *_OTHERS, *_UNCOUNTED, *_KERNEL):
         calls.refuse(call)
-    # Threads may start. What `clone3` is asked for lies in memory that a filter cannot see: the
-    # C library takes `clone` where there is none.
+    # Threads may start. The arguments of `clone3` lie in memory that a filter cannot see; without
+    # it, the C library uses `clone`.
     calls.refuse("clone", _Comparison(0, _MASKED_IS, _CLONE_THREAD, 0))
     calls.refuse("clone3", with_error=errno.ENOSYS)
     own = os.getpid()

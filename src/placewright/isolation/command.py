@@ -1,8 +1,8 @@
-"""A command in an isolated process: what it prints is passed on, and the files that it made.
+"""Runs a command in an isolated process; passes on its output and its files.
 
-The process gets a temporary folder, the only place where it may write: its cache, its temporary
-files, and under ``out`` the files that the command is to write. They are copied to their places
-when it has ended. Samples that it measured are kept apart, for isolated runs of the same model.
+The process may write only to a temporary folder: its cache, its temporary files, and under ``out``
+the files of the command, which are copied to their targets after its end. Its measured samples are
+stored separately, for isolated runs of the same model.
 """
 
 from __future__ import annotations
@@ -28,12 +28,11 @@ from placewright.errors import InputError, PlacewrightError
 from placewright.io.opened import printable, read_bytes, shown_name
 from placewright.io.scratch import scratch_folder
 from placewright.io.written import write_files
-from placewright.isolation.confined import require_isolation
-from placewright.isolation.limits import Limits
+from placewright.isolation.confined import Limits, require_isolation
 
 CHILD = "placewright.cli.isolated_process"
 _PREFIX = "placewright-isolated-"
-_GRACE_SECONDS = 20.0  # to end after a signal
+_GRACE_SECONDS = 20.0  # for the process to end after a signal
 _MAX_PRINTED = 64 << 20  # characters of each stream
 _MAX_STORE_BYTES = 1 << 30
 _ENVIRONMENT = (
@@ -44,13 +43,13 @@ _ENVIRONMENT = (
 
 @dataclass(frozen=True)
 class IsolatedCommand:
-    """What to run.
+    """A command line with its files and limits.
 
     Attributes:
         words: of the command line.
         outputs: parameter of the command -> the files that it writes, its own first.
         readable: files and folders that the command reads.
-        model: what samples are kept for.
+        model: identifies stored samples.
         limits: of the process.
     """
 
@@ -62,12 +61,12 @@ class IsolatedCommand:
 
 
 def run_isolated(command: IsolatedCommand) -> int:
-    """Run a command in a process of its own that is confined first; its exit code.
+    """Run a command in a confined process and return its exit code.
 
     Raises:
-        InputError: the system cannot confine it, it was ended by a fault of a library or by a
-            limit, or a file that it made cannot be written.
-        KeyboardInterrupt: the process has been ended, too.
+        InputError: the system cannot confine it, a fault of a library or a limit ended it, or one
+            of its files cannot be written.
+        KeyboardInterrupt: the process has also been ended.
     """
     require_isolation()
     try:
@@ -80,19 +79,19 @@ def run_isolated(command: IsolatedCommand) -> int:
 def _run_within(folder: Path, command: IsolatedCommand) -> int:
     kernels = _prepared(folder, command.model)
     places = _places(folder, command.outputs)
-    told = {
+    arguments = {
         "readable": [str(path) for path in (*command.readable, kernels)],
         "writable": str(folder),
         "limits": asdict(command.limits),
         "outputs": {name: str(paths[0]) for name, paths in places.items()},
     }
     process = subprocess.Popen(
-        [sys.executable, "-P", "-m", CHILD, json.dumps(told), *command.words],
+        [sys.executable, "-P", "-m", CHILD, json.dumps(arguments), *command.words],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=_environment(folder),
-        start_new_session=True,  # Ctrl-C reaches this process, which ends the other one
+        start_new_session=True,  # Ctrl-C reaches only this process, which ends the other
     )
     shown = {
         f"{made.parent}{os.sep}": _beside(target)
@@ -115,7 +114,7 @@ def _run_within(folder: Path, command: IsolatedCommand) -> int:
 
 
 def _prepared(folder: Path, model: str) -> Path:
-    """Fill the process's cache folder; where the compiled kernels are, which it may read."""
+    """Fill the process's cache folder, and return the folder of compiled kernels."""
     cache, own = folder / "cache" / "placewright", user_cache_path("placewright")
     cache.mkdir(parents=True)
     (cache / "kernels").symlink_to(kernels := (own / "kernels").resolve())
@@ -127,29 +126,29 @@ def _prepared(folder: Path, model: str) -> Path:
 
 
 def _samples_of(model: str) -> Path:
-    """Of isolated runs only: no other process opens what a foreign model may have written."""
+    """The samples of isolated runs; only these open a file that a foreign model may write."""
     digest = hashlib.sha256(os.path.abspath(model).encode("utf-8", "replace")).hexdigest()[:16]
     return user_cache_path("placewright") / "isolated" / f"{digest}.sqlite"
 
 
 def _keep_samples(folder: Path, model: str) -> None:
-    made, kept = folder / "cache" / "placewright" / "costs.sqlite", _samples_of(model)
+    made, target = folder / "cache" / "placewright" / "costs.sqlite", _samples_of(model)
     if not made.exists() or made.with_name("costs.sqlite-journal").exists():
         return
-    with contextlib.suppress(PlacewrightError, OSError):  # then they are measured again
+    with contextlib.suppress(PlacewrightError, OSError):  # else the next run measures again
         content = read_bytes(made, limit=_MAX_STORE_BYTES)
-        kept.parent.mkdir(parents=True, exist_ok=True)
-        write_files({kept: content})
+        target.parent.mkdir(parents=True, exist_ok=True)
+        write_files({target: content})
 
 
 def _places(folder: Path, outputs: Mapping[str, Sequence[Path]]) -> dict[str, list[Path]]:
-    """Where the process writes its files: by the same names, in a folder per parameter."""
-    found = {}
+    """The files that the process writes: a folder per parameter, with the same names."""
+    places = {}
     for number, (name, paths) in enumerate(outputs.items()):
         within = folder / "out" / str(number)
         within.mkdir()
-        found[name] = [within / path.name for path in paths]
-    return found
+        places[name] = [within / path.name for path in paths]
+    return places
 
 
 def _beside(target: Path) -> str:
@@ -159,7 +158,7 @@ def _beside(target: Path) -> str:
 def _take_outputs(
     places: Mapping[str, Sequence[Path]], outputs: Mapping[str, Sequence[Path]]
 ) -> None:
-    """Copy what the process made; what a file refers to comes before it, as it was written."""
+    """Copy the files of the process to their targets; files come after those that they refer to."""
     contents: dict[Path | str, bytes] = {}
     for name, paths in places.items():
         for made, target in reversed(list(zip(paths, outputs[name], strict=True))):
@@ -172,13 +171,13 @@ def _take_outputs(
 
 
 def _environment(folder: Path) -> dict[str, str]:
-    """No passwords or tokens that the user's own environment may hold."""
-    kept = {name: text for name, text in os.environ.items() if name.startswith(_ENVIRONMENT)}
+    """The environment without passwords and tokens that the user's may contain."""
+    passed = {name: text for name, text in os.environ.items() if name.startswith(_ENVIRONMENT)}
     for name in ("PYTHONPATH", "LD_LIBRARY_PATH"):
-        # An empty entry is the current folder, which is the user's and no place for libraries.
-        if name in kept:
-            kept[name] = os.pathsep.join(filter(None, kept[name].split(os.pathsep)))
-    return kept | {
+        # An empty entry means the current folder, from which no library may be loaded.
+        if name in passed:
+            passed[name] = os.pathsep.join(filter(None, passed[name].split(os.pathsep)))
+    return passed | {
         "HOME": str(folder),
         "TMPDIR": str(folder / "tmp"),
         "XDG_CACHE_HOME": str(folder / "cache"),
@@ -219,7 +218,7 @@ def _ended_by(number: int, command: IsolatedCommand) -> str:
 def _relayed(
     process: subprocess.Popen[bytes], shown: Mapping[str, str]
 ) -> Iterator[threading.Event]:
-    """Pass on what the process prints, until it has ended; the event drops the rest."""
+    """Pass on what the process prints until its end; the event drops the rest."""
     dropped = threading.Event()
     assert process.stdout is not None
     assert process.stderr is not None
@@ -249,6 +248,6 @@ def _relay(
         left -= len(text)
         if left < 0 or dropped.is_set():
             continue
-        with contextlib.suppress(OSError, ValueError):  # nobody listens
+        with contextlib.suppress(OSError, ValueError):  # the stream is closed
             target.write(text)
             target.flush()

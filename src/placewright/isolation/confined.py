@@ -1,12 +1,14 @@
-"""Confine this process for good: files, calls to the kernel, network, memory and CPU time."""
+"""Confines this process permanently: files, system calls, network, memory and CPU time."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import resource
 import signal
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from placewright.errors import InputError
@@ -19,19 +21,62 @@ from placewright.isolation.kernel_calls import (
     process_control,
     unshare,
 )
-from placewright.isolation.limits import Limits
 
 _NEW_USER, _NEW_NETWORK = 0x10000000, 0x40000000  # flags of `unshare`
 _SYSTEM = ("/usr", "/lib", "/lib64", "/etc", "/proc", "/sys", "/opt", "/run/opengl-driver")
 _DEVICES = ("null", "zero", "full", "random", "urandom")
 _ACCELERATORS = ("nvidia*", "dri/*", "accel/*", "kfd")
+_OPEN_FILES = 4096
+_CPU_GRACE_SECONDS = 5  # between SIGXCPU and SIGKILL
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of an isolated process.
+
+    Attributes:
+        memory: bytes of allocated memory; mapped files do not count.
+        cpu: CPU seconds of all threads together.
+        files: largest size of a file in bytes.
+    """
+
+    memory: float
+    cpu: float
+    files: float
+
+    @classmethod
+    def usual(cls) -> Limits:
+        """The default: three quarters of the memory, one hour per core, files of 8 GiB."""
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        return cls(0.75 * memory, 3600.0 * (os.cpu_count() or 1), float(8 << 30))
+
+    def apply(self) -> None:
+        """Limit this process permanently.
+
+        Raises:
+            OSError, ValueError: the system refuses.
+        """
+        _lower(resource.RLIMIT_DATA, int(self.memory))
+        seconds = max(1, int(self.cpu))  # SIGXCPU follows, then SIGKILL
+        _lower(resource.RLIMIT_CPU, seconds, seconds + _CPU_GRACE_SECONDS)
+        _lower(resource.RLIMIT_FSIZE, int(self.files))
+        _lower(resource.RLIMIT_NOFILE, _OPEN_FILES)
+        _lower(resource.RLIMIT_CORE, 0)
+
+
+def _lower(which: int, soft: int, hard: int | None = None) -> None:
+    """Set both limits unless the present limits are lower."""
+    _, present = resource.getrlimit(which)
+    most = soft if hard is None else hard
+    limit = most if present == resource.RLIM_INFINITY else min(most, present)
+    resource.setrlimit(which, (min(soft, limit), limit))
 
 
 def require_isolation() -> None:
     """Check that this system can confine a process of an ordinary user.
 
     Raises:
-        InputError: it cannot; the message says what is missing.
+        InputError: it cannot; the message names the missing parts.
     """
     if sys.platform != "linux":
         raise InputError(f"argument `isolate` needs Linux, this is {sys.platform}; leave it out")
@@ -41,20 +86,20 @@ def require_isolation() -> None:
 
 
 def confine(readable: Sequence[Path], writable: Sequence[Path], limits: Limits) -> None:
-    """From now on this process reads and writes what is named, and reaches nothing else.
+    """Restrict this process permanently to the named files and limits.
 
-    To be called before there is a second thread, which would stay free.
+    Call it before a second thread starts, which would not be confined.
 
     Args:
-        readable: beside Python, its packages and the system's libraries.
+        readable: files and folders beside Python, its packages and the system's libraries.
         writable: folders.
         limits: of memory, CPU time and files.
 
     Raises:
-        OSError, ValueError: the system refuses a part; nothing foreign may be read then.
+        OSError, ValueError: the system refuses a part; then nothing foreign may be read.
     """
     process_control(PR_SET_PDEATHSIG, signal.SIGKILL)
-    with contextlib.suppress(OSError):  # where users may not, the filter of calls does it alone
+    with contextlib.suppress(OSError):  # not permitted to all users; the filter of calls suffices
         _leave_network()
     drop_capabilities()
     process_control(PR_SET_NO_NEW_PRIVS, 1)
@@ -64,7 +109,7 @@ def confine(readable: Sequence[Path], writable: Sequence[Path], limits: Limits) 
 
 
 def _leave_network() -> None:
-    """Into a network without any address, as the user that one is."""
+    """Enter an empty network namespace; the user ID stays."""
     user, group = os.getuid(), os.getgid()
     unshare(_NEW_USER | _NEW_NETWORK)
     for name, text in (
@@ -76,7 +121,7 @@ def _leave_network() -> None:
 
 
 def _python_folders() -> list[Path]:
-    """Of the interpreter, its packages and the libraries that the user added."""
+    """Folders of the interpreter, its packages and libraries of the environment."""
     added = os.environ.get("LD_LIBRARY_PATH", "").split(":")
     named = [sys.prefix, sys.base_prefix, sys.exec_prefix, *sys.path, *added]
     return [Path(name).resolve() for name in dict.fromkeys(named) if name and name != "/"]
@@ -84,5 +129,5 @@ def _python_folders() -> list[Path]:
 
 def _devices() -> list[Path]:
     root = Path("/dev")
-    found = [root / name for name in _DEVICES]
-    return found + [path for pattern in _ACCELERATORS for path in sorted(root.glob(pattern))]
+    fixed = [root / name for name in _DEVICES]
+    return fixed + [path for pattern in _ACCELERATORS for path in sorted(root.glob(pattern))]

@@ -1,7 +1,7 @@
-"""Which files a process may read and write from now on: Landlock, of Linux 6.2 and later.
+"""Rules for the files of a process: Landlock, of Linux 6.2 and later.
 
-Constants and structures: include/uapi/linux/landlock.h; the numbers of the calls are the same on
-every architecture.
+Constants and structures are those of include/uapi/linux/landlock.h; the numbers of the calls are
+equal on all architectures.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from placewright.isolation.kernel_calls import kernel_call
 
 _CREATE, _ADD, _RESTRICT = 444, 445, 446
 _VERSION_FLAG, _PATH_BENEATH = 1, 1
-_LEAST_VERSION = 3  # before, a file could be cut to nothing where it may not be written
+_LEAST_VERSION = 3  # earlier versions do not stop the truncation of files
 _WRITE_FILE, _READ_FILE, _READ_FOLDER, _TRUNCATE, _DEVICE_CONTROL = (
     1 << at for at in (1, 2, 3, 14, 15)
 )
-_ALL_OF_FILES = {3: (1 << 15) - 1, 5: (1 << 16) - 1}  # since which version; 13 is a move elsewhere
+_ALL_OF_FILES = {3: (1 << 15) - 1, 5: (1 << 16) - 1}  # version -> all rights that it knows
 _NETWORK_SINCE, _NETWORK = 4, 0b11  # bind and connect of TCP
-_SCOPES_SINCE, _SCOPES = 6, 0b11  # abstract sockets and signals stay inside
+_SCOPES_SINCE, _SCOPES = 6, 0b11  # abstract sockets and signals
 _EXECUTE, _MAKE_SPECIAL = 1 << 0, (1 << 6) | (1 << 9) | (1 << 10) | (1 << 11) | (1 << 12)
 _READ = _READ_FILE | _READ_FOLDER
 _OF_A_FILE = _EXECUTE | _WRITE_FILE | _READ_FILE | _TRUNCATE | _DEVICE_CONTROL
@@ -43,7 +43,7 @@ class _PathBeneath(ctypes.Structure):
 
 
 def landlock_version() -> int:
-    """Of the kernel's interface; 0 where it has none or it is turned off."""
+    """Version of the kernel's Landlock; 0 if it is missing or turned off."""
     try:
         return kernel_call(
             _CREATE, ctypes.c_void_p(None), ctypes.c_size_t(0), ctypes.c_uint32(_VERSION_FLAG)
@@ -53,20 +53,21 @@ def landlock_version() -> int:
 
 
 def lacks_file_rules() -> str | None:
-    """Why files cannot be kept from a process here; None where they can."""
+    """The reason why files cannot be restricted here; None if they can."""
     if landlock_version() < _LEAST_VERSION:
-        return "the kernel has no Landlock of version 3 (Linux 6.2), which keeps files away"
+        return "the kernel has no Landlock of version 3 (Linux 6.2), which restricts files"
     return None
 
 
 def restrict_files(
     readable: Iterable[Path], writable: Iterable[Path], devices: Iterable[Path]
 ) -> None:
-    """From now on this thread and what it starts open no other files; `no_new_privs` must be set.
+    """Restrict the files of this thread and all that it starts; `no_new_privs` must be set.
 
     Args:
-        readable: files, and folders with all that is in them; those that are missing are left out.
-        writable: folders where files may also be made and removed; no links, pipes or devices.
+        readable: files and whole folders; missing ones are skipped.
+        writable: folders in which files may also be created and removed, but no links, pipes or
+            devices.
         devices: files that may be read, written and controlled.
 
     Raises:

@@ -1,1 +1,1 @@
-"""Timelines as text and as traces."""
+"""Everything that is shown: verdicts, tables, timelines, traces, pictures and the page."""

@@ -1,4 +1,4 @@
-"""What a comparison of placers shows: median and range over seeds, evaluations to near the best."""
+"""Results of a comparison of placers: median and range over seeds, evaluations to near the best."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ NEAR = 1.02  # "within 2 % of the best known"
 
 @dataclass(frozen=True)
 class Run:
-    """One placer, one seed.
+    """One run of a placer with a seed.
 
     Attributes:
-        placer: registry name, with its settings where any differ from the defaults.
+        placer: registry name, with the settings that differ from the defaults.
         seed: of its generator.
-        value: of the incumbent, inf without one.
-        evaluations: queries used.
-        seconds: processor seconds used.
+        value: of the incumbent; inf without one.
+        evaluations: number of queries.
+        seconds: processor seconds.
         history: (evaluations, value) of each improvement.
-        message: why there is no placement.
+        message: the reason why there is no placement.
     """
 
     placer: str
@@ -34,7 +34,7 @@ class Run:
     message: str = ""
 
     def evaluations_to(self, target: float) -> float:
-        """Queries until the incumbent was at most `target`; inf where it never was."""
+        """Evaluations until the incumbent was at most `target`; inf if it never was."""
         return next((float(n) for n, value in self.history if value <= target), math.inf)
 
 
@@ -57,12 +57,12 @@ class Row:
 
 @dataclass(frozen=True)
 class ComparisonTable:
-    """All runs on one problem, and what a table shows of them.
+    """All runs on one problem and the rows of their table.
 
     Attributes:
         unit: time unit of values.
         runs: in the order of placers, then seeds.
-        best_known: smallest value of any run (or a smaller one known from elsewhere).
+        best_known: smallest value of any run, or a smaller value from elsewhere.
     """
 
     unit: str
@@ -83,7 +83,7 @@ class ComparisonTable:
 
     @property
     def rows(self) -> tuple[Row, ...]:
-        """One row per placer, fastest median first."""
+        """One row per placer, smallest median first."""
         names = list(dict.fromkeys(run.placer for run in self.runs))
         rows = [self._row([run for run in self.runs if run.placer == name]) for name in names]
         return tuple(sorted(rows, key=lambda row: (row.median, row.placer)))
@@ -107,7 +107,7 @@ class ComparisonTable:
 
     @property
     def headline(self) -> str:
-        """Who has the smallest median, and what it and the next one took for it."""
+        """The placer with the smallest median and the next one, with their evaluations."""
         names = [row.placer for row in self.rows]
         texts = [
             f"{self.text_of(row.median)} ({row.evaluations:.0f} evaluations, {row.seconds:.3g} "
@@ -119,7 +119,7 @@ class ComparisonTable:
         return f"{names[0]} has the smallest median: {texts[0]}; next is {names[1]} with {texts[1]}"
 
     def data(self) -> dict[str, Any]:
-        """A JSON document: rows and all runs."""
+        """Rows and all runs as a JSON document."""
         return {
             "format": FORMAT,
             "unit": self.unit,
@@ -129,7 +129,7 @@ class ComparisonTable:
         }
 
     def text_of(self, value: float) -> str:
-        """A value with its unit, which is the same for all values of the table."""
+        """A value in the unit that all values of the table share."""
         return f"{self._number(value)} {self._shown_unit[0]}" if math.isfinite(value) else "-"
 
     def _number(self, value: float) -> str:
@@ -140,11 +140,11 @@ class ComparisonTable:
 
     @property
     def _shown_unit(self) -> tuple[str, float]:
-        """The unit in which the best value needs few digits, and how many of `unit` it is."""
+        """The unit in which the best value needs few digits, and its size in `unit`."""
         if self.unit != "s":
             return self.unit, 1.0
         sizes = (("us", 1e-6), ("ms", 1e-3), ("s", 1.0))
-        return next((one for one in sizes if self.best_known < 1e3 * one[1]), sizes[-1])
+        return next((size for size in sizes if self.best_known < 1e3 * size[1]), sizes[-1])
 
     def _row(self, runs: list[Run]) -> Row:
         values = [run.value for run in runs]

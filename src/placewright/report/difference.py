@@ -1,4 +1,4 @@
-"""What moved between two plans, and what that gained and lost."""
+"""The difference between two plans: the units that moved, and what each move gains."""
 
 from __future__ import annotations
 
@@ -19,20 +19,22 @@ from placewright.core.quantities import format_bytes, format_duration
 from placewright.report.values import value_text
 from placewright.simulation.model import Simulator
 
-_MOST_GROUPS = 40  # of moved units that are tried one by one, those with most work first
+_MOST_GROUPS = 40  # of moved units that are tried alone, those with most work first
 _MOST_EVENTS = 4_000_000  # units times groups: about a second of simulation
+DEVICE_COLUMNS = ("device", "units", "busy", "memory", "units then", "busy then", "memory then")
+GROUP_COLUMNS = ("units", "from", "to", "moved alone", "all but it")
 
 
 @dataclass(frozen=True)
 class Moved:
-    """Units that moved together: neighbours in the graph, from one device to one other.
+    """Neighbours in the graph that moved from one device to another.
 
     Attributes:
         names: of the units.
         source, target: device names.
         units: numbers in the first plan's problem.
-        alone: value of the first plan with these moved; None where it was not tried.
-        without: value of the other plan with these where the first has them; likewise.
+        alone: value of the first plan with only these moved; None if it was not tried.
+        without: value of the other plan with these moved back; None if it was not tried.
     """
 
     names: tuple[str, ...]
@@ -49,13 +51,14 @@ class Difference:
 
     Attributes:
         first, other: the plans.
-        n_common: ops that both have; n_moved of them are on different devices.
-        only_first, only_other: ops that one has alone.
-        groups: of moved units, those with most work first; empty where units differ.
-        same_problem: units, costs and devices are equal, so that values compare.
-        other_value: of the other plan's placement in the first plan's problem, where it is the
-            same problem; links that were measured twice differ in their last digits.
-        noise: what differs in numbers of links and devices alone, one clause, or "".
+        n_common: number of ops in both plans; n_moved of them are on different devices.
+        only_first, only_other: number of ops in only one plan.
+        moves: (from, to, number of ops), the most frequent first.
+        groups: groups of moved units, those with most work first; empty if the units differ.
+        same_problem: units, costs and devices are equal, so that values can be compared.
+        other_value: value of the other plan's placement in the first plan's problem, if they are
+            the same problem; links that were measured twice differ in their last digits.
+        noise: clause about numbers of links and devices that differ, or "".
     """
 
     first: Plan
@@ -71,7 +74,7 @@ class Difference:
     noise: str = ""
 
     def lines(self) -> list[str]:
-        """In words; the verdict first."""
+        """Lines of text; the verdict first."""
         unit = self.first.problem.time_unit
         values = f"{value_text(self.first.value, unit)} and {value_text(self.other_value, unit)}"
         lines = [f"{self._verdict()}: {values}"]
@@ -102,7 +105,7 @@ class Difference:
         return f"the other is {abs(change):.2%} {'slower' if change > 0 else 'faster'}"
 
     def device_rows(self) -> list[list[str]]:
-        """A row per device: units, busy time and memory, in the first and in the other."""
+        """A row per device: units, busy time and memory, in the first plan and in the other."""
         names = list(dict.fromkeys(n for p in (self.first, self.other) for n in _names(p)))
         return [
             [
@@ -113,7 +116,7 @@ class Difference:
         ]
 
     def group_rows(self) -> list[list[str]]:
-        """A row per group of moved units: what, from, to, alone, all but it."""
+        """A row per group of moved units, with `GROUP_COLUMNS`."""
         unit = self.first.problem.time_unit
         return [
             [
@@ -127,7 +130,7 @@ class Difference:
         ]
 
     def data(self) -> dict[str, Any]:
-        """As a JSON document."""
+        """The difference as a JSON document."""
         return {
             "unit": self.first.problem.time_unit,
             "values": [self.first.value, self.other_value],
@@ -151,10 +154,6 @@ class Difference:
                 for group in self.groups
             ],
         }
-
-
-DEVICE_COLUMNS = ("device", "units", "busy", "memory", "units then", "busy then", "memory then")
-GROUP_COLUMNS = ("units", "from", "to", "moved alone", "all but it")
 
 
 def difference_of(first: Plan, other: Plan) -> Difference:
@@ -182,7 +181,7 @@ def difference_of(first: Plan, other: Plan) -> Difference:
 
 
 def has_same_units(one: Problem, other: Problem) -> bool:
-    """True where both problems have the same units on the same devices."""
+    """Whether both problems have the same units and devices."""
     return (
         one.graph.op_names == other.graph.op_names
         and np.array_equal(one.units.group_of, other.units.group_of)
@@ -200,7 +199,7 @@ def _has_same_costs(one: Problem, other: Problem) -> bool:
 
 
 def _shape(device: Device) -> Device:
-    """A device without what calibration measures anew each time."""
+    """A device without the numbers that every calibration measures again."""
     return replace(
         device,
         dispatch_seconds=0.0,
@@ -213,13 +212,13 @@ def _shape(device: Device) -> Device:
 
 
 def _ways(link: Link) -> tuple[object, ...]:
-    """A link without its speed; where bytes are free is no matter of noise."""
+    """A link without its speed; whether bytes are free is not noise."""
     free = link.bandwidth == math.inf
     return link.source, link.destination, link.channel, link.queues, free
 
 
 def _noise(one: Cluster, other: Cluster) -> str:
-    """Numbers that differ although devices and links are the same."""
+    """Clause about numbers that differ between equal devices and links."""
     what = []
     if one.links != other.links:
         pairs = zip(one.links, other.links, strict=True)
@@ -231,7 +230,7 @@ def _noise(one: Cluster, other: Cluster) -> str:
 
 
 def crossing(plan: Plan) -> tuple[int, float]:
-    """Tensors that go to another device, each once per device, and their bytes."""
+    """Number and bytes of the tensors that go to another device, counted once per device."""
     graph, device_of = plan.problem.unit_graph, plan.placement.device_of
     tensors = graph.tensor_consumers.row_of_each()
     producers = graph.tensor_producers[tensors]
@@ -252,13 +251,13 @@ def _groups(first: Plan, other: Plan, *, tries: bool) -> tuple[Moved, ...]:
     n_tried = min(_MOST_GROUPS, _MOST_EVENTS // max(1, problem.n_units)) if tries else 0
     simulator = Simulator(problem) if n_tried else None
     names = problem.cluster.device_names
-    found = []
+    groups = []
     for number, units in enumerate(parts):
         alone = without = None
         if simulator is not None and number < n_tried:
             alone = _value_with(simulator, first, other, units)
             without = _value_with(simulator, other, first, units)
-        found.append(
+        groups.append(
             Moved(
                 tuple(problem.unit_graph.op_names[unit] for unit in units),
                 names[int(before[units[0]])],
@@ -268,11 +267,11 @@ def _groups(first: Plan, other: Plan, *, tries: bool) -> tuple[Moved, ...]:
                 without,
             )
         )
-    return tuple(found)
+    return tuple(groups)
 
 
 def _value_with(simulator: Simulator, base: Plan, source: Plan, units: list[int]) -> float:
-    """Value of one placement with some units where another has them."""
+    """Value of the base placement with some units on the devices of another placement."""
     device_of = base.placement.device_of.copy()
     device_of[units] = source.placement.device_of[units]
     return simulator.value(Placement.of(device_of, base.placement.order))
@@ -281,25 +280,22 @@ def _value_with(simulator: Simulator, base: Plan, source: Plan, units: list[int]
 def _connected(
     problem: Problem, moved: IntArray, before: IntArray, after: IntArray
 ) -> list[list[int]]:
-    """Moved units that are neighbours, with the same way, as lists in ascending order."""
-    way = {int(unit): (int(before[unit]), int(after[unit])) for unit in moved}
-    above = {unit: unit for unit in way}
+    """Group moved units that are neighbours and move between the same two devices, ascending."""
+    from scipy.sparse import coo_array
+    from scipy.sparse.csgraph import connected_components
 
-    def head(unit: int) -> int:
-        while above[unit] != unit:
-            above[unit] = above[above[unit]]
-            unit = above[unit]
-        return unit
-
-    for unit in way:
-        for reader in problem.unit_graph.successors.row(unit).tolist():
-            if reader in way and way[reader] == way[unit]:
-                one, two = head(unit), head(reader)
-                above[max(one, two)] = min(one, two)
+    successors = problem.unit_graph.successors
+    one, other = successors.row_of_each(), successors.indices
+    together = (before[one] == before[other]) & (after[one] == after[other])
+    together &= before[one] != after[one]
+    edges = (one[together], other[together])
+    n_units = problem.n_units
+    matrix = coo_array((np.ones(len(edges[0])), edges), shape=(n_units, n_units))
+    _, part_of = connected_components(matrix, directed=False)
     parts: dict[int, list[int]] = {}
-    for unit in way:
-        parts.setdefault(head(unit), []).append(unit)
-    return [sorted(units) for units in parts.values()]
+    for unit in moved.tolist():
+        parts.setdefault(int(part_of[unit]), []).append(unit)
+    return list(parts.values())
 
 
 def _device_of_op(plan: Plan) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Why an op is where it is: what each other device would give, and what decides."""
+"""Explain the device of an op: the value with the op on every other device, and the reason."""
 
 from __future__ import annotations
 
@@ -19,23 +19,23 @@ from placewright.report.parts_of_value import parts_of_value
 from placewright.report.values import value_text
 from placewright.simulation.model import Simulator
 
-_MOST_TOLD = 3  # devices whose difference is told part by part
-_SAME = 1e-9  # relative difference of values that is rounding
+_MOST_DETAILED = 3  # devices whose difference is shown part by part
+_SAME = 1e-9  # relative difference of equal values, from rounding
 
 
 @dataclass(frozen=True)
 class Elsewhere:
-    """A device on which the op could be instead.
+    """The plan with the op on a given device.
 
     Attributes:
         device: its name.
-        seconds: of the op's unit there, in the problem's time unit; inf where it cannot run.
-        value: of the plan with the op, and all that must share its device, there; inf where that
-            is infeasible.
-        crossing: seconds of the transfers to and from them, each tensor once per device.
-        decides: the constraint that forbids it, or what makes most of the difference.
-        parts: of that value minus the plan's, see `report.parts_of_value`; they add up to it. Empty
-            for the plan itself, where it is infeasible, and where the execution model has none.
+        seconds: of the op's unit there, in the problem's time unit; inf if it cannot run.
+        value: of the plan with the op and all units that must share its device there; inf if
+            that is infeasible.
+        crossing: seconds of the transfers of these units, each tensor once per device.
+        decides: the constraint that forbids the device, or the largest part of the difference.
+        parts: parts of the difference from the plan's value, see `report.parts_of_value`. Empty for
+            the plan itself, if infeasible, and if the execution model has no parts.
     """
 
     device: str
@@ -48,18 +48,18 @@ class Elsewhere:
 
 @dataclass(frozen=True)
 class OpExplanation:
-    """Why one op is where it is.
+    """The reasons for the device of an op.
 
     Attributes:
-        op, kind, device: what and where.
+        op, kind, device: name and kind of the op, and its device in the plan.
         moves_with: other units that must share its device.
         pinned: a pin keeps it there.
         value: of the plan.
-        waits_for: what it waited for before it began; empty without a timeline.
+        waits_for: clause about the wait before it began; empty without a timeline.
         is_critical: it lies on the critical path.
-        here: the plan itself, as the other devices are described.
+        here: the plan itself, in the form of the other devices.
         elsewhere: the other devices, best first.
-        unit: of values.
+        unit: time unit of the values.
     """
 
     op: str
@@ -75,7 +75,7 @@ class OpExplanation:
     unit: str
 
     def lines(self) -> list[str]:
-        """In words; the verdict first."""
+        """Lines of text; the verdict first."""
         lines = [f"{self.op} ({self.kind}) is on '{self.device}': {self._verdict()}"]
         if self.moves_with:
             others = ", ".join(self.moves_with[:3])
@@ -84,18 +84,18 @@ class OpExplanation:
         if self.waits_for:
             where = "on" if self.is_critical else "not on"
             lines.append(f"it is {where} the critical path; before it began it {self.waits_for}")
-        lines += [self._difference(row) for row in self.elsewhere[:_MOST_TOLD] if row.parts]
+        lines += [self._difference(row) for row in self.elsewhere[:_MOST_DETAILED] if row.parts]
         return lines
 
     def _difference(self, row: Elsewhere) -> str:
-        """What the op costs elsewhere, part by part, the largest first."""
+        """The difference of another device, part by part, the largest first."""
         parts = sorted(row.parts.items(), key=lambda part: -abs(part[1]))
-        told = [f"{name} {_signed(seconds, self.unit)}" for name, seconds in parts if seconds]
+        texts = [f"{name} {_signed(seconds, self.unit)}" for name, seconds in parts if seconds]
         whole = _signed(row.value - self.value, self.unit)
-        return f"on '{row.device}' the plan takes {whole}: {', '.join(told) or 'no part changes'}"
+        return f"on '{row.device}' the plan takes {whole}: {', '.join(texts) or 'no part changes'}"
 
     def rows(self) -> list[list[str]]:
-        """A row per device: own time, transfers, value, what decides."""
+        """A row per device: own time, transfers, value, reason."""
         return [
             [
                 row.device,
@@ -108,7 +108,7 @@ class OpExplanation:
         ]
 
     def data(self) -> dict[str, Any]:
-        """As a JSON document."""
+        """The explanation as a JSON document."""
         return {
             "op": self.op,
             "kind": self.kind,
@@ -140,12 +140,12 @@ class OpExplanation:
 
 
 def explain(plan: Plan, op: str, simulator: Simulator | None = None) -> OpExplanation:
-    """Ask for every other device what the plan would take with an op there.
+    """Simulate the plan with an op on every other device.
 
     Args:
-        plan: stays as it is.
+        plan: is not changed.
         op: name of an op of the model.
-        simulator: of the plan's problem, where there is one.
+        simulator: of the plan's problem, if the caller has one.
 
     Raises:
         GraphError: there is no such op; the message lists near names.
@@ -218,10 +218,9 @@ def _what_decides(
     crossing: dict[tuple[int, int, int], float],
     parts: Mapping[str, float],
 ) -> str:
-    """The part that makes most of the difference; of compute and of transfers, what is behind it.
+    """The largest part of the difference, with the cause if that is compute or transfers.
 
-    Without parts it is the largest of: own time more or less, and transfers that begin or end with
-    the move.
+    Without parts, the largest of these: the change of own time, a new transfer, a saved transfer.
     """
     largest = max(parts, key=lambda part: abs(parts[part]), default="")
     if largest not in ("", "compute", "transfers") and parts[largest]:
@@ -233,12 +232,12 @@ def _what_decides(
     old = _transfers(problem, before, members)
     new = {way: seconds for way, seconds in crossing.items() if way not in old}
     gone = {way: seconds for way, seconds in old.items() if way not in crossing}
-    found = [(abs(own), f"its own time: {_more(own, time)}")]
+    causes = [(abs(own), f"its own time: {_more(own, time)}")]
     for word, ways in (("new", new), ("saved", gone)):
         if ways:
             way = max(ways, key=lambda at: ways[at])
-            found.append((ways[way], _transfer_text(problem, way, ways[way], word)))
-    return max(found)[1]
+            causes.append((ways[way], _transfer_text(problem, way, ways[way], word)))
+    return max(causes)[1]
 
 
 def _signed(seconds: float, unit: str) -> str:
@@ -264,11 +263,11 @@ def _transfer_text(problem: Problem, way: tuple[int, int, int], seconds: float, 
 def _transfers(
     problem: Problem, device_of: IntArray, members: IntArray
 ) -> dict[tuple[int, int, int], float]:
-    """(tensor, from, to) -> seconds of what some units read and make across devices."""
+    """(tensor, from, to) -> seconds of the transfers of the tensors that units read or make."""
     graph, host = problem.unit_graph, problem.cluster.host_endpoint
     rows = [rows.row(unit) for unit in members for rows in (graph.op_inputs, graph.op_outputs)]
     tensors = np.unique(np.concatenate(rows))
-    found: dict[tuple[int, int, int], float] = {}
+    seconds: dict[tuple[int, int, int], float] = {}
     for tensor in tensors.tolist():
         producer = int(graph.tensor_producers[tensor])
         source = host if producer < 0 else int(device_of[producer])
@@ -276,12 +275,12 @@ def _transfers(
         targets += [host] if graph.tensor_is_output[tensor] else []
         for target in targets:
             if target != source:
-                found[tensor, source, target] = _seconds(problem, tensor, source, target)
-    return found
+                seconds[tensor, source, target] = _seconds(problem, tensor, source, target)
+    return seconds
 
 
 def _seconds(problem: Problem, tensor: int, source: int, target: int) -> float:
-    """Of all hops of a tensor; inf without a way."""
+    """Seconds of all hops of a tensor; inf without a link."""
     cluster, host = problem.cluster, problem.cluster.host_endpoint
     is_linked = cluster.link_channel[source, target] >= 0
     ways = [(source, target)] if is_linked else [(source, host), (host, target)]
@@ -295,7 +294,7 @@ def _seconds(problem: Problem, tensor: int, source: int, target: int) -> float:
 
 
 def _waiting(plan: Plan, simulator: Simulator, unit: int) -> tuple[str, bool]:
-    """What the unit waited for, in words, and whether it is on the critical path."""
+    """A clause about what the unit waited for, and whether it is on the critical path."""
     if not isinstance(plan.problem.execution_model, Event):
         return "", False
     timeline = simulator.timeline(plan.placement)

@@ -1,8 +1,8 @@
-"""The value of a placement in parts that add up to it: where the time goes on its critical path.
+"""The value of a placement as a sum of parts.
 
-Under `event` the pieces of the critical path abut, or a device waits between them; a piece of a
-unit is its own seconds, what contention adds, and what its segment adds. Under `max-load` the
-value is the load of the busiest device or channel.
+Under `event`, the steps of the critical path follow each other directly or after a wait. The time
+of a unit is its own seconds, the addition of contention, and the overheads of its segment.
+Under `max-load`, the value is the load of the busiest device or channel.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ PARTS = ("compute", "contention", "dispatch", "cuts", "transfers", "waiting")
 def parts_of_value(
     problem: Problem, simulator: Simulator, placement: Placement
 ) -> dict[str, float] | None:
-    """Name of each of `PARTS` -> seconds; they add up to the value.
+    """Name of each of `PARTS` -> seconds, which add up to the value.
 
     Args:
-        problem: whose value it is.
+        problem: the problem.
         simulator: of the problem.
-        placement: feasible.
+        placement: a feasible placement.
 
     Returns:
-        None where the execution model has no such parts.
+        None if the execution model has no such parts.
     """
     if isinstance(problem.execution_model, Event):
         return _of_path(problem, simulator.timeline(placement))
@@ -39,31 +39,31 @@ def parts_of_value(
 
 
 def _of_path(problem: Problem, timeline: Timeline) -> dict[str, float]:
-    found = dict.fromkeys(PARTS, 0.0)
+    parts = dict.fromkeys(PARTS, 0.0)
     factors = _factors(problem, timeline)
     begins = {int(timeline.segment_of[unit]): unit for unit in reversed(timeline.order.tolist())}
     until = 0.0
     for step in timeline.critical_path:
-        found["waiting"] += step.start - until
+        parts["waiting"] += step.start - until
         until = step.end
         if not _is_unit(problem, timeline, step):
-            found["transfers"] += step.end - step.start
+            parts["transfers"] += step.end - step.start
             continue
         device = int(timeline.device_of[step.index])
         own = float(problem.costs.seconds[step.index, device])
         slower = own * (factors[device] - 1.0)
         is_first = begins[int(timeline.segment_of[step.index])] == step.index
         dispatch = problem.cluster.devices[device].dispatch_seconds if is_first else 0.0
-        found["compute"] += own
-        found["contention"] += slower
-        found["dispatch"] += dispatch
-        found["cuts"] += step.end - step.start - own - slower - dispatch
-    found["waiting"] += timeline.value - until
-    return found
+        parts["compute"] += own
+        parts["contention"] += slower
+        parts["dispatch"] += dispatch
+        parts["cuts"] += step.end - step.start - own - slower - dispatch
+    parts["waiting"] += timeline.value - until
+    return parts
 
 
 def _is_unit(problem: Problem, timeline: Timeline, step: Step) -> bool:
-    """True for a unit, False for a transfer: an op may be called like a transfer."""
+    """Whether a step is a unit and not a transfer; an op may have the name of a transfer."""
     at = step.index
     return (
         at < problem.n_units
@@ -73,29 +73,29 @@ def _is_unit(problem: Problem, timeline: Timeline, step: Step) -> bool:
 
 
 def _factors(problem: Problem, timeline: Timeline) -> list[float]:
-    """What contention multiplies the seconds of each device's units by."""
+    """Contention factor of each device."""
     cluster = problem.cluster
     used = np.unique(timeline.device_of).tolist()
     domains = [device.memory_domain for device in cluster.devices]
-    found = []
+    factors = []
     for domain in domains:
-        given = cluster.contention.get(domain or "", (1.0,))
+        shared = cluster.contention.get(domain or "", (1.0,))
         sharing = sum(domains[device] == domain for device in used)
-        found.append(given[min(max(sharing, 1), len(given)) - 1])
-    return found
+        factors.append(shared[min(max(sharing, 1), len(shared)) - 1])
+    return factors
 
 
 def _of_load(problem: Problem, simulator: Simulator, placement: Placement) -> dict[str, float]:
-    """Of the busiest device or channel."""
+    """Parts of the load of the busiest device or channel."""
     loads = simulator.loads(placement.device_of).sum(axis=0)
     busiest = int(np.argmax(loads))
-    found = dict.fromkeys(PARTS, 0.0)
+    parts = dict.fromkeys(PARTS, 0.0)
     if busiest < problem.n_devices:
         device = problem.cluster.devices[busiest]
         units = np.flatnonzero(placement.device_of == busiest)
         share = device.streams * device.replicas
         own = float(problem.costs.seconds[units, busiest].sum()) / share
-        # Where transfers run beside the units, the longer of both is the load.
-        found["compute"] = min(own, float(loads[busiest]))
-    found["transfers"] = float(loads[busiest]) - found["compute"]
-    return found
+        # If transfers overlap with units, the load is the longer of both.
+        parts["compute"] = min(own, float(loads[busiest]))
+    parts["transfers"] = float(loads[busiest]) - parts["compute"]
+    return parts

@@ -1,4 +1,4 @@
-"""Pictures of results for the documents: SVG, the same bytes for the same numbers."""
+"""Pictures of results as SVG; equal numbers give equal bytes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from placewright.errors import MissingExtraError
 from placewright.io.written import write_files
 
 _SETTINGS = {
-    "svg.hashsalt": "placewright",  # or identifiers differ from run to run
+    "svg.hashsalt": "placewright",  # without it, identifiers differ between runs
     "svg.fonttype": "none",
     "font.family": "sans-serif",
     "axes.grid": True,
@@ -22,7 +22,7 @@ _SETTINGS = {
 
 
 def pyplot() -> Any:
-    """Matplotlib's drawing module, for files alone.
+    """Matplotlib's drawing module, set up for files.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -38,7 +38,7 @@ def pyplot() -> Any:
 
 
 def write_picture(draw: Callable[[Any], Any], path: Path) -> None:
-    """Write what `draw` makes of matplotlib's drawing module as SVG.
+    """Write the figure that `draw` returns as an SVG file.
 
     Raises:
         MissingExtraError: matplotlib is not installed.
@@ -47,7 +47,7 @@ def write_picture(draw: Callable[[Any], Any], path: Path) -> None:
     with module.rc_context(_SETTINGS):
         figure = draw(module)
         text = io.StringIO()
-        # No date: the same numbers give the same file. A white ground reads on dark pages, too.
+        # Without a date, equal numbers give equal files. White can be read on dark pages.
         figure.savefig(text, format="svg", metadata={"Date": None}, facecolor="white")
         module.close(figure)
     write_files({path: text.getvalue().encode()})

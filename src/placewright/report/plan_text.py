@@ -1,4 +1,4 @@
-"""A plan in a few lines of text."""
+"""Lines of text about a plan, and warnings about its memory limits."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ def _by(plan: Plan) -> str:
 
 
 def loss_lines(source: ModelSource | None) -> list[str]:
-    """What a training step minimises, where the model does not say it."""
+    """A line about the loss that was added to a model without a scalar output."""
     if source is None or "loss" not in source.options:
         return []
     return [f"loss: {source.options['loss']} of the outputs, because the model returns no scalar"]
 
 
 def _dispatch(problem: Problem) -> str:
-    """The rule of dispatch, if it is not the usual one."""
+    """The dispatch rule, if it is not the default."""
     model = problem.execution_model
     if not isinstance(model, Event) or model.dispatch == EVENT.dispatch:
         return ""
@@ -37,7 +37,7 @@ def _dispatch(problem: Problem) -> str:
 
 
 def plan_lines(plan: Plan, model: str) -> list[str]:
-    """What stands below the verdict: value, bound, gap, and what each device got."""
+    """The lines below the verdict: value, bound, gap, and the share of each device."""
     problem = plan.problem
     unit = problem.time_unit
     gap = f"{plan.gap:.1%}" if math.isfinite(plan.gap) else "unknown"
@@ -78,7 +78,7 @@ def _memory_text(plan: Plan, device: str) -> str:
 
 
 def limit_warning(problem: Problem) -> str | None:
-    """What memory limits leave out, where that could break one; None where it cannot."""
+    """Warning that memory limits do not count tensors; None if all tensors fit anyway."""
     left_out = float(problem.unit_graph.tensor_bytes.sum())
     most = float(problem.kept.total) + left_out
     is_roomy = most <= float(problem.cluster.memory_bytes.min())
@@ -94,7 +94,7 @@ def limit_warning(problem: Problem) -> str | None:
 
 
 def left_out_lines(plan: Plan) -> list[str]:
-    """Devices whose limit one sample in flight would break, where none is counted."""
+    """Warnings about devices on which one sample in flight would not fit, if none is counted."""
     problem = plan.problem
     model = problem.execution_model
     if not isinstance(model, MaxLoad) or model.samples_in_flight > 0:

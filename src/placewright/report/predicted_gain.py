@@ -1,4 +1,4 @@
-"""How far predicted values may be off, and whether a predicted gain is larger than that."""
+"""Error of predicted values, and whether a predicted gain is larger than that error."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from placewright.core.problem import Problem
 from placewright.errors import InfeasibleError, InputError
 from placewright.simulation.model import Simulator
 
-_PLAYED = 24  # samples
-_WORTH = 0.01  # a smaller gain of predicted costs is none, however sure
-_SAME = 1e-9  # a relative difference of exact costs that is rounding
+_PLAYED = 24  # samples of a simulated stream
+_WORTH = 0.01  # a smaller predicted gain is not worth a split, however sure it is
+_SAME = 1e-9  # relative difference of equal exact costs, from rounding
 
 
 @dataclass(frozen=True)
 class PredictedGain:
-    """A split beside the best single device, by prediction.
+    """Predicted values of a split and of the best single device.
 
     Attributes:
-        device: that runs everything soonest.
-        alone: value there.
+        device: the device with the smallest value alone.
+        alone: value on that device.
         value: of the split.
-        error: that the value of the split may be off by; None where no calibration told it.
-        least: gain that is worth a split, see `least_gain`.
+        error: possible error of the split's value; None without calibration.
+        least: smallest gain that is worth a split, see `least_gain`.
     """
 
     device: int
@@ -37,24 +37,24 @@ class PredictedGain:
 
     @property
     def factor(self) -> float:
-        """How many times as fast the split is predicted to be."""
+        """Predicted speed of the split relative to the device alone."""
         return self.alone / self.value if self.value > 0 else 1.0
 
     @property
     def least_factor(self) -> float:
-        """The same where the prediction is off by its error."""
+        """`factor` if the prediction is too low by its error."""
         return self.alone / (self.value + (self.error or 0.0)) if self.value > 0 else 1.0
 
     @property
     def is_sure(self) -> bool:
-        """True where the gain is larger than the error, and worth a split."""
+        """Whether the gain is larger than the error and worth a split."""
         return self.least_factor >= 1.0 + self.least
 
 
 def least_gain(problem: Problem) -> float:
-    """The predicted gain from which a split is worth it, as a part of the split's value.
+    """The smallest predicted gain that is worth a split, relative to the split's value.
 
-    Costs of a model that runs on hardware are predictions; those of a workload are exact.
+    Costs of a model that runs on hardware are predictions; costs of a workload are exact.
     """
     source = problem.costs.source
     is_prediction = source.startswith("measured") or source == "roofline"
@@ -62,20 +62,25 @@ def least_gain(problem: Problem) -> float:
 
 
 def predicted_gain(problem: Problem, placement: Placement, value: float) -> PredictedGain | None:
-    """A placement and its value beside the best device; None where it is one, or none takes all.
+    """Compare a placement with the best single device.
 
-    The error is the cluster's `prediction_error` times what the prediction adds for dispatch, cuts
-    and contention, and for a twentieth of the rest: nine calibration placements in ten were closer.
-    A calibrated device alone was timed as a whole: the dispatch of its segment is in its units.
+    error = prediction_error × (overheads + `UNIT_SHARE` × rest)
+
+    Overheads are the predicted dispatch, cuts and contention; nine of ten calibration placements
+    had a smaller error. A calibrated device alone was timed as a whole, so its units contain the
+    dispatch of its segment.
+
+    Returns:
+        None if the placement uses one device, or no device alone is feasible.
     """
     if len(np.unique(placement.device_of)) < 2:
         return None
     simulator = Simulator(problem)
     bare = Simulator(replace(problem, cluster=problem.cluster.without_overheads))
     timed = simulator if problem.cluster.prediction_error is None else bare
-    each = [Placement.on_one_device(problem.n_units, at) for at in range(problem.n_devices)]
+    placements = [Placement.on_one_device(problem.n_units, at) for at in range(problem.n_devices)]
     alone = np.array(
-        [timed.value(one) if simulator.violation(one) is None else np.inf for one in each]
+        [timed.value(p) if simulator.violation(p) is None else np.inf for p in placements]
     )
     device = int(np.argmin(alone))
     if not np.isfinite(alone[device]):
@@ -89,13 +94,13 @@ def predicted_gain(problem: Problem, placement: Placement, value: float) -> Pred
 
 
 def _played(simulator: Simulator, placement: Placement, value: float) -> float:
-    """The value; for throughput the period of the played stream, which pays for cuts and dispatch.
+    """The value; for throughput, at least the period of a simulated stream.
 
-    Max-load is the rate of a pipeline without them.
+    A stream pays for cuts and dispatch; max-load is the period of a pipeline without them.
     """
     if simulator.problem.objective != "throughput":
         return value
     try:
         return max(value, simulator.stream(placement, samples=_PLAYED).steady.period)
-    except (InfeasibleError, InputError):  # groups that take turns, or too little memory
+    except (InfeasibleError, InputError):  # replicas, or too little memory
         return value

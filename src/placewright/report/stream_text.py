@@ -1,4 +1,4 @@
-"""A played stream as text and as data."""
+"""A simulated stream as text and as data."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from placewright.simulation.stream.play import Stream
 
 
 def stream_data(problem: Problem, stream: Stream) -> dict[str, Any]:
-    """As a JSON document; times in the problem's own unit, memory in bytes."""
+    """A stream as a JSON document; times in the problem's unit, memory in bytes."""
     latencies = stream.latencies
     return {
         "samples": len(stream.finish),
@@ -36,7 +36,7 @@ def stream_data(problem: Problem, stream: Stream) -> dict[str, Any]:
 
 
 def stream_lines(problem: Problem, stream: Stream) -> list[str]:
-    """What happens to the samples, a line each."""
+    """Lines about the samples: number, period, fill, drain, latency."""
     unit, latencies = problem.time_unit, stream.latencies
     steady = "exact" if stream.steady.pattern else "average of the later half"
     seconds = {"s": 1.0, "ms": 1e-3, "us": 1e-6}.get(unit)
@@ -54,7 +54,7 @@ def stream_lines(problem: Problem, stream: Stream) -> list[str]:
 
 
 def stream_rows(problem: Problem, stream: Stream) -> list[list[str]]:
-    """Each device: the part of the steady period in which it works, and its peak memory in MiB."""
+    """A row per device: busy share of the steady period, and peak memory in MiB."""
     rows = zip(
         problem.cluster.device_names, _busy(problem, stream), stream.memory_peaks, strict=True
     )
@@ -62,12 +62,12 @@ def stream_rows(problem: Problem, stream: Stream) -> list[list[str]]:
 
 
 def _busy(problem: Problem, stream: Stream) -> list[float]:
-    """Part of the steady period in which each device runs segments."""
+    """Share of the steady period in which each device runs segments."""
     seconds = np.zeros(problem.n_devices)
     for segment, tasks in zip(stream.segments, stream.tasks.of_segment, strict=True):
         seconds[segment.device] += stream.tasks.tables.seconds[tasks.compute]
     period = max(stream.steady.period, np.finfo(np.float64).tiny)
-    return [float(one) for one in np.minimum(seconds / problem.cluster.replicas / period, 1.0)]
+    return [float(share) for share in np.minimum(seconds / problem.cluster.replicas / period, 1.0)]
 
 
 def measured_stream_lines(document: Mapping[str, Any], latency_limit: float) -> list[str]:

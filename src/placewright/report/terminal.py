@@ -1,4 +1,4 @@
-"""Tables and lines that fit the terminal; plain text where there is none."""
+"""Tables and lines that fit the terminal, or plain text without a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TextIO
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-PLAIN_WIDTH = 80  # columns of a pipe or a file, where the environment says nothing
+PLAIN_WIDTH = 80  # columns of a pipe or a file, unless COLUMNS is set
 _BETWEEN = 3  # characters between two columns: a blank, a line, a blank
 _LONGEST_NUMBER = 14  # characters of a number with its unit, which is never broken
 _LEAST_WORD = 12  # longer words may be broken
@@ -19,10 +19,10 @@ _NUMBER = re.compile(r"(?:[-+<>~]?\s?\d.*|[-+]|)\Z", re.DOTALL)
 
 
 def output_width(stream: TextIO) -> int:
-    """Columns of what a stream is shown on: what COLUMNS says, the terminal's, else 80."""
-    said = os.environ.get("COLUMNS", "")
-    if said.isdecimal() and int(said) > 0:
-        return int(said)
+    """Columns for a stream: COLUMNS, else the width of its terminal, else 80."""
+    columns = os.environ.get("COLUMNS", "")
+    if columns.isdecimal() and int(columns) > 0:
+        return int(columns)
     try:
         return os.get_terminal_size(stream.fileno()).columns or PLAIN_WIDTH
     except (OSError, ValueError, AttributeError):  # no terminal, or no file at all
@@ -30,7 +30,7 @@ def output_width(stream: TextIO) -> int:
 
 
 def shows_unicode(stream: TextIO) -> bool:
-    """True where the stream's encoding has block characters."""
+    """Whether the stream's encoding has block characters."""
     try:
         "█░…".encode(getattr(stream, "encoding", None) or "ascii")
     except (UnicodeEncodeError, LookupError):
@@ -39,7 +39,7 @@ def shows_unicode(stream: TextIO) -> bool:
 
 
 def wrapped(text: str, width: int) -> list[str]:
-    """One line as lines of at most `width` columns, those after the first indented."""
+    """Wrap a line to at most `width` columns; further lines are indented."""
     own = len(text) - len(text.lstrip())
     indent = " " * (own + 2)
     return wrap(
@@ -55,13 +55,13 @@ def wrapped(text: str, width: int) -> list[str]:
 def fitted_table(
     title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], width: int
 ) -> RenderableType:
-    """A table for Rich of at most `width` columns.
+    """A Rich table of at most `width` columns.
 
-    Numbers are aligned to the right and never broken, text to the left. Where not even narrow
-    columns fit beside each other, every row becomes a block with one line per column.
+    Numbers are right-aligned and never broken; text is left-aligned. If even narrow columns do not
+    fit beside each other, every row becomes a block with one line per column.
 
     Args:
-        title: stands above it.
+        title: text above the table.
         columns: headings.
         rows: cells, one per column.
         width: columns of the terminal.
@@ -86,7 +86,7 @@ def fitted_table(
 def column_widths(
     columns: Sequence[str], rows: Sequence[Sequence[str]], width: int
 ) -> list[int] | None:
-    """Characters of each column, at most `width` in all; None where they do not fit."""
+    """Characters of each column, at most `width` in total; None if they do not fit."""
     from rich.cells import cell_len
 
     def longest(texts: Iterable[str]) -> int:
@@ -97,19 +97,19 @@ def column_widths(
         cells = [row[at] for row in rows]
         words = longest(word for cell in cells for word in cell.split())
         is_short = longest(cells) <= _LONGEST_NUMBER and _is_numeric(cells)
-        kept = longest(cells) if is_short else min(words, _LEAST_WORD)
-        least.append(max(1, kept, longest(column.split())))
+        unbroken = longest(cells) if is_short else min(words, _LEAST_WORD)
+        least.append(max(1, unbroken, longest(column.split())))
         wanted.append(max(least[-1], longest([column, *cells])))
     left = width - _BETWEEN * (len(columns) - 1) - sum(least)
     if left < 0:
         return None
-    found = list(least)
+    widths = list(least)
     missing = sorted(range(len(columns)), key=lambda at: wanted[at] - least[at])
-    for number, at in enumerate(missing):  # who wants least first, the others share what is left
+    for number, at in enumerate(missing):  # the smallest wishes first; the others share the rest
         more = min(wanted[at] - least[at], left // (len(missing) - number))
-        found[at] += more
+        widths[at] += more
         left -= more
-    return found
+    return widths
 
 
 def _is_numeric(cells: Iterable[str]) -> bool:

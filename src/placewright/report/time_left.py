@@ -1,4 +1,4 @@
-"""How long a task still takes, from the share that is done."""
+"""Estimates of the time left of a task, from the share that is done."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import math
 import time
 from collections.abc import Callable, Mapping
 
-_LEAST_SECONDS, _LEAST_SHARE = 2.0, 0.02  # before which nothing is estimated
+_LEAST_SECONDS, _LEAST_SHARE = 2.0, 0.02  # no estimate before both are reached
 
 
 def rough_duration(seconds: float) -> str:
-    """``"8 s"``, ``"50 s"``, ``"3 min"``: no more digits than an estimate has."""
+    """An estimate as text: ``"8 s"``, ``"50 s"``, ``"3 min"``."""
     if seconds < 9.5:
         return f"{max(1, round(seconds))} s"
     if seconds < 100.0:
@@ -22,24 +22,24 @@ def rough_duration(seconds: float) -> str:
 
 
 class TimeLeft:
-    """Adds the time left to what a task tells, where the task does not say it itself.
+    """Adds the time left to the reports of a task, unless they contain it.
 
     Args:
-        clock: seconds.
+        clock: returns seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock, self._start = clock, clock()
 
     def seconds(self, fraction: float) -> float:
-        """Seconds left when a share is done at an even pace; nan where it is too early to say."""
+        """Seconds left at an even pace; nan if it is too early to estimate."""
         elapsed = self._clock() - self._start
         if elapsed < _LEAST_SECONDS or not _LEAST_SHARE <= fraction < 1.0:
             return math.nan
         return elapsed * (1.0 - fraction) / fraction
 
-    def told(self, fraction: float, what: str) -> str:
-        """What is being done, with the time left."""
+    def with_time(self, fraction: float, what: str) -> str:
+        """The current step with the time left."""
         left = self.seconds(fraction)
         if what.endswith(" left") or math.isnan(left):
             return what
@@ -47,10 +47,10 @@ class TimeLeft:
 
 
 class Counted:
-    """Says of each row of a long table which of how many it is, and the time left.
+    """Adds its number and the time left to each row of a long table.
 
     Args:
-        clock: seconds.
+        clock: returns seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -58,14 +58,14 @@ class Counted:
         self._done = self._total = 0
 
     def ahead(self, number: int) -> None:
-        """So many rows more are to come."""
+        """Announce further rows."""
         self._total += number
 
-    def told(self, text: str) -> str:
-        """A row that is done: its number, its text, and the time left."""
+    def numbered(self, text: str) -> str:
+        """Count a finished row: its number, its text, and the time left."""
         self._done += 1
         total = max(self._total, self._done)
-        return f"{self._done} of {total}: {self._left.told(self._done / total, text)}"
+        return f"{self._done} of {total}: {self._left.with_time(self._done / total, text)}"
 
 
 MEASURING, CALIBRATING, SEARCHING = "measuring", "calibration", "search"

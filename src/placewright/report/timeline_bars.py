@@ -1,4 +1,4 @@
-"""A timeline, or the loads of devices, as bars of characters that fit a width."""
+"""Bars of characters for a timeline or for the loads of devices."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from placewright.simulation.model import Simulator
 from placewright.simulation.timeline import Step, Timeline
 
 _SHADES, _PLAIN_SHADES = "·░▒▓█", ".:-=#"
-_BOUNDS = np.array([0.0, 1 / 3, 2 / 3, 0.999])  # of the busy share of a cell: above each, a shade
+_BOUNDS = np.array([0.0, 1 / 3, 2 / 3, 0.999])  # busy shares of a cell between two shades
 _MOST_DEVICES, _MOST_CHANNELS = 26, 8
-_MOST_UNITS = 200_000  # beyond, reading a timeline takes seconds
+_MOST_UNITS = 200_000  # of more units, a timeline takes seconds
 _LONGEST_NAME, _FEWEST_CELLS, _MOST_CELLS = 20, 10, 160
-_SENT = ">"  # of the critical path: a transfer
+_SENT = ">"  # a transfer on the critical path
 
 
 def plan_bars(plan: Plan, width: int, *, plain: bool = False) -> list[str]:
-    """The timeline of a plan, or the loads of its devices; nothing for other execution models."""
+    """Bars of a plan's timeline or loads; none if the execution model has neither."""
     if plan.problem.n_units > _MOST_UNITS:
         return []
     simulator = Simulator(plan.problem)
@@ -38,13 +38,13 @@ def plan_bars(plan: Plan, width: int, *, plain: bool = False) -> list[str]:
 def timeline_bars(
     problem: Problem, timeline: Timeline, width: int, *, plain: bool = False
 ) -> list[str]:
-    """A line per device and channel with how busy it is, then the critical path and a legend.
+    """A bar per device and channel with its busy share, the critical path, and a legend.
 
     Args:
         problem: of the timeline.
-        timeline: is drawn from 0 to its value.
-        width: columns that every line keeps.
-        plain: ASCII alone.
+        timeline: drawn from 0 to its value.
+        width: columns of each line at most.
+        plain: use ASCII only.
     """
     if timeline.value <= 0:
         return []
@@ -75,7 +75,7 @@ def timeline_bars(
 
 
 def load_bars(problem: Problem, loads: FloatArray, width: int, *, plain: bool = False) -> list[str]:
-    """A line per device with its load, the largest as wide as fits; loads (n_phases, n)."""
+    """A bar per device with its load, to the scale of the largest; loads (n_phases, n)."""
     totals = loads.sum(axis=0)[: problem.n_devices]
     largest = float(totals.max(initial=0.0))
     if largest <= 0:
@@ -97,7 +97,7 @@ def load_bars(problem: Problem, loads: FloatArray, width: int, *, plain: bool = 
 
 
 def busy_shares(spans: FloatArray, until: float, cells: int) -> FloatArray:
-    """Share of each of equal parts of [0, until] in which at least one span runs.
+    """Busy share of each of `cells` equal parts of [0, until].
 
     Args:
         spans: starts and ends, shape (n, 2), in any order; they may overlap.
@@ -145,15 +145,15 @@ def _channel_spans(problem: Problem, timeline: Timeline) -> list[tuple[str, Floa
 def _busiest(
     rows: Sequence[tuple[str, FloatArray]], most: int
 ) -> tuple[list[tuple[str, FloatArray]], int]:
-    """The rows that do something, at most some of them, in their order; how many are left out."""
+    """The `most` busiest rows in their order, and the number of other rows with spans."""
     busy = [row for row in rows if len(row[1])]
     order = sorted(range(len(busy)), key=lambda at: -float(np.diff(busy[at][1]).sum()))
-    kept = sorted(order[:most])
-    return [busy[at] for at in kept], len(busy) - len(kept)
+    shown = sorted(order[:most])
+    return [busy[at] for at in shown], len(busy) - len(shown)
 
 
 def _critical_bar(problem: Problem, timeline: Timeline, letters: dict[str, str], cells: int) -> str:
-    """What the critical path is doing in the middle of each cell."""
+    """The mark of the critical path's step in the middle of each cell."""
     names = problem.cluster.device_names
     middles = (np.arange(cells) + 0.5) * (timeline.value / cells)
     bar = [" "] * cells

@@ -1,4 +1,4 @@
-"""A timeline, or the loads of devices, as rows of text and as plain data."""
+"""A timeline, or the loads of devices, as rows of text and as data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from placewright.simulation.timeline import Timeline
 
 
 def timeline_rows(problem: Problem, timeline: Timeline) -> list[list[str]]:
-    """One row per segment, in the order of their starts: times, first unit, what it waited for."""
+    """A row per segment, in order of start: times, first unit, and the reason for its wait."""
     names = problem.cluster.device_names
     rows = []
     for segment in range(int(timeline.segment_of.max()) + 1):
@@ -33,7 +33,7 @@ def timeline_rows(problem: Problem, timeline: Timeline) -> list[list[str]]:
 
 
 def load_rows(problem: Problem, loads: FloatArray) -> list[list[str]]:
-    """One row per device: its load, and the share of it in the largest; loads (n_phases, n)."""
+    """A row per device: its load, also as a share of the largest; loads (n_phases, n)."""
     totals = loads.sum(axis=0)
     return [
         [name, f"{totals[device]:.6g}", f"{totals[device] / max(totals.max(), 1e-300):.0%}"]
@@ -42,7 +42,7 @@ def load_rows(problem: Problem, loads: FloatArray) -> list[list[str]]:
 
 
 def value_data(plan: Plan, loads: FloatArray | None) -> dict[str, Any]:
-    """What is known of a plan without a timeline; loads (n_phases, n) under `max-load`."""
+    """Value, bound, memory and loads of a plan without a timeline; loads (n_phases, n)."""
     names = plan.problem.cluster.device_names
     data: dict[str, Any] = {
         "unit": plan.problem.time_unit,

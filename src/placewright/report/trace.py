@@ -1,8 +1,8 @@
 """A timeline as a Chrome trace, which Perfetto and chrome://tracing open.
 
-Complete events (``ph: "X"``), one process per device and one for the links. What runs at the same
-time on a device lies on tracks (``tid``) of its own, so that no two events of a track overlap. A
-measured run stands beside the predicted one in processes of its own.
+Complete events (``ph: "X"``), one process per device and one for the links. Units that overlap on a
+device lie on separate tracks (``tid``), so that events of a track never overlap. A measured run has
+processes of its own beside the predicted one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class SegmentRun:
     """One segment of a run on the hardware.
 
     Attributes:
-        device: that ran it.
+        device: number of the device.
         ops: names of its ops.
         start, end: seconds since the run began.
     """
@@ -44,8 +44,8 @@ def run_trace_text(problem: Problem, timeline: Timeline, measured: Sequence[Segm
     """The measured run beside the predicted one, as JSON text.
 
     Args:
-        problem: what was placed.
-        timeline: predicted.
+        problem: the problem.
+        timeline: the predicted timeline.
         measured: segments of one run.
     """
     events = _predicted(problem, timeline, first_pid=0, label=f" ({PREDICTED})")
@@ -101,7 +101,7 @@ def _predicted(
 
 def _hops(problem: Problem, timeline: Timeline, scale: float, pid: int) -> list[dict[str, Any]]:
     graph, tracks = problem.unit_graph, _Tracks()
-    most = problem.cluster.n_channels  # tracks of channels that let transfers overlap come behind
+    most = problem.cluster.n_channels  # further tracks of channels whose transfers overlap follow
     events = []
     for hop in timeline.transfers:
         producer = int(graph.tensor_producers[hop.tensor])
@@ -122,7 +122,7 @@ def _hops(problem: Problem, timeline: Timeline, scale: float, pid: int) -> list[
 
 
 class _Tracks:
-    """The first track of a row that is free at a time."""
+    """Finds the first free track of a row."""
 
     def __init__(self) -> None:
         self._ends: dict[int, list[float]] = {}

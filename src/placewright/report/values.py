@@ -8,12 +8,12 @@ from placewright.core.quantities import format_duration
 
 
 def value_text(value: float | None, unit: str) -> str:
-    """A value with its unit: durations in s get a fitting prefix, other units are kept."""
+    """A value with its unit; seconds get a prefix such as m or µ."""
     if value is None or not math.isfinite(value):
         return "-"
     return format_duration(value) if unit == "s" else f"{value:.4g} {unit}"
 
 
 def counted(number: int, thing: str) -> str:
-    """``"1 unit"``, ``"2 units"``."""
+    """A count with its noun: ``"1 unit"``, ``"2 units"``."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

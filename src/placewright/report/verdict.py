@@ -1,36 +1,88 @@
-"""The verdict on a plan: split or not, gain, proven gap, what to do next."""
+"""The verdict on a plan: split or not, gain, proven gap, next step; and its alternatives."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from placewright.core.contender_names import PLAN, SEARCHED, contender_of
+from placewright.core.placement import Placement
 from placewright.core.plan import Plan
 from placewright.core.quantities import format_duration
-from placewright.report.alternatives import (
-    Alternative,
-    alternatives_of,
-    best_alone,
-    devices_in_use,
-)
 from placewright.report.predicted_gain import PredictedGain, least_gain, predicted_gain
 from placewright.report.values import value_text
 from placewright.simulation.model import Simulator
 
 _SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
-_CLOSED, _OPEN = 0.01, 0.10  # gaps: as good as proven, and worth a longer search
-_OFF = 0.15  # prediction errors that call for a new calibration
+_CLOSED, _OPEN = 0.01, 0.10  # gaps: as good as optimal up to here; worth a longer search from here
+_OFF = 0.15  # a larger error of a prediction calls for a new measurement
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One way to run the model.
+
+    Attributes:
+        name: of `core.contender_names`.
+        predicted: value in the problem's time unit; None without a prediction, inf if infeasible.
+        measured: median seconds; None if it was not measured.
+        note: why it is infeasible, else empty.
+        is_device: a single device runs everything.
+    """
+
+    name: str
+    predicted: float | None
+    measured: float | None = None
+    note: str = ""
+    is_device: bool = False
+
+
+def alternatives_of(plan: Plan, simulator: Simulator) -> tuple[Alternative, ...]:
+    """The plan, the searched placement, every device alone, and the other measured contenders."""
+    measured = dict(plan.measured.baselines) if plan.measured else {}
+    rows = [Alternative(PLAN, plan.value, plan.measured.median if plan.measured else None)]
+    if plan.searched is not None:
+        rows.append(Alternative(SEARCHED, plan.searched.value, measured.pop(SEARCHED, None)))
+    for device, name in enumerate(map(contender_of, plan.problem.cluster.device_names)):
+        rows.append(_alone(simulator, device, name, measured.pop(name, None)))
+    rows += [Alternative(name, None, seconds) for name, seconds in measured.items()]
+    return tuple(rows)
+
+
+def _alone(simulator: Simulator, device: int, name: str, measured: float | None) -> Alternative:
+    placement = Placement.on_one_device(simulator.problem.n_units, device)
+    value = simulator.value(placement)
+    violation = simulator.violation(placement) if math.isinf(value) else None
+    note = "" if violation is None else violation.message
+    return Alternative(name, value, measured, note, is_device=True)
+
+
+def best_device(alternatives: tuple[Alternative, ...]) -> Alternative | None:
+    """The single device with the smallest predicted value; None if no device can run everything."""
+    alone = [
+        (row.predicted, at)
+        for at, row in enumerate(alternatives)
+        if row.is_device and row.predicted is not None and math.isfinite(row.predicted)
+    ]
+    return alternatives[min(alone)[1]] if alone else None
+
+
+def devices_in_use(plan: Plan) -> list[str]:
+    """Names of the devices with at least one unit."""
+    used = np.unique(plan.placement.device_of).tolist()
+    return [plan.problem.cluster.device_names[device] for device in used]
 
 
 @dataclass(frozen=True)
 class PlanVerdict:
-    """What a reader wants to know first.
+    """The answer for a reader of a plan.
 
     Attributes:
         answer: ``"split"``, ``"do not split"`` or ``"no choice"`` (only a split fits).
         sentence: the verdict.
-        next_step: what to do now.
+        next_step: advice.
     """
 
     answer: str
@@ -39,15 +91,15 @@ class PlanVerdict:
 
 
 def verdict_of(plan: Plan, alternatives: tuple[Alternative, ...]) -> PlanVerdict:
-    """Judge a plan by what was measured, or else by what is predicted."""
+    """Judge a plan by its measurement, or by its prediction if it was not measured."""
     used = devices_in_use(plan)
-    alone = best_alone(alternatives)
+    alone = best_device(alternatives)
     unit = plan.problem.time_unit
     proof = _proof(plan)
     held = (PLAN, *map(contender_of, used))
     if plan.measured is not None and plan.measured.recommendation not in held:
         return _other_is_better(plan, proof)
-    told = "" if plan.measured is not None else "not measured; "
+    caveat = "" if plan.measured is not None else "not measured; "
     if len(used) == 1:
         what = f"Do not split: '{used[0]}' runs everything in {value_text(plan.value, unit)}"
         beside = _split_beside(plan)
@@ -56,28 +108,28 @@ def verdict_of(plan: Plan, alternatives: tuple[Alternative, ...]) -> PlanVerdict
     here = value_text(plan.value, unit)
     if alone is None or alone.predicted is None:
         text = f"Split over {names}, since no single device can take it: {here}{_by(plan)}"
-        return PlanVerdict("no choice", f"{text}; {told}{proof}.", _next(plan))
+        return PlanVerdict("no choice", f"{text}; {caveat}{proof}.", _next(plan))
     gain = predicted_gain(plan.problem, plan.placement, plan.value)
     against = f"'{alone.name}' alone ({value_text(alone.predicted, unit)})"
     factor = alone.predicted / plan.value if plan.value > 0 else 1.0
     if plan.measured is None and gain is not None:
         factor = min(factor, gain.factor)
     if factor < 1.0 + least_gain(plan.problem):
-        text = f"Do not split: {here} over {names} is no gain on {against}; {told}{proof}"
+        text = f"Do not split: {here} over {names} is no gain on {against}; {caveat}{proof}"
         return PlanVerdict("do not split", f"{text}.", f"Use '{alone.name}' alone.")
     if plan.measured is None and gain is not None and not gain.is_sure:
         what = f"{here} over {names} is {_unsure(gain, against, unit)}"
         return PlanVerdict(
-            "do not split", f"Do not split: {what}; {told}{proof}.", f"Use '{alone.name}' alone."
+            "do not split", f"Do not split: {what}; {caveat}{proof}.", f"Use '{alone.name}' alone."
         )
     text = f"Split over {names}: {here}{_by(plan)}, {factor:.2f} times as fast as {against}"
-    if told and gain is not None and gain.error is not None:
+    if caveat and gain is not None and gain.error is not None:
         text += f", {gain.least_factor:.2f} times at least if calibration's errors hold"
-    return PlanVerdict("split", f"{text}; {told}{proof}.", _next(plan))
+    return PlanVerdict("split", f"{text}; {caveat}{proof}.", _next(plan))
 
 
 def _unsure(gain: PredictedGain, against: str, unit: str) -> str:
-    """How a split is predicted to differ, where that is less than predictions are off."""
+    """Clause for a predicted gain that is smaller than the error of predictions."""
     error = value_text(gain.error or 0.0, unit)
     return (
         f"predicted to be {gain.factor:.2f} times as fast as {against}, and the prediction may be "
@@ -86,7 +138,7 @@ def _unsure(gain: PredictedGain, against: str, unit: str) -> str:
 
 
 def _split_beside(plan: Plan) -> str:
-    """The split that a plan of one device does not hold because nothing was measured."""
+    """Clause for a split that was found but not recommended, because it was not measured."""
     if plan.measured is not None or plan.searched is None:
         return ""
     gain = predicted_gain(plan.problem, plan.searched.placement, plan.searched.value)
@@ -99,7 +151,7 @@ def _split_beside(plan: Plan) -> str:
 
 
 def verdict_lines(plan: Plan) -> list[str]:
-    """The verdict and what to do next, each as one line of text."""
+    """The verdict and the next step, each as one line of text."""
     verdict = verdict_of(plan, alternatives_of(plan, Simulator(plan.problem)))
     return [verdict.sentence, f"Next: {verdict.next_step}"]
 

@@ -19,6 +19,7 @@ from placewright.core.contender_names import PLAN, SEARCHED
 from placewright.core.deadline import NEVER, Deadline
 from placewright.core.placement import Placement
 from placewright.core.plan import Measurement, Plan
+from placewright.core.quantities import format_duration
 from placewright.errors import InfeasibleError, InputError, MismatchError, RuntimeFailure
 from placewright.execution.comparing import Comparison, compare_outputs
 from placewright.execution.output_check import OutputCheck
@@ -26,7 +27,6 @@ from placewright.execution.placements import taking_turns
 from placewright.execution.requests import Execution
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import HostArray, LoadedModel, SampleServer
-from placewright.files.quantities import format_duration
 from placewright.profiling.hardware import measure_interleaved
 from placewright.profiling.streams import (
     Sample,

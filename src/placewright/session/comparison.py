@@ -16,7 +16,8 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import FileFormatError, InputError
 from placewright.files.problem_file import content_sha256
-from placewright.files.text import read_json_object, write_text
+from placewright.io.json_text import read_json_object
+from placewright.io.written import write_text
 from placewright.placers.anytime import pass_interrupt_on
 from placewright.placers.registry import REGISTRY, is_path, make_placer, reason_against
 from placewright.report.comparison_table import FORMAT, ComparisonTable, Run

@@ -31,12 +31,12 @@ from placewright.core.contender_names import (
 from placewright.core.placement import Placement
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
+from placewright.core.quantities import format_bytes
 from placewright.errors import InfeasibleError
 from placewright.execution.members import Members
 from placewright.execution.placements import placement_runner, whole_model_runner
 from placewright.execution.runner import ConcurrentRunner
 from placewright.execution.runtime import HasThroughputMode, LoadedModel, SampleServer
-from placewright.files.quantities import format_bytes
 from placewright.frameworks.registry import framework_named
 from placewright.placers.registry import make_placer
 from placewright.profiling.streams import copy_per_device, stream_runner

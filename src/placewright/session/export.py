@@ -13,9 +13,8 @@ from placewright.core.plan import Plan
 from placewright.core.signature import NO_TENSOR
 from placewright.core.source import ModelSource
 from placewright.errors import InexpressibleError, InputError, UnknownNameError
-from placewright.files.text import write_text
 from placewright.io.scratch import scratch_folder
-from placewright.io.written import move_files
+from placewright.io.written import move_files, write_text
 from placewright.session.models import runnable_source
 
 _LARGEST_MESSAGE = 1 << 30  # bytes; a protocol buffer ends at 2 GiB

@@ -39,13 +39,13 @@ from placewright.files.graph_file import GRAPH_FORMAT, read_graph
 from placewright.files.plan_document import EARLIER_FORMAT, PLAN_FORMAT
 from placewright.files.plan_file import read_plan
 from placewright.files.problem_file import PROBLEM_FORMAT, read_problem
-from placewright.files.text import read_json_object
 from placewright.frameworks.registry import (
     framework_named,
     framework_of,
     frameworks,
     make_runtime,
 )
+from placewright.io.json_text import read_json_object
 from placewright.io.opened import shown_name
 from placewright.session.request import Request
 
@@ -146,7 +146,7 @@ def _of_zoo(name: str) -> ModelInMemory:
         model = zoo.build(known, variant=variant)
         if not is_training:
             return BuiltModule(model.module, model.example_inputs, model.input_names)
-        from placewright.zoo.training import training_of
+        from placewright.zoo.model import training_of
 
         step = training_of(model)
         return BuiltModule(step.module, step.example_inputs, step.input_names)

@@ -16,12 +16,12 @@ from placewright.core.execution_models import EVENT, Event, ExecutionModel, MaxL
 from placewright.core.graph import ComputationGraph
 from placewright.core.op_patterns import by_op, matching
 from placewright.core.problem import Objective, Problem
+from placewright.core.quantities import format_bytes
 from placewright.core.resident_inputs import inputs_named
 from placewright.core.source import ModelSource
 from placewright.errors import AnswerError, FieldError, InputError
 from placewright.execution.runtime import Runtime
 from placewright.files.model_names import model_of
-from placewright.files.quantities import format_bytes
 from placewright.io.opened import shown_name
 from placewright.profiling.profile import UnitTimes, last_measured, model_identity
 from placewright.profiling.roofline import roofline_problem

@@ -25,8 +25,7 @@ from placewright.placers.anytime import pass_interrupt_on
 from placewright.placers.baselines.single import homogeneous_placements
 from placewright.placers.registry import placer_class, placers_that_learn, reason_against
 from placewright.profiling.roofline import roofline_problem
-from placewright.report.learned.runs import LearnedRun
-from placewright.report.learned.statistics import STARTS, controls_of
+from placewright.report.learned_statistics import STARTS, LearnedRun, controls_of
 from placewright.session.comparison import named_placer
 from placewright.session.models import load_model
 from placewright.simulation.evaluator import Evaluator

@@ -7,7 +7,7 @@ from collections import OrderedDict
 from multiprocessing.connection import Connection
 from typing import Any
 
-from placewright.isolation.with_parent import end_with_parent
+from placewright.isolation.kernel_calls import end_with_parent
 from placewright.workers.tasks import performed
 from placewright.workers.threads import limit_threads
 

@@ -1,11 +1,11 @@
 """A plan as a Hugging Face Accelerate ``device_map``: module path -> device.
 
-Accelerate moves what enters a mapped module to the module's device and leaves its outputs there.
-What a module computes between its children runs wherever its inputs lie. So a module may be spread
-over devices only if it has no parameters of its own and everything that it computes itself finds
-all its inputs on the device that the plan gives it.
+Accelerate moves the inputs of a mapped module to the module's device and leaves its outputs there.
+Ops that a module computes between its children run on the device of their inputs. So a module may
+be spread over devices only if it has no parameters of its own, and if all inputs of these ops lie
+on the device that the plan gives them.
 
-Accelerate refuses a map that leaves a parameter or a buffer out, those that no op reads among them.
+Accelerate refuses a map without a device for every parameter and buffer, even if no op reads them.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ _SCALAR_BYTES = 8  # a tensor without dimensions may lie on the CPU beside any o
 def device_map(plan: Plan) -> dict[str, str]:
     """Module path -> PyTorch device; a whole model on one device is ``{"": device}``.
 
-    The map covers all of ``plan.problem.source.state``. A module that no op comes from lies where
-    the parameter or buffer lies that is nearest to it by module path, then by order.
+    The map covers all of ``plan.problem.source.state``. A module without ops lies beside the
+    nearest parameter or buffer by module path, then by order.
 
     Args:
-        plan: of a model whose ops know the module that they came from.
+        plan: of a model whose ops have module paths.
 
     Raises:
-        InexpressibleError: the plan splits a module that must stay whole, uses two devices that
-            PyTorch has one name for, or its ops know no modules.
+        InexpressibleError: the plan splits a module that must stay whole, uses two devices with
+            one name in PyTorch, or its ops have no module paths.
     """
     problem, source = plan.problem, plan.problem.source
-    # A file of an earlier version without a signature does not tell the state either.
+    # Files of earlier versions have neither signature nor state.
     if source is not None and source.signature is not None and not source.state:
         raise InexpressibleError(
-            f"'{source.path}' has no PyTorch modules with parameters, and a device_map speaks of "
-            "them; place a module, a .pt2 file or a zoo model"
+            f"'{source.path}' has no PyTorch modules with parameters, which a device_map needs; "
+            "place a module, a .pt2 file or a zoo model"
         )
     used = np.unique(plan.placement.device_of).tolist()
     names = _torch_names([problem.cluster.devices[device] for device in used])
@@ -54,21 +54,21 @@ def device_map(plan: Plan) -> dict[str, str]:
     modules = problem.graph.op_modules
     if not any(modules):
         raise InexpressibleError(
-            "this plan's ops do not know the modules that they came from, and a device_map speaks "
-            "of modules; place a .pt2 file or a zoo model"
+            "this plan's ops have no module paths, which a device_map needs; place a .pt2 file "
+            "or a zoo model"
         )
     return _Writing(plan, devices).written(() if source is None else source.state)
 
 
 def why_refused(mapped: Mapping[str, str], state: Sequence[str]) -> str | None:
-    """Give a map to Accelerate's own check; what it says against it.
+    """Check a map with Accelerate, and return its objection.
 
     Args:
         mapped: module path -> device.
         state: paths of the model's parameters and buffers.
 
     Returns:
-        "" where it takes the map, None where Accelerate is not installed.
+        "" if Accelerate accepts the map, None if it is not installed.
     """
     try:
         import torch
@@ -93,7 +93,7 @@ def why_refused(mapped: Mapping[str, str], state: Sequence[str]) -> str | None:
 
 @dataclass
 class _Module:
-    """One module: its children by path, its own ops, and all devices below it."""
+    """A module: paths of its children, its own ops, and the devices of all ops in it."""
 
     path: str
     children: dict[str, None] = field(default_factory=dict)
@@ -102,7 +102,7 @@ class _Module:
 
 
 class _Writing:
-    """State of one walk from the root module down."""
+    """Walks from the root module down and writes the map."""
 
     def __init__(self, plan: Plan, devices: list[str]) -> None:
         self.graph = plan.problem.graph
@@ -111,7 +111,7 @@ class _Writing:
         for op, path in enumerate(self.graph.op_modules):
             self._add(op, path)
         self.map: dict[str, str] = {}
-        self.loose: list[int] = []  # ops that modules spread over devices compute themselves
+        self.loose: list[int] = []  # ops of modules that are spread over devices
 
     def written(self, state: Sequence[str]) -> dict[str, str]:
         self._write(self.modules[""])
@@ -120,7 +120,7 @@ class _Writing:
         return self.map
 
     def _add_unread(self, state: Sequence[str]) -> None:
-        """Map what holds parameters or buffers and has no ops: beside its nearest neighbour."""
+        """Map modules that have parameters or buffers but no ops, beside their neighbours."""
         below: dict[str, list[int]] = {}  # module path -> positions of the mapped names below it
         for at, name in enumerate(state):
             if self._device_of(name) is not None:
@@ -135,13 +135,13 @@ class _Writing:
             behind = bisect_left(around, at)
             nearest = min(around[max(0, behind - 1) : behind + 1], key=lambda to: abs(to - at),
                           default=None)  # fmt: skip
-            found = None if nearest is None else self._device_of(state[nearest])
-            self.map[entry] = next(iter(self.map.values())) if found is None else found
+            device = None if nearest is None else self._device_of(state[nearest])
+            self.map[entry] = next(iter(self.map.values())) if device is None else device
 
     def _device_of(self, name: str) -> str | None:
-        """Of a parameter or buffer, by its longest mapped path."""
-        found = (self.map[path] for path in reversed(_paths(name)) if path in self.map)
-        return next(found, None)
+        """The device of a parameter or buffer, by its longest mapped path."""
+        devices = (self.map[path] for path in reversed(_paths(name)) if path in self.map)
+        return next(devices, None)
 
     def _add(self, op: int, path: str) -> None:
         parts = path.split(".") if path else []
@@ -172,26 +172,26 @@ class _Writing:
         graph = self.graph
         is_loose = np.zeros(graph.n_ops, dtype=bool)
         is_loose[self.loose] = True
-        where: dict[int, str | None] = {}  # of loose ops; None is wherever the inputs start
+        device_of: dict[int, str | None] = {}  # of loose ops; None if all inputs are graph inputs
         for op in graph.topological_order.tolist():
             if not is_loose[op]:
                 continue
-            found: dict[str, None] = {}
+            sources: dict[str, None] = {}
             for tensor in graph.op_inputs.row(op).tolist():
                 maker = int(graph.tensor_producers[tensor])
-                place = None if maker < 0 else where.get(maker, self.devices[maker])
-                if place is not None and graph.tensor_bytes[tensor] > _SCALAR_BYTES:
-                    found[place] = None
-            where[op] = next(iter(found), None)
-            if len(found) > 1 or (found and where[op] != self.devices[op]):
-                self._refuse(op, found)
+                source = None if maker < 0 else device_of.get(maker, self.devices[maker])
+                if source is not None and graph.tensor_bytes[tensor] > _SCALAR_BYTES:
+                    sources[source] = None
+            device_of[op] = next(iter(sources), None)
+            if len(sources) > 1 or (sources and device_of[op] != self.devices[op]):
+                self._refuse(op, sources)
 
-    def _refuse(self, op: int, found: dict[str, None]) -> None:
+    def _refuse(self, op: int, sources: dict[str, None]) -> None:
         path = self.graph.op_modules[op]
         module = f"module '{path}'" if path else "the model itself"
         raise InexpressibleError(
             f"{module} is split: its op '{self.graph.op_names[op]}' is on {self.devices[op]} and "
-            f"reads from {_listed(found)}; a device_map runs it where its inputs lie, so the "
+            f"reads from {_listed(sources)}; a device_map runs it where its inputs lie, so the "
             "module must stay on one device"
         )
 

@@ -1,7 +1,7 @@
-"""A plan as annotations that ONNX Runtime assigns nodes by (its "layer assignment").
+"""A plan as annotations of nodes for ONNX Runtime's "layer assignment".
 
-Each node says in ``metadata_props["layer_ann"]`` which device it belongs to, and the session option
-``session.layer_assignment_settings`` maps what nodes say to execution providers.
+Each node names its device in ``metadata_props["layer_ann"]``. The session option
+``session.layer_assignment_settings`` maps these names to execution providers.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def assignment_settings(plan: Plan) -> str:
     """The value of the session option, for example ``"gpu:0(=cuda:0); cpu(=cpu)"``.
 
     Raises:
-        InexpressibleError: the ops are not ONNX nodes, or two devices of the plan are one to ONNX
-            Runtime (two cores of the CPU).
+        InexpressibleError: the ops are not ONNX nodes, or ONNX Runtime has one designator for two
+            devices of the plan, such as two cores of the CPU.
     """
     problem = plan.problem
     if problem.source is None or problem.source.format != "onnx":
@@ -47,11 +47,11 @@ def assignment_settings(plan: Plan) -> str:
 
 
 def annotated_model(plan: Plan, path: Path) -> Any:
-    """An ``onnx.ModelProto``: the plan's model, each node with its device; constants follow.
+    """The plan's model as an ``onnx.ModelProto`` with the device of each node.
 
     Args:
-        plan: whose devices `assignment_settings` can tell apart.
-        path: of the ``.onnx`` file; data outside of it is referred to as before.
+        plan: a plan with distinct designators, see `assignment_settings`.
+        path: of the ``.onnx`` file; its references to external data stay.
 
     Raises:
         StalePlanError: the file has no such node.
@@ -71,31 +71,31 @@ def annotated_model(plan: Plan, path: Path) -> Any:
     assert source is not None, "assignment_settings has checked it"
     names = problem.cluster.device_names
     device_of = problem.device_of_ops(plan.placement.device_of).tolist()
-    told: dict[int, str] = {}
+    device_at: dict[int, str] = {}  # position of a node -> device
     for op, device in zip(problem.graph.op_names, device_of, strict=True):
         native = source.native_name(op)
         at = int(native[1:]) if native.startswith("#") else by_name.get(native, len(nodes))
         if not at < len(nodes):
             raise StalePlanError(f"model '{path}' has changed: it has no node '{op}'")
-        told[at] = names[device]
-    _follow(nodes, told)
-    for at, device_name in told.items():
+        device_at[at] = names[device]
+    _follow(nodes, device_at)
+    for at, device_name in device_at.items():
         _annotate(nodes[at], _ANNOTATION, device_name)
     _annotate(model, OPTION, assignment_settings(plan))
     return model
 
 
-def _follow(nodes: Any, told: dict[int, str]) -> None:
-    """Nodes that the plan does not speak of depend on constants: they go with their reader."""
+def _follow(nodes: Any, device_at: dict[int, str]) -> None:
+    """Give nodes without a device, which depend on constants only, the device of their reader."""
     reader: dict[str, str] = {}
     for at in reversed(range(len(nodes))):
-        if at not in told:
-            found = [reader[value] for value in nodes[at].output if value in reader]
-            if found:
-                told[at] = found[0]
-        if at in told:
+        if at not in device_at:
+            readers = [reader[value] for value in nodes[at].output if value in reader]
+            if readers:
+                device_at[at] = readers[0]
+        if at in device_at:
             for value in nodes[at].input:
-                reader[value] = told[at]
+                reader[value] = device_at[at]
 
 
 def _annotate(holder: Any, key: str, value: str) -> None:

@@ -1,4 +1,4 @@
-"""A plan as a folder of ``.onnx`` files, one per segment, and the list that says how they run."""
+"""A plan as a folder: an ``.onnx`` file per segment, and a list of them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ MANIFEST = "segments.json"
 
 
 def file_name(index: int) -> str:
-    """Of the segment at `index` in execution order."""
+    """File name of the segment at `index` in execution order."""
     return f"segment-{index:04d}.onnx"
 
 
 def is_own_name(name: str) -> bool:
-    """Whether a file in a folder of segments is one that an export writes there."""
+    """Whether an export writes files with this name."""
     return name == MANIFEST or re.fullmatch(r"segment-\d+\.onnx(\.data)?", name) is not None
 
 
@@ -31,17 +31,16 @@ def manifest_data(
     """The list of segments as plain data.
 
     Args:
-        plan: with segments.
+        plan: a plan with segments.
         ports: names of the values that enter and leave each segment, in the plan's order.
-        inputs: of the whole model in its own order, each (name, value).
-        outputs: of the whole model in its own order, each (name, value).
+        inputs: (name, value) of the model's inputs, in its own order.
+        outputs: (name, value) of the model's outputs, in its own order.
 
     Returns:
-        ``inputs`` and ``outputs`` are values in the model's own order, ``input_names`` and
-        ``output_names`` what the model's users call them (the same, where the model is the
-        ``.onnx`` file itself);
-        ``segments`` in an order in which they can run, each with its ``file``, ``device``,
-        ``inputs`` and ``outputs``: run one after the other, or each device's own part at once.
+        ``inputs`` and ``outputs`` are values in the model's own order; ``input_names`` and
+        ``output_names`` are the names for users, which are equal for an ``.onnx`` model.
+        ``segments`` are in an order in which they can run, with ``file``, ``device``, ``inputs``
+        and ``outputs``. They can also run concurrently, each device in this order.
     """
     names = plan.problem.cluster.device_names
     source = plan.problem.source

@@ -1,8 +1,8 @@
-"""A plan as affinities of OpenVINO's HETERO device, and how a program applies them to a model.
+"""A plan as affinities of OpenVINO's HETERO device, and their application to a model.
 
-OpenVINO keeps no affinities in a saved IR file, so they travel as JSON beside the model and are set
-after reading it. HETERO wants one on every node: parameters, constants and results, which no plan
-speaks of, follow the ops that read or make them.
+A saved IR file has no affinities, so they are stored as JSON and set after reading the model.
+HETERO needs an affinity on every node: parameters, constants and results, which a plan does not
+place, follow the ops that read or make them.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from placewright.core.plan import Plan
 from placewright.errors import InexpressibleError, InputError, MissingExtraError, StalePlanError
 
 FORMAT = "placewright.openvino-affinity/1"
-_SHOWN = 200  # characters of what OpenVINO says: the reason stands at the end
+_SHOWN = 200  # last characters of an OpenVINO message, where the reason is
 _KEPT = ("INFERENCE_PRECISION_HINT",)
 
 
 def affinity_data(plan: Plan) -> dict[str, Any]:
-    """The affinities of a plan as plain data.
+    """The affinities of a plan as data.
 
     Returns:
-        ``device`` is what ``compile_model`` takes (``"HETERO:GPU.0,CPU"``, the device with the most
-        ops first); ``affinity`` maps each op to its OpenVINO device, by friendly name, or by
-        ``"#<position in get_ordered_ops()>"`` where the name is not stored in the model;
-        ``shapes`` are those that the inputs were fixed to; ``config`` is the third argument of
-        ``compile_model``, with the precision that each device has in the plan.
+        - ``device`` for ``compile_model``: ``"HETERO:GPU.0,CPU"``, the device with most ops first;
+        - ``affinity``: friendly name of each op -> its OpenVINO device;
+          ``"#<position in get_ordered_ops()>"`` if the name is not stored in the model;
+        - ``shapes``: the fixed shapes of the inputs;
+        - ``config``, the third argument of ``compile_model``: the precision of each device.
 
     Raises:
-        InexpressibleError: the model was not read by OpenVINO, or two devices of the plan are one
-            device to HETERO (two cores of the CPU).
+        InexpressibleError: OpenVINO did not read the model, or HETERO has one name for two devices
+            of the plan, such as two cores of the CPU.
     """
     problem = plan.problem
     source = problem.source
@@ -68,33 +68,33 @@ def affinity_data(plan: Plan) -> dict[str, Any]:
 
 
 def _config(devices: Sequence[Device], names: Mapping[int, str]) -> dict[str, Any]:
-    """Properties of the devices; without them OpenVINO chooses a precision by the processor."""
-    found = {
+    """Properties of the devices; without them, OpenVINO chooses a precision by the processor."""
+    properties = {
         name: {key: devices[at].options[key] for key in _KEPT if key in devices[at].options}
         for at, name in names.items()
     }
-    return {"DEVICE_PROPERTIES": found} if any(found.values()) else {}
+    return {"DEVICE_PROPERTIES": properties} if any(properties.values()) else {}
 
 
 def why_refused(path: Callable[[], str], data: Mapping[str, Any]) -> str | None:
-    """Compile a model file by its affinities; what OpenVINO says against them.
+    """Compile a model file with its affinities, and return OpenVINO's objection.
 
     Args:
-        path: finds the file, where all devices are here.
+        path: returns the model file; called only if all devices are here.
         data: from `affinity_data`.
 
     Returns:
-        "" where it takes them, None where OpenVINO or one of the devices is not on this machine.
+        "" if OpenVINO accepts them, None if OpenVINO or a device is missing on this machine.
 
     Raises:
-        PlacewrightError: as `apply_affinity`.
+        PlacewrightError: see `apply_affinity`.
     """
     try:
         core = _core()
     except MissingExtraError:
         return None
     kinds = _kinds(core.available_devices)
-    if any(one not in kinds for one in _kinds(data["device"].partition(":")[2].split(","))):
+    if any(kind not in kinds for kind in _kinds(data["device"].partition(":")[2].split(","))):
         return None
     try:
         model = core.read_model(path())
@@ -106,27 +106,27 @@ def why_refused(path: Callable[[], str], data: Mapping[str, Any]) -> str | None:
 
 @cache
 def _core() -> Any:
-    """One for all exports: a second one unloads what the first has loaded."""
+    """One core for all exports: a second core unloads the plugins of the first."""
     return _openvino().Core()
 
 
 def _kinds(devices: Sequence[str]) -> list[str]:
-    return [one.partition(".")[0] for one in devices]
+    return [device.partition(".")[0] for device in devices]
 
 
 def apply_affinity(model: Any, data: Mapping[str, Any]) -> str:
     """Set every node's affinity in an ``openvino.Model``, in place.
 
     Args:
-        model: just read from the file that the plan was made for.
-        data: what `affinity_data` made, for example from a JSON file.
+        model: just read from the plan's model file.
+        data: from `affinity_data`, for example through a JSON file.
 
     Returns:
         The device to compile for: ``core.compile_model(model, device, data["config"])``.
 
     Raises:
-        InputError: `data` has another format, or the inputs cannot take its shapes.
-        StalePlanError: the model has no such op.
+        InputError: `data` has another format, or the inputs cannot have its shapes.
+        StalePlanError: the model lacks an op.
         InexpressibleError: ops on two devices read one computed constant.
     """
     if data.get("format") != FORMAT:
@@ -135,26 +135,30 @@ def apply_affinity(model: Any, data: Mapping[str, Any]) -> str:
     nodes = model.get_ordered_ops()
     position = {node.get_instance_id(): at for at, node in enumerate(nodes)}
     by_name = {node.get_friendly_name(): at for at, node in enumerate(nodes)}
-    found: dict[int, str] = {}
+    device_at: dict[int, str] = {}
     for name, device in data["affinity"].items():
         at = int(name[1:]) if name.startswith("#") else by_name.get(name, len(nodes))
         if not 0 <= at < len(nodes):
             raise StalePlanError(f"the model has changed: it has no op '{name}'; place it again")
-        found[at] = str(device)
+        device_at[at] = str(device)
     varying = _varying(nodes)
     for at in reversed(range(len(nodes))):
-        if at not in found:
-            _follow(nodes[at], position, found, is_varying=nodes[at].get_instance_id() in varying)
+        if at not in device_at:
+            _follow(
+                nodes[at], position, device_at, is_varying=nodes[at].get_instance_id() in varying
+            )
     for at, node in enumerate(nodes):
-        if at not in found:  # results, and what nobody reads
+        if at not in device_at:  # results and nodes without readers
             makers = [position[v.get_node().get_instance_id()] for v in node.input_values()]
-            found[at] = next((found[m] for m in makers if m in found), next(iter(found.values())))
-        node.get_rt_info()["affinity"] = found[at]
+            device_at[at] = next(
+                (device_at[m] for m in makers if m in device_at), next(iter(device_at.values()))
+            )
+        node.get_rt_info()["affinity"] = device_at[at]
     return str(data["device"])
 
 
 def _varying(nodes: list[Any]) -> frozenset[int]:
-    """Instance ids of the nodes that read an input, if only its shape; in topological order."""
+    """Instance ids of the nodes that depend on an input or its shape, in topological order."""
     varying: dict[int, None] = {}
     for node in nodes:
         makers = [value.get_node().get_instance_id() for value in node.input_values()]
@@ -164,19 +168,19 @@ def _varying(nodes: list[Any]) -> frozenset[int]:
 
 
 def _follow(
-    node: Any, position: dict[int, int], found: dict[int, str], *, is_varying: bool
+    node: Any, position: dict[int, int], device_at: dict[int, str], *, is_varying: bool
 ) -> None:
-    """Give a node the device of those that read it, of the first by name where they differ."""
+    """Give a node the device of its readers; if these differ, the first by name."""
     readers = [
-        (target, found[position[target.get_node().get_instance_id()]])
+        (target, device_at[position[target.get_node().get_instance_id()]])
         for port in node.outputs()
         for target in port.get_target_inputs()
-        if position.get(target.get_node().get_instance_id()) in found
+        if position.get(target.get_node().get_instance_id()) in device_at
     ]
     devices = sorted(dict.fromkeys(device for _, device in readers))
     if not devices:
         return
-    found[position[node.get_instance_id()]] = devices[0]
+    device_at[position[node.get_instance_id()]] = devices[0]
     if len(devices) == 1 or is_varying:
         return
     if node.get_type_name() != "Constant":
@@ -208,7 +212,7 @@ def _fix_shapes(model: Any, shapes: Mapping[str, list[int]]) -> None:
 
 
 def _openvino_name(device: Device) -> str:
-    """What OpenVINO calls a device."""
+    """The OpenVINO name of a device."""
     return device.options.get("device", "CPU" if device.kind == "cpu" else device.name)
 
 

@@ -1,6 +1,6 @@
-"""Models built here with seeded random weights; nothing is downloaded.
+"""Models with seeded random weights; nothing is downloaded.
 
-The modules that need torch are imported when a model is built, so that names can be listed without.
+Listing names works without torch: the modules that need it are imported when a model is built.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ZOO_VERSION = 1  # goes up when a model's architecture, weights or example inputs change
 
-# Name -> "module:function", and what each variant passes to that function.
+# Name -> "module:function", and the arguments of that function for each variant.
 _BUILDERS: dict[str, tuple[str, Mapping[str, Mapping[str, Any]]]] = {
     "inception_v3": ("inception:inception_v3", {"tiny": {"size": 75, "classes": 10}}),
     "resnet50": ("resnet:resnet50", {"tiny": {"size": 32, "classes": 10}}),
@@ -27,11 +27,11 @@ _BUILDERS: dict[str, tuple[str, Mapping[str, Mapping[str, Any]]]] = {
     ),
     "gpt2": ("transformer:gpt2", {"tiny": {"layers": 2, "hidden": 64, "sequence": 16}}),
     "gnmt": (
-        "gnmt:gnmt",
+        "recurrent:gnmt",
         {"tiny": {"layers": 2, "hidden": 32, "steps": 4, "batch": 2, "vocabulary": 100}},
     ),
     "rnnlm": (
-        "rnnlm:rnnlm",
+        "recurrent:rnnlm",
         {
             "tiny": {"hidden": 32, "steps": 4, "batch": 2, "vocabulary": 100},
             "wide": {"hidden": 2048},

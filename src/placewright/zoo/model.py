@@ -1,27 +1,28 @@
-"""What the zoo hands out, and how its weights are seeded."""
+"""Zoo models: a module with seeded weights, its example inputs, and its training step."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses import FakeTensorMode
 
 _SEED = 20170612  # any constant: weights must be the same on every call
 
 
 @dataclass(frozen=True)
 class ZooModel:
-    """A model and what is needed to run or train it.
+    """A model with its example inputs.
 
     Attributes:
-        name: of the zoo.
+        name: in the zoo.
         module: in evaluation mode, float32, with seeded weights.
         example_inputs: positional inputs of `module`.
         input_names: one per example input.
-        description: architecture, sizes and source, one line.
+        description: architecture, sizes and source in one line.
     """
 
     name: str
@@ -33,27 +34,23 @@ class ZooModel:
     def loss(self, outputs: Tensor | tuple[Tensor, ...]) -> Tensor:
         """Cross-entropy of every output's last axis against fixed targets, summed; a scalar.
 
-        The target of row r among n classes is ``7919 r mod n``: no random state, so that it traces
-        into a training graph as a constant.
+        The target of row r among n classes is ``7919 r mod n``. Without random state, tracing
+        makes it a constant of the training graph.
         """
-        every = (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
-        total = torch.zeros((), dtype=every[0].dtype, device=every[0].device)
-        for output in every:
-            rows = output.reshape(-1, output.shape[-1])  # (rows, classes)
-            targets = torch.arange(rows.shape[0], device=rows.device) * 7919 % rows.shape[1]
-            total = total + nn.functional.cross_entropy(rows, targets)
-        return total
+        every = _all_of(outputs)
+        targets = [_target(output.shape).to(output.device) for output in every]
+        return torch.stack(_cross_entropies(every, targets)).sum()
 
 
 def seeded(construct: Callable[[], nn.Module]) -> nn.Module:
-    """Construct a module with the zoo's seed and leave the caller's random state as it was."""
+    """Construct a module with the zoo's seed; the caller's random state stays unchanged."""
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(_SEED)
         return construct().eval()
 
 
 def example_generator() -> torch.Generator:
-    """The random numbers of example inputs."""
+    """The random generator of example inputs."""
     return torch.Generator().manual_seed(_SEED)
 
 
@@ -63,10 +60,10 @@ def example_image(size: int) -> Tensor:
 
 
 def keep_signal(module: nn.Module) -> nn.Module:
-    """Initialise so that activations neither vanish nor explode with depth.
+    """Initialise a module so that activations neither vanish nor explode with depth.
 
-    He et al. 2015 for convolutions and linear layers; batch normalisation with statistics that
-    differ from the identity. With vanishing activations two different networks would give equal
+    Convolutions and linear layers follow He et al. 2015; batch normalisation gets statistics that
+    differ from the identity. If activations vanished, two different networks would have equal
     outputs, and a check of outputs would prove nothing.
     """
     for part in module.modules():
@@ -82,3 +79,84 @@ def keep_signal(module: nn.Module) -> nn.Module:
             assert part.running_var is not None
             nn.init.uniform_(part.running_var, 0.8, 1.2)
     return module
+
+
+_SMALLEST_BATCH = 2  # one value has no variance, and batch normalisation divides by it
+
+
+@dataclass(frozen=True)
+class ZooTraining:
+    """A module that returns its loss, with inputs and labels.
+
+    Attributes:
+        module: (inputs, then integer labels per output) -> scalar loss.
+        example_inputs: positional inputs of `module`.
+        input_names: one per example input.
+    """
+
+    module: nn.Module
+    example_inputs: tuple[Tensor, ...]
+    input_names: tuple[str, ...]
+
+
+class _WithLoss(nn.Module):
+    """Cross-entropy of each output's last axis against its target, summed over outputs."""
+
+    def __init__(self, model: nn.Module, n_inputs: int) -> None:
+        super().__init__()
+        self.model = model
+        self.n_inputs = n_inputs
+
+    def forward(self, *values: Tensor) -> Tensor:
+        """Inputs, then a target of shape (rows,) for each output (..., classes) -> scalar."""
+        outputs = self.model(*values[: self.n_inputs])
+        losses = _cross_entropies(_all_of(outputs), values[self.n_inputs :])
+        return torch.stack(losses).sum() if len(losses) > 1 else losses[0]
+
+
+def training_of(model: ZooModel) -> ZooTraining:
+    """The module of a zoo model's training step.
+
+    Image models classify images; `gpt2`, `gnmt`, `rnnlm` and `moe` classify the next token. BERT
+    has no head, so its hidden and its pooled output are classified directly. A model with batch
+    normalisation gets a batch of two.
+    """
+    inputs = model.example_inputs
+    if any(isinstance(part, nn.BatchNorm2d) for part in model.module.modules()):
+        inputs = tuple(_widened(value) for value in inputs)
+    shapes = _output_shapes(model.module, inputs)
+    targets = tuple(_target(shape) for shape in shapes)
+    names = ("labels",) if len(targets) == 1 else tuple(f"labels_{i}" for i in range(len(targets)))
+    return ZooTraining(
+        _WithLoss(model.module, len(inputs)), (*inputs, *targets), (*model.input_names, *names)
+    )
+
+
+def _widened(value: Tensor) -> Tensor:
+    """Extend a value to at least two different samples along the first axis."""
+    missing = _SMALLEST_BATCH - value.shape[0]
+    return torch.cat([value, *(value.flip(-1) for _ in range(missing))]) if missing > 0 else value
+
+
+def _all_of(outputs: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    return (outputs,) if isinstance(outputs, Tensor) else tuple(outputs)
+
+
+def _cross_entropies(outputs: Sequence[Tensor], targets: Sequence[Tensor]) -> list[Tensor]:
+    """Cross-entropy of each output's last axis against its targets of shape (rows,)."""
+    return [
+        nn.functional.cross_entropy(output.flatten(0, -2), target)
+        for output, target in zip(outputs, targets, strict=True)
+    ]
+
+
+def _target(shape: Sequence[int]) -> Tensor:
+    """Fixed targets for an output of this shape: ``7919 r mod n`` for row r and n classes."""
+    rows = torch.Size(shape[:-1]).numel()
+    return torch.arange(rows) * 7919 % shape[-1]
+
+
+def _output_shapes(module: nn.Module, inputs: tuple[Tensor, ...]) -> list[tuple[int, ...]]:
+    with FakeTensorMode(allow_non_fake_inputs=True) as mode, torch.no_grad():
+        outputs = module(*[mode.from_tensor(value) for value in inputs])
+    return [tuple(output.shape) for output in _all_of(outputs)]

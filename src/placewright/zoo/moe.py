@@ -1,8 +1,8 @@
 """A decoder-only transformer whose feed-forward layers are mixtures of experts.
 
-Shazeer et al. 2017 (arXiv 1701.06538): the gate's two best experts per token, weights renormalised
-among them. Every expert sees every token and is weighted with 0 where it was not chosen: no control
-flow depends on the data, so that the graph is the same for every input.
+Shazeer et al. 2017 (arXiv 1701.06538): the gate chooses the two best experts of each token and
+renormalises their weights. Every expert computes every token, with weight 0 if it is not chosen:
+no control flow depends on the data, so that the graph is the same for every input.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class _Experts(nn.Module):
         """(batch, sequence, hidden) -> the same."""
         scores = torch.softmax(self.gate(x), 2)  # (batch, sequence, experts)
         least = torch.topk(scores, self.chosen, dim=2).values[..., -1:]
-        kept = torch.where(scores >= least, scores, torch.zeros_like(scores))
-        weights = kept / kept.sum(2, keepdim=True)
+        chosen = torch.where(scores >= least, scores, torch.zeros_like(scores))
+        weights = chosen / chosen.sum(2, keepdim=True)
         mixed = torch.zeros_like(x)
         for number, expert in enumerate(self.experts):
             mixed = mixed + weights[..., number : number + 1] * expert(x)

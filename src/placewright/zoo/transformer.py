@@ -1,4 +1,4 @@
-"""BERT-base (Devlin et al. 2019) and GPT-2 (Radford et al. 2019) from transformers' configs."""
+"""BERT-base (Devlin et al. 2019) and GPT-2 (Radford et al. 2019), built by `transformers`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel
 from placewright.zoo.model import ZooModel, example_generator, seeded
 
 _MASKED = torch.finfo(torch.float32).min
-# Attention as matrix products and softmax, so that each of its ops can be placed.
+# Attention as matrix products and softmax, so that a placer can place each of its ops.
 _WRITTEN_OUT: dict[str, Any] = {"attn_implementation": "eager"}
 
 

@@ -30,7 +30,7 @@ from placewright.frameworks.openvino.flops import bodies_of, flops_of, static_sh
 from placewright.frameworks.openvino.model_files import checked_files
 from placewright.frameworks.openvino.weights import kept_bytes, port_bytes
 from placewright.io.content import UniqueNames, content_hash, existing_path, one_line
-from placewright.io.onnx_symbols import onnx_symbols
+from placewright.io.onnx_parts import onnx_symbols
 
 _READER = "openvino"
 # Beginnings of a front-end's line that names unknown operators.

@@ -25,7 +25,7 @@ from placewright.core.graph import ComputationGraph
 from placewright.core.problem import Problem
 from placewright.files.problem_file import content_sha256
 from placewright.profiling.roofline import roofline_problem
-from placewright.report.learned.runs import LearnedRun
+from placewright.report.learned_statistics import LearnedRun
 from placewright.suites.learned import one_run, read_runs, write_runs
 
 CLUSTER = "2gpu"

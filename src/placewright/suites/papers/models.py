@@ -44,7 +44,7 @@ def training_cases(names: tuple[str, ...], clusters: tuple[str, ...]) -> list[Ca
 def training_graph(name: str) -> ComputationGraph:
     """The training step of one of `STEPS`, as PyTorch captures it."""
     from placewright.frameworks.torch.training.step import read_training
-    from placewright.zoo.training import training_of
+    from placewright.zoo.model import training_of
 
     step = training_of(STEPS[name]())
     captured = read_training(
@@ -89,13 +89,13 @@ def _nasnet() -> ZooModel:
 
 
 def _language_model() -> ZooModel:
-    from placewright.zoo.rnnlm import rnnlm
+    from placewright.zoo.recurrent import rnnlm
 
     return rnnlm(layers=4, batch=64)
 
 
 def _translation() -> ZooModel:
-    from placewright.zoo.gnmt import gnmt
+    from placewright.zoo.recurrent import gnmt
 
     return gnmt(layers=2, batch=64)
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from placewright.report.learned.runs import LearnedRun
-from placewright.report.markdown import markdown_table
+from placewright.report.learned_statistics import LearnedRun
 from placewright.report.pictures import write_picture
+from placewright.report.tables import markdown_table
 from placewright.suites.papers.generalisation import LABELS, TRANSFERRED
 from placewright.suites.papers.suite import BOUND, CERTAINTIES, PaperSuite, Published, Stage
 

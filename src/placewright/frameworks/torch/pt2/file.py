@@ -26,9 +26,8 @@ from placewright.errors import FileFormatError, MissingExtraError
 from placewright.frameworks.torch.pt2.grammar import identifier, shown
 from placewright.frameworks.torch.pt2.program import checked_program, checked_tensors
 from placewright.frameworks.torch.pt2.spliced_file import SplicedFile
-from placewright.io.archives import require_bounded
 from placewright.io.content import one_line
-from placewright.io.opened import opened
+from placewright.io.opened import opened, require_bounded
 
 if TYPE_CHECKING:
     from torch.export import ExportedProgram

@@ -1,17 +1,54 @@
-"""The part of the page that needs no script: verdict, tables, bars."""
+"""The page: one HTML file with its data, scripts and styles, which loads nothing else.
+
+The summary (verdict, tables, bars) needs no script. Commands whose result is not a plan write a
+page of lines and tables.
+"""
 
 from __future__ import annotations
 
+import base64
+import json
 import re
+import zlib
 from collections.abc import Sequence
 from html import escape
+from importlib.resources import files
+from string import Template
 from typing import Any
 
 from placewright.core.quantities import format_bytes, format_duration
+from placewright.report.tables import ShownTable
 from placewright.report.values import value_text
 
+# In this order: each file uses only files before it.
+LIBRARIES = (
+    "d3-dispatch",
+    "d3-selection",
+    "d3-drag",
+    "d3-color",
+    "d3-interpolate",
+    "d3-timer",
+    "d3-ease",
+    "d3-transition",
+    "d3-zoom",
+    "uplot",
+)
+EVENT_MODEL = ("event_model", "event_queue", "simulate", "what_if")
+VIEWS = (
+    "format",
+    "state",
+    "timeline_rows",
+    "timeline_draw",
+    "timeline",
+    "graph_draw",
+    "graph",
+    "charts",
+    "details",
+    "moves",
+    "main",
+)
+_LEVEL = 6  # of compression: level 9 takes ten times as long and saves a hundredth
 _MOST_ROWS = 40
-_WAITS = ("", "input", "input", "device busy", "order")
 _CAUSE_TEXTS = {
     "input": "waits for an input",
     "channel": "waits for a channel",
@@ -19,10 +56,65 @@ _CAUSE_TEXTS = {
     "other": "held by the order",
     "no work left": "no work left",
 }
+# A page of lines and tables: no script.
+_PAGE = """<!DOCTYPE html>
+<html lang="en"><head><meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
+<meta name="color-scheme" content="light dark"><title>{title}: Placewright</title>
+<style>{styles}</style></head>
+<body><header><h1>{title}</h1></header><main>
+{body}
+</main></body></html>
+"""
+
+
+def asset(name: str) -> str:
+    """Text of a file in `assets`."""
+    return (files("placewright.report") / "assets" / name).read_text(encoding="utf-8")
+
+
+def page_text(document: dict[str, Any]) -> str:
+    """The page of a document.
+
+    Args:
+        document: from `page_document.plans_document`.
+    """
+    libraries = "\n".join(asset(f"vendor/{name}.min.js") for name in LIBRARIES)
+    scripts = "\n".join(asset(f"{name}.js") for name in (*EVENT_MODEL, *VIEWS))
+    licences = "\n".join(
+        asset(f"vendor/{name}") for name in ("LICENSE-d3.txt", "LICENSE-uplot.txt")
+    )
+    return Template(asset("page.html")).substitute(
+        **summary_parts(document),
+        styles=asset("vendor/uplot.min.css") + asset("page.css"),
+        libraries=_in_script(libraries),
+        scripts=_in_script(scripts),
+        licences=licences.replace("--", "- -"),
+        data=compressed(document),
+    )
+
+
+def compressed(document: dict[str, Any]) -> str:
+    """A document in the form of the page: JSON, compressed, in base 64."""
+    text = json.dumps(document, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    return base64.b64encode(zlib.compress(text.encode(), _LEVEL)).decode()
+
+
+def unpacked(page: str) -> dict[str, Any]:
+    """The document in a page; inverse of `page_text`."""
+    letters = page.split('<script type="application/octet-stream" id="data">')[1].split("<")[0]
+    document: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(letters)))
+    return document
+
+
+def _in_script(text: str) -> str:
+    """Escape the end tag of a script inside a script."""
+    return text.replace("</script", "<\\/script")
 
 
 def summary_parts(document: dict[str, Any]) -> dict[str, str]:
-    """Pieces of HTML for the template, by their names in it."""
+    """Pieces of HTML by their names in the template."""
     plan, unit = document["plan"], document["unit"]
     counts = document["counts"]
     return {
@@ -47,8 +139,8 @@ def summary_parts(document: dict[str, Any]) -> dict[str, str]:
     }
 
 
-def table(columns: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "") -> str:
-    """An HTML table; cells are text, numbers and their headings stand right."""
+def html_table(columns: Sequence[str], rows: Sequence[Sequence[str]], caption: str = "") -> str:
+    """An HTML table of text cells; numbers and their headings are right-aligned."""
     head = "".join(
         f'<th scope="col"{_kind(all_of)}>{escape(name)}</th>'
         for name, *all_of in zip(columns, *rows, strict=True)
@@ -66,7 +158,7 @@ def _cell(text: str) -> str:
 
 
 def _kind(texts: Sequence[str]) -> str:
-    """The class of a cell that is a number, or of the heading of some that all are."""
+    """The class of cells that all begin like numbers, or of their heading."""
     is_number = texts and all(text[:1].isdigit() or text[:1] in tuple("+-−") for text in texts)
     return ' class="number"' if is_number else ""
 
@@ -90,7 +182,7 @@ def _measured(plan: dict[str, Any], unit: str, file: str) -> str:
         by = f" by {plan['bound_method']}" if plan["bound_method"] else ""
         gap = "" if plan["gap"] is None else f", gap {plan['gap']:.1%}"
         rows.append(["lower bound", f"{value_text(plan['lower_bound'], unit)}{by}{gap}"])
-    return table(["", "time"], rows)
+    return html_table(["", "time"], rows)
 
 
 def _devices(document: dict[str, Any]) -> str:
@@ -109,7 +201,7 @@ def _devices(document: dict[str, Any]) -> str:
         ]
         for at, device in enumerate(document["devices"])
     ]
-    return table(["device", "units", what, "of the time", "peak memory", "limit"], rows)
+    return html_table(["device", "units", what, "of the time", "peak memory", "limit"], rows)
 
 
 def _critical(document: dict[str, Any]) -> str:
@@ -134,7 +226,7 @@ def _critical(document: dict[str, Any]) -> str:
     ]
     more = "" if len(steps) <= _MOST_ROWS else f" (the longest {_MOST_ROWS})"
     columns = ["step", "on", "seconds" if unit == "s" else unit, "of the time"]
-    return lines + (f"<details><summary>Steps{more}</summary>{table(columns, rows)}</details>")
+    return lines + (f"<details><summary>Steps{more}</summary>{html_table(columns, rows)}</details>")
 
 
 def _step(
@@ -178,7 +270,7 @@ def _idle(document: dict[str, Any]) -> str:
         for name, text in (("busy", "computes"), *_CAUSE_TEXTS.items())
     )
     columns = ["device", "computes", *_CAUSE_TEXTS.values()]
-    return f'<div class="bars">{"".join(bars)}</div><p>{legend}</p>' + table(columns, rows)
+    return f'<div class="bars">{"".join(bars)}</div><p>{legend}</p>' + html_table(columns, rows)
 
 
 def _memory(document: dict[str, Any]) -> str:
@@ -188,7 +280,7 @@ def _memory(document: dict[str, Any]) -> str:
         share = "-" if not limit else f"{peak / limit:.0%}"
         limit_text = "no limit" if limit is None else format_bytes(limit)
         rows.append([device["name"], format_bytes(peak), limit_text, share])
-    return table(["device", "peak", "limit", "of the limit"], rows)
+    return html_table(["device", "peak", "limit", "of the limit"], rows)
 
 
 def _alternatives(plan: dict[str, Any], unit: str) -> str:
@@ -199,7 +291,7 @@ def _alternatives(plan: dict[str, Any], unit: str) -> str:
         ratio = "-" if predicted is None else f"{predicted / max(plan['value'], 1e-300):.2f}"
         text = value_text(predicted, unit)
         rows.append([row["name"], text, ratio, measured, row["note"]])
-    return table(["way", "predicted", "to the plan", "measured", ""], rows)
+    return html_table(["way", "predicted", "to the plan", "measured", ""], rows)
 
 
 def _comparison(document: dict[str, Any]) -> str:
@@ -208,8 +300,8 @@ def _comparison(document: dict[str, Any]) -> str:
         return ""
     lines = "".join(f"<p>{escape(line)}</p>" for line in other["lines"])
     columns = ["units", "from", "to", "moved alone", "all but it"]
-    moved = table(columns, other["moved"][:_MOST_ROWS])
-    devices = table(other["device_columns"], other["device_rows"])
+    moved = html_table(columns, other["moved"][:_MOST_ROWS])
+    devices = html_table(other["device_columns"], other["device_rows"])
     return lines + devices + moved
 
 
@@ -219,3 +311,17 @@ def _legend(document: dict[str, Any]) -> str:
         f"{escape(device['name'])}</span>"
         for at, device in enumerate(document["devices"])
     )
+
+
+def tables_page(title: str, shown: Sequence[str | ShownTable]) -> str:
+    """A page of printed lines and tables, in their order; the first line is the verdict."""
+    parts, has_verdict = [], False
+    for item in shown:
+        if isinstance(item, ShownTable):
+            parts.append(html_table(item.columns, item.rows, item.title))
+        elif item and not has_verdict:
+            parts.append(f'<p class="verdict">{escape(item)}</p>')
+            has_verdict = True
+        elif item:
+            parts.append(f"<p>{escape(item)}</p>")
+    return _PAGE.format(title=escape(title), styles=asset("page.css"), body="\n".join(parts))

@@ -1,4 +1,10 @@
-"""GNMT: Google's attention seq2seq LSTM (Wu et al. 2016, arXiv 1609.08144), unrolled."""
+"""Unrolled LSTM models: RNNLM and GNMT, from cells of plain ops.
+
+Each step of each layer is a module call of its own, so that a placer can place it.
+
+- RNNLM: the language model of Mirhoseini et al. 2017, after Jozefowicz et al. 2016.
+- GNMT: the attention model for translation of Wu et al. 2016, arXiv 1609.08144.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +13,100 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from placewright.zoo.lstm import LstmCell
 from placewright.zoo.model import ZooModel, example_generator, seeded
+
+State = tuple[Tensor, Tensor]
+
+
+class LstmCell(nn.Module):
+    """One step of an LSTM layer; both matrices are one, as in TensorFlow's BasicLSTMCell."""
+
+    def __init__(self, inputs: int, hidden: int) -> None:
+        super().__init__()
+        self.hidden = hidden
+        self.gates = nn.Linear(inputs + hidden, 4 * hidden)
+        nn.init.normal_(self.gates.weight, std=(inputs + hidden) ** -0.5)
+        nn.init.zeros_(self.gates.bias)
+
+    def forward(self, x: Tensor, state: State) -> State:
+        """x (batch, inputs), state (h, c) each (batch, hidden) -> the next state."""
+        h, c = state
+        into, forget, cell, out = self.gates(torch.cat([x, h], 1)).chunk(4, 1)
+        c = torch.sigmoid(forget + 1.0) * c + torch.sigmoid(into) * torch.tanh(cell)
+        return torch.sigmoid(out) * torch.tanh(c), c
+
+    def start(self, x: Tensor) -> State:
+        """Zero state for the batch of x."""
+        zeros = torch.zeros(x.shape[0], self.hidden, dtype=x.dtype, device=x.device)
+        return zeros, zeros
+
+
+class SeparateGatesCell(nn.Module):
+    """The same step with one matrix per gate, so that a layer can lie on several devices."""
+
+    def __init__(self, inputs: int, hidden: int) -> None:
+        super().__init__()
+        self.hidden = hidden
+        self.gates = nn.ModuleList(nn.Linear(inputs + hidden, hidden) for _ in range(4))
+        for gate in self.gates:
+            nn.init.normal_(gate.get_parameter("weight"), std=(inputs + hidden) ** -0.5)
+            nn.init.zeros_(gate.get_parameter("bias"))
+
+    def forward(self, x: Tensor, state: State) -> State:
+        """x (batch, inputs), state (h, c) each (batch, hidden) -> the next state."""
+        h, c = state
+        both = torch.cat([x, h], 1)
+        into, forget, cell, out = (gate(both) for gate in self.gates)
+        c = torch.sigmoid(forget + 1.0) * c + torch.sigmoid(into) * torch.tanh(cell)
+        return torch.sigmoid(out) * torch.tanh(c), c
+
+
+class _LanguageModel(nn.Module):
+    def __init__(self, hidden: int, layers: int, vocabulary: int, separate_gates: bool) -> None:
+        super().__init__()
+        cell = SeparateGatesCell if separate_gates else LstmCell
+        self.embedding = nn.Embedding(vocabulary, hidden)
+        self.cells = nn.ModuleList(cell(hidden, hidden) for _ in range(layers))
+        self.head = nn.Linear(hidden, vocabulary)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        """(batch, steps) -> (batch, steps, vocabulary)."""
+        embedded = self.embedding(tokens)  # (batch, steps, hidden)
+        start = LstmCell.start
+        states = [start(cast("LstmCell", cell), embedded[:, 0]) for cell in self.cells]
+        outputs = []
+        for step in range(tokens.shape[1]):
+            x = embedded[:, step]
+            for layer, cell in enumerate(self.cells):
+                states[layer] = cell(x, states[layer])
+                x = states[layer][0]
+            outputs.append(x)
+        logits: Tensor = self.head(torch.stack(outputs, 1))
+        return logits
+
+
+def rnnlm(
+    hidden: int = 1024,
+    layers: int = 2,
+    steps: int = 20,
+    batch: int = 8,
+    vocabulary: int = 10_000,
+    *,
+    separate_gates: bool = False,
+) -> ZooModel:
+    """Two LSTM layers over `steps` tokens; ``variant="wide"`` has layers of 2,048.
+
+    ``variant="enlarged"`` has a single layer of 2,048 with one matrix per gate, 134 MB that may lie
+    on several devices: with less memory than that on each, no device holds the layer.
+    """
+    tokens = torch.randint(vocabulary, (batch, steps), generator=example_generator())
+    return ZooModel(
+        "rnnlm",
+        seeded(lambda: _LanguageModel(hidden, layers, vocabulary, separate_gates)),
+        (tokens,),
+        ("tokens",),
+        f"RNNLM, {layers} LSTM layers of {hidden}, {steps} steps unrolled, batch {batch}",
+    )
 
 
 class _Encoder(nn.Module):

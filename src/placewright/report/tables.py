@@ -1,22 +1,37 @@
-"""What the benchmarks print, each as a table; rows are those of the benchmark of its name."""
+"""Tables that commands print: what a table is, its Markdown, and the tables of the suites."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
-
-from placewright.report.page.tables import ShownTable
 
 _FACTORS = (1.0, 1.01, 1.05, 1.2, 2.0)  # of a performance profile
 
 
+@dataclass(frozen=True)
+class ShownTable:
+    """A table with a title; cells are text."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+def markdown_table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
+    """A Markdown table; the first column is left-aligned, the others right."""
+    lines = [f"| {' | '.join(columns)} |", f"| --- |{' ---: |' * (len(columns) - 1)}"]
+    return lines + [f"| {' | '.join(row)} |" for row in rows]
+
+
 def table(title: str, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> ShownTable:
+    """A table from any sequences of columns and cells."""
     return ShownTable(title, tuple(columns), tuple(tuple(row) for row in rows))
 
 
 def tarnawski_table(rows: Sequence[Any]) -> ShownTable:
-    """Of `benchmarks.tarnawski`: a row for each workload and method."""
+    """Rows of `suites.tarnawski`, one for each workload and method."""
     columns = ["workload", "method", "value (ms)", "bound", "gap", "seconds", "evaluations",
                "core s", "MiB"]  # fmt: skip
     title = "Tarnawski et al. 2020: equal seconds, with evaluations and core-seconds"
@@ -36,8 +51,8 @@ def tarnawski_table(rows: Sequence[Any]) -> ShownTable:
     ])  # fmt: skip
 
 
-def profiles_table(found: Sequence[Any]) -> ShownTable:
-    """Of `benchmarks.suite.profiles`: a row for each placer."""
+def profiles_table(profiles: Sequence[Any]) -> ShownTable:
+    """Performance profiles of `suites.suite.profiles`, a row for each placer."""
     columns = ["placer", "runs", *(f"within {f:g}" for f in _FACTORS), "evaluations", "core s"]
     title = (
         "Share of the problems, by value / best known value; medians of evaluations and "
@@ -45,33 +60,33 @@ def profiles_table(found: Sequence[Any]) -> ShownTable:
     )
     return table(title, columns, [
         [
-            one.placer,
-            str(len(one.ratios)),
-            *(f"{one.share_within(f):.0%}" for f in _FACTORS),
-            "-" if math.isnan(one.evaluations) else f"{one.evaluations:.0f}",
-            "-" if math.isnan(one.core_seconds) else f"{one.core_seconds:.1f}",
+            profile.placer,
+            str(len(profile.ratios)),
+            *(f"{profile.share_within(f):.0%}" for f in _FACTORS),
+            "-" if math.isnan(profile.evaluations) else f"{profile.evaluations:.0f}",
+            "-" if math.isnan(profile.core_seconds) else f"{profile.core_seconds:.1f}",
         ]
-        for one in sorted(found, key=lambda one: -one.share_within(1.05))
+        for profile in sorted(profiles, key=lambda profile: -profile.share_within(1.05))
     ])  # fmt: skip
 
 
-def rivals_table(found: Sequence[Any]) -> ShownTable:
-    """Of `benchmarks.suite.against_auto.comparisons`: a row for each problem."""
+def rivals_table(comparisons: Sequence[Any]) -> ShownTable:
+    """Comparisons of `suites.suite.against_auto`, a row for each problem."""
     columns = ["problem", "auto (ms)", "gap", "its evaluations, core s", "best of the others",
                "its evaluations, core s", "ratio", "load"]  # fmt: skip
     title = "auto beside the best of the others, each with its evaluations and core-seconds"
     return table(title, columns, [
         [
-            one.problem,
-            f"{one.value * 1e3:.4g}",
-            "-" if one.bound <= 0 else f"{one.value / one.bound - 1:.1%}",
-            _work(*one.work),
-            f"{one.rival} {one.rival_value * 1e3:.4g}" if one.rival else "-",
-            _work(*one.rival_work) if one.rival else "-",
-            f"{one.ratio:.3f}",
-            f"{one.load:.1f}",
+            row.problem,
+            f"{row.value * 1e3:.4g}",
+            "-" if row.bound <= 0 else f"{row.value / row.bound - 1:.1%}",
+            _work(*row.work),
+            f"{row.rival} {row.rival_value * 1e3:.4g}" if row.rival else "-",
+            _work(*row.rival_work) if row.rival else "-",
+            f"{row.ratio:.3f}",
+            f"{row.load:.1f}",
         ]
-        for one in found
+        for row in comparisons
     ])  # fmt: skip
 
 
@@ -80,8 +95,8 @@ def _work(evaluations: int, core_seconds: float) -> str:
 
 
 def promises_table(promised: Sequence[Any]) -> ShownTable:
-    """Of `benchmarks.suite.against_auto.figures`: a row for each figure."""
+    """Figures of `suites.suite.against_auto`, a row for each."""
     words = {True: "yes", False: "no", None: "open"}
     return table("Promised of auto", ["figure", "reached", "met"], [
-        [one.what, one.reached, words[one.is_met]] for one in promised
+        [figure.what, figure.reached, words[figure.is_met]] for figure in promised
     ])  # fmt: skip

@@ -1,22 +1,38 @@
-"""The report of the learned benchmark: one Markdown file over all runs of one budget."""
+"""The Markdown report of `bench learned` over all runs with one budget."""
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from placewright.report.learned.ablations import Change, changes
-from placewright.report.learned.runs import LearnedRun
-from placewright.report.learned.statistics import Groups, LearnedVerdict, runs_by_problem, verdicts
-from placewright.report.markdown import markdown_table
+from placewright.report.learned_statistics import (
+    Change,
+    Groups,
+    LearnedRun,
+    LearnedVerdict,
+    changes,
+    runs_by_problem,
+    verdicts,
+)
+from placewright.report.tables import markdown_table
+
+TOO_FEW = "too few runs"  # for the smallest possible adjusted p to reach the level
+COLUMNS = (
+    "problem", "seeds", "last tenth", "updates off", "uniform", "p off", "p uniform", "learns",
+    "best", "uniform's best", "of use",
+)  # fmt: skip
+CHANGE_COLUMNS = (
+    "changed", "problems", "seeds", "last tenth", "better", "worse", "p",
+    "best", "better", "worse", "p",
+)  # fmt: skip
 
 
 def report_text(runs: Sequence[LearnedRun], evaluations: int) -> str:
-    """Who learned, who was of use, best placements, core-seconds."""
+    """The report: learning, usefulness, changed settings, best placements, core-seconds."""
     groups = runs_by_problem(runs)
     names = list(dict.fromkeys(run.placer for run in runs))
-    learners = {name: found for name in names if (found := verdicts(groups, name))}
+    learners = {name: rows for name in names if (rows := verdicts(groups, name))}
     parts = [
         f"# Learned placers, {evaluations:,} evaluations, {_core_seconds(groups, names)}",
         "",
@@ -39,22 +55,15 @@ def report_text(runs: Sequence[LearnedRun], evaluations: int) -> str:
         "",
         *markdown_table(
             ["learner", "problems", "learns", "better", "tie", "worse"],
-            [_summary(name, found) for name, found in learners.items()],
+            [_summary(name, rows) for name, rows in learners.items()],
         ),
     ]
-    for name, found in learners.items():
-        parts += ["", f"### `{name}`", "", *markdown_table(COLUMNS, [_cells(v) for v in found])]
+    for name, rows in learners.items():
+        parts += ["", f"### `{name}`", "", *markdown_table(COLUMNS, [_cells(v) for v in rows])]
     parts += _changes_section(groups, names)
     parts += ["", "## Best placements, median of seeds", "", *_best_table(groups, names)]
     parts += ["", "## Core-seconds of a run, median", "", *_seconds_table(groups, names)]
     return "\n".join(parts) + "\n"
-
-
-TOO_FEW = "too few runs"  # for any p, adjusted over the problems, to come below the level
-COLUMNS = (
-    "problem", "seeds", "last tenth", "updates off", "uniform", "p off", "p uniform", "learns",
-    "best", "uniform's best", "of use",
-)  # fmt: skip
 
 
 def _cells(verdict: LearnedVerdict) -> list[str]:
@@ -71,24 +80,23 @@ def _cells(verdict: LearnedVerdict) -> list[str]:
     ]
 
 
-def _summary(name: str, found: Sequence[LearnedVerdict]) -> list[str]:
-    if not any(verdict.is_decidable for verdict in found):
-        return [f"`{name}`", str(len(found)), TOO_FEW, "", "", ""]
-    uses = [verdict.use for verdict in found]
+def _summary(name: str, rows: Sequence[LearnedVerdict]) -> list[str]:
+    if not any(verdict.is_decidable for verdict in rows):
+        return [f"`{name}`", str(len(rows)), TOO_FEW, "", "", ""]
+    uses = [verdict.use for verdict in rows]
     counts = [str(uses.count(use)) for use in ("better", "tie", "worse")]
-    return [f"`{name}`", str(len(found)), str(sum(v.learns for v in found)), *counts]
+    return [f"`{name}`", str(len(rows)), str(sum(v.learns for v in rows)), *counts]
 
 
 def _changes_section(groups: Groups, names: Sequence[str]) -> list[str]:
-    """Of every learner that was run with other settings, too; empty where none was."""
+    """The section about learners with changed settings; empty if there are none."""
     rows: list[list[str]] = []
     for learner in dict.fromkeys(name.partition(":")[0] for name in names):
-        found = changes(groups, learner)
-        best = {one.placer: one for one in found if one.measure == "best"}
-        last = sorted(
-            (one for one in found if one.measure == "last"), key=lambda one: one.ratio, reverse=True
-        )
-        rows += [_change_cells(one, best[one.placer]) for one in last]
+        compared = changes(groups, learner)
+        best = {change.placer: change for change in compared if change.measure == "best"}
+        last = [change for change in compared if change.measure == "last"]
+        last.sort(key=lambda change: change.ratio, reverse=True)
+        rows += [_change_cells(change, best[change.placer]) for change in last]
     if not rows:
         return []
     return [
@@ -105,16 +113,10 @@ def _changes_section(groups: Groups, names: Sequence[str]) -> list[str]:
     ]
 
 
-CHANGE_COLUMNS = (
-    "changed", "problems", "seeds", "last tenth", "better", "worse", "p",
-    "best", "better", "worse", "p",
-)  # fmt: skip
-
-
 def _change_cells(last: Change, best: Change) -> list[str]:
     cells = [f"`{last.placer}`", str(last.problems), str(last.seeds)]
-    for one in (last, best):
-        cells += [_ratio(one.ratio), str(one.better), str(one.worse), f"{one.p:.2g}"]
+    for change in (last, best):
+        cells += [_ratio(change.ratio), str(change.better), str(change.worse), f"{change.p:.2g}"]
     return cells
 
 
@@ -127,7 +129,7 @@ def _best_table(groups: Groups, names: Sequence[str]) -> list[str]:
 
 
 def _core_seconds(groups: Groups, names: Sequence[str]) -> str:
-    """From the placer with the least median of all its runs to the one with the most."""
+    """Smallest and largest median of core-seconds over the placers."""
     runs = {
         name: [run for (_, own), many in groups.items() if own == name for run in many]
         for name in names
@@ -150,9 +152,10 @@ def _seconds_table(groups: Groups, names: Sequence[str]) -> list[str]:
     )
 
 
-def _table(groups: Groups, names: Sequence[str], cell: object) -> list[str]:
-    """Placers as rows, problems as columns; an empty cell was not run."""
-    assert callable(cell)
+def _table(
+    groups: Groups, names: Sequence[str], cell: Callable[[Sequence[LearnedRun]], str]
+) -> list[str]:
+    """A table of placers by problems; a cell without runs is empty."""
     problems = list(dict.fromkeys(problem for problem, _ in groups))
     rows = [
         [

@@ -1,1 +1,0 @@
-"""What is shown of learned placers beside their controls."""

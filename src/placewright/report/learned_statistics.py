@@ -1,0 +1,273 @@
+"""Statistics of learned placers: rank tests against two controls, and of single settings.
+
+*Learning* shows in the policy's own samples: the median of their last tenth, over seeds, is tested
+against the same learner with its updates off and against uniform draws over its groups.
+*Usefulness* shows in the best placement of a run, tested against those uniform draws.
+
+A *change* is a learner with other settings, ``NAME:key=value:...``. Its runs are compared with
+those of ``NAME`` on the same problem by both measures.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+LEVEL = 0.05  # of significance
+STARTS = "homogeneous_starts"
+GROUPS = "groups"
+MEASURES = ("last", "best")
+
+
+@dataclass(frozen=True)
+class LearnedRun:
+    """One run of a placer on a problem with a seed; values in the problem's unit, NaN if infinite.
+
+    Attributes:
+        problem: its name.
+        key: hash of the problem's content.
+        evaluations: the budget; all queries count.
+        placer: registry name with the settings that differ from the defaults.
+        seed: of its generator.
+        value: of the incumbent.
+        single: of the fastest homogeneous placement.
+        seconds: processor seconds of the run.
+        samples: number of placements that the policy drew.
+        parts: medians of successive tenths of the samples; empty without a policy.
+        history: (evaluations, value) of each improvement.
+    """
+
+    problem: str
+    key: str
+    evaluations: int
+    placer: str
+    seed: int
+    value: float
+    single: float
+    seconds: float
+    samples: int
+    parts: list[float]
+    history: list[list[float]]
+
+    @property
+    def identity(self) -> tuple[str, int, str, int]:
+        """Problem, budget, placer and seed."""
+        return self.key, self.evaluations, self.placer, self.seed
+
+
+Groups = Mapping[tuple[str, str], Sequence[LearnedRun]]  # (problem, placer) -> runs
+
+
+@dataclass(frozen=True)
+class LearnedVerdict:
+    """A learner on one problem beside its controls; values relative to the best single device.
+
+    Attributes:
+        problem: its name.
+        seeds: fewest runs of the learner and its controls.
+        last: median over seeds of the last tenth's median.
+        last_off: the same for the learner with updates off.
+        last_random: the same for uniform draws over its groups.
+        p_off: one-sided Mann-Whitney test against updates off, adjusted over problems.
+        p_random: the same test against the uniform draws.
+        best: median over seeds of the best placement.
+        best_random: the same for the uniform draws.
+        use: "better", "tie" or "worse" than the uniform draws by the best placements; both sides
+            are tested and adjusted in the same way.
+        is_decidable: this number of runs can reach the level on this number of problems.
+    """
+
+    problem: str
+    seeds: int
+    last: float
+    last_off: float
+    last_random: float
+    p_off: float
+    p_random: float
+    best: float
+    best_random: float
+    use: str
+    is_decidable: bool
+
+    @property
+    def learns(self) -> bool:
+        """True if the policy's last samples are better than those of both controls."""
+        return self.p_off <= LEVEL and self.p_random <= LEVEL
+
+
+def controls_of(placer: str) -> tuple[str, str]:
+    """The learner with its updates off, and uniform draws over the same groups."""
+    name, *settings = placer.split(":")
+    shared = [text for text in settings if text.partition("=")[0] in (STARTS, GROUPS)]
+    uniform = ":".join([f"random-grouped:learner={name}", *shared])
+    return ":".join([name, *settings, "updates=false"]), uniform
+
+
+def runs_by_problem(runs: Sequence[LearnedRun]) -> dict[tuple[str, str], list[LearnedRun]]:
+    """Group runs by problem and placer."""
+    groups: dict[tuple[str, str], list[LearnedRun]] = {}
+    for run in runs:
+        groups.setdefault((run.problem, run.placer), []).append(run)
+    return groups
+
+
+def verdicts(runs: Groups, placer: str) -> list[LearnedVerdict]:
+    """A verdict for each problem with runs of the learner and of both controls."""
+    off, uniform = controls_of(placer)
+    problems = [
+        problem
+        for problem in dict.fromkeys(problem for problem, _ in runs)
+        if all((problem, name) in runs for name in (placer, off, uniform))
+    ]
+
+    def adjusted(control: str, of: str, *, less: bool = True) -> list[float]:
+        sides = [
+            (values_of(runs[problem, placer], of), values_of(runs[problem, control], of))
+            for problem in problems
+        ]
+        return holm([p_less(*(side if less else side[::-1])) for side in sides])
+
+    p_off, p_random = adjusted(off, "last"), adjusted(uniform, "last")
+    better, worse = adjusted(uniform, "best"), adjusted(uniform, "best", less=False)
+    rows = []
+    for index, problem in enumerate(problems):
+        counts = [len(runs[problem, name]) for name in (placer, off, uniform)]
+        use = "better" if better[index] <= LEVEL else "worse" if worse[index] <= LEVEL else "tie"
+        mine, random = runs[problem, placer], runs[problem, uniform]
+        rows.append(
+            LearnedVerdict(
+                problem=problem,
+                seeds=min(counts),
+                last=statistics.median(values_of(mine, "last")),
+                last_off=statistics.median(values_of(runs[problem, off], "last")),
+                last_random=statistics.median(values_of(random, "last")),
+                p_off=p_off[index],
+                p_random=p_random[index],
+                best=statistics.median(values_of(mine, "best")),
+                best_random=statistics.median(values_of(random, "best")),
+                use=use,
+                is_decidable=smallest_p(counts[0], min(counts[1:])) * len(problems) <= LEVEL,
+            )
+        )
+    return rows
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Adjust p-values for their number by Holm's step-down method (Holm 1979)."""
+    order = sorted(range(len(p_values)), key=lambda index: p_values[index])
+    adjusted = [1.0] * len(p_values)
+    largest = 0.0
+    for rank, index in enumerate(order):
+        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
+        adjusted[index] = largest
+    return adjusted
+
+
+def smallest_p(first: int, second: int) -> float:
+    """The smallest p of a one-sided Mann-Whitney test with these sample sizes."""
+    return 1.0 / math.comb(first + second, first)
+
+
+def values_of(runs: Sequence[LearnedRun], of: str) -> list[float]:
+    """Last parts or best values, divided by the best single device; inf if not finite."""
+    values = []
+    for run in runs:
+        value = (run.parts[-1] if run.parts else math.nan) if of == "last" else run.value
+        values.append(value / run.single if math.isfinite(value) else math.inf)
+    return values
+
+
+def p_less(first: Sequence[float], second: Sequence[float]) -> float:
+    """p of the one-sided Mann-Whitney test that `first` is smaller than `second`."""
+    from scipy.stats import mannwhitneyu
+
+    if len(set(first) | set(second)) == 1:
+        return 1.0
+    return float(mannwhitneyu(first, second, alternative="less").pvalue)
+
+
+@dataclass(frozen=True)
+class Change:
+    """A learner with other settings compared with its defaults, by one measure.
+
+    Attributes:
+        placer: name with settings.
+        measure: "last" (tenth of samples) or "best" (placement of a run).
+        problems: number of problems with runs of both.
+        seeds: fewest runs of the changed learner on a problem.
+        ratio: geometric mean over problems of the ratio of medians, changed to default; above 1
+            the change is worse.
+        better: number of problems with smaller values, by a one-sided Mann-Whitney test over all
+            seeds, adjusted over problems by Holm's method.
+        worse: number of problems with larger values, by the same test.
+        p: two-sided signed-rank test (Wilcoxon) of the ratios over problems, adjusted over the
+            learner's changes.
+    """
+
+    placer: str
+    measure: str
+    problems: int
+    seeds: int
+    ratio: float
+    better: int
+    worse: int
+    p: float
+
+
+def changes(runs: Groups, learner: str) -> list[Change]:
+    """Compare every changed setting of a learner with its defaults, by both measures.
+
+    Args:
+        runs: by problem and placer.
+        learner: registry name; runs with updates off are controls, not changes.
+    """
+    names = dict.fromkeys(
+        placer
+        for _, placer in runs
+        if placer.startswith(f"{learner}:") and "updates=" not in placer
+    )
+    every: list[Change] = []
+    for measure in MEASURES:
+        compared = [c for name in names if (c := _change(runs, learner, name, measure))]
+        adjusted = holm([change.p for change in compared])
+        every += [replace(change, p=p) for change, p in zip(compared, adjusted, strict=True)]
+    return every
+
+
+def _change(runs: Groups, learner: str, name: str, measure: str) -> Change | None:
+    problems = [p for p, placer in runs if placer == name and (p, learner) in runs]
+    if not problems:
+        return None
+    sides = [
+        (values_of(runs[p, name], measure), values_of(runs[p, learner], measure)) for p in problems
+    ]
+    better = holm([p_less(mine, theirs) for mine, theirs in sides])
+    worse = holm([p_less(theirs, mine) for mine, theirs in sides])
+    logs = [_log_ratio(statistics.median(a), statistics.median(b)) for a, b in sides]
+    return Change(
+        placer=name,
+        measure=measure,
+        problems=len(problems),
+        seeds=min(len(runs[p, name]) for p in problems),
+        ratio=math.exp(statistics.fmean(logs)),
+        better=sum(p <= LEVEL for p in better),
+        worse=sum(p <= LEVEL for p in worse),
+        p=_signed_ranks(logs),
+    )
+
+
+def _log_ratio(mine: float, theirs: float) -> float:
+    """Logarithm of the ratio of two medians, each of which may be infinite."""
+    if mine == theirs:
+        return 0.0
+    return math.log(mine) - math.log(theirs)
+
+
+def _signed_ranks(logs: Sequence[float]) -> float:
+    """p of the two-sided Wilcoxon test that the median is 0; zeros are left out."""
+    from scipy.stats import wilcoxon
+
+    apart = [value for value in logs if abs(value) > 1e-12]
+    return float(wilcoxon(apart).pvalue) if apart else 1.0
