@@ -33,7 +33,7 @@ from placewright.report.contender_table import ContenderTable
 from placewright.report.plan_text import plan_lines
 from placewright.report.verdict import verdict_lines
 from placewright.session import checking, running
-from placewright.session.checking import check_on_hardware
+from placewright.session.checking import check_on_hardware, probe_on_hardware
 from placewright.session.models import loaded_model
 from placewright.session.plans import predicted_plan, recommendation_lines, searched_plan
 from placewright.session.running import RunResult, execute
@@ -320,3 +320,48 @@ def test_a_run_says_slower_do_not_split(problem: Problem, monkeypatch: pytest.Mo
     assert result_of(0.2, 0.5).verdict.startswith("faster than 'cpu:0' alone: the plan takes 0.40")
     assert result_of(0.2, 0.2).verdict.startswith("as fast as 'cpu:0' alone within noise")
     assert result_of(0.5, 0.2, runs=5).verdict == ""  # too few for an interval of 95 %
+
+
+def probed(
+    plan: Plan, monkeypatch: pytest.MonkeyPatch, seconds: Mapping[str, float]
+) -> tuple[Plan, str, list[str]]:
+    """Probe with these seconds of each contender; also return the names that were measured."""
+    names: list[str] = []
+
+    def measured(runners: Mapping[str, Any], *_: Any, **__: Any) -> dict[str, list[float]]:
+        names.extend(runners)
+        return {name: [seconds[name]] * 9 for name in runners}
+
+    monkeypatch.setattr(checking, "measure_interleaved", measured)
+    plan, left_out = probe_on_hardware(plan, lambda name: loaded_model(plan.problem, name))
+    return plan, left_out, names
+
+
+def test_a_probe_keeps_the_split_only_if_it_is_faster(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By costs the split takes a third less than cpu:0; what was measured decides."""
+    quick = replace(problem, cluster=replace(problem.cluster, prediction_error=0.1))
+    before = find_plan(quick, placer="auto", budget=Budget(evaluations=50), runtime="openvino")
+    assert devices(before) == [0, 1]
+    slower, left_out, names = probed(before, monkeypatch, {"cpu:0": 1.0, "plan": 1.05})
+    assert names == ["cpu:0", "plan"]  # cpu:1 takes twice as long by the same costs
+    assert devices(slower) == [0]
+    assert slower.searched is not None
+    assert slower.measured is not None
+    assert "measured beside 'cpu:0' only, in 9 rounds" in left_out
+    assert verdict_lines(slower)[0].startswith("Do not split")
+    faster, _, _ = probed(before, monkeypatch, {"cpu:0": 1.0, "plan": 0.9})
+    assert devices(faster) == [0, 1]
+    assert faster.searched is None
+    assert verdict_lines(faster)[0].startswith("Split")
+
+
+def test_only_a_split_that_would_be_recommended_is_probed(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alone = searched_for(problem, "single")
+    same, left_out, names = probed(alone, monkeypatch, {})
+    assert same is alone
+    assert names == []
+    assert "nor simpler ways measured" in left_out

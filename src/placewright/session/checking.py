@@ -38,6 +38,7 @@ from placewright.profiling.streams import (
 )
 from placewright.profiling.verdict import Verdict
 from placewright.report.contender_table import ContenderTable, request_table
+from placewright.report.predicted_gain import predicted_gain
 from placewright.report.time_left import Report, no_report
 from placewright.session.contenders import Contenders, judged, request_contenders, stream_contenders
 from placewright.session.plans import held_lines, recommendation_lines, with_placement
@@ -56,6 +57,10 @@ from placewright.simulation.stream.play import Stream
 STREAM_ROUNDS = 9
 SAMPLES = 200
 _MEASURING_SECONDS = 60.0  # of all contenders; slower models get fewer rounds or samples
+_PROBE_ROUNDS = 9  # of a split beside one device; an interval needs them
+_PROBE_STREAM_ROUNDS = 5
+_NEAR = 1.3  # a single device that is predicted to be slower by more is not probed
+_PROBE_SECONDS = 4.0  # of all rounds of a probe
 _MOST_ROUNDS = 3  # times as many, if the rounds scatter too much for a verdict
 _COMPARED = 3  # samples of each simpler contender whose outputs are compared
 _CHECKED_SAMPLES = 100
@@ -143,6 +148,74 @@ def check_on_hardware(
     return recommended, outcome.table(recommended)
 
 
+def probe_on_hardware(
+    plan: Plan, load: Callable[[str], LoadedModel], *, deadline: Deadline = NEVER
+) -> tuple[Plan, str]:
+    """Measure a split next to the best single devices in a few rounds, and keep the winner.
+
+    Outputs are not compared. A plan whose split would not be recommended by prediction is not
+    probed, nor is one that no single device can replace.
+
+    Args:
+        plan: of the search.
+        load: loads the plan's model by the name of its runtime.
+        deadline: of everything.
+
+    Returns:
+        The plan, with its measurement if it was probed, and a clause about what was left out.
+
+    Raises:
+        OutOfTime: the deadline passed before enough was measured.
+    """
+    gain = predicted_gain(plan.problem, plan.placement, plan.value)
+    if gain is None or not gain.is_sure:
+        return plan, "check on the hardware: outputs were not compared, nor simpler ways measured"
+    model = load(plan.runtime)
+    seconds: Mapping[str, Sequence[float]]
+    with limited(plan):
+        if can_stream(plan):
+            contenders: Contenders[Any] = _few(stream_contenders(plan, model))
+            seconds = _probed_periods(contenders, model, deadline)
+        else:
+            contenders = _few(request_contenders(plan, model))
+            seconds = _request_seconds(
+                contenders, model, _PROBE_ROUNDS, no_report, deadline, _PROBE_SECONDS
+            )
+    verdict = judged(contenders, seconds)
+    outcome = JudgedContenders(plan, contenders, verdict, verdict.recommendation, _no_table)
+    rounds = min(map(len, seconds.values()))
+    simpler = " and ".join(f"'{other}'" for other in contenders.names if other != PLAN)
+    return recorded(outcome), (
+        "check on the hardware: outputs were not compared, and the split was measured beside "
+        f"{simpler} only, in {rounds} rounds"
+    )
+
+
+def _few(contenders: Contenders[Any]) -> Contenders[Any]:
+    """The split, and the single devices that may be as fast as the best one."""
+    alone = {m.name: m.predicted or math.inf for m in contenders.members if m.is_single}
+    near = _NEAR * min(alone.values(), default=math.inf)
+    return contenders.only([PLAN, *(name for name, value in alone.items() if value <= near)])
+
+
+def _probed_periods(
+    contenders: Contenders[SampleServer], model: LoadedModel, deadline: Deadline
+) -> dict[str, list[float]]:
+    """Seconds per sample in each round of a probe."""
+    inputs = different_samples(model, SAMPLES)
+    with ExitStack() as stack:
+        servers = {member.name: member.open(stack, None) for member in contenders.members}
+        length = StreamRounds(
+            servers, inputs, _PROBE_STREAM_ROUNDS, no_report, deadline, _PROBE_SECONDS
+        )
+        rounds = length.more({})
+    return {name: [stream.period for stream in row] for name, row in rounds.items()}
+
+
+def _no_table(plan: Plan) -> ContenderTable:
+    raise AssertionError("a probe has no table")
+
+
 def _written(
     contenders: Contenders[Any], verdict: Verdict, seconds: Mapping[str, Sequence[float]]
 ) -> str:
@@ -216,6 +289,7 @@ def _request_seconds(
     rounds: int,
     report: Report,
     deadline: Deadline,
+    affordable: float = _MEASURING_SECONDS,
 ) -> dict[str, list[float]]:
     """Seconds of each round of each contender; single devices run the unsplit model."""
     runners: dict[str, ConcurrentRunner] = {}
@@ -232,7 +306,7 @@ def _request_seconds(
             runners,
             model.random_inputs(np.random.default_rng(0)),
             rounds=rounds,
-            seconds=_MEASURING_SECONDS,
+            seconds=affordable,
             deadline=deadline,
             progress=lambda part: report(0.3 + 0.7 * part, "measuring on the hardware"),
         )
@@ -483,6 +557,7 @@ class StreamRounds:
         rounds: int,
         report: Report,
         deadline: Deadline,
+        seconds: float = _MEASURING_SECONDS,
     ) -> None:
         self._streams = {name: _run_many(server) for name, server in servers.items()}
         self._bursts = {name: server.burst for name, server in servers.items()}
@@ -494,7 +569,7 @@ class StreamRounds:
             start = time.perf_counter()
             stream(inputs[: self._skipped + 2])
             took += (time.perf_counter() - start) / (self._skipped + 2)
-        affordable = int(_MEASURING_SECONDS / max(rounds * took, 1e-9))
+        affordable = int(seconds / max(rounds * took, 1e-9))
         least = 3 * self._skipped + 2
         length = min(len(inputs), max(least, min(affordable, max(least, len(inputs) // rounds))))
         self._inputs = inputs[:length]

@@ -106,6 +106,10 @@ class Contenders(Generic[Runner]):
         """Name -> predicted seconds, of the members that have them."""
         return {m.name: m.predicted for m in self.members if m.predicted is not None}
 
+    def only(self, names: Collection[str]) -> Contenders[Runner]:
+        """The members of these names."""
+        return replace(self, members=tuple(m for m in self.members if m.name in names))
+
     def without(self, name: str, reason: str) -> Contenders[Runner]:
         """The others, after a contender turned out not to be comparable."""
         members = tuple(member for member in self.members if member.name != name)

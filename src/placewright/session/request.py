@@ -127,7 +127,7 @@ class Request:
         core_seconds: processor seconds of the search: those of all threads of this process, and of
             the turns of its workers.
         total: seconds of everything, measuring and checking included; None is no limit.
-        quick: few rounds, a stored calibration or none, no check.
+        quick: few rounds, a stored calibration or a short one, a probe instead of the check.
         replicate: groups of alike devices may take turns.
         latency_limit: of a throughput plan: seconds that 95 % of its samples may take from entry to
             end; None is no limit.
@@ -215,7 +215,8 @@ class Request:
         checked=_parsing("parse_duration", "total"),
     )
     quick: bool = said(
-        "Few rounds, a stored calibration or none, no check on the hardware, 10 s of search.",
+        "Few rounds, a stored calibration or a short one, 5 s of search, and a probe of a split "
+        "instead of the check on the hardware.",
         False, kind=bool,
     )  # fmt: skip
     replicate: bool = said(

@@ -28,7 +28,12 @@ from placewright.profiling.hardware import measured_values
 from placewright.report.contender_table import ContenderTable
 from placewright.report.time_left import CHECKING, KERNELS, SEARCHING, Report, Steps, rough_duration
 from placewright.session.advice import advice
-from placewright.session.checking import Check, can_stream, check_on_hardware
+from placewright.session.checking import (
+    Check,
+    can_stream,
+    check_on_hardware,
+    probe_on_hardware,
+)
 from placewright.session.measuring import Measured
 from placewright.session.models import ModelOfRequest, default_runtime
 from placewright.session.plans import plan_of, predicted_plan
@@ -44,7 +49,6 @@ BOUND_SHARE = 0.2  # of the budget's seconds, for the last bound, which comes af
 _GROUPS_SHARE = 0.5  # of the budget's seconds, for forming groups
 _LEAST_SEARCH_SHARE = 0.3  # of what is left of the total, however long the check may take
 CUT_SHORT = "the rest of the search, and the check on the hardware: it was interrupted"
-QUICK_CHECK = "check on the hardware: outputs were not compared, nor simpler ways measured"
 
 
 def search(
@@ -280,13 +284,14 @@ def search_and_check(
     table = None
     is_here = can_run(plan) or can_stream(plan)
     if is_here and _wants_check(model.request):
-        if model.request.quick:
-            left_out.append(QUICK_CHECK)
-        else:
-            try:
+        try:
+            if model.request.quick:
+                plan, unchecked = probe_on_hardware(plan, model.loaded, deadline=deadline)
+                left_out.append(unchecked)
+            else:
                 plan, table = _checked(plan, model, measured, steps, deadline)
-            except OutOfTime as error:
-                left_out.append(f"check on the hardware: {error.args[0]}")
+        except OutOfTime as error:
+            left_out.append(f"check on the hardware: {error.args[0]}")
     if model.request.evaluator == "simulated":
         plan = predicted_plan(plan)
     return Placed(replace(plan, left_out=tuple(left_out)), table)
