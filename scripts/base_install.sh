@@ -30,6 +30,8 @@ cd "$folder"
 venv/bin/python -c "import placewright"
 venv/bin/placewright --help > help.txt
 venv/bin/placewright placers > placers.txt # imports every placer that the base install has
-venv/bin/placewright place "$OLDPWD/tests/golden/small_workload.json" --objective throughput \
-    --evaluations 50 --quiet -o plan.json > place.txt
-echo "base install: import, --help, placers and place work with the versions of ${constraints#"$OLDPWD/"}"
+if [ "${1:-}" = lowest ]; then # compiles kernels and calls the solvers, which takes minutes
+    venv/bin/placewright place "$OLDPWD/tests/golden/small_workload.json" --objective throughput \
+        --evaluations 50 --quiet -o plan.json > place.txt
+fi
+echo "base install: it works with the versions of ${constraints#"$OLDPWD/"}"
