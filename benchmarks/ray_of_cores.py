@@ -16,7 +16,7 @@ from functools import cache
 from placewright.errors import AnswerError
 from placewright.workers.ray_nodes import nodes_of
 from placewright.workers.ray_session import connect
-from placewright.workers.threads import thread_variables
+from placewright.workers.served import thread_variables
 
 _START_SECONDS = 90.0
 _END_SECONDS = 20.0

@@ -12,7 +12,7 @@ import pytest
 def ray_here() -> Iterator[Any]:
     """The module with a connection to a cluster of two cores, whatever this machine has."""
     ray = pytest.importorskip("ray", reason="the extra 'ray' is not installed")
-    from placewright.workers.threads import thread_variables
+    from placewright.workers.served import thread_variables
 
     ray.init(
         address="local",

@@ -15,7 +15,7 @@ DRIVER = """
 import json, sys, time
 import ray
 from ray.cluster_utils import Cluster
-from placewright.workers.here import ThisProcess
+from placewright.workers.interface import ThisProcess
 from placewright.workers.ray_tasks import RayWorkers
 from tests.workers.test_spread_runs import found_by, problem_of
 

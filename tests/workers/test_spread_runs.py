@@ -6,9 +6,7 @@ import json
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +15,16 @@ import pytest
 
 import placewright as pw
 from placewright.core.problem import Objective, Problem
-from placewright.core.solution import Budget, Stop
+from placewright.core.solution import Budget
 from placewright.errors import FieldError
 from placewright.files.problem_file import read_problem, write_problem
-from placewright.placers.portfolio.auto import Auto, PortfolioMembers
+from placewright.placers.portfolio.auto import Auto
 from placewright.session.comparison import compare
-from placewright.session.spread_search import SpreadAuto
-from placewright.simulation.evaluator import Evaluator
+from placewright.session.search import search
+from placewright.session.spread import SpreadAuto
 from placewright.suites.learned import Case, read_runs, run_learned_benchmark
 from placewright.testing.problems import random_problem
-from placewright.workers.here import ThisProcess
-from placewright.workers.interface import Workers
+from placewright.workers.interface import ThisProcess, Workers
 from placewright.workers.processes import Processes
 
 KILLED = "workers.killed_search:KilledSearch"
@@ -38,95 +35,29 @@ def problem_of(n_ops: int = 14, objective: Objective = "latency") -> Problem:
     return random_problem(rng, n_ops=n_ops, n_devices=3, objective=objective)
 
 
-class Searches(Auto):
-    """No proof closes the gap, so that all rounds take place."""
-
-    def members(self, problem: Problem) -> PortfolioMembers:
-        return replace(super().members(problem), quick=("single", "heft", "m-topo"), proofs=())
-
-
-def found_by(
-    workers: Workers, problem: Problem, evaluations: int, auto: Auto | None = None, seed: int = 3
-) -> list[Any]:
-    """All that a search tells but its seconds."""
-    search = SpreadAuto(auto or Searches(gap=0.0), workers)
-    found = search.search(problem, Budget(evaluations=evaluations), seed)
-    assert found.placement is not None
-    assert found.evaluations <= evaluations
-    order = found.placement.order
-    return [
-        found.value.hex(),
-        found.lower_bound.hex(),
-        found.status,
-        found.evaluations,
-        found.placement.device_of.tolist(),
-        None if order is None else order.tolist(),
-        [(point.evaluations, point.value) for point in found.history],
-    ]
-
-
 @pytest.fixture(scope="module")
 def two() -> Any:
     with Processes(2) as workers:
         yield workers
 
 
-@pytest.mark.parametrize("objective", ["latency", "throughput"])
-def test_members_find_the_same_with_one_worker_and_with_two(
-    objective: Objective, two: Workers
-) -> None:
-    problem = problem_of(40, objective)
-    for evaluations in (3, 700):
-        alone = found_by(ThisProcess(), problem, evaluations)
-        assert found_by(two, problem, evaluations) == alone
-    assert len({point[1] for point in alone[-1]}) > 1  # the rounds gained something
-    small = problem_of(8, objective)
-    assert found_by(two, small, 200, Auto()) == found_by(ThisProcess(), small, 200, Auto())
-
-
-def test_members_find_the_same_on_ray(ray_here: Any) -> None:
+def test_auto_gives_one_answer_here_and_on_ray(ray_here: Any) -> None:
     from placewright.workers.ray_tasks import RayWorkers
 
-    problem = problem_of(40)
+    problem, budget = problem_of(40), Budget(evaluations=300)
+    here = search(problem, Auto(), budget)
     with RayWorkers() as workers:
-        assert found_by(workers, problem, 150) == found_by(ThisProcess(), problem, 150)
+        there = search(problem, SpreadAuto(Auto(), workers), budget)
+    assert here.placement is not None
+    assert there.placement is not None
+    assert there.placement.device_of.tolist() == here.placement.device_of.tolist()
+    points = [[(one.evaluations, one.value) for one in found.history] for found in (here, there)]
+    assert points[0] == points[1]
 
 
-def test_a_search_with_seconds_shares_what_is_found(two: Workers) -> None:
-    """The budget holds, the value is the simulator's, and a small problem is closed early."""
-    problem = problem_of(10)
-    search = SpreadAuto(Auto(), two)
-    found = search.search(problem, Budget(seconds=4.0), 0)
-    assert found.placement is not None
-    assert found.value <= pw.place(problem, placer="single", evaluations=9).value
-    assert found.lower_bound <= found.value
-    assert found.history[-1].value == found.value
-    limited = SpreadAuto(Searches(gap=0.0), two)
-    both = limited.search(problem_of(40), Budget(seconds=60.0, evaluations=100), 0)
-    assert 1 <= both.evaluations <= 100
-
-
-@pytest.mark.parametrize("is_apart", [False, True])
-def test_core_seconds_of_all_workers_together(is_apart: bool, two: Workers) -> None:
-    """The turns of other processes count, too: this process alone waits and uses nearly nothing."""
-    problem = problem_of(40)
-    Evaluator(problem)  # has its kernels compiled, once per process
-    search = SpreadAuto(Searches(gap=0.0), two if is_apart else ThisProcess())
-    began = time.process_time()
-    found = search.search(problem, Budget(core_seconds=2.0), 0)
-    own = time.process_time() - began
-    assert found.placement is not None
-    assert (found.stop, found.status) == (Stop.CORE_SECONDS, "feasible")
-    assert found.core_seconds >= 2.0
-    assert (found.core_seconds > own) == is_apart
-
-
-def test_place_and_compare_take_workers(tmp_path: Path) -> None:
-    """The facade is the same door: equal plans, equal tables, and wrong requests in one line."""
+def test_compare_takes_workers() -> None:
+    """Equal tables with and without."""
     problem = problem_of(8)
-    plans = [pw.place(problem, evaluations=300, seed=1, workers=count) for count in (1, 2)]
-    assert plans[0].value == plans[1].value
-    assert plans[0].placement.device_of.tolist() == plans[1].placement.device_of.tolist()
     alone, spread = (
         pw.compare(problem, "heft,local-search", seeds=2, evaluations=60, workers=count)
         for count in (None, 2)
@@ -134,12 +65,8 @@ def test_place_and_compare_take_workers(tmp_path: Path) -> None:
     assert [(run.placer, run.seed, run.value, run.evaluations) for run in spread.runs] == [
         (run.placer, run.seed, run.value, run.evaluations) for run in alone.runs
     ]
-    with pytest.raises(FieldError, match="spreads the members of placer auto; 'heft' is one"):
-        pw.place(problem, placer="heft", workers=2)
     with pytest.raises(FieldError, match="one placement is measured at a time"):
         pw.compare(problem, "heft", evaluator="measured", workers=2)
-    with pytest.raises(FieldError, match="expects HOST:PORT, ray://HOST:PORT, auto or local"):
-        pw.place(problem, ray="nowhere")
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
@@ -171,13 +98,6 @@ def test_runs_are_the_same_on_ray(tmp_path: Path, ray_here: Any) -> None:
         there = compare(problem, ["cem", "random"], 2, budget, workers=workers)
     here = compare(problem, ["cem", "random"], 2, budget)
     assert [run.value for run in there.runs] == [run.value for run in here.runs]
-
-
-@pytest.mark.slow
-def test_eight_workers_find_what_one_finds(tmp_path: Path) -> None:
-    with Processes(8) as workers:
-        problem = problem_of(40)
-        assert found_by(workers, problem, 500) == found_by(ThisProcess(), problem, 500)
 
 
 @pytest.mark.parametrize("seeds", [2, pytest.param(10, marks=pytest.mark.slow)])
@@ -251,7 +171,7 @@ def test_a_policy_is_the_same_for_any_number_of_workers(
     """Rounds of episodes are taken in by their numbers; an interrupted training goes on."""
     pytest.importorskip("torch_geometric", reason="the extra 'learned' is not installed")
     from placewright.placers.learned.training import TrainingOptions, train
-    from placewright.session.spread_training import spread_rollouts
+    from placewright.session.spread import spread_rollouts
 
     problems = [problem_of(6), problem_of(7)]
     settings = {} if placer == "placeto" else {"hidden": "8"}

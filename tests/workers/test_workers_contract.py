@@ -12,12 +12,11 @@ import pytest
 
 from placewright.errors import FieldError, InputError
 from placewright.testing.workers_contract import check_workers, process_number, wait_for_ever
-from placewright.workers.here import ThisProcess
+from placewright.workers.interface import ThisProcess
 from placewright.workers.opened import open_workers
 from placewright.workers.processes import Processes
-from placewright.workers.tasks import Task, performed, result_of
-from placewright.workers.threads import VARIABLES
-from placewright.workers.versions import difference, versions_here
+from placewright.workers.served import VARIABLES
+from placewright.workers.tasks import Task, difference, performed, result_of, versions_here
 
 
 def test_this_process(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def train(
     from placewright.session.parsing import require_folder
     from placewright.session.search import workers_of
     from placewright.session.session import Session
-    from placewright.session.spread_training import spread_rollouts
+    from placewright.session.spread import spread_rollouts
 
     require_folder(output)
     with progress("train", hidden=quiet or as_json) as report, workers_of(request) as workers:

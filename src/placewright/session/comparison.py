@@ -22,8 +22,7 @@ from placewright.placers.anytime import pass_interrupt_on
 from placewright.placers.registry import REGISTRY, is_path, make_placer, reason_against
 from placewright.report.comparison_table import FORMAT, ComparisonTable, Run
 from placewright.simulation.evaluator import Evaluator
-from placewright.workers.here import ThisProcess
-from placewright.workers.interface import Workers
+from placewright.workers.interface import ThisProcess, Workers
 from placewright.workers.tasks import Done, Shared, Task
 
 

@@ -19,7 +19,7 @@ from placewright.core.signature import Number
 from placewright.errors import FieldError, InputError, UnknownNameError
 from placewright.files.quantities import parse_bytes, parse_seconds
 from placewright.io.written import written_place
-from placewright.workers.address import ADDRESS
+from placewright.workers.ray_session import ADDRESS
 
 MOST = 64  # plans of one command
 _RANGE = re.compile(r"(\d+)\.\.(\d+)")

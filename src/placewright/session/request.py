@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from placewright.errors import FieldError, InputError
-from placewright.workers.count import require_processes
+from placewright.workers.opened import require_processes
 
 if TYPE_CHECKING:
     from placewright.core.cluster import Cluster

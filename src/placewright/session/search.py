@@ -39,7 +39,7 @@ from placewright.session.models import ModelOfRequest, default_runtime
 from placewright.session.plans import plan_of, predicted_plan
 from placewright.session.request import Request
 from placewright.session.running import ELSEWHERE, can_run
-from placewright.session.spread_search import SpreadAuto
+from placewright.session.spread import SpreadAuto
 from placewright.simulation.bounds import RELAXATION, lower_bound, quick_bounds
 from placewright.simulation.evaluator import CLOSED, Evaluator
 from placewright.workers.interface import Workers
@@ -53,7 +53,7 @@ CUT_SHORT = "the rest of the search, and the check on the hardware: it was inter
 
 def search(
     problem: Problem,
-    placer: Placer | SpreadAuto,
+    placer: Placer,
     budget: Budget,
     *,
     seed: int = 0,
@@ -64,7 +64,7 @@ def search(
 
     Args:
         problem: to place.
-        placer: the algorithm, or `auto` with workers, which simulates.
+        placer: the algorithm.
         budget: whichever of its limits is met first ends the search.
         seed: of every random choice.
         measure: seconds of a placement on hardware; None simulates.
@@ -77,8 +77,6 @@ def search(
         InputError: the placer does not support the problem.
         Interrupted: Ctrl-C; it carries the incumbent.
     """
-    if isinstance(placer, SpreadAuto):
-        return _whole(placer.search(problem, budget, seed, start))
     reason = reason_against(placer, problem)
     if reason is not None:
         raise InputError(f"placer '{placer.name}' cannot place this problem: {reason}")
@@ -128,7 +126,7 @@ def _with_best_bound(problem: Problem, solution: Solution, budget: Budget) -> So
 def find_plan(
     problem: Problem,
     *,
-    placer: str | Placer | SpreadAuto = "auto",
+    placer: str | Placer = "auto",
     settings: Mapping[str, str] | None = None,
     budget: Budget | None = None,
     seed: int = 0,
@@ -319,7 +317,7 @@ def _search_within(
         instead = "" if whole.seconds is None else f" instead of {rough_duration(whole.seconds)}"
         left_out.append(f"search: {rough_duration(limit.seconds)}{instead}")
     with workers_of(request) as workers:
-        by = placer if workers is None else SpreadAuto(cast(Auto, placer), workers)
+        by: Placer = placer if workers is None else SpreadAuto(cast(Auto, placer), workers)
         told = "" if workers is None else f", {workers.name}"
         if isinstance(placer, Auto) and workers is None:
             with deadline.clock.stopped():

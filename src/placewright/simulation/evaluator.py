@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -42,6 +43,7 @@ class _Known:
     history: list[HistoryPoint] = field(default_factory=list)
     untimed: float = 0.0  # seconds that do not count
     untimed_core: float = 0.0  # processor seconds that do not count
+    core_elsewhere: float = 0.0  # processor seconds of other processes
     is_stopped: bool = False
     lock: threading.RLock = field(default_factory=threading.RLock)
 
@@ -59,6 +61,13 @@ class Evaluator:
             simulator finds infeasible are never measured.
         clock: seconds, monotonic.
         core_clock: processor seconds of this process.
+        simulator: of the problem, where there is one already.
+
+    Attributes:
+        asked: queries of this evaluator alone, not of those beside it.
+        own_best: the best value that this evaluator alone has seen; inf without one.
+        memory: name of a placer -> where its last call with this evaluator ended, for placers that
+            go on from there.
     """
 
     def __init__(
@@ -69,12 +78,14 @@ class Evaluator:
         measure: Measure | None = None,
         clock: Callable[[], float] = time.perf_counter,
         core_clock: Callable[[], float] = time.process_time,
+        simulator: Simulator | None = None,
     ) -> None:
         self.problem = problem
         self.budget = budget or Budget()
-        self.simulator = Simulator(problem)
+        self.simulator = simulator or Simulator(problem)
         self._known = _Known()
-        self.asked = 0  # queries of this evaluator alone, not of those beside it
+        self.asked, self.own_best = 0, math.inf
+        self.memory: dict[str, Any] = {}
         self.samples: list[float] = []  # values of a policy's own draws, in time order
         self.updates: list[UpdatePoint] = []  # of a policy, in time order
         self._measure = measure
@@ -138,14 +149,19 @@ class Evaluator:
         """Processor seconds since the evaluator was made, but for those in `untimed`.
 
         User and system time of all threads of this process, whatever they do: threads of solvers
-        and kernels, and also a search beside this one.
+        and kernels, and also a search beside this one; and that of turns in other processes.
         """
-        return self._core_clock() - self._core_start - self._known.untimed_core
+        here = self._core_clock() - self._core_start - self._known.untimed_core
+        return here + self._known.core_elsewhere
 
     @property
     def remaining_seconds(self) -> float:
         """Seconds left for work on one core, by both clocks; inf without a limit of either."""
-        return min(self._wall_left, self._core_left)
+        return self.remaining_seconds_beside(0.0)
+
+    def remaining_seconds_beside(self, core_seconds: float) -> float:
+        """`remaining_seconds` if others may still use so many processor seconds."""
+        return min(self._wall_left, self._core_left - core_seconds)
 
     @property
     def _wall_left(self) -> float:
@@ -174,7 +190,52 @@ class Evaluator:
         Incumbent, bound, counts, history and clock are shared; `share` and `at_most` limit the one
         that they are called on.
         """
-        return copy.copy(self)
+        other = copy.copy(self)
+        other.asked, other.own_best = 0, math.inf
+        return other
+
+    def apart(self, budget: Budget) -> Evaluator:
+        """An evaluator of the same problem with a budget of its own, which shares nothing."""
+        return Evaluator(
+            self.problem,
+            budget,
+            measure=self._measure,
+            clock=self._clock,
+            core_clock=self._core_clock,
+            simulator=self.simulator,
+        )
+
+    def begin_from(self, placement: Placement | None, value: float) -> None:
+        """Start with an incumbent that was evaluated elsewhere and counts there."""
+        self._known.best, self._known.best_value = placement, value
+
+    def take_in(self, found: Solution, *, is_elsewhere: bool) -> None:
+        """Merge what a search with an evaluator `apart` found.
+
+        Args:
+            found: its counts, incumbent, bound and history, whose points are those of `found`
+                that improve on the incumbent here.
+            is_elsewhere: its processor seconds were another process's.
+        """
+        known, began = self._known, self.seconds - found.seconds
+        with known.lock:
+            for point in found.history:
+                if point.value < known.best_value:
+                    bound = max(known.lower_bound, point.lower_bound or 0.0) or None
+                    known.best, known.best_value = found.placement, point.value
+                    count, seconds = known.evaluations + point.evaluations, began + point.seconds
+                    if known.history:  # searches that ran at the same time are merged in turn
+                        seconds = max(seconds, known.history[-1].seconds)
+                    known.history.append(HistoryPoint(count, seconds, point.value, bound))
+            known.evaluations += found.evaluations
+        if is_elsewhere:
+            self.count_core_seconds(found.core_seconds)
+        if math.isfinite(found.lower_bound):
+            self.offer_bound(found.lower_bound, found.bound_method)
+
+    def count_core_seconds(self, seconds: float) -> None:
+        """Add processor seconds of another process."""
+        self._known.core_elsewhere += seconds
 
     @contextmanager
     def untimed(self) -> Iterator[None]:
@@ -371,6 +432,8 @@ class Evaluator:
         with known.lock:
             known.evaluations += 1
             self.asked += 1
+            if keep:
+                self.own_best = min(self.own_best, value)
             if keep and value < known.best_value:
                 known.best, known.best_value = Placement.of(device_of, order), value
                 bound = known.lower_bound if known.lower_bound > 0 else None

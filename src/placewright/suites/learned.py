@@ -30,8 +30,7 @@ from placewright.session.comparison import named_placer
 from placewright.session.models import load_model
 from placewright.simulation.evaluator import Evaluator
 from placewright.suites.tarnawski import find_workloads
-from placewright.workers.here import ThisProcess
-from placewright.workers.interface import Workers
+from placewright.workers.interface import ThisProcess, Workers
 from placewright.workers.tasks import Shared, Task
 
 MODELS = ("inception_v3", "resnet50", "bert_base", "gnmt", "rnnlm")

@@ -1,4 +1,4 @@
-"""What all kinds of workers have in common."""
+"""The interface of workers, and the worker that is this process."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Workers(ABC):
-    """Who does tasks. Use it as a context: at the end of the block nothing of it runs any more.
+    """Workers do tasks. Use them as a context: at the end of the block they have stopped.
 
     Attributes:
         name: for messages.
@@ -27,15 +27,15 @@ class Workers(ABC):
     @property
     @abstractmethod
     def count(self) -> int:
-        """Tasks that are done at the same time, as it is now."""
+        """Tasks that are done at the same time at present."""
 
     @abstractmethod
     def run(self, tasks: Iterable[Task | None]) -> Iterator[Done]:
-        """Do tasks; each is told as it ends.
+        """Do tasks; yield each as it ends.
 
-        A task is taken from `tasks` when a worker is free, so that what it is can depend on what
-        has ended by then. None is no task: the next one is taken when another one has ended.
-        Whoever stops to iterate ends what is under way.
+        A task is taken from `tasks` when a worker is free, so that it can depend on the tasks that
+        have ended by then. None is no task: the next one is taken when another one has ended.
+        Closing the iterator ends tasks that are under way.
 
         Raises:
             WorkerLost: a task was lost too often.
@@ -43,13 +43,13 @@ class Workers(ABC):
         """
 
     def results(self, tasks: Iterable[Task]) -> list[Any]:
-        """The results of tasks, in the order of the tasks."""
-        given = list(tasks)
-        place = {id(task): at for at, task in enumerate(given)}
-        found: list[Any] = [None] * len(given)
-        for done in self.run(given):
-            found[place[id(done.task)]] = done.result
-        return found
+        """Do tasks; return their results in the order of the tasks."""
+        ordered = list(tasks)
+        index = {id(task): at for at, task in enumerate(ordered)}
+        results: list[Any] = [None] * len(ordered)
+        for done in self.run(ordered):
+            results[index[id(done.task)]] = done.result
+        return results
 
     @abstractmethod
     def close(self) -> None:
@@ -67,6 +67,28 @@ class Workers(ABC):
         self.close()
 
 
+class ThisProcess(Workers):
+    """Does one task after the other in this process; exceptions of tasks pass unchanged."""
+
+    name = "this process"
+
+    @property
+    def count(self) -> int:
+        """Always 1."""
+        return 1
+
+    def close(self) -> None:
+        """Do nothing, since nothing was started."""
+
+    def run(self, tasks: Iterable[Task | None]) -> Iterator[Done]:
+        """See `Workers.run`."""
+        for task in tasks:
+            if task is None:  # all tasks have ended
+                return
+            first = () if task.shared is None else (task.shared.value,)
+            yield Done(task, task.function(*first, *task.arguments), "")
+
+
 @dataclass(frozen=True, eq=False)
 class Attempt:
     """One try of a task.
@@ -82,7 +104,7 @@ class Attempt:
 
 @dataclass(frozen=True, eq=False)
 class Ended:
-    """How a try ended: with `done`, or lost for the reason `lost`, perhaps after its seconds."""
+    """The end of a try: with `done`, or lost for the reason `lost`, perhaps after its seconds."""
 
     attempt: Attempt
     done: Done | None = None
@@ -91,7 +113,7 @@ class Ended:
 
 
 class OtherWorkers(Workers):
-    """Workers that are not this process: a task whose worker ends is given to another one."""
+    """Workers in other processes: a task whose worker ends is given to another one."""
 
     def run(self, tasks: Iterable[Task | None]) -> Iterator[Done]:
         """See `Workers.run`."""
@@ -130,11 +152,11 @@ class OtherWorkers(Workers):
 
     @abstractmethod
     def _wait(self) -> list[Ended]:
-        """Wait until something has ended, or for a while."""
+        """Wait until a try has ended, or for about a second."""
 
     @abstractmethod
     def _abandon(self) -> None:
-        """End what is under way."""
+        """End all tries that are under way."""
 
 
 def _next(coming: Iterator[Task | None]) -> Attempt | None:

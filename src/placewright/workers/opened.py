@@ -1,16 +1,20 @@
-"""The workers that a user asked for."""
+"""Workers as a request asks for them. Every command imports this module, and few need workers."""
 
 from __future__ import annotations
 
+import os
+from typing import TYPE_CHECKING
+
 from placewright.errors import FieldError
-from placewright.workers.count import require_processes
-from placewright.workers.here import ThisProcess
-from placewright.workers.interface import Workers
-from placewright.workers.processes import Processes
+
+if TYPE_CHECKING:
+    from placewright.workers.interface import Workers
+
+_MOST_PROCESSES, _PER_PROCESSOR = 64, 4  # each takes two hundred MiB with its libraries
 
 
 def open_workers(count: int | None, ray: str | None = None, *, apart: bool = False) -> Workers:
-    """Workers for a block; see `Workers`.
+    """Open workers for a block; see `Workers`.
 
     Args:
         count: processes, or tasks at a time on a cluster at most; None is one, or all of a cluster.
@@ -31,6 +35,20 @@ def open_workers(count: int | None, ray: str | None = None, *, apart: bool = Fal
 
         return RayWorkers(ray, count)
     require_processes(count)
+    from placewright.workers.interface import ThisProcess
+    from placewright.workers.processes import Processes
+
     if count is None or count == 1:
         return Processes(1, threads=None) if apart else ThisProcess()
     return Processes(count)
+
+
+def require_processes(count: int | None) -> None:
+    """Refuse more processes than this machine can be asked for.
+
+    Raises:
+        FieldError: there are more.
+    """
+    most = max(_MOST_PROCESSES, _PER_PROCESSOR * (os.cpu_count() or 1))
+    if count is not None and count > most:
+        raise FieldError("workers", f"can be at most {most} processes here, got {count}")

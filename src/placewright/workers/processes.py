@@ -15,9 +15,8 @@ from multiprocessing.connection import Connection, wait
 
 from placewright.errors import InputError
 from placewright.workers.interface import Attempt, Ended, OtherWorkers
-from placewright.workers.tasks import Done, result_of
-from placewright.workers.threads import thread_variables
-from placewright.workers.versions import versions_here
+from placewright.workers.served import thread_variables
+from placewright.workers.tasks import Done, result_of, versions_here
 
 _LOOKS_EVERY = 1.0  # seconds
 _FAR = 10.0**8  # seconds
@@ -26,8 +25,8 @@ _FAR = 10.0**8  # seconds
 class Processes(OtherWorkers):
     """Processes that do tasks with one thread each; those that end are replaced.
 
-    A process ends with this one, however this one ends. What runs in them is not what the user's
-    script runs: it needs no ``if __name__ == "__main__"``.
+    A process ends with this one, however this one ends. Processes do not run the user's script,
+    which needs no ``if __name__ == "__main__"``.
 
     Args:
         count: of processes, >= 1; each starts when there is a task for it.
@@ -47,7 +46,7 @@ class Processes(OtherWorkers):
 
     @property
     def count(self) -> int:
-        """As many as were asked for."""
+        """The number that was asked for."""
         return self._count
 
     def close(self) -> None:
@@ -108,7 +107,7 @@ class Processes(OtherWorkers):
 
 
 class _Process:
-    """One process and what it is doing."""
+    """One process and its present task."""
 
     def __init__(self, threads: int | None) -> None:
         ours, theirs = socket.socketpair()
@@ -137,7 +136,7 @@ class _Process:
         self.deadline = time.monotonic() + min(task.seconds, _FAR)
 
     def answer(self) -> Ended | None:
-        """How its task ended; None where it only asked for the shared value."""
+        """The end of its task; None if the process only asked for the shared value."""
         assert self._attempt is not None
         task = self._attempt.task
         try:
@@ -156,7 +155,7 @@ class _Process:
         return Ended(self._attempt, lost=f"it took more than {seconds:g} s", is_overdue=True)
 
     def end(self) -> None:
-        """With all that it started."""
+        """End the process and all that it started."""
         self.connection.close()
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
@@ -165,7 +164,7 @@ class _Process:
 
 
 def _program(handle: int, threads: int | None) -> str:
-    """Modules are found where this process finds them."""
+    """Code of a worker process, which searches modules where this process does."""
     return (
         f"import sys; sys.path[:] = {sys.path!r}; from placewright.workers.served import main; "
         f"main({handle}, {os.getpid()}, {threads})"

@@ -37,11 +37,11 @@ class RayHost:
 
 @dataclass(frozen=True)
 class Answer:
-    """What a host gave.
+    """The answer of a host.
 
     Attributes:
-        value: of the function; None where there is none.
-        error: what it raised, as one line.
+        value: of the function; None without one.
+        error: the exception that it raised, as one line.
         is_lost: the host went away.
     """
 
@@ -51,7 +51,7 @@ class Answer:
 
 
 def hosts_of(nodes: Sequence[RayNode], first: str) -> list[RayHost]:
-    """The nodes with names, the one with the identity `first` before the others."""
+    """Name the nodes, the node with the identity `first` before the others."""
     ordered = sorted(nodes, key=lambda node: (node.identity != first, node.host, node.identity))
     seen: Counter[str] = Counter()
     found = []
@@ -65,20 +65,20 @@ def hosts_of(nodes: Sequence[RayNode], first: str) -> list[RayHost]:
 
 
 class MeasuringActor:
-    """An actor: does what it is told, one thing at a time."""
+    """An actor that calls functions, one at a time."""
 
     def call(self, function: Callable[..., Any], arguments: tuple[Any, ...]) -> tuple[Any, str]:
-        """The function's result and no text, or None and what a user has to know."""
+        """Return the function's result and no text, or None and its error as one line."""
         try:
             return function(*arguments), ""
         except PlacewrightError as error:
             return None, " ".join(str(error).split())
 
     def echo(self) -> None:
-        """An empty message."""
+        """Answer an empty message."""
 
     def fetch_seconds(self, reference: list[Any]) -> float:
-        """Seconds to bring a value here."""
+        """Measure the seconds to bring a value here."""
         import ray
 
         began = time.perf_counter()
@@ -86,7 +86,7 @@ class MeasuringActor:
         return time.perf_counter() - began
 
     def way_seconds(self, other: Any) -> tuple[float, float]:
-        """Seconds of a message and of `_LARGE` bytes from here to another host, medians."""
+        """Measure the seconds of a message and of `_LARGE` bytes to another host, medians."""
         import ray
 
         for _ in range(3):  # the first ones make connections
@@ -105,7 +105,7 @@ class MeasuringActor:
 
 @contextmanager
 def measuring_actors(ray: Any, hosts: Sequence[RayHost]) -> Iterator[dict[str, Any]]:
-    """Host -> its actor, which has all cores that Ray counts there; they end with the block."""
+    """Yield host -> its actor, which has all cores of its node; actors end with the block."""
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     actors = {}
@@ -135,7 +135,7 @@ def answers(
     arguments: Mapping[str, tuple[Any, ...]],
     told: Callable[[str, int], None] = lambda host, done: None,
 ) -> dict[str, Answer]:
-    """What a function of this package gives on each host; machines work at the same time.
+    """Call a function of this package on each host; machines work at the same time.
 
     Args:
         ray: the module.
@@ -143,7 +143,7 @@ def answers(
         hosts: that are asked, in this order on each machine.
         function: of a module.
         arguments: host -> arguments.
-        told: which host begins, and how many are done.
+        told: called with the host that begins, and the number of hosts that are done.
     """
     waiting: dict[str, list[RayHost]] = {}
     for host in hosts:
@@ -166,7 +166,7 @@ def answers(
 
 
 def way_between(ray: Any, source: Any, destination: Any) -> tuple[float, float]:
-    """Latency in seconds and bytes per second from one actor's host to the other's, by Ray."""
+    """Measure latency in seconds and bytes per second between the hosts of two actors."""
     message, transfer = ray.get(source.way_seconds.remote(destination))
     return message, _LARGE / max(transfer - message, 1e-9)
 

@@ -1,4 +1,4 @@
-"""The nodes of a Ray cluster, looked at before any work: who has other versions is told at once."""
+"""The nodes of a Ray cluster, whose versions are checked before any work."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from placewright.errors import AnswerError, InputError
-from placewright.workers.versions import Versions, difference, versions_here
+from placewright.workers.tasks import Versions, difference, versions_here
 
 _SECONDS = 120.0  # until a node has answered; a first process of a node imports Ray
 
@@ -30,26 +30,26 @@ class RayNode:
 
 
 def nodes_of(ray: Any) -> list[RayNode]:
-    """Nodes that are alive, the one with the smallest name first."""
-    found = [
+    """Return the nodes that are alive, sorted by name."""
+    alive = [
         RayNode(
-            identity=one["NodeID"],
-            host=one["NodeManagerHostname"],
-            cpus=float(one["Resources"].get("CPU", 0.0)),
-            resources=dict(one["Resources"]),
+            identity=node["NodeID"],
+            host=node["NodeManagerHostname"],
+            cpus=float(node["Resources"].get("CPU", 0.0)),
+            resources=dict(node["Resources"]),
         )
-        for one in ray.nodes()
-        if one["Alive"]
+        for node in ray.nodes()
+        if node["Alive"]
     ]
-    return sorted(found, key=lambda node: (node.host, node.identity))
+    return sorted(alive, key=lambda node: (node.host, node.identity))
 
 
 def require_same_versions(ray: Any, nodes: Sequence[RayNode]) -> None:
-    """Check that all nodes have what this process has.
+    """Check that all nodes have the versions of this process.
 
     Raises:
-        InputError: one has other versions, or lacks a package.
-        AnswerError: one does not answer.
+        InputError: a node has other versions, or lacks a package.
+        AnswerError: a node does not answer.
     """
     ours = versions_here()
     answers = ask(ray, nodes, _versions_there(tuple(ours)))
@@ -64,12 +64,12 @@ def require_same_versions(ray: Any, nodes: Sequence[RayNode]) -> None:
 
 
 def ask(ray: Any, nodes: Sequence[RayNode], function: Callable[[], Any]) -> list[Any]:
-    """What a function gives on each node, which need not have this package.
+    """Call a function on each node, which need not have this package.
 
     Args:
         ray: the module.
         nodes: in the order of the answers.
-        function: no function of a module, since Ray sends only others whole.
+        function: no function of a module, since Ray sends those by name only.
 
     Raises:
         AnswerError: a node does not answer.

@@ -10,15 +10,15 @@ from collections.abc import Mapping
 from typing import Any
 
 from placewright.errors import InputError, MissingExtraError
-from placewright.workers.address import ANY, HERE
-from placewright.workers.ray_nodes import nodes_of, require_same_versions
-from placewright.workers.threads import thread_variables
 
+HERE = "local"  # address of a cluster that is started here
+ANY = "auto"  # of the one that `RAY_ADDRESS` names or that runs here, else of one started here
+ADDRESS = r"(?:ray://)?(?:[\w.\-]+|\[[0-9a-fA-F:]+\]):\d{1,5}"  # of one that runs already
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 def connect(address: str, cpus: int | None) -> tuple[Any, bool]:
-    """The module `ray` with a connection, and True where this call made the connection.
+    """Connect; return the module `ray`, and True if this call made the connection.
 
     Args:
         address: ``HOST:PORT`` or ``ray://HOST:PORT`` of a cluster, `HERE`, or `ANY`.
@@ -28,6 +28,8 @@ def connect(address: str, cpus: int | None) -> tuple[Any, bool]:
         MissingExtraError: Ray is not installed.
         InputError: there is no such cluster, or its nodes have other versions.
     """
+    from placewright.workers.ray_nodes import nodes_of, require_same_versions
+
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
     try:
@@ -50,7 +52,7 @@ def connect(address: str, cpus: int | None) -> tuple[Any, bool]:
 
 
 def _runs_here(ray: Any) -> bool:
-    """True when Ray finds a cluster by itself."""
+    """True if Ray finds a cluster by itself."""
     if os.environ.get("RAY_ADDRESS"):
         return True
     try:
@@ -60,6 +62,8 @@ def _runs_here(ray: Any) -> bool:
 
 
 def _start(ray: Any, address: str, cpus: int | None) -> None:
+    from placewright.workers.served import thread_variables
+
     handlers = {number: signal.getsignal(number) for number in _SIGNALS}
     local = {"num_cpus": cpus, "include_dashboard": False} if address == HERE else {}
     try:
@@ -87,7 +91,7 @@ def _start(ray: Any, address: str, cpus: int | None) -> None:
 
 
 def _restore(handlers: Mapping[signal.Signals, Any]) -> None:
-    """Signals come to this process again: Ray's own handler of SIGTERM ends in a loop of faults."""
+    """Restore the handlers of signals: Ray's own handler of SIGTERM ends in a loop of faults."""
     if threading.current_thread() is threading.main_thread():
         for number, handler in handlers.items():
             if handler is not None:

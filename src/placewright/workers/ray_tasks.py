@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import math
+import os
+import socket
 import time
 from typing import Any
 
 from placewright.errors import InputError
-from placewright.workers.address import HERE
 from placewright.workers.interface import Attempt, Ended, OtherWorkers
 from placewright.workers.ray_nodes import nodes_of
-from placewright.workers.ray_served import perform
-from placewright.workers.ray_session import connect
-from placewright.workers.served import KEPT
-from placewright.workers.tasks import Done, Shared, result_of
-from placewright.workers.versions import versions_here
+from placewright.workers.ray_session import HERE, connect
+from placewright.workers.served import KEPT, KeptValues, limit_threads
+from placewright.workers.tasks import Done, Shared, Versions, performed, result_of, versions_here
 
 _LOOKS_EVERY = 1.0  # seconds
 _COUNTS_EVERY = 2.0  # seconds: nodes come and go
+_VALUES = KeptValues()  # of a process that does tasks
 _APART = {"env_vars": {"PLACEWRIGHT_TASK_ALONE": "1"}}  # Ray keeps processes of their own for it
 
 
@@ -48,7 +48,7 @@ class RayWorkers(OtherWorkers):
 
     @property
     def count(self) -> int:
-        """Cores of the cluster, as many as are wanted."""
+        """Cores of the cluster, up to the number that was asked for."""
         now = time.monotonic()
         if now - self._counted > _COUNTS_EVERY:
             cpus = sum(node.cpus for node in nodes_of(self._ray))
@@ -81,7 +81,7 @@ class RayWorkers(OtherWorkers):
         self._busy[reference] = attempt, time.monotonic() + task.seconds
 
     def _reference(self, shared: Shared) -> Any:
-        """Of a value in the object store, where it is put once."""
+        """Reference to a value in the object store, where it is put once."""
         if shared.key not in self._kept:
             self._kept[shared.key] = shared, self._ray.put(shared.content)
             while len(self._kept) > 2 * KEPT:
@@ -130,3 +130,29 @@ class RayWorkers(OtherWorkers):
 def _why(error: Exception) -> str:
     first = str(error).strip().splitlines() or [""]
     return f"{type(error).__name__}: {first[0]}".rstrip(": ")
+
+
+def perform(
+    content: bytes, key: str | None, references: list[Any], driver: Versions
+) -> tuple[bytes, str]:
+    """Do a task in a process of the cluster.
+
+    Args:
+        content: of the task.
+        key: of its shared value; None without one.
+        references: to the shared value; in a list, so that Ray does not fetch it for each task.
+        driver: versions of the process that asks.
+
+    Returns:
+        Its outcome, which `tasks.result_of` reads, and the worker.
+    """
+    import ray
+
+    limit_threads(1)
+    worker = f"{socket.gethostname()}:{os.getpid()}"
+    shared: tuple[Any, ...] = ()
+    if key is not None:
+        if key not in _VALUES:
+            _VALUES.add(key, ray.get(references[0]))
+        shared = (_VALUES.get(key),)
+    return performed(content, shared, driver), worker

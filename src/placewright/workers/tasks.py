@@ -1,29 +1,32 @@
-"""What workers are given and what they give back."""
+"""Tasks of workers, their results, and versions that driver and workers must share."""
 
 from __future__ import annotations
 
 import math
 import pickle
+import platform
 import traceback
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from placewright.errors import AnswerError, InputError, PlacewrightError
-from placewright.workers.versions import Versions, difference, versions_here
 
 # Arrays that are read-only stay so in protocol 5 alone, and kernels are compiled for such arrays.
 _PROTOCOL = 5
 TRIES = 3
+Versions = dict[str, str]  # package, or "python" -> version; empty where it is not installed
+_PACKAGES = ("placewright", "numpy", "scipy", "numba")
 
 
 class Shared:
     """A value that many tasks take: pickled once, sent to each worker once.
 
     Args:
-        value: what `pickle` takes.
+        value: any that `pickle` takes.
     """
 
     def __init__(self, value: Any) -> None:
@@ -32,13 +35,13 @@ class Shared:
 
     @cached_property
     def content(self) -> bytes:
-        """The value as workers get it."""
+        """The pickled value."""
         return pickle.dumps(self.value, _PROTOCOL)
 
 
 @dataclass(frozen=True, eq=False)
 class Task:
-    """One call of a function, somewhere.
+    """One call of a function in some worker.
 
     Attributes:
         function: of a module, so that a worker finds it by its name.
@@ -47,9 +50,9 @@ class Task:
         label: the task in a message.
         seconds: after which a worker that is not done is ended, and the task is lost.
         tries: a task whose worker ends is given to another one until it was tried so often.
-        may_be_lost: a loss is told as a `Done`; otherwise it is an error.
-        alone: the worker has done nothing before, and does nothing after it: what the system counts
-            for its process is the task's own.
+        may_be_lost: a loss is a `Done` with its reason; otherwise it is an error.
+        alone: the worker does nothing before or after it, so that the system's counts for its
+            process are those of the task.
     """
 
     function: Callable[..., Any]
@@ -63,13 +66,13 @@ class Task:
 
     @property
     def content(self) -> bytes:
-        """Function and arguments as a worker gets them."""
+        """The pickled function and arguments."""
         return pickle.dumps((self.function, self.arguments), _PROTOCOL)
 
 
 @dataclass(frozen=True, eq=False)
 class Done:
-    """How a task ended.
+    """The end of a task.
 
     Attributes:
         task: the task.
@@ -91,11 +94,11 @@ class WorkerLost(AnswerError):
 
 
 def performed(content: bytes, shared: tuple[Any, ...], driver: Versions) -> bytes:
-    """Do a task in this process; what came of it, for `result_of`.
+    """Do a task in this process; return its outcome, which `result_of` reads.
 
     Args:
         content: of the task.
-        shared: none, or what comes before its arguments.
+        shared: none, or the value that comes before its arguments.
         driver: versions of the process that asks.
     """
     if fault := difference(driver, versions_here()):
@@ -106,12 +109,12 @@ def performed(content: bytes, shared: tuple[Any, ...], driver: Versions) -> byte
     except PlacewrightError as error:
         kind = "answer" if isinstance(error, AnswerError) else "input"
         return pickle.dumps((kind, str(error)), _PROTOCOL)
-    except Exception:  # a fault in a program, which is told where somebody can see it
+    except Exception:  # a fault in a program: the driver shows it
         return pickle.dumps(("failed", traceback.format_exc()), _PROTOCOL)
 
 
 def result_of(outcome: bytes, worker: str) -> Any:
-    """The value that a task gave.
+    """Return the result in a task's outcome.
 
     Raises:
         InputError, AnswerError: the task raised one of them; the message names the worker.
@@ -123,3 +126,26 @@ def result_of(outcome: bytes, worker: str) -> Any:
     if kind == "failed":
         raise RuntimeError(f"a task failed in worker {worker}:\n{value}")
     raise (AnswerError if kind == "answer" else InputError)(f"worker {worker}: {value}")
+
+
+def versions_here() -> Versions:
+    """Return the versions of this process."""
+    versions = {"python": ".".join(platform.python_version_tuple()[:2])}
+    for package in _PACKAGES:
+        try:
+            versions[package] = version(package)
+        except PackageNotFoundError:
+            versions[package] = ""
+    return versions
+
+
+def difference(ours: Versions, theirs: Versions) -> str:
+    """Describe the versions that differ and their remedy; empty if none differs."""
+    faults = [
+        f"{name} {theirs[name]} where this process has {mine}"
+        if theirs.get(name)
+        else f"no {name}, of which this process has {mine}"
+        for name, mine in ours.items()
+        if theirs.get(name, "") != mine
+    ]
+    return f"it has {', '.join(faults)}; install the same versions there" if faults else ""

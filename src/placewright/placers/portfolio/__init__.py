@@ -1,1 +1,1 @@
-"""What a portfolio needs beside its members: a first placement, compiled kernels, two at once."""
+"""The portfolio `auto`: its members, their turns, and who takes the turns."""

@@ -34,10 +34,10 @@ _AT_ONCE = 256  # placements between two looks at the budget
 def enumerate_small(problem: Problem, evaluator: Evaluator) -> Solution | None:
     """Value every placement and order of a problem that has few.
 
-    Values of hardware are never enumerated, and neither is what the budget cannot value to its end.
+    Hardware is never measured for this, and a budget that cannot value all placements is not begun.
 
     Returns:
-        The proven answer, `optimal` or `infeasible`; None where some were left out.
+        The proven answer, `optimal` or `infeasible`; None if some were left out.
 
     Raises:
         BudgetSpent: the budget's seconds ended while placements were tried.
@@ -72,7 +72,7 @@ def enumerate_small(problem: Problem, evaluator: Evaluator) -> Solution | None:
 
 
 def _number_of_placements(problem: Problem) -> float:
-    """Products of allowed devices over classes; inf beyond all that is enumerated."""
+    """Product of allowed devices over classes; inf if it exceeds `MOST_PLACEMENTS`."""
     product = 1
     for count in problem.allowed_by_class.sum(axis=1).tolist():
         product *= int(count)
@@ -89,7 +89,7 @@ def _all_placements(problem: Problem) -> IntArray:
 
 
 def _enumerates_orders(problem: Problem, evaluator: Evaluator, rows: IntArray) -> bool:
-    """Try orders of placements that may be better than the incumbent; True when all were."""
+    """Try orders of placements that may be better than the incumbent; True if all were tried."""
     bounds = _bounds_without_waiting(problem, rows)
     left = _MOST_ORDERS
     for at in np.argsort(bounds, kind="stable").tolist():
@@ -106,7 +106,7 @@ def _enumerates_orders(problem: Problem, evaluator: Evaluator, rows: IntArray) -
 
 
 def _bounds_without_waiting(problem: Problem, rows: IntArray) -> FloatArray:
-    """The longest path or largest load of each placement, which no order can undercut.
+    """Bound the value of each placement in any order: its longest path or largest load.
 
     Args:
         problem: of execution model `event`.
@@ -142,7 +142,7 @@ def _bounds_without_waiting(problem: Problem, rows: IntArray) -> FloatArray:
 
 
 def _orders(problem: Problem, device_of: list[int]) -> Iterator[list[int]]:
-    """One topological order for each combination of sequences that devices may follow."""
+    """Yield a topological order for each combination of sequences that devices may follow."""
     graph = problem.unit_graph
     n_units = problem.n_units
     readers = [graph.successors.row(unit).tolist() for unit in range(n_units)]
@@ -151,7 +151,7 @@ def _orders(problem: Problem, device_of: list[int]) -> Iterator[list[int]]:
     taken = [False] * n_units
 
     def comes_too_late(unit: int) -> bool:
-        """True when the unit could come before one of a larger number."""
+        """True if the unit could come before a unit of a larger number."""
         for before in reversed(order):
             if device_of[before] == device_of[unit] or unit in readers[before]:
                 return False

@@ -1,4 +1,4 @@
-"""A first incumbent that needs no kernel but the simulator's."""
+"""A first incumbent, for which no kernel but the simulator's is compiled."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from placewright.simulation.evaluator import Evaluator
 
 
 def evaluate_first(problem: Problem, evaluator: Evaluator) -> None:
-    """Value even splits and single devices until one fits, where there is no incumbent yet."""
+    """Value even splits and single devices until one fits, if there is no incumbent yet."""
     if evaluator.best is not None:
         return
     for wish in _wishes(problem):
@@ -23,7 +23,7 @@ def evaluate_first(problem: Problem, evaluator: Evaluator) -> None:
 
 
 def _wishes(problem: Problem) -> Iterator[IntArray]:
-    """The fastest device, splits by speed and by memory, then every other device."""
+    """Yield the fastest device, splits by speed and by memory, then every other device."""
     seconds = np.where(problem.allowed, problem.costs.seconds, 0.0)
     total = seconds.sum(axis=0) + 1e300 * (~problem.allowed).sum(axis=0)
     fastest_first = np.argsort(total, kind="stable").tolist()
@@ -35,7 +35,7 @@ def _wishes(problem: Problem) -> Iterator[IntArray]:
 
 
 def _supported(problem: Problem, wish: IntArray) -> IntArray:
-    """The wish of each class's first unit, or its first device where it may not be there."""
+    """Give each class its first unit's wish, or its first device if the wish is not allowed."""
     classes, allowed = problem.colocation, problem.allowed_by_class
     first = np.empty(classes.n_groups, dtype=np.int64)
     first[classes.group_of[::-1]] = np.arange(problem.n_units)[::-1]

@@ -1,4 +1,4 @@
-"""The machine code of placers, made ready before a clock starts."""
+"""Compiles the kernels of the members of `auto` before a clock starts."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from placewright.simulation.event.kernel import advance
 from placewright.simulation.ranks import hop_seconds
 
 _LOG = logging.getLogger(__name__)
-_LONG = 5.0  # seconds after which it is said what took them
-_COMPILING_SECONDS = 60.0  # where nobody has compiled yet
+_LONG = 5.0  # seconds of compiling after which a message says so
+_COMPILING_SECONDS = 60.0  # if no version was compiled here before
 _EVENT = (
     *("single", "heft", "peft", "cpop", "m-etf", "m-topo"),
     *("local-search", "problem-space", "multilevel"),
@@ -54,10 +54,10 @@ def make_ready(objective: Objective, model: ExecutionModel) -> None:
         for name in _EVENT if isinstance(model, Event) else _LOADS:
             evaluator = Evaluator(problem, Budget(evaluations=400))
             placer = make_placer(name, _SMALL.get(name))
-            found = placer.place(problem, evaluator, np.random.default_rng(0))
-            pass_interrupt_on(found)
-            if found.placement is not None and isinstance(model, Event):
-                evaluator.simulator.timeline(found.placement)
+            solution = placer.place(problem, evaluator, np.random.default_rng(0))
+            pass_interrupt_on(solution)
+            if solution.placement is not None and isinstance(model, Event):
+                evaluator.simulator.timeline(solution.placement)
         quick_bounds(problem)
         relaxed_bounds(problem, 1.0)
         parts_bound(problem)
@@ -72,7 +72,7 @@ def make_ready(objective: Objective, model: ExecutionModel) -> None:
 
 
 def seconds_to_compile(objective: Objective, model: ExecutionModel) -> float:
-    """Roughly, what `make_ready` will take; 0 where this version's kernels lie on the disk."""
+    """Estimate the seconds of `make_ready`; 0 if this version's kernels are on the disk."""
     if not isinstance(model, Event | MaxLoad):
         return 0.0
     mark = _mark(objective, model)
@@ -86,12 +86,12 @@ def seconds_to_compile(objective: Objective, model: ExecutionModel) -> float:
 
 
 def _mark(objective: Objective, model: ExecutionModel) -> Path:
-    """A file beside the kernels of this version that says that all of them were compiled."""
+    """The file beside the kernels of this version that exists once all are compiled."""
     return Path(cast(Any, advance)._cache._cache_path) / f"ready-{objective}-{model.name}"
 
 
 def _small_problem(objective: Objective, model: ExecutionModel, memory: float) -> Problem:
-    """A few branches, weights and links: what kernels of larger problems have, too."""
+    """A problem with branches, weights and links, like those that are searched."""
     builder = GraphBuilder()
     tensor = builder.add_input(1.0)
     for branch in range(4):

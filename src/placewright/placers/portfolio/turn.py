@@ -1,41 +1,47 @@
-"""One turn of one member of a portfolio: all that it is told, and what it gives back.
+"""One turn of one member of a portfolio: its input, its outcome, and who takes it.
 
-A turn that is done in another process knows nothing but this, so that its answer is the same there.
+A turn depends on nothing but its input, so that it has the same outcome in every process.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Protocol
 
 import numpy as np
 
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
-from placewright.core.solution import Budget, Solution
+from placewright.core.solution import Budget, Solution, Stop
 from placewright.errors import BudgetSpent, MissingExtraError
-from placewright.placers.exact.parts.programs import part_programs
+from placewright.placers.exact.parts.programs import PartPrograms, part_programs
 from placewright.placers.exact.parts.search import search_parts
 from placewright.placers.portfolio.kernels import make_ready
 from placewright.placers.registry import make_placer, reason_against
-from placewright.simulation.bounds import relaxed_bounds
+from placewright.simulation.bounds import RELAXATION, relaxed_bounds
 from placewright.simulation.evaluator import Evaluator
 
-BOUND, PARTS = "linear relaxation", "parts"  # members that are no placers
+BOUND, PARTS = RELAXATION, "parts"  # members that are no placers
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Turn:
-    """What a member does until its budget ends.
+    """The input of a turn.
 
     Attributes:
         member: a placer's name, `BOUND` or `PARTS`.
         seed: of its choices.
         budget: of this turn.
         settings: of the placer.
-        start: the incumbent, which the member evaluates first; None where there is none.
-        lower_bound: that is known; 0 without one.
+        start: the incumbent, from which searches begin; None without one.
+        value: of the incumbent, which no turn evaluates again; inf without one.
+        lower_bound: the best that is proven; 0 without one.
         bound_method: what proved it.
+        state: where the member's last turn ended; None for a first turn, and for members that
+            keep nothing.
     """
 
     member: str
@@ -43,32 +49,142 @@ class Turn:
     budget: Budget
     settings: Mapping[str, str] = field(default_factory=dict)
     start: Placement | None = None
+    value: float = math.inf
     lower_bound: float = 0.0
     bound_method: str = ""
+    state: Any = None
 
 
-def take_turn(problem: Problem, turn: Turn) -> Solution:
-    """Let a member do its turn; without a placement where it does not take the problem."""
-    if turn.budget.is_timed:
-        make_ready(problem.objective, problem.execution_model)  # before the clock starts
-    evaluator = Evaluator(problem, turn.budget)
-    if turn.lower_bound > 0:
-        evaluator.offer_bound(turn.lower_bound, turn.bound_method)
-    if turn.start is not None:
-        evaluator.evaluate(turn.start.device_of, turn.start.order)
-    try:
+@dataclass(frozen=True, eq=False)
+class TurnOutcome:
+    """The result of a turn.
+
+    Attributes:
+        solution: incumbent, bound and counts at its end.
+        asked: evaluations of this turn.
+        value: of its own best evaluation; inf without one.
+        is_spent: its budget ended it.
+        state: where it ended, for the member's next turn.
+    """
+
+    solution: Solution
+    asked: int
+    value: float
+    is_spent: bool
+    state: Any = None
+
+
+Turns = Generator[tuple[Turn, TurnOutcome | None], None, None]
+
+
+class Takers(Protocol):
+    """Whoever takes the turns of a portfolio: this process, its threads, or workers."""
+
+    @property
+    def count(self) -> int:
+        """Turns that are taken at the same time."""
+        ...
+
+    @property
+    def is_joint(self) -> bool:
+        """True when turns search with the portfolio's own evaluator, so that incumbents and bounds
+        are shared at once and nothing is merged at their end."""
+        ...
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """True when turns use the processor seconds of other processes."""
+        ...
+
+    def make_ready(self) -> None:
+        """Have all kernels compiled or read, before the clock starts."""
+        ...
+
+    def run(self, turns: Iterable[Turn | None]) -> Turns:
+        """Take turns; yield each with its outcome as it ends, or with None if it was lost.
+
+        A turn is drawn from `turns` when somebody is free to take it, so that it can depend on all
+        that have ended by then. None is no turn: the next one is drawn when another one has ended.
+        Closing the iterator ends turns that are under way.
+        """
+        ...
+
+
+class TurnTaker:
+    """Takes the turns of one search in one process.
+
+    Args:
+        problem: what is placed.
+        base: an evaluator of the problem whose simulator the turns use; None makes one.
+    """
+
+    def __init__(self, problem: Problem, base: Evaluator | None = None) -> None:
+        self.problem = problem
+        self._given = base
+        self._live: dict[str, Any] = {}  # member -> state of its last turn in this process
+
+    def __reduce__(self) -> tuple[type[TurnTaker], tuple[Problem]]:
+        return TurnTaker, (self.problem,)
+
+    @cached_property
+    def _base(self) -> Evaluator:
+        return self._given or Evaluator(self.problem)
+
+    @cached_property
+    def _parts(self) -> PartPrograms | None:
+        return part_programs(self.problem)
+
+    def take(self, turn: Turn) -> TurnOutcome:
+        """Take a turn with an evaluator of its own."""
+        if turn.budget.is_timed:
+            make_ready(self.problem.objective, self.problem.execution_model)  # before its clock
+        evaluator = self._base.apart(turn.budget)
+        evaluator.begin_from(turn.start, turn.value)
+        if turn.lower_bound > 0:
+            evaluator.offer_bound(turn.lower_bound, turn.bound_method)
+        try:
+            return self.take_with(turn, evaluator)
+        except KeyboardInterrupt:
+            found = evaluator.solution(message="interrupted", stop=Stop.INTERRUPTED)
+            return TurnOutcome(found, evaluator.asked, evaluator.own_best, is_spent=False)
+
+    def take_with(self, turn: Turn, evaluator: Evaluator) -> TurnOutcome:
+        """Take a turn with an evaluator that has its budget; see `Turn`."""
+        evaluator.memory = {}
+        if (state := self._continued(turn)) is not None:
+            evaluator.memory[turn.member] = state
+        try:
+            found = self._searched(turn, evaluator)
+        except MissingExtraError as error:
+            found = evaluator.solution(message=str(error))
+        except BudgetSpent:
+            found = evaluator.solution()
+        state = self._live[turn.member] = evaluator.memory.get(turn.member)
+        return TurnOutcome(found, evaluator.asked, evaluator.own_best, evaluator.is_spent, state)
+
+    def _continued(self, turn: Turn) -> Any:
+        """The turn's state; a state that this process has kept is brought up to it."""
+        live = self._live.get(turn.member)
+        if turn.state is None or live is None or live is turn.state:
+            return turn.state
+        live.catch_up(turn.state)
+        return live
+
+    def _searched(self, turn: Turn, evaluator: Evaluator) -> Solution:
+        problem = self.problem
         if turn.member == BOUND:
             for bound in relaxed_bounds(problem, evaluator.remaining_seconds):
                 evaluator.offer_bound(bound.value, bound.method)
             return evaluator.solution()
         if turn.member == PARTS:
-            search_parts(problem, evaluator, 1.0, part_programs(problem))
+            search_parts(problem, evaluator, 1.0, self._parts)
             return evaluator.solution()
         placer = make_placer(turn.member, turn.settings)
         if reason := reason_against(placer, problem):
             return evaluator.solution(message=reason)
         return placer.place(problem, evaluator, np.random.default_rng(turn.seed))
-    except MissingExtraError as error:
-        return evaluator.solution(message=str(error))
-    except BudgetSpent:
-        return evaluator.solution()
+
+
+def take_turn(taker: TurnTaker, turn: Turn) -> TurnOutcome:
+    """Take a turn in a worker, which finds this function by its name."""
+    return taker.take(turn)

@@ -19,12 +19,12 @@ between any two questions and the next turn continues there.
 
 from __future__ import annotations
 
+import copy
 import math
 import weakref
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import ClassVar
-from weakref import WeakKeyDictionary
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -46,9 +46,6 @@ _FLOOR, _FLOOR_FALLS = 0.1, 0.85  # weight of the uniform distribution, and its 
 _IDLE = 8  # distributions without improvement that end the sampling
 _SPREAD = (-1.0, 3.0)  # of log2 of the factor on the number of groups after a restart
 _KINDS = (0.55, 0.25, 0.2)  # of moves: next to a neighbour, anywhere, a run of groups
-
-
-_searches: WeakKeyDictionary[Evaluator, _Search] = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -103,11 +100,10 @@ class Multilevel:
                 only = np.argmax(problem.allowed_by_class, axis=1)
                 evaluator.evaluate(only[problem.colocation.group_of])
             return evaluator.solution()
-        search = _searches.get(evaluator)
+        search = evaluator.memory.get(self.name)
         if search is None or search.settings != self:
-            search = _searches[evaluator] = _Search(self)
-        if search.questions is None:
-            search.begin(problem, evaluator, rng)
+            search = evaluator.memory[self.name] = _Search(self, rng.spawn(1)[0])
+        search.go_on(problem, evaluator)
         done, has_limit = 0, evaluator.budget.is_limited
         while (has_limit or done < self.batches) and not evaluator.is_closed:
             search.ask(evaluator)
@@ -117,37 +113,81 @@ class Multilevel:
 
 @dataclass(eq=False)
 class _Search:
-    """State between turns: the generator, and the question that has no answer yet."""
+    """The questions of a search, and all answers so far, from which a further call goes on.
+
+    Another process gets the answers, and asks all questions again without evaluating anything.
+
+    Attributes:
+        settings: of the search.
+        rng: as it was before the first question.
+        answers: values of all rows of each question so far.
+        incumbents: devices and values that the questions took into account, in time order.
+        values: of the question that the budget cut off, as far as there are.
+    """
 
     settings: Multilevel
-    questions: Generator[IntArray, FloatArray, None] | None = None
-    rows: IntArray = field(default_factory=lambda: np.zeros((0, 0), dtype=np.int64))
+    rng: np.random.Generator
+    answers: list[FloatArray] = field(default_factory=list)
+    incumbents: list[tuple[IntArray | None, float]] = field(default_factory=list)
     values: list[FloatArray] = field(default_factory=list)
 
-    def begin(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> None:
-        """Create the generator and its first question; evaluates nothing."""
-        # A strong reference would keep the key of `_searches` alive.
-        of_evaluator = weakref.ref(evaluator)
+    def __post_init__(self) -> None:
+        self._questions: Generator[IntArray, FloatArray, None] | None = None
+        self._rows = np.zeros((0, 0), dtype=np.int64)  # of the question without an answer
+        self._n_answers = self._n_incumbents = 0  # that the questions have taken
 
-        def incumbent() -> tuple[IntArray | None, float]:
-            known = of_evaluator()
-            if known is None or known.best is None:
-                return None, math.inf
-            return np.array(known.best.device_of), known.best_value
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name[0] != "_"}
 
-        tied = with_shared_weights_tied(problem)
-        self.questions = cycles(tied, self.settings, incumbent, rng.spawn(1)[0])
-        self.rows = next(self.questions)
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.__post_init__()
+
+    def catch_up(self, later: _Search) -> None:
+        """Take over the answers of later turns of the same search, which other processes took."""
+        if not self._is_before(later):
+            self.__post_init__()
+        vars(self).update(later.__getstate__())
+
+    def _is_before(self, later: _Search) -> bool:
+        pairs = zip(self.answers, later.answers, strict=False)
+        return len(self.answers) <= len(later.answers) and all(
+            np.array_equal(mine, other) for mine, other in pairs
+        )
+
+    def go_on(self, problem: Problem, evaluator: Evaluator) -> None:
+        """Come to the question that has no answer yet, for which nothing is evaluated."""
+        self._evaluator = weakref.ref(evaluator)  # which holds this search in its memory
+        if self._questions is None:
+            tied = with_shared_weights_tied(problem)
+            self._questions = cycles(tied, self.settings, self._incumbent, copy.deepcopy(self.rng))
+            self._rows = next(self._questions)
+        while self._n_answers < len(self.answers):
+            self._rows = self._questions.send(self.answers[self._n_answers])
+            self._n_answers += 1
 
     def ask(self, evaluator: Evaluator) -> None:
-        """Answer one question; the rows that the budget cut off are asked again next time."""
-        assert self.questions is not None
-        values = evaluator.evaluate_many(self.rows)
-        self.values.append(values)
-        self.rows = self.rows[len(values) :]
-        if len(self.rows) == 0:
-            answer, self.values = np.concatenate(self.values), []
-            self.rows = self.questions.send(answer)
+        """Have one question answered; what the budget cut off is asked again next time."""
+        assert self._questions is not None
+        known = sum(len(values) for values in self.values)
+        self.values.append(evaluator.evaluate_many(self._rows[known:]))
+        if known + len(self.values[-1]) == len(self._rows):
+            self.answers.append(np.concatenate(self.values))
+            self.values = []
+            self._n_answers += 1
+            self._rows = self._questions.send(self.answers[-1])
+
+    def _incumbent(self) -> tuple[IntArray | None, float]:
+        """The evaluator's, or what it was when the question was first asked."""
+        if self._n_incumbents == len(self.incumbents):
+            known = self._evaluator()
+            if known is None or known.best is None:
+                self.incumbents.append((None, math.inf))
+            else:
+                self.incumbents.append((known.best.device_of, known.best_value))
+        self._n_incumbents += 1
+        device_of, value = self.incumbents[self._n_incumbents - 1]
+        return None if device_of is None else np.array(device_of), value
 
 
 def cycles(

@@ -28,8 +28,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
-from typing import ClassVar
-from weakref import WeakKeyDictionary
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -46,12 +45,15 @@ from placewright.placers.list_scheduling.in_order import (
     proposal_of,
 )
 from placewright.placers.list_scheduling.ranks import mean_upward_ranks, ready_by_rank
-from placewright.placers.list_scheduling.tables import scaled_transfers, schedule_tables
+from placewright.placers.list_scheduling.tables import (
+    ScheduleTables,
+    scaled_transfers,
+    schedule_tables,
+)
 from placewright.placers.search.neighbourhood import branch_by_branch_order
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.ranks import mean_costs
 
-_searches: WeakKeyDictionary[Evaluator, _Search] = WeakKeyDictionary()
 _LONGEST_STEP = 1.0  # of logarithms
 _PREFERENCES_UP_TO = 2e7  # units times devices: groups of larger problems have no preferences
 
@@ -96,9 +98,10 @@ class ProblemSpace:
 
         A further call with the same evaluator continues where the last call ended.
         """
-        search = _searches.get(evaluator)
+        search = evaluator.memory.get(self.name)
         if search is None or search.settings != self:
-            search = _searches[evaluator] = _Search(self, problem)
+            search = evaluator.memory[self.name] = _Search(self, problem)
+        search.prepare(problem)
         has_limit = evaluator.budget.is_limited
         done = 0
         with ThreadPoolExecutor(self.children) as pool, closing(_Workers(pool, evaluator)) as work:
@@ -142,26 +145,46 @@ class _Workers:
 
 
 class _Search:
-    """State between turns: the parent, its value and the step."""
+    """State between turns: the parent, its value and the step.
+
+    Another process gets these alone, and computes the tables of the problem again.
+    """
 
     def __init__(self, settings: ProblemSpace, problem: Problem) -> None:
-        self.settings, self._problem = settings, problem
-        self._rank = mean_upward_ranks(problem)
-        self._tables = schedule_tables(problem)
-        self._mean = float(mean_costs(problem).mean())
-        self._has_preferences = problem.n_units * problem.n_devices <= _PREFERENCES_UP_TO
-        n_groups = min(settings.groups, problem.n_units) if self._has_preferences else 0
-        self._group_of = _runs(problem, max(1, n_groups))
-        self._no_preferences = np.zeros((n_groups, problem.n_devices))
+        self.settings = settings
+        self._tables: ScheduleTables | None = None
+        has_preferences = problem.n_units * problem.n_devices <= _PREFERENCES_UP_TO
+        self._n_groups = min(settings.groups, problem.n_units) if has_preferences else 0
         self._step = settings.step
         self._limits = np.array(problem.cluster.memory_bytes)
         self._value = math.inf
-        self._parent = _Perturbation(False, 0.0, np.zeros(0), self._no_preferences)
+        no_preferences = np.zeros((self._n_groups, problem.n_devices))
+        self._parent = _Perturbation(False, 0.0, np.zeros(0), no_preferences)
         self._first = [
             replace(self._parent, by_start=by_start, transfers=math.log(factor))
             for factor in (1.0, 2.0, 4.0)
             for by_start in (False, True)
         ]
+
+    def prepare(self, problem: Problem) -> None:
+        """Compute the tables of the problem, once in each process."""
+        if self._tables is None:
+            self._problem = problem
+            self._rank = mean_upward_ranks(problem)
+            self._tables = schedule_tables(problem)
+            self._mean = float(mean_costs(problem).mean())
+            self._group_of = _runs(problem, max(1, self._n_groups))
+
+    def __getstate__(self) -> dict[str, Any]:
+        of_problem = ("_problem", "_rank", "_mean", "_group_of")
+        state = {name: value for name, value in vars(self).items() if name not in of_problem}
+        return {**state, "_tables": None}
+
+    def catch_up(self, later: _Search) -> None:
+        """Take over the state of a later turn of the same search, which another process took."""
+        state = later.__getstate__()
+        del state["_tables"]
+        vars(self).update(state)
 
     def advance(self, work: _Workers, rng: np.random.Generator) -> None:
         """Plan children of the parent; the best becomes the next parent unless it is worse.
@@ -214,6 +237,7 @@ class _Search:
         self, perturbation: _Perturbation, limits: FloatArray, is_over: Callable[[], bool]
     ) -> Proposal:
         tables, factor = self._tables, math.exp(perturbation.transfers)
+        assert tables is not None
         if perturbation.transfers:
             tables = scaled_transfers(tables, factor)
         rank = self._rank * np.exp(perturbation.ranks) if len(perturbation.ranks) else self._rank

@@ -1,4 +1,4 @@
-"""What `auto` promises: order, shares of the budget, one incumbent and bound, an early end."""
+"""`auto`: order of its members, shares of the budget, one incumbent and bound, an early end."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from placewright.core.problem import Objective, Problem
 from placewright.core.solution import Budget, Solution, Stop
 from placewright.errors import MissingExtraError
 from placewright.placers.anytime import anytime
-from placewright.placers.portfolio import auto
+from placewright.placers.portfolio import auto, schedule, turn
 from placewright.placers.portfolio.auto import Auto
+from placewright.placers.portfolio.schedule import SEARCHES
 from placewright.placers.registry import make_placer, placer_class
 from placewright.session.search import search
 from placewright.simulation import relaxation
@@ -107,7 +108,7 @@ def run(
     budget: Budget | None = None,
     clock: Callable[[], float] | None = None,
 ) -> tuple[Solution, Evaluator]:
-    patch.setattr(auto, "make_placer", methods)
+    patch.setattr(turn, "make_placer", methods)
     evaluator = Evaluator(problem, budget, **({} if clock is None else {"clock": clock}))
     return Auto(at_once=1).place(problem, evaluator, np.random.default_rng(0)), evaluator
 
@@ -116,7 +117,7 @@ def exact_and_searches(objective: Objective) -> list[str]:
     """Names after the quick ones where nobody asks anything: each search has one turn."""
     names: list[str] = []
     for name in auto._EXACT[objective]:
-        names += auto._SEARCHES[objective] if name == auto._TURNS else (name,)
+        names += auto._SEARCHES[objective] if name == SEARCHES else (name,)
     return names
 
 
@@ -139,7 +140,7 @@ def test_what_a_method_does_not_support_or_is_too_large_for_it_is_left_out(
     objective: Objective, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Thirteen units are one more than the first exact method may have here."""
-    first = next(name for name in auto._EXACT[objective] if name != auto._TURNS)
+    first = next(name for name in auto._EXACT[objective] if name != SEARCHES)
     limits = {**auto._EXACT, objective: {**auto._EXACT[objective], first: (0.5, 12)}}
     monkeypatch.setattr(auto, "_EXACT", limits)
     methods = Methods(refuse=("expert",))
@@ -237,13 +238,17 @@ def test_the_search_that_gains_gets_the_turns(monkeypatch: pytest.MonkeyPatch) -
         spend(evaluator)
 
     def simulated(self: Simulator, placement: Placement) -> float:
-        return value[0]
+        return value[0] if placement.device_of[0] == 0 else 100.0
+
+    def lose(evaluator: Evaluator) -> None:
+        while True:
+            evaluator.evaluate(np.ones(evaluator.problem.n_units, dtype=np.int64))
 
     monkeypatch.setattr(Simulator, "value", simulated)
-    monkeypatch.setattr(auto, "quick_bounds", lambda problem: [])
-    monkeypatch.setattr(auto, "relaxed_bounds", lambda problem, seconds: [])
-    monkeypatch.setattr(auto, "search_parts", lambda *given: None)
-    methods = Methods({"single": evaluate_once, "local-search": gain, "problem-space": spend})
+    monkeypatch.setattr(schedule, "quick_bounds", lambda problem: [])
+    monkeypatch.setattr(turn, "relaxed_bounds", lambda problem, seconds: [])
+    monkeypatch.setattr(turn, "search_parts", lambda *given: None)
+    methods = Methods({"single": evaluate_once, "local-search": gain, "problem-space": lose})
     run(monkeypatch, methods, open_problem(), Budget(evaluations=3000))
     turns = methods.names.count("local-search"), methods.names.count("problem-space")
     assert turns[0] > 2 * turns[1]
@@ -255,7 +260,7 @@ def test_incumbent_and_bound_are_shared(monkeypatch: pytest.MonkeyPatch) -> None
     acts = {"single": evaluate_once, "heft": lambda evaluator: evaluator.offer_bound(0.5, "told")}
     methods = Methods(acts)
     problem = open_problem()
-    monkeypatch.setattr(auto, "quick_bounds", lambda problem: [])
+    monkeypatch.setattr(schedule, "quick_bounds", lambda problem: [])
     found, _ = run(monkeypatch, methods, problem, Budget(evaluations=10))
     assert math.isinf(methods.calls[0].best_value)
     after = methods.calls[methods.names.index("heft") + 1 :]
@@ -281,13 +286,16 @@ def test_the_relaxation_is_solved_once(placer: str, monkeypatch: pytest.MonkeyPa
 
 @pytest.mark.parametrize("closing", ["heft", "local-search"])
 def test_it_stops_when_the_gap_is_closed(closing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Value and bound meet within one method: nothing runs after it."""
+    """Value and bound meet within one method: nothing runs after it.
+
+    So few evaluations are left that `heft` is in a later round than `single`.
+    """
 
     def close(evaluator: Evaluator) -> None:
         evaluator.offer_bound(evaluator.best_value, "a proof")
 
     methods = Methods({"single": evaluate_once, closing: close})
-    found, _ = run(monkeypatch, methods, open_problem(), Budget(evaluations=1000))
+    found, _ = run(monkeypatch, methods, open_problem(), Budget(evaluations=100))
     assert methods.names[-1] == closing
     assert methods.names.count(closing) == 1
     assert found.status == "optimal"
@@ -303,10 +311,11 @@ def test_a_wider_gap_may_be_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
             ),
         }
     )
-    monkeypatch.setattr(auto, "make_placer", methods)
-    monkeypatch.setattr(auto, "quick_bounds", lambda problem: [])
+    monkeypatch.setattr(turn, "make_placer", methods)
+    monkeypatch.setattr(schedule, "quick_bounds", lambda problem: [])
     problem = open_problem()
-    found = Auto(gap=1.0).place(problem, Evaluator(problem), np.random.default_rng(0))
+    evaluator = Evaluator(problem, Budget(evaluations=40))
+    found = Auto(gap=1.0).place(problem, evaluator, np.random.default_rng(0))
     assert methods.names == ["single", "even-split"]
     assert found.status == "feasible"
 
@@ -351,6 +360,18 @@ def test_the_end_of_the_budget_ends_it(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (methods.names, found.evaluations) == (["single"], 5)
 
 
+def test_turns_of_a_round_begin_from_the_same_incumbent(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 1000 evaluations all quick methods are one round: none sees what `single` found.
+
+    The first search after them does.
+    """
+    methods = Methods({"single": evaluate_once})
+    found, _ = run(monkeypatch, methods, open_problem(), Budget(evaluations=1000))
+    quick = methods.calls[: len(auto._QUICK["latency"])]
+    assert all(math.isinf(call.best_value) for call in quick)
+    assert methods.calls[len(quick)].best_value == found.value
+
+
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_same_seed_and_evaluations_same_answer(objective: Objective) -> None:
     """The real methods, all that are installed, twice."""
@@ -392,7 +413,7 @@ def test_an_unknown_does_not_quote_what_a_quick_method_lacked(
     def make(name: str, settings: Mapping[str, str] | None = None) -> _Method:
         return (Failing if name == "expert" else _Method)(name, Methods(), {})
 
-    monkeypatch.setattr(auto, "search_parts", lambda *given: None)
+    monkeypatch.setattr(turn, "search_parts", lambda *given: None)
     found, _ = run(monkeypatch, make, open_problem(), Budget(evaluations=50))
     assert (found.status, found.placement) == ("unknown", None)
     assert found.message.startswith("no placement that keeps every constraint was found")

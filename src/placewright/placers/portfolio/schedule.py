@@ -1,0 +1,410 @@
+"""Which member of a portfolio gets which turn, and what comes of the turns.
+
+With a budget of evaluations, turns come in rounds. All turns of a round begin from the incumbent
+before it, and their outcomes are merged in the order of the round's list. The turns of a round
+depend on the evaluations that are left and on nothing else, so that the answer is the same whoever
+takes the turns, and however many at once.
+
+With a budget in seconds, whoever is free gets the next turn, which begins from the best so far.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from placewright.core.solution import Budget, Solution
+from placewright.placers.anytime import FOUND_NOTHING, pass_interrupt_on
+from placewright.placers.portfolio.enumeration import enumerate_small
+from placewright.placers.portfolio.first import evaluate_first
+from placewright.placers.portfolio.turn import BOUND, PARTS, Takers, Turn, TurnOutcome
+from placewright.simulation.bounds import quick_bounds
+from placewright.simulation.evaluator import Evaluator
+
+SEARCHES = ""  # the step at which searches get turns between members with a proof
+_GO_ON = ("problem-space", "multilevel")  # their next turn goes on where their last one ended
+_QUICK_EVALUATIONS = 32  # of each quick member, at least
+_TURN_SHARE = 0.05  # of what is left
+_TURN_SECONDS = 0.25  # and at least so long
+_TURN_EVALUATIONS = 48  # and at least so many
+# With few evaluations, the knowledge of the last turn is worth more than a second worker.
+_ROUND_EVALUATIONS = 1000  # that are left for each turn of a round of searches
+_ROUND_TURNS = 4  # of a round of searches at most
+_FORGETS = 0.6  # of what a search gained before its last turn
+_EVERY = 4  # turns after which a search gets one whatever it gained
+
+Step = tuple[str, float]  # a member and its share of what is left
+
+
+@dataclass(frozen=True)
+class PortfolioMembers:
+    """The members of a portfolio.
+
+    Attributes:
+        quick: heuristics that run once, with their shares of the seconds that are left.
+        steps: members with a proof in their order, `SEARCHES` among them, with their shares of the
+            budget that is left.
+        searches: that take turns.
+    """
+
+    quick: tuple[Step, ...]
+    steps: tuple[Step, ...]
+    searches: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Portfolio:
+    """A portfolio for one problem.
+
+    Attributes:
+        members: that take turns.
+        settings: member -> its settings.
+        gap: the search stops when value / bound - 1 is at most this.
+    """
+
+    members: PortfolioMembers
+    settings: Mapping[str, Mapping[str, str]]
+    gap: float
+
+    def search(self, evaluator: Evaluator, rng: np.random.Generator, takers: Takers) -> Solution:
+        """Enumerate a small problem; else let members take turns until nothing is left to do.
+
+        Raises:
+            BudgetSpent: the budget ended before there was a turn.
+            KeyboardInterrupt: a member was interrupted.
+        """
+        problem = evaluator.problem
+        if proven := enumerate_small(problem, evaluator):
+            return proven
+        if evaluator.budget.is_timed:
+            with evaluator.untimed():
+                evaluate_first(problem, evaluator)
+                takers.make_ready()
+        if not evaluator.bounded_by:
+            for bound in quick_bounds(problem):
+                evaluator.offer_bound(bound.value, bound.method)
+        schedule = _Schedule(self, evaluator, rng, takers)
+        if evaluator.budget.is_timed:
+            schedule.run_as_they_come()
+        else:
+            schedule.run_rounds()
+        return schedule.answer()
+
+
+class _Gains:
+    """How much searches have gained lately, and how long they have waited for a turn."""
+
+    def __init__(self, searches: Sequence[str]) -> None:
+        self._gains = dict.fromkeys(searches, math.inf)
+        self._waited = dict.fromkeys(searches, 0)
+        self._lengths = dict.fromkeys(searches, 1.0)
+        self._under_way = dict.fromkeys(searches, 0)
+
+    def __bool__(self) -> bool:
+        return bool(self._gains)
+
+    def names(self) -> list[str]:
+        """Those that have something to ask."""
+        return list(self._gains)
+
+    def give(self) -> str | None:
+        """The search that gets the next turn: that has waited for long, or gained most lately.
+
+        None if all that may have one have a turn under way.
+        """
+        free = [name for name in self._gains if name not in _GO_ON or self._under_way[name] == 0]
+        if not free:
+            return None
+        # A second turn at the same time looks for the same gain as the first.
+        chosen = max(
+            free,
+            key=lambda name: (
+                self._waited[name] >= _EVERY,
+                self._gains[name] / (1 + self._under_way[name]),
+                -self._under_way[name],
+            ),
+        )
+        for name in self._gains:
+            self._waited[name] = 0 if name == chosen else self._waited[name] + 1
+        self._under_way[chosen] += 1
+        return chosen
+
+    def length(self, name: str) -> float:
+        """How many times as long as others this search's turns are."""
+        return self._lengths[name]
+
+    def take_back(self, name: str) -> None:
+        """A turn has ended, or will not be taken."""
+        self._under_way[name] -= 1
+
+    def learn(self, name: str, before: float, outcome: TurnOutcome) -> None:
+        """Count what a turn gained over the incumbent's value `before` it."""
+        if name not in self._gains:
+            return
+        if outcome.asked == 0:
+            if outcome.is_spent:
+                self._lengths[name] *= 2.0  # it did not come to its first question
+            else:
+                del self._gains[name]  # it has nothing to ask
+            return
+        gain = 1.0 if math.isinf(before) else before / max(outcome.value, 1e-300) - 1.0
+        known = self._gains[name]
+        self._gains[name] = max(0.0, gain) + (0.0 if math.isinf(known) else _FORGETS * known)
+
+
+class _Schedule:
+    """The turns of one search."""
+
+    def __init__(
+        self, portfolio: Portfolio, evaluator: Evaluator, rng: np.random.Generator, takers: Takers
+    ) -> None:
+        self._portfolio, self._evaluator, self._takers = portfolio, evaluator, takers
+        self._quick = deque(portfolio.members.quick)
+        self._steps = deque(portfolio.members.steps)
+        self._gains = _Gains(portfolio.members.searches)
+        self._states: dict[str, Any] = {}  # search -> where its last turn ended
+        self._seed = int(rng.integers(2**63))
+        self._given = 0  # turns so far: each has a seed of its own
+        self._message = ""
+
+    @property
+    def is_closed(self) -> bool:
+        """True when the gap is as small as was asked for."""
+        evaluator = self._evaluator
+        if evaluator.is_measured:  # bounds are on the cost table, which a lucky run can undercut
+            return False
+        value = evaluator.best_value
+        return math.isfinite(value) and value <= evaluator.lower_bound * (1.0 + self._portfolio.gap)
+
+    @property
+    def _is_over(self) -> bool:
+        return self.is_closed or self._evaluator.is_spent
+
+    def answer(self) -> Solution:
+        """The incumbent; without one, why a method found none."""
+        evaluator = self._evaluator
+        if evaluator.is_closed:
+            return evaluator.solution("optimal", "value equals the lower bound")
+        has_one = evaluator.best is not None
+        return evaluator.solution(message="" if has_one else self._message or FOUND_NOTHING)
+
+    # In rounds: a budget of evaluations, or none.
+
+    def run_rounds(self) -> None:
+        """Quick members, then members with a proof and searches in turn, then searches."""
+        while self._quick and not self._is_over:
+            size = max(1.0, min(len(self._quick), self._left // _QUICK_EVALUATIONS))
+            share = self._left / size
+            self._round([(self._quick.popleft()[0], share) for _ in range(int(size))])
+        while self._steps and not self._is_over:
+            proofs: list[Step] = []
+            while self._steps and self._steps[0][0] != SEARCHES:
+                name, share = self._steps.popleft()
+                proofs.append((name, share * self._left))
+            self._round(proofs)
+            if self._steps:
+                _, share = self._steps.popleft()
+                self._search_rounds(share)
+        if self._evaluator.budget.is_limited:
+            self._search_rounds(1.0)
+
+    @property
+    def _left(self) -> float:
+        return self._evaluator.remaining_evaluations
+
+    def _search_rounds(self, share: float) -> None:
+        """Rounds of searches within a share of the evaluations that are left."""
+        if math.isinf(self._left):
+            self._round([(name, math.inf) for name in self._gains.names()])
+            return
+        ends = self._left - math.ceil(share * self._left)
+        while self._gains and self._left > ends and not self._is_over:
+            size = max(_TURN_EVALUATIONS, math.ceil(_TURN_SHARE * self._left))
+            count = min(_ROUND_TURNS, max(1, int(self._left // _ROUND_EVALUATIONS)))
+            spare = self._left - ends
+            turns: list[Step] = []
+            while len(turns) < count and spare >= 1 and (name := self._gains.give()):
+                turns.append((name, min(size, spare)))
+                spare -= turns[-1][1]
+            self._round(turns)
+
+    def _round(self, members: Sequence[Step]) -> None:
+        """Turns of members with so many evaluations each; none after one that closes the gap."""
+        turns = []
+        left = self._left
+        for name, most in members:
+            if math.isinf(left):
+                turns.append(self._turn(name, Budget()))
+            elif left >= 1:
+                mine = int(min(math.ceil(most), left))
+                left -= 0 if name == BOUND else mine  # which asks nothing
+                turns.append(self._turn(name, Budget(evaluations=mine)))
+        before = self._evaluator.best_value
+        with closing(self._in_order(turns)) as outcomes:
+            for turn, outcome in outcomes:
+                self._take(turn, outcome, before)
+                if self.is_closed:
+                    return
+
+    def _in_order(self, turns: Sequence[Turn]) -> Generator[tuple[Turn, TurnOutcome], None, None]:
+        """Turns with their outcomes in the order of the list, whichever ends first."""
+        ended: dict[int, TurnOutcome] = {}
+        at = 0
+        with closing(self._takers.run(turns)) as running:
+            for turn, outcome in running:
+                assert outcome is not None  # a turn without seconds is tried again, not lost
+                ended[id(turn)] = outcome
+                while at < len(turns) and id(turns[at]) in ended:
+                    yield turns[at], ended.pop(id(turns[at]))
+                    at += 1
+
+    # As they come: a budget in seconds.
+
+    def run_as_they_come(self) -> None:
+        """Give the next turn to whoever is free, until the gap is closed or the budget ends."""
+        self._under_way: dict[int, float] = {}  # turn -> value of the incumbent at its begin
+        self._reserved_evaluations, self._reserved_core = 0, 0.0
+        self._is_proving = False
+        self._searching_until: tuple[float, float] | None = None  # evaluations, seconds left
+        if self._takers.count > 1:
+            self._steps.append((PARTS, 1.0))  # its programs go on with the rest of the budget
+        with closing(self._takers.run(self._coming())) as running:
+            for turn, outcome in running:
+                self._end(turn, outcome)
+                if self.is_closed:
+                    return
+
+    def _coming(self) -> Iterator[Turn | None]:
+        """The next turn; None if only the end of another turn can bring one."""
+        while not self._is_over:
+            turn = self._next_turn()
+            if turn is None and not self._under_way:
+                return
+            if turn is not None:
+                self._under_way[id(turn)] = self._evaluator.best_value
+                self._reserved_evaluations += turn.budget.evaluations or 0
+                self._reserved_core += turn.budget.core_seconds or 0.0
+            yield turn
+
+    def _end(self, turn: Turn, outcome: TurnOutcome | None) -> None:
+        """Account for a turn that has ended, or was lost with its worker."""
+        before = self._under_way.pop(id(turn))
+        self._reserved_evaluations -= turn.budget.evaluations or 0
+        self._reserved_core -= turn.budget.core_seconds or 0.0
+        if self._is_proof(turn):
+            self._is_proving = False
+        if outcome is not None:
+            self._take(turn, outcome, before)
+            return
+        # Nobody knows what it used. Searches whose turns are always lost must end, too.
+        self._evaluator.count_core_seconds(turn.budget.core_seconds or 0.0)
+        if turn.member in self._portfolio.members.searches:
+            self._gains.take_back(turn.member)
+
+    @property
+    def _free_evaluations(self) -> float:
+        """Left, and not reserved for turns that are under way with counts of their own."""
+        reserved = 0 if self._takers.is_joint else self._reserved_evaluations
+        return self._evaluator.remaining_evaluations - reserved
+
+    @property
+    def _free_seconds(self) -> float:
+        return self._evaluator.remaining_seconds_beside(
+            0.0 if self._takers.is_joint else self._reserved_core
+        )
+
+    def _next_turn(self) -> Turn | None:
+        evaluations, seconds = self._free_evaluations, self._free_seconds
+        if evaluations < 1 or seconds <= 0:
+            return None
+        if self._quick:
+            name, share = self._quick.popleft()
+            return self._limited_turn(name, evaluations / self._takers.count, share * seconds)
+        if not self._is_proving and (step := self._next_proof(evaluations, seconds)):
+            name, share = step
+            self._is_proving = True
+            return self._limited_turn(name, share * evaluations, share * seconds)
+        if (search := self._gains.give()) is None:
+            return None
+        most = max(_TURN_EVALUATIONS, _TURN_SHARE * evaluations)
+        most_seconds = self._gains.length(search) * max(_TURN_SECONDS, _TURN_SHARE * seconds)
+        if self._searching_until is not None:
+            evaluations -= self._searching_until[0]
+            seconds -= self._searching_until[1]
+        return self._limited_turn(search, min(most, evaluations), min(most_seconds, seconds))
+
+    def _next_proof(self, evaluations: float, seconds: float) -> Step | None:
+        """The next member with a proof; None while searches have a step for themselves.
+
+        If several turns are taken at once, searches run beside the proofs and need no such step.
+        """
+        if (until := self._searching_until) is not None:
+            if self._gains and evaluations > until[0] and seconds > until[1]:
+                return None
+            self._searching_until = None
+        while self._steps:
+            name, share = self._steps.popleft()
+            if name != SEARCHES:
+                return name, share
+            if self._takers.count == 1 and self._gains:
+                rest = 1.0 - share
+                # No number of evaluations ends a step if their number has no limit.
+                self._searching_until = (
+                    -math.inf if math.isinf(evaluations) else rest * evaluations,
+                    rest * seconds,
+                )
+                return None
+        return None
+
+    def _limited_turn(self, member: str, evaluations: float, seconds: float) -> Turn:
+        counts_core = self._evaluator.budget.core_seconds is not None
+        most = max(seconds, 1e-3)
+        queries = None if math.isinf(evaluations) else max(1, math.ceil(evaluations))
+        return self._turn(member, Budget(most, queries, most if counts_core else None))
+
+    # Both.
+
+    def _turn(self, member: str, budget: Budget) -> Turn:
+        """A turn that begins from what is known now."""
+        self._given += 1
+        evaluator = self._evaluator
+        return Turn(
+            member=member,
+            seed=(self._seed, self._given),
+            budget=budget,
+            settings=self._portfolio.settings.get(member, {}),
+            start=evaluator.best,
+            value=evaluator.best_value,
+            lower_bound=evaluator.lower_bound,
+            bound_method=evaluator.bound_method,
+            state=self._states.get(member),
+        )
+
+    def _is_proof(self, turn: Turn) -> bool:
+        return any(turn.member == name for name, _ in self._portfolio.members.steps)
+
+    def _take(self, turn: Turn, outcome: TurnOutcome, before: float) -> None:
+        """Merge what a turn found.
+
+        Raises:
+            KeyboardInterrupt: the turn was interrupted, and so is the search.
+        """
+        evaluator, found = self._evaluator, outcome.solution
+        if not self._takers.is_joint:
+            evaluator.take_in(found, is_elsewhere=self._takers.is_elsewhere)
+        if turn.member == BOUND:
+            evaluator.bounded_by.add(BOUND)  # that it is not solved again, whatever it gave
+        pass_interrupt_on(found)
+        if turn.member in self._portfolio.members.searches:
+            self._gains.take_back(turn.member)
+            self._gains.learn(turn.member, before, outcome)
+            self._states[turn.member] = outcome.state
+        if all(turn.member != name for name, _ in self._portfolio.members.quick):
+            # A simple method's failure is no word about the problem.
+            self._message = found.message or self._message
