@@ -1,7 +1,7 @@
 """The check on the hardware: contenders measured in turns, judged, and recorded in the plan.
 
-Single requests and streams of samples are measured differently; what is judged, and what the plan
-then holds, is the same for both.
+Single requests and streams of samples are measured differently; the verdict and the recorded plan
+come from the same functions.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _PLAYED = 60
 
 @dataclass(frozen=True)
 class Check:
-    """What a check on the hardware is asked for.
+    """Settings of a check on the hardware.
 
     Attributes:
         rounds: of single requests.
@@ -123,13 +123,13 @@ def check_on_hardware(
     check: Check | None = None,
     deadline: Deadline = NEVER,
 ) -> tuple[Plan, ContenderTable]:
-    """Run the plan beside simpler ways to run its model, and keep what is recommended.
+    """Run a plan beside its contenders, and keep the recommended placement.
 
     Args:
         plan: of the search.
         model: the plan's, loaded by its runtime.
-        report: is called with what is being done.
-        check: what is asked for; None is the usual.
+        report: receives the progress.
+        check: its settings; None takes the usual ones.
         deadline: of everything.
 
     Returns:
@@ -222,7 +222,7 @@ def _written(
     """The contender whose placement the plan gets: the recommended one, if it has a placement."""
     if contenders[verdict.recommendation].placement is not None:
         return verdict.recommendation
-    if contenders.played is not None:  # streams run by the name of what is recommended
+    if contenders.played is not None:  # a stream runs the recommended contender by its name
         return contenders.searched
     placed = [member.name for member in contenders.members if member.placement is not None]
     return judged(contenders, {name: seconds[name] for name in placed}).recommendation
@@ -370,7 +370,7 @@ def _measured_streams(
 
 
 def stream_outcome(plan: Plan, result: StreamResult) -> JudgedContenders:
-    """What a measured stream means for its plan."""
+    """The judged contenders of a measured stream."""
 
     def table(found: Plan) -> ContenderTable:
         columns, rows = result.table()
@@ -458,7 +458,7 @@ def execute_stream(
         length: None is the usual one.
         in_flight: samples under way at most in the plan; None takes as many as pay.
         latency_limit: seconds that 95 % of a contender's samples may take.
-        report: is called with what is being done.
+        report: receives the progress.
         deadline: nothing new starts after it.
 
     Raises:

@@ -31,7 +31,7 @@ class ComparisonFile:
 
     Args:
         path: JSON file, read now where it exists; None keeps the runs in memory only.
-        problem: what is placed.
+        problem: to place.
         budget: of every run.
 
     Attributes:
@@ -134,7 +134,7 @@ def compare(
     """Run every placer with seeds 0 .. seeds - 1 under one evaluator and one budget.
 
     Args:
-        problem: what is placed.
+        problem: to place.
         placers: registry names; ``name:key=value:...`` sets hyperparameters of that one.
         seeds: runs per placer.
         budget: of every single run; all queries count, intermediate ones too.

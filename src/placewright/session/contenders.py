@@ -111,7 +111,7 @@ class Contenders(Generic[Runner]):
         return replace(self, members=tuple(m for m in self.members if m.name in names))
 
     def without(self, name: str, reason: str) -> Contenders[Runner]:
-        """The others, after a contender turned out not to be comparable."""
+        """The contenders without one that is not comparable."""
         members = tuple(member for member in self.members if member.name != name)
         return replace(self, members=members, left_out={**self.left_out, name: reason})
 
@@ -425,7 +425,7 @@ def whole_processor(plan: Plan) -> Device | None:
 
 
 def why_default_is_not_comparable(problem: Problem, simulator: Simulator) -> str | None:
-    """Why the runtime's default breaks what the user asked for; None if it does not.
+    """The constraint that the runtime's default breaks, in words; None if it breaks none.
 
     It runs every op on all cores and keeps the whole model in one memory, whatever the limits of
     single cores are.

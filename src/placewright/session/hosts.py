@@ -54,7 +54,7 @@ def discover_on_hosts(
         names: ``host:device`` between commas, or hosts for all that they have; None is all.
         ray: address of the cluster; see `workers.opened.open_workers`.
         runtime: whose devices; None is OpenVINO.
-        report: is called with what is being done.
+        report: receives the progress.
 
     Raises:
         UnknownNameError: there is no such host or device.
@@ -77,7 +77,7 @@ def profile_on_hosts(request: Request, report: Report = no_report) -> HostsProbl
 
     Args:
         request: with `ray`; `devices` as of `discover_on_hosts`.
-        report: is called with what is being done.
+        report: receives the progress.
 
     Raises:
         UnknownNameError: there is no such host or device.

@@ -145,8 +145,8 @@ class LoadedPlan:
     ) -> Generator[Outputs | RuntimeFailure, None, None]:
         """Run a stream of samples, several of them in flight.
 
-        Segments and threads stay for the next stream. With F in flight, sample k + F is asked for
-        after output k was taken and the next is asked for; outputs that are fed back take F = 1.
+        Segments and threads stay for the next stream. With F in flight, sample k + F is taken
+        after output k was taken and the next is asked for; outputs that are fed back need F = 1.
 
         Args:
             samples: inputs of each: an array for a model with one input, a list, or a mapping.
@@ -343,7 +343,7 @@ class KeptPlans:
         """The loaded plan, which nobody closes meanwhile.
 
         Args:
-            plan: what is run.
+            plan: to run.
             load: gives its model, where the plan is not kept.
         """
         with ExitStack() as closing, ExitStack() as held:
@@ -392,7 +392,7 @@ class KeptPlans:
         return loaded, True
 
     def _shrink(self) -> None:
-        """Close what exceeds the limit, but for the newest and for what is in use."""
+        """Close plans beyond the limit, except for the newest and for those in use."""
         held = sum(one.weight for one in self._plans.values())
         for key in list(self._plans)[:-1]:
             if held > _limit() and not self._plans[key].is_in_use:

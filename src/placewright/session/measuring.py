@@ -124,7 +124,7 @@ def measure_model(
         runtime: that measures.
         objective: of the problem; overheads are fitted if the event model simulates it.
         extent: how much is measured; None is all.
-        steps: is called with what is being done.
+        steps: report progress.
 
     Raises:
         InputError: the model has no source to run.

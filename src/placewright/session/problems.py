@@ -48,7 +48,7 @@ def build(model: ModelOfRequest, steps: Steps, deadline: Deadline = NEVER) -> Me
 
     Args:
         model: of the request.
-        steps: is called with what is being done.
+        steps: report progress.
         deadline: of everything.
 
     Raises:
@@ -156,7 +156,7 @@ def _machine(
 
     Args:
         request: of the user.
-        steps: is called with what is being done.
+        steps: report progress.
         otherwise: the runtime if the request names none; None is the objective's.
 
     Raises:
@@ -351,7 +351,7 @@ class OpListing:
     time_unit: str = "s"
 
     def data(self) -> dict[str, Any]:
-        """As a JSON document."""
+        """The listing as a JSON document."""
         return {
             "unit": self.time_unit,
             "devices": list(self.devices),

@@ -91,7 +91,7 @@ def _parsing(name: str, *arguments: Any) -> Checked:
 
 @dataclass(frozen=True)
 class Request:
-    """What a user asks for: all fields; None leaves a choice to the default.
+    """All that a user asks for; None leaves a choice to the default.
 
     Texts are taken wherever the command line takes them: ``pins=["op=cpu:0"]`` means the same as
     ``pins={"op": "cpu:0"}``, ``memory={"cpu:0": "2GiB"}`` the same as that many bytes. The fields

@@ -102,7 +102,7 @@ class RunResult:
         return run_verdict(self.device, self.ratio, is_split=self.is_split)
 
     def data(self) -> dict[str, Any]:
-        """As a JSON document."""
+        """The result as a JSON document."""
         return {
             "equal": self.equal,
             "updated_tensors": self.comparison.n_updated,
@@ -130,7 +130,7 @@ class RunResult:
         }
 
     def lines(self) -> list[str]:
-        """As text."""
+        """The result as lines of text."""
         return run_lines(self.data(), self.comparison.text)
 
 
@@ -241,7 +241,7 @@ def execute(
         runs: measured runs of each, >= 1.
         boundaries: compare every tensor that crosses devices, too.
         inputs: as `run` takes them; None draws random ones.
-        report: is called with what is being done.
+        report: receives the progress.
 
     Raises:
         ClusterError: a device stands for several.

@@ -269,7 +269,7 @@ def search_and_check(
         model: of the request.
         placer: of the request.
         measured: the problem.
-        steps: is called with what is being done.
+        steps: report progress.
         deadline: of everything.
 
     Raises:

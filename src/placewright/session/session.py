@@ -43,7 +43,7 @@ class Session:
 
     Args:
         request: a `Request`, or a model; a plan gives the session of its problem.
-        report: is called with the fraction that is done, and what is being done.
+        report: receives the progress: the fraction that is done, and the step.
         said: further fields of a request, if `request` is a model.
 
     Attributes:

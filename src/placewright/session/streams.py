@@ -174,7 +174,7 @@ class StreamResult:
         return judged(self.contenders, self.periods, kept, most_loss)
 
     def data(self) -> dict[str, Any]:
-        """As a JSON document."""
+        """The result as a JSON document."""
         predicted = self.contenders.predicted
         contenders = {}
         for name in self.rounds:
@@ -207,7 +207,7 @@ class StreamResult:
         }
 
     def lines(self) -> list[str]:
-        """As text, without the table."""
+        """The result as lines of text, without the table."""
         return measured_stream_lines(self.data(), self.latency_limit)
 
     def table(self) -> tuple[tuple[str, ...], list[list[str]]]:
