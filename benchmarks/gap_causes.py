@@ -30,9 +30,9 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.placers.registry import make_placer
-from placewright.simulation.bounds import quick_bounds
+from placewright.simulation.behaviours import behaviour_of
+from placewright.simulation.bounds.lower import quick_bounds
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.relaxation import relaxed
 from placewright.suites.suite.problems import chosen_problems, suite_problems
 
 PROBLEMS = "gnmt 2gpu,nasnet_a 2gpu,rnnlm 2gpu,inception_v3 4gpu,bert_base 4gpu"
@@ -40,7 +40,7 @@ PROBLEMS = "gnmt 2gpu,nasnet_a 2gpu,rnnlm 2gpu,inception_v3 4gpu,bert_base 4gpu"
 
 def relaxed_value(problem: Problem, placement: Placement | None, seconds: float) -> float:
     """Value of the linear relaxation, with a placement or with fractions; 0 if not solved."""
-    program = relaxed(problem)
+    program = behaviour_of(problem).relaxation(problem)
     assert program is not None, "latency and throughput have one"
     if placement is not None:
         for unit, chosen in enumerate(placement.device_of.tolist()):

@@ -26,7 +26,7 @@ from placewright.profiling.streams import different_samples, sample_error, strea
 from placewright.session.plans import plan_of
 from placewright.session.streams import stream_memory
 from placewright.simulation.model import Simulator
-from placewright.simulation.stream.segments import stream_segments
+from placewright.simulation.segments import stream_segments
 
 _PLAYED = 30
 _TRIES = 4

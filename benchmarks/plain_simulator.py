@@ -10,7 +10,7 @@ import heapq
 
 from placewright.core.problem import Problem
 from placewright.errors import InputError
-from placewright.simulation.event.arrays import event_arrays
+from placewright.simulation.layout import problem_arrays
 
 
 class PlainSimulator:
@@ -22,7 +22,7 @@ class PlainSimulator:
 
     def __init__(self, problem: Problem) -> None:
         graph, cluster = problem.unit_graph, problem.cluster
-        arrays = event_arrays(problem)
+        arrays = problem_arrays(problem)
         linked = (cluster.link_channel >= 0).sum()
         n_ends = cluster.n_endpoints
         if (

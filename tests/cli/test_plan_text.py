@@ -16,7 +16,7 @@ from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Device
 from placewright.core.costs import CostTable
 from placewright.core.graph import ComputationGraph
-from placewright.core.plan_summary import _cut
+from placewright.core.plan import _cut
 from placewright.core.problem import op_named
 from placewright.core.source import ModelSource
 from placewright.errors import GraphError

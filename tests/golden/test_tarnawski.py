@@ -33,7 +33,7 @@ from placewright.placers.pipelines.ideals.enumeration import enumerate_ideals
 from placewright.placers.pipelines.ideals.items import items_of
 from placewright.placers.pipelines.ideals.replication import replicated
 from placewright.placers.registry import make_placer
-from placewright.simulation.bounds import balanced_load_bound
+from placewright.simulation.bounds.lower import balanced_load_bound
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
 

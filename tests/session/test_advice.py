@@ -28,7 +28,7 @@ from placewright.session.advice import (
     with_memory,
 )
 from placewright.session.search import find_plan
-from placewright.simulation.feasibility import prove_infeasible
+from placewright.simulation.bounds.feasibility import prove_infeasible
 from placewright.simulation.model import Simulator
 from placewright.testing.problems import impossible_problem, packing_problem, random_problem
 from tests.simulation.oracle import Reference

@@ -42,7 +42,7 @@ def test_each_model_is_registered_once() -> None:
 @pytest.mark.parametrize("model", ALL)
 def test_value_values_and_evaluate_agree(model: ExecutionModel) -> None:
     """And where a behaviour says that a general bound holds, no value is below it."""
-    from placewright.simulation.bounds import quick_bounds
+    from placewright.simulation.bounds.lower import quick_bounds
 
     rng = np.random.default_rng(3)
     problem = random_problem(rng, n_ops=6)

@@ -17,7 +17,7 @@ from placewright.core.execution_models import DISPATCH_RULES, Dispatch, Event
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.errors import InputError
-from placewright.simulation.bounds import lower_bound
+from placewright.simulation.bounds.lower import lower_bound
 from placewright.simulation.model import Simulator
 
 

@@ -10,7 +10,7 @@ from simulation.oracle import Reference
 from strategies import random_placement, random_problem, seeds
 
 from placewright.core.placement import Placement
-from placewright.simulation.bounds import lower_bound
+from placewright.simulation.bounds.lower import lower_bound
 from placewright.simulation.model import Simulator
 from placewright.suites.random_graphs import random_layered_problem
 

@@ -17,7 +17,7 @@ from placewright.core.costs import CostTable
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.files.model_names import model_of
-from placewright.simulation.feasibility import prove_infeasible
+from placewright.simulation.bounds.feasibility import prove_infeasible
 from placewright.testing.brute_force import brute_force
 from placewright.testing.problems import impossible_problem, packing_problem, random_problem
 

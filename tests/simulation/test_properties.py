@@ -22,7 +22,7 @@ from placewright.core.execution_models import MaxLoad
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.files.model_names import model_of
-from placewright.simulation.bounds import lower_bounds
+from placewright.simulation.bounds.lower import lower_bounds
 from placewright.simulation.model import Simulator
 from placewright.simulation.segments import segments_of
 

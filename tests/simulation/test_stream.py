@@ -15,7 +15,7 @@ from placewright.core.execution_models import MaxLoad
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.errors import InfeasibleError, InputError
-from placewright.simulation.max_load import memory_of
+from placewright.simulation.layout import resident_bytes
 from placewright.simulation.model import Simulator
 from placewright.simulation.stream.play import Stream, play_stream
 from placewright.testing.problems import random_problem, with_replicas
@@ -251,7 +251,7 @@ def test_a_plain_second_implementation_agrees(seed):
     for index, tasks in enumerate(stream.tasks.of_segment):
         ours = stream.begin[:, tasks.compute]
         np.testing.assert_allclose(ours, [one[f"run {index}"][0] for one in spans], rtol=1e-12)
-    weights = memory_of(Simulator(problem).arrays, device_of)
+    weights = resident_bytes(Simulator(problem).arrays, device_of)
     live = (stream.memory_peaks - weights).tolist()
     assert live == pytest.approx(reference.peaks(spans))
     loads = Simulator(problem).loads(device_of)

@@ -14,7 +14,7 @@ import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
-from placewright.simulation.event.arrays import DIRECT, LOCAL, VIA_HOST, EventArrays, event_arrays
+from placewright.simulation.layout import DIRECT, LOCAL, VIA_HOST, ProblemArrays, problem_arrays
 
 Proposal = tuple[IntArray, IntArray | None]
 
@@ -180,7 +180,7 @@ class ListSchedule:
         self.device_of = np.full(problem.n_units, -1, dtype=np.int64)
         self.start = np.zeros(problem.n_units)
         self.end = np.zeros(problem.n_units)
-        self._arrays = event_arrays(problem)
+        self._arrays = problem_arrays(problem)
         self._group_of = problem.colocation.group_of
         self._allowed = problem.allowed_by_class
         self._device_of_class = np.full(problem.colocation.n_groups, -1, dtype=np.int64)
@@ -294,7 +294,7 @@ def mean_transfer_seconds(problem: Problem) -> FloatArray:
 
     Pairs without a route are left out; shape (unit_graph.n_tensors,).
     """
-    arrays = event_arrays(problem)
+    arrays = problem_arrays(problem)
     n_devices = problem.n_devices
     total = np.zeros(problem.unit_graph.n_tensors)
     pairs = 0
@@ -306,7 +306,7 @@ def mean_transfer_seconds(problem: Problem) -> FloatArray:
     return total / max(1, pairs)
 
 
-def _way_seconds(arrays: EventArrays, source: int, target: int) -> FloatArray:
+def _way_seconds(arrays: ProblemArrays, source: int, target: int) -> FloatArray:
     """Seconds of every tensor between two different endpoints that have a route."""
     if arrays.route[source, target] == VIA_HOST:
         first = _link_seconds(arrays, source, arrays.host)
@@ -314,7 +314,7 @@ def _way_seconds(arrays: EventArrays, source: int, target: int) -> FloatArray:
     return _link_seconds(arrays, source, target)
 
 
-def _link_seconds(arrays: EventArrays, source: int, target: int) -> FloatArray:
+def _link_seconds(arrays: ProblemArrays, source: int, target: int) -> FloatArray:
     if len(arrays.own_transfer):
         return arrays.own_transfer
     per_byte = arrays.seconds_per_byte[source, target]

@@ -26,9 +26,9 @@ from placewright.placers.pipelines.ideal_dp import IdealDp
 from placewright.placers.pipelines.pipedream import Pipedream
 from placewright.placers.portfolio.auto import Auto
 from placewright.placers.registry import Placer
-from placewright.simulation.bounds import lower_bounds
+from placewright.simulation.bounds.feasibility import prove_infeasible
+from placewright.simulation.bounds.lower import lower_bounds
 from placewright.simulation.evaluator import CLOSED, Evaluator
-from placewright.simulation.feasibility import prove_infeasible
 
 _EVALUATIONS = 20_000  # of `auto`: enough to enumerate placements, and orders in half of it
 _WORK = 0.5  # deterministic seconds of a solver

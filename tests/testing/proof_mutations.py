@@ -31,8 +31,10 @@ from placewright.placers.exact.schedule_program import (
 from placewright.placers.exact.subgraphs import bound as pieces_bound
 from placewright.placers.exact.subgraphs import program as pieces_program
 from placewright.placers.pipelines.ideals.load_model import LoadModel
-from placewright.simulation import bounds, feasibility, max_load_relaxation, relaxed_program
-from placewright.simulation.event import relaxation
+from placewright.simulation.bounds import feasibility, lower
+from placewright.simulation.bounds.relaxation import RelaxedProgram
+from placewright.simulation.event.relaxation import LatencyRelaxation
+from placewright.simulation.max_load.relaxation import LoadRelaxation
 
 Patch = Callable[[], AbstractContextManager[object]]
 Change = Callable[[Callable[..., Any]], Callable[..., Any]]
@@ -329,31 +331,31 @@ def _mutations() -> dict[str, Mutation]:
         "the critical path is a tenth longer",
         EVENT,
         general,
-        _patched(bounds, "best_seconds", _scaled(1.1)),
+        _patched(lower, "best_seconds", _scaled(1.1)),
     )
     add(
         "the balanced load is a fifth larger",
         EVENT,
         general,
-        _patched(bounds, "_dual_value", _dual_scaled),
+        _patched(lower, "_dual_value", _dual_scaled),
     )
     add(
         "the cheapest transfer takes twice as long",
         EVENT,
         general,
-        _patched(relaxation.LatencyRelaxation, "cheapest", _scaled(2.0)),
+        _patched(LatencyRelaxation, "cheapest", _scaled(2.0)),
     )
     add(
         "the way home takes twice as long",
         EVENT,
         general,
-        _patched(relaxation.LatencyRelaxation, "way", _scaled(2.0)),
+        _patched(LatencyRelaxation, "way", _scaled(2.0)),
     )
     add(
         "three fifths of the memory in the relaxation",
         LOAD,
         general,
-        _patched(relaxed_program.Relaxation, "memory", _less_memory(0.6)),
+        _patched(RelaxedProgram, "memory", _less_memory(0.6)),
     )
     nothing = ("proofs that nothing fits",)
     add(
@@ -424,14 +426,14 @@ def _add_loads(add: Callable[..., None]) -> None:
         "the cheapest transfer costs ten times as much",
         LOAD,
         general,
-        _patched(max_load_relaxation.LoadRelaxation, "cheapest", _scaled(10.0)),
+        _patched(LoadRelaxation, "cheapest", _scaled(10.0)),
     )
     add(
         "members exchange ten times as much",
         LOAD,
         general,
         _patched(
-            max_load_relaxation.LoadRelaxation,
+            LoadRelaxation,
             "_exchanges",
             lambda of: lambda self: [[(c, 10.0 * v) for c, v in row] for row in of(self)],
         ),

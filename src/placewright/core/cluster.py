@@ -44,7 +44,7 @@ class Device:
         cut_seconds: added once per tensor that enters a segment from another segment or device.
         cut_seconds_per_byte: added per byte of such a tensor.
         layout_seconds: added on top where a compute-bound unit made the tensor, whose kernel has a
-            layout of its own that has to be left (see `core.intensity`).
+            layout of its own that has to be left (see `core.graph.is_compute_bound`).
         layout_seconds_per_byte: added per byte of such a tensor.
         memory_domain: devices of one domain slow each other down (see `Cluster.contention`).
         overlaps_transfers: max-load takes the larger of compute and transfers, not their sum.

@@ -11,7 +11,7 @@ from operator import ne
 import numpy as np
 
 from placewright.core.arrays import BoolArray, Csr, FloatArray, IntArray
-from placewright.core.topology import find_cycle, topological_order
+from placewright.core.graph import find_cycle, topological_order
 from placewright.errors import GraphError
 
 FORWARD, BACKWARD, UPDATE = 0, 1, 2

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from placewright.core.placement import Placement
-from placewright.core.plan_summary import summary
+from placewright.core.plan import summary
 from placewright.core.problem import Problem
 from placewright.core.solution import HistoryPoint, Solution, Status, Stop
 

@@ -11,8 +11,8 @@ import numpy as np
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution, Stop
 from placewright.errors import BudgetSpent
+from placewright.simulation.bounds.feasibility import prove_infeasible
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.feasibility import prove_infeasible
 
 P = TypeVar("P")
 FOUND_NOTHING = "no placement that keeps every constraint was found, which proves nothing"

@@ -22,7 +22,7 @@ from scipy.optimize import nnls
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.cluster import Cluster, Device, Link
-from placewright.core.intensity import is_compute_bound
+from placewright.core.graph import is_compute_bound
 from placewright.core.problem import Problem
 from placewright.execution.runtime import OpSegment
 

@@ -23,7 +23,7 @@ from placewright.execution.runtime import (
     OpSegment,
     segments_of_units,
 )
-from placewright.simulation.stream.segments import stream_segments
+from placewright.simulation.segments import stream_segments
 
 Sample = Sequence[HostArray]
 Streaming = Callable[[Sequence[Sample]], list[Execution]]

@@ -12,8 +12,7 @@ import numpy as np
 from placewright.core.arrays import IntArray
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.placement import Placement
-from placewright.core.plan import Plan
-from placewright.core.plan_summary import search_text
+from placewright.core.plan import Plan, search_text
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes, format_duration
 from placewright.report.values import value_text

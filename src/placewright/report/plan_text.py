@@ -8,8 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from placewright.core.execution_models import EVENT, Event, MaxLoad
-from placewright.core.plan import Plan
-from placewright.core.plan_summary import search_text
+from placewright.core.plan import Plan, search_text
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
 from placewright.core.source import ModelSource

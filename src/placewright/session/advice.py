@@ -27,8 +27,8 @@ from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
 from placewright.core.solution import Budget
 from placewright.placers.registry import make_placer
+from placewright.simulation.bounds.feasibility import prove_infeasible
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.feasibility import prove_infeasible
 from placewright.simulation.model import Simulator
 
 _ROUNDS = 8  # of filling, simulating, and correcting what the tensors took

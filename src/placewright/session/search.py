@@ -40,7 +40,7 @@ from placewright.session.plans import plan_of, predicted_plan
 from placewright.session.request import Request
 from placewright.session.running import ELSEWHERE, can_run
 from placewright.session.spread import SpreadAuto
-from placewright.simulation.bounds import RELAXATION, lower_bound, quick_bounds
+from placewright.simulation.bounds.lower import RELAXATION, lower_bound, quick_bounds
 from placewright.simulation.evaluator import CLOSED, Evaluator
 from placewright.workers.interface import Workers
 from placewright.workers.opened import open_workers

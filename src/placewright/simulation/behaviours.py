@@ -1,15 +1,15 @@
-"""How each execution model behaves: one file or folder each, registered here once.
+"""The interface of execution models, and the list of the classes that implement them.
 
-The parameters of a model are in `core.execution_models`. All behaviours have the same methods: they
-compile a problem, value its placements, explain one, name the general bounds that hold, and prove
-that nothing fits.
+The parameters of an execution model are in `core.execution_models`. Its class here compiles a
+problem, values and explains placements, lists the bounds that hold, and proves that nothing fits.
 """
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, ClassVar, Protocol, cast
+from dataclasses import dataclass
+from typing import ClassVar, Protocol, cast
 
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.execution_models import (
@@ -21,42 +21,72 @@ from placewright.core.execution_models import (
     SubgraphIP,
 )
 from placewright.core.problem import Problem
-from placewright.simulation.event.arrays import EventArrays
-from placewright.simulation.explanation import Explanation
-
-if TYPE_CHECKING:
-    from placewright.simulation.relaxed_program import Relaxation
+from placewright.simulation.layout import ProblemArrays
+from placewright.simulation.timeline import Timeline
 
 Outcome = tuple[float, int, int, FloatArray]
 BoundsByMethod = Mapping[str, Callable[[Problem], float]]
 
-# Where the behaviour of each model stands, under `simulation`: "module:Class".
+# Class of each execution model, under `simulation`: "module:Class", imported when it is needed.
 BEHAVIOURS: Mapping[type[ExecutionModel], str] = {
     Event: "event.model:EventModel",
-    MaxLoad: "max_load:Loads",
-    Subgraph: "subgraph:Latency",
-    SubgraphIP: "subgraph:Latency",
-    Placeto: "placeto:PlacetoModel",
+    MaxLoad: "max_load.model:Loads",
+    Subgraph: "published.subgraph:Latency",
+    SubgraphIP: "published.subgraph:Latency",
+    Placeto: "published.placeto:PlacetoModel",
 }
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The parts of a placement's value; None for parts that the execution model does not have.
+
+    Attributes:
+        timeline: start and end of all units and transfers.
+        loads: seconds of each device, then of each channel, shape (n_phases, n).
+        broken: why the value is infinite although devices, order and memory are legal.
+    """
+
+    timeline: Timeline | None = None
+    loads: FloatArray | None = None
+    broken: str | None = None
+
+
+class Relaxation(Protocol):
+    """A linear relaxation of a problem; see `bounds.relaxation`.
+
+    Attributes:
+        upper: upper bound of each column, the value first.
+    """
+
+    upper: list[float]
+
+    def x(self, unit: int, device: int) -> int:
+        """Column of a unit's colocation class on a device."""
+        ...
+
+    def solved(self, seconds: float) -> float:
+        """A safe lower bound from the solver's dual solution; 0 if it was not solved in time."""
+        ...
 
 
 class Behaviour(Protocol):
     """An execution model compiled for one problem; threads may share it.
 
     Attributes:
-        bounds: method -> quick bound of a problem, in seconds, which no value is below.
-        has_timeline: `explain` gives one.
+        bounds: method -> function of a problem that returns a lower bound in seconds.
+        has_timeline: whether `explain` returns a timeline.
     """
 
     bounds: ClassVar[BoundsByMethod]
     has_timeline: ClassVar[bool]
 
-    def __init__(self, problem: Problem, arrays: EventArrays) -> None:
+    def __init__(self, problem: Problem, arrays: ProblemArrays) -> None:
         """Compile a problem."""
         ...
 
     def value(self, device_of: IntArray, order: IntArray) -> float:
-        """Value of a placement, inf where it is infeasible; device_of and order (n_units,)."""
+        """Value of a placement, inf if it is infeasible; device_of and order (n_units,)."""
         ...
 
     def values(self, devices_of: IntArray) -> FloatArray:
@@ -64,26 +94,26 @@ class Behaviour(Protocol):
         ...
 
     def evaluate(self, device_of: IntArray, order: IntArray) -> Outcome:
-        """Value, fault (see `legality`), where it is, and bytes of each device (n_devices,)."""
+        """Value, fault (a code of `legality`), its place, and bytes of each device (n_devices,)."""
         ...
 
     def explain(self, device_of: IntArray, order: IntArray) -> Explanation:
-        """What the value of a placement consists of, or why it has none without a fault."""
+        """The parts of a placement's value, or the reason why it is infinite without a fault."""
         ...
 
     @staticmethod
     def why_nothing_fits(problem: Problem) -> str | None:
-        """One line that proves that no placement exists, or None where no proof is found."""
+        """One line that proves that no placement exists, or None if no proof was found."""
         ...
 
     @staticmethod
     def relaxation(problem: Problem) -> Relaxation | None:
-        """The linear relaxation of a problem, without rows; None where there is none."""
+        """The linear relaxation of a problem; None if the execution model has none."""
         ...
 
 
 def behaviour_of(problem: Problem) -> type[Behaviour]:
-    """How the problem's execution model behaves."""
+    """The class of the problem's execution model."""
     module, _, name = BEHAVIOURS[type(problem.execution_model)].partition(":")
-    found = getattr(importlib.import_module(f"placewright.simulation.{module}"), name)
-    return cast("type[Behaviour]", found)
+    behaviour = getattr(importlib.import_module(f"placewright.simulation.{module}"), name)
+    return cast("type[Behaviour]", behaviour)

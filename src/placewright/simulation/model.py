@@ -14,14 +14,12 @@ from placewright.core.arrays import FloatArray, IntArray, frozen_ints
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.errors import InfeasibleError, InputError
-from placewright.simulation.behaviours import behaviour_of
-from placewright.simulation.event.arrays import event_arrays
-from placewright.simulation.explanation import Explanation
-from placewright.simulation.legality import FINE, NO_ORDER, check
-from placewright.simulation.max_load import Loads
+from placewright.simulation.behaviours import Explanation, behaviour_of
+from placewright.simulation.layout import problem_arrays
+from placewright.simulation.legality import FINE, NO_ORDER, Violation, check, violation_of
+from placewright.simulation.max_load.model import Loads
 from placewright.simulation.stream.play import Stream, play_stream
 from placewright.simulation.timeline import Timeline
-from placewright.simulation.violation import Violation, violation_of
 
 _PARALLEL_FROM = 64  # units times placements below which threads cost more than they bring
 
@@ -34,7 +32,7 @@ class Simulator:
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.arrays = event_arrays(problem)
+        self.arrays = problem_arrays(problem)
         self._applied = behaviour_of(problem)(problem, self.arrays)
 
     @cached_property

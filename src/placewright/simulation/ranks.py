@@ -6,38 +6,14 @@ import numpy as np
 
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
-from placewright.simulation.compiled import compiled, inlined, uncounted
-from placewright.simulation.event.arrays import DIRECT, VIA_HOST, EventArrays, event_arrays
+from placewright.simulation.compiled import compiled, uncounted
+from placewright.simulation.layout import ProblemArrays, problem_arrays, transfer_seconds
 
 _ROWS = 1 << 16  # units whose costs are looked at together, so that no copy of all is made
 
 
-@inlined
-def transfer_seconds(arrays: EventArrays, tensor: int, source: int, target: int) -> float:
-    """Seconds of all hops of a tensor between two endpoints; inf without a route."""
-    kind = arrays.route[source, target]
-    if source == target:
-        return 0.0
-    if kind == DIRECT:
-        return hop_seconds(arrays, tensor, source, target)
-    if kind == VIA_HOST:
-        return hop_seconds(arrays, tensor, source, arrays.host) + hop_seconds(
-            arrays, tensor, arrays.host, target
-        )
-    return np.inf
-
-
-@inlined
-def hop_seconds(arrays: EventArrays, tensor: int, source: int, target: int) -> float:
-    """Seconds of a tensor on one link."""
-    if len(arrays.own_transfer):
-        return float(arrays.own_transfer[tensor])
-    per_byte = arrays.seconds_per_byte[source, target]
-    return float(arrays.latency[source, target] + arrays.tensor_bytes[tensor] * per_byte)
-
-
 @compiled
-def ranks_of(arrays: EventArrays, device_of: IntArray) -> FloatArray:
+def ranks_of(arrays: ProblemArrays, device_of: IntArray) -> FloatArray:
     """Upward rank of each unit with a placement's own costs, shape (n_units,)."""
     rank = np.zeros(len(device_of))
     _fill_ranks(arrays, device_of, rank)
@@ -45,7 +21,7 @@ def ranks_of(arrays: EventArrays, device_of: IntArray) -> FloatArray:
 
 
 @uncounted
-def _fill_ranks(arrays: EventArrays, device_of: IntArray, rank: FloatArray) -> None:
+def _fill_ranks(arrays: ProblemArrays, device_of: IntArray, rank: FloatArray) -> None:
     for at in range(len(rank) - 1, -1, -1):
         unit = arrays.topological[at]
         device = device_of[unit]
@@ -73,7 +49,7 @@ def upward_ranks(problem: Problem, device_of: IntArray) -> FloatArray:
     Returns:
         Seconds from the start of each unit to the end of the longest path, shape (n_units,).
     """
-    return np.asarray(ranks_of(event_arrays(problem), np.asarray(device_of, dtype=np.int64)))
+    return np.asarray(ranks_of(problem_arrays(problem), np.asarray(device_of, dtype=np.int64)))
 
 
 def mean_costs(problem: Problem) -> FloatArray:
@@ -92,7 +68,7 @@ def mean_transfer_seconds(problem: Problem) -> FloatArray:
 
     Pairs without a route are left out; shape (unit_graph.n_tensors,).
     """
-    arrays, n_devices = event_arrays(problem), problem.n_devices
+    arrays, n_devices = problem_arrays(problem), problem.n_devices
     route = arrays.route[:n_devices, :n_devices]
     pairs = np.argwhere((route > 0) & ~np.eye(n_devices, dtype=np.bool_))
     if len(pairs) == 0:
@@ -105,7 +81,7 @@ def mean_transfer_seconds(problem: Problem) -> FloatArray:
 
 
 @compiled
-def _summed_ways(arrays: EventArrays, pairs: IntArray, tensors: IntArray) -> FloatArray:
+def _summed_ways(arrays: ProblemArrays, pairs: IntArray, tensors: IntArray) -> FloatArray:
     """Seconds of some tensors over all pairs of endpoints, summed, (len(tensors),)."""
     total = np.zeros(len(tensors))
     for at in range(len(pairs)):

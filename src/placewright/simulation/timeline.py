@@ -10,8 +10,30 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
-from placewright.simulation.event.arrays import EventArrays
-from placewright.simulation.event.recording import Recording
+from placewright.simulation.layout import ProblemArrays
+
+
+@dataclass(frozen=True, eq=False)
+class Recording:
+    """All that happened to one placement.
+
+    Attributes:
+        start, end: seconds, shape (n_units,).
+        segment: of each unit, numbered in the order of dispatch, shape (n_units,).
+        memory_peaks: bytes, shape (n_devices,).
+        hop_tensor, hop_source, hop_target: of each hop, in the order of sending, shape (n_hops,).
+        hop_start, hop_end: seconds, shape (n_hops,).
+    """
+
+    start: FloatArray
+    end: FloatArray
+    segment: IntArray
+    memory_peaks: FloatArray
+    hop_tensor: IntArray
+    hop_source: IntArray
+    hop_target: IntArray
+    hop_start: FloatArray
+    hop_end: FloatArray
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +115,7 @@ class Timeline:
 
 
 def timeline_of(
-    problem: Problem, arrays: EventArrays, placement: Placement, state: Recording
+    problem: Problem, arrays: ProblemArrays, placement: Placement, state: Recording
 ) -> Timeline:
     """Read a timeline off a recorded run of the event kernel."""
     transfers = _transfers(arrays, state)
@@ -112,7 +134,7 @@ def timeline_of(
     )
 
 
-def _transfers(arrays: EventArrays, state: Recording) -> tuple[Transfer, ...]:
+def _transfers(arrays: ProblemArrays, state: Recording) -> tuple[Transfer, ...]:
     found = []
     columns = (state.hop_tensor, state.hop_source, state.hop_target, state.hop_start, state.hop_end)
     for tensor, source, target, start, end in zip(*(c.tolist() for c in columns), strict=True):

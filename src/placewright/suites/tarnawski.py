@@ -33,7 +33,7 @@ from placewright.isolation.kernel_calls import end_with_parent
 from placewright.placers.anytime import pass_interrupt_on
 from placewright.placers.pipelines.ideals.replication import replicated
 from placewright.placers.registry import Placer, make_placer, placer_class, placer_names
-from placewright.simulation.bounds import balanced_load_bound
+from placewright.simulation.bounds.lower import balanced_load_bound
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
 

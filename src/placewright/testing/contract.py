@@ -17,8 +17,8 @@ from placewright.core.execution_models import Event, ExecutionModel, MaxLoad, Su
 from placewright.core.problem import Objective, Problem
 from placewright.core.solution import Budget, Solution
 from placewright.placers.registry import Placer, reason_against
+from placewright.simulation.bounds.feasibility import prove_infeasible
 from placewright.simulation.evaluator import CLOSED, Evaluator
-from placewright.simulation.feasibility import prove_infeasible
 from placewright.simulation.model import Simulator
 from placewright.testing.brute_force import brute_force
 from placewright.testing.checker import check_legal, check_max_load, check_timeline

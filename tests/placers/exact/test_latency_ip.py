@@ -17,7 +17,7 @@ from placewright.errors import InputError
 from placewright.placers.exact.latency_ip import LatencyIp
 from placewright.placers.pipelines.greedy import Greedy, filled
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.subgraph import latency, latency_arrays, pieces
+from placewright.simulation.published.subgraph import latency, latency_arrays, pieces
 from placewright.testing.problems import packing_problem, under_subgraphs
 
 QUICK = LatencyIp(annealing_steps=500, annealing_rounds=2, max_nodes=5000)

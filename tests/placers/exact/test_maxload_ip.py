@@ -35,8 +35,8 @@ from placewright.placers.exact.max_load.program import first_devices, relabelled
 from placewright.placers.exact.maxload_ip import MaxloadIp
 from placewright.placers.pipelines.ideal_dp import IdealDp
 from placewright.placers.pipelines.ideals.load_model import load_model_of, why_not_separable
+from placewright.simulation.bounds.feasibility import prove_infeasible
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.feasibility import prove_infeasible
 from placewright.simulation.model import Simulator
 from placewright.testing.brute_force import brute_force
 

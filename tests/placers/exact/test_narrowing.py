@@ -22,8 +22,8 @@ from placewright.placers.exact.cp_sat import CpSat
 from placewright.placers.exact.integer_program.narrowing import LimitedProgram
 from placewright.placers.exact.max_load.program import max_load_program
 from placewright.placers.pipelines.ideals.load_model import load_model_of
+from placewright.simulation.bounds.feasibility import prove_infeasible
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.feasibility import prove_infeasible
 from placewright.testing.brute_force import brute_force
 
 

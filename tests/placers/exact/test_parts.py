@@ -22,7 +22,7 @@ from placewright.placers.exact.parts.bound import articulation_units, parts_boun
 from placewright.placers.exact.parts.problems import Part
 from placewright.placers.exact.parts.programs import part_programs
 from placewright.placers.exact.parts.search import PartsFound, solve_parts
-from placewright.simulation.bounds import critical_path_bound
+from placewright.simulation.bounds.lower import critical_path_bound
 from placewright.simulation.model import Simulator
 from placewright.suites.random_graphs import random_layered_problem
 from placewright.testing.brute_force import brute_force

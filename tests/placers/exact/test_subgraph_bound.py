@@ -21,7 +21,7 @@ from placewright.placers.exact.latency_ip import LatencyIp
 from placewright.placers.exact.subgraphs.bound import Window, Windows, bound_program, program_size
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
-from placewright.simulation.subgraph import latency_arrays
+from placewright.simulation.published.subgraph import latency_arrays
 
 SUBGRAPH = Subgraph()
 

@@ -29,8 +29,8 @@ from placewright.placers.list_scheduling.in_order import (
 )
 from placewright.placers.registry import make_placer
 from placewright.placers.repair import repaired
+from placewright.simulation.bounds.feasibility import prove_infeasible
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.feasibility import prove_infeasible
 from placewright.suites.random_graphs import random_layered_problem
 
 METHODS: dict[str, Callable[[Problem, FloatArray], Proposal]] = {

@@ -16,9 +16,9 @@ from placewright.placers.list_scheduling.in_order import planned_in_order
 from placewright.placers.list_scheduling.m_sct import favourite_children
 from placewright.placers.list_scheduling.ranks import by_rank, mean_upward_ranks
 from placewright.placers.registry import make_placer
+from placewright.simulation.bounds.feasibility import prove_infeasible
+from placewright.simulation.bounds.lower import relaxation_bound
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.feasibility import prove_infeasible
-from placewright.simulation.relaxation import relaxation_bound
 from placewright.testing.brute_force import brute_force
 from placewright.testing.problems import impossible_problem, random_problem
 

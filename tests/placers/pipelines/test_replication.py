@@ -33,7 +33,7 @@ from placewright.errors import ClusterError, InputError
 from placewright.placers.exact.maxload_ip import MaxloadIp
 from placewright.placers.pipelines.ideal_dp import IdealDp
 from placewright.placers.pipelines.ideals.replication import replicated
-from placewright.simulation.bounds import lower_bounds
+from placewright.simulation.bounds.lower import lower_bounds
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.model import Simulator
 from placewright.testing.brute_force import brute_force, legal_placements

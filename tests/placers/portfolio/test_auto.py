@@ -19,9 +19,9 @@ from placewright.placers.portfolio.auto import Auto
 from placewright.placers.portfolio.schedule import SEARCHES
 from placewright.placers.registry import make_placer, placer_class
 from placewright.session.search import search
-from placewright.simulation import relaxation
+from placewright.simulation.bounds import lower
+from placewright.simulation.bounds.feasibility import prove_infeasible
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.feasibility import prove_infeasible
 from placewright.simulation.model import Simulator
 from placewright.testing.problems import packing_problem, random_problem
 
@@ -277,8 +277,8 @@ def test_the_relaxation_is_solved_once(placer: str, monkeypatch: pytest.MonkeyPa
         solved.append(relaxation_bound(problem, seconds))
         return solved[-1]
 
-    relaxation_bound = relaxation.relaxation_bound
-    monkeypatch.setattr(relaxation, "relaxation_bound", solve)
+    relaxation_bound = lower.relaxation_bound
+    monkeypatch.setattr(lower, "relaxation_bound", solve)
     search(open_problem(), make_placer(placer), Budget(evaluations=3))
     assert len(solved) == 1
     assert solved[0] > 0

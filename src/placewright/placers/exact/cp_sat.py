@@ -31,10 +31,10 @@ from placewright.placers.exact.schedule_program.model import ScheduleProgram
 from placewright.placers.exact.schedule_program.variables import Ticks
 from placewright.placers.exact.subgraphs.bound import subgraph_limits
 from placewright.placers.pipelines.ideals.load_model import why_not_separable
-from placewright.simulation.bounds import quick_bounds
+from placewright.simulation.bounds.lower import quick_bounds
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.event.arrays import event_arrays
 from placewright.simulation.interruptible import interruptible
+from placewright.simulation.layout import problem_arrays
 
 _TICKS = 10**8  # per makespan of the first schedule
 
@@ -187,7 +187,7 @@ def _start(problem: Problem, evaluator: Evaluator) -> Placement | None:
 
 def all_in_turn(problem: Problem) -> float:
     """An upper bound on every schedule without needless waiting, in seconds."""
-    arrays = event_arrays(problem)
+    arrays = problem_arrays(problem)
     seconds = np.where(np.isfinite(arrays.seconds), arrays.seconds, 0.0).max(axis=1).sum()
     slowest = float(np.max(arrays.seconds_per_byte, initial=0.0, where=arrays.channel >= 0))
     latency = float(np.max(arrays.latency, initial=0.0, where=arrays.channel >= 0))

@@ -35,7 +35,7 @@ from placewright.placers.pipelines.ideals.items import items_of
 from placewright.placers.pipelines.ideals.load_model import allowed_devices, load_model_of
 from placewright.placers.pipelines.ideals.program import linear_program, why_not_contiguous
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.subgraph import LatencyArrays, latency_arrays, pieces
+from placewright.simulation.published.subgraph import LatencyArrays, latency_arrays, pieces
 
 _STEPS_PER_SECOND = 10_000  # of annealing, on a slow core and a graph of a thousand ops
 _STEPS_PER_ITEM = 1000  # of one round: small problems need no more

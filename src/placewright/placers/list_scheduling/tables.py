@@ -10,7 +10,7 @@ import numpy as np
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.simulation.compiled import inlined, read_only
-from placewright.simulation.event.arrays import DIRECT, LOCAL, VIA_HOST, event_arrays
+from placewright.simulation.layout import DIRECT, LOCAL, VIA_HOST, problem_arrays
 
 
 class ScheduleTables(NamedTuple):
@@ -65,7 +65,7 @@ def scaled_transfers(tables: ScheduleTables, factor: float) -> ScheduleTables:
 
 
 def _laid_out(problem: Problem) -> ScheduleTables:
-    arrays = event_arrays(problem)
+    arrays = problem_arrays(problem)
     own = len(arrays.own_transfer) > 0
     latency = np.zeros_like(arrays.latency) if own else arrays.latency
     per_load = np.ones_like(arrays.seconds_per_byte) if own else arrays.seconds_per_byte

@@ -22,11 +22,10 @@ from placewright.core.solution import Budget
 from placewright.placers.anytime import pass_interrupt_on
 from placewright.placers.exact.parts.bound import parts_bound
 from placewright.placers.registry import make_placer
-from placewright.simulation.bounds import quick_bounds, relaxed_bounds
+from placewright.simulation.bounds.lower import quick_bounds, relaxed_bounds
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.event.arrays import event_arrays
 from placewright.simulation.event.kernel import advance
-from placewright.simulation.ranks import hop_seconds
+from placewright.simulation.layout import hop_seconds, problem_arrays
 
 _LOG = logging.getLogger(__name__)
 _LONG = 5.0  # seconds of compiling after which a message says so
@@ -61,7 +60,7 @@ def make_ready(objective: Objective, model: ExecutionModel) -> None:
         quick_bounds(problem)
         relaxed_bounds(problem, 1.0)
         parts_bound(problem)
-        hop_seconds(event_arrays(problem), 0, 0, 1)  # constraint programs ask for single hops
+        hop_seconds(problem_arrays(problem), 0, 0, 1)  # constraint programs ask for single hops
     seconds = time.perf_counter() - began
     mark = _mark(objective, model)
     if not mark.exists():

@@ -24,7 +24,7 @@ from placewright.placers.anytime import FOUND_NOTHING, pass_interrupt_on
 from placewright.placers.portfolio.enumeration import enumerate_small
 from placewright.placers.portfolio.first import evaluate_first
 from placewright.placers.portfolio.turn import BOUND, PARTS, Takers, Turn, TurnOutcome
-from placewright.simulation.bounds import quick_bounds
+from placewright.simulation.bounds.lower import quick_bounds
 from placewright.simulation.evaluator import Evaluator
 
 SEARCHES = ""  # the step at which searches get turns between members with a proof

@@ -21,7 +21,7 @@ from placewright.placers.exact.parts.programs import PartPrograms, part_programs
 from placewright.placers.exact.parts.search import search_parts
 from placewright.placers.portfolio.kernels import make_ready
 from placewright.placers.registry import make_placer, reason_against
-from placewright.simulation.bounds import RELAXATION, relaxed_bounds
+from placewright.simulation.bounds.lower import RELAXATION, relaxed_bounds
 from placewright.simulation.evaluator import Evaluator
 
 BOUND, PARTS = RELAXATION, "parts"  # members that are no placers

@@ -1,1 +1,1 @@
-"""The execution model `event`: one placement through time, compiled."""
+"""The execution model `event`: a compiled discrete-event simulation of one placement."""

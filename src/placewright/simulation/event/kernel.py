@@ -11,14 +11,33 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.simulation.compiled import inlined, uncounted
-from placewright.simulation.event.queue import WINDOW, drop, put
-from placewright.simulation.event.ready import add_ready, join_queue, take_ready
-from placewright.simulation.event.segments import overhead_seconds
+from placewright.simulation.event.instructions import choose, prefetch, unlikely
+from placewright.simulation.event.queues import add_ready, drop, join_queue, put, take_ready
+from placewright.simulation.event.records import (
+    FOUR,
+    NO_INDEX,
+    NO_SLOT,
+    ONE,
+    THREE,
+    TWO,
+    WINDOW,
+    ZERO,
+    Record,
+    U,
+)
 from placewright.simulation.event.sending import second_hop, send
-from placewright.simulation.event.state import ARRIVING, N_RELAYS, RUNNING, State
-from placewright.simulation.event.tables import AS_LISTED, BY_RANK, HOST, IN_TURN, EventTables
-from placewright.simulation.instructions import choose, prefetch, unlikely
-from placewright.simulation.records import FOUR, NO_INDEX, NO_SLOT, ONE, THREE, TWO, ZERO, Record, U
+from placewright.simulation.event.tables import (
+    ARRIVING,
+    AS_LISTED,
+    BY_RANK,
+    HOST,
+    IN_TURN,
+    N_RELAYS,
+    N_SEGMENTS,
+    RUNNING,
+    EventTables,
+    State,
+)
 
 _CACHED = U(2**13)  # units whose records stay in the cache anyway
 
@@ -336,7 +355,7 @@ def _begin_unit(
 ) -> None:
     device, number, seconds = state.devices[index], U(slot.unit), float(slot.seconds)
     if keeps_segments:
-        seconds += overhead_seconds(tables, state, index, number)
+        seconds += _overhead_seconds(tables, state, index, number)
     end = now + seconds
     state.spans[number].start = now
     state.spans[number].end = end
@@ -348,3 +367,35 @@ def _begin_unit(
     at = U(RUNNING) * U(len(state.devices)) + index
     put(state.queues, state.window, state.heap, at, end, number)
     _show_running(state, index)
+
+
+@inlined
+def _overhead_seconds(tables: EventTables, state: State, index: int, number: int) -> float:
+    """Open or join a segment with the unit that a device begins; seconds that it adds.
+
+    A segment begins where none is open or the unit reads what another device made, and is closed
+    by a unit that another device reads. A tensor's cut is paid once per copy and segment.
+    """
+    device, unit = state.devices[index], state.cuts[number]
+    seconds = 0.0
+    if device.segment == NO_INDEX or unit.reads_remote > ZERO:
+        unit.segment = state.counts[N_SEGMENTS]
+        state.counts[N_SEGMENTS] += 1
+        seconds += tables.devices[index].dispatch
+    else:
+        unit.segment = device.segment
+    device.segment = NO_INDEX if unit.read_remotely > ZERO else U(unit.segment)
+    n_units = U(len(state.units))
+    for at in range(U(tables.units[number].input), U(tables.units[number + ONE].input)):
+        edge = U(tables.input_edges[at])
+        tensor = tables.origins[tables.edge_tensors[edge]]
+        if tensor.producer == n_units or state.cuts[tensor.producer].segment == unit.segment:
+            continue
+        copy = U(state.copy_of_edge[edge])
+        if state.charged[copy] != unit.segment:
+            state.charged[copy] = unit.segment
+            table = tables.devices[index]
+            seconds += table.cut + tensor.bytes * table.cut_per_byte
+            layout = table.layout + tensor.bytes * table.layout_per_byte
+            seconds += layout * tensor.has_layout
+    return seconds

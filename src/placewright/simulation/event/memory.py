@@ -15,10 +15,8 @@ import numpy as np
 
 from placewright.core.arrays import FloatArray
 from placewright.simulation.compiled import inlined, uncounted
-from placewright.simulation.event.state import FEW, N_COPIES, State, slices_per_device
-from placewright.simulation.event.tables import HOST, EventTables
-from placewright.simulation.instructions import choose
-from placewright.simulation.records import (
+from placewright.simulation.event.instructions import choose
+from placewright.simulation.event.records import (
     FIRST_HOP,
     LOWER_QUARTER,
     NO_SLOT,
@@ -28,6 +26,14 @@ from placewright.simulation.records import (
     ZERO,
     Records,
     U,
+)
+from placewright.simulation.event.tables import (
+    FEW,
+    HOST,
+    N_COPIES,
+    EventTables,
+    State,
+    slices_per_device,
 )
 
 _ROUNDED_UP = 1.0 + 1e-9  # sums in another order differ by less

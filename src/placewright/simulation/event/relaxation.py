@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from placewright.simulation.relaxed_program import Relaxation
+from placewright.simulation.bounds.relaxation import RelaxedProgram
 
 
-class LatencyRelaxation(Relaxation):
-    """See the module."""
+class LatencyRelaxation(RelaxedProgram):
+    """The program of the module's docstring."""
 
     def value(self) -> None:
         """Load of each device, and ends of units, delayed by transfers where an edge is cut."""

@@ -5,13 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from placewright.simulation.compiled import inlined, uncounted
-from placewright.simulation.event.ready import add_ready, join_queue
-from placewright.simulation.event.relays import add_relay, pop_relay
-from placewright.simulation.event.state import FAULT, FAULT_AT, N_COPIES, State
-from placewright.simulation.event.tables import AS_LISTED, HOST, IN_TURN, EventTables
-from placewright.simulation.instructions import choose
-from placewright.simulation.legality import CUT_OFF
-from placewright.simulation.records import (
+from placewright.simulation.event.instructions import choose
+from placewright.simulation.event.queues import add_ready, add_relay, join_queue, pop_relay
+from placewright.simulation.event.records import (
     FIRST_HOP,
     IN_ONE_HOP,
     LOWER_HALF,
@@ -24,6 +20,17 @@ from placewright.simulation.records import (
     Record,
     U,
 )
+from placewright.simulation.event.tables import (
+    AS_LISTED,
+    FAULT,
+    FAULT_AT,
+    HOST,
+    IN_TURN,
+    N_COPIES,
+    EventTables,
+    State,
+)
+from placewright.simulation.legality import CUT_OFF
 
 
 @inlined

@@ -1,4 +1,11 @@
-"""A problem as the event kernel takes it: a handful of record arrays, made once."""
+"""Arrays of the event kernel: tables of the problem, made once, and the state of one placement.
+
+`problem_arrays` follow the graph's numbering and serve everyone. The tables here hold the same in
+the order in which the kernel reads it, as records, so that what an event needs lies together. Both
+tables and state lie in one block of bytes each: to hand Numba one array instead of twenty saves a
+call several microseconds, and to keep the state's block saves a large problem the time in which the
+operating system finds fresh memory.
+"""
 
 from __future__ import annotations
 
@@ -9,33 +16,49 @@ import numpy as np
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.execution_models import Event
 from placewright.core.problem import Problem
-from placewright.simulation.blocks import Bytes, packed, part
-from placewright.simulation.compiled import substituted
-from placewright.simulation.event.arrays import DIRECT, LOCAL, VIA_HOST, EventArrays
-from placewright.simulation.records import (
+from placewright.simulation.compiled import compiled, substituted
+from placewright.simulation.event.records import (
+    CHANGE,
+    CUT,
+    DEVICE,
     DEVICE_TABLE,
+    ENDPOINT,
+    ENTRY,
+    HOP,
     IN_ONE_HOP,
     NO_INDEX,
     NOWHERE,
     ORIGIN,
     PAIR,
+    QUEUE,
     RANK_EDGE,
+    RELAY,
     RELAY_PAIR,
+    SLICE,
+    SLOT,
+    SPAN,
     STAYS,
     TENSOR,
     THROUGH_HOST,
+    UNIT,
     UNIT_TABLE,
     WEIGHT,
+    WINDOW,
+    Bytes,
     Records,
+    U,
+    packed,
+    part,
 )
+from placewright.simulation.layout import DIRECT, LOCAL, VIA_HOST, ProblemArrays
 
 
 class EventTables(NamedTuple):
-    """All that the kernel reads; units, devices and endpoints are numbers.
+    """A problem as the kernel reads it; units, devices and endpoints are numbers.
 
-    Tensors are numbered anew, graph inputs first, then by producer, so that a unit's outputs are
+    Tensors are renumbered, graph inputs first, then by producer, so that a unit's outputs are
     neighbours. An edge is one reader of one tensor. M is the number of endpoints: the devices, then
-    the host where it is no device.
+    the host if it is not a device.
     """
 
     seconds: FloatArray  # (n_units, n_devices)
@@ -50,7 +73,7 @@ class EventTables(NamedTuple):
     rank_edges: Records  # (n_edges,) RANK_EDGE, without those of graph inputs
     pairs: Records  # (M * M,) PAIR
     relay_pairs: Records  # (M * M,) RELAY_PAIR, empty where every way is one hop
-    devices: Records  # (n_rows(n_devices),) DEVICE_TABLE
+    devices: Records  # (_n_rows(n_devices),) DEVICE_TABLE
     weights: Records  # (n_weights + 1,) WEIGHT
     weight_units: IntArray  # units that keep each weight resident, uint32
     # host, has_overheads, is_plain: one hop, one stream, none of these and by rank; dispatch rule
@@ -101,8 +124,8 @@ def tables_in(
     )
 
 
-def packed_tables(problem: Problem, arrays: EventArrays) -> tuple[PackedTables, IntArray]:
-    """Lay a problem out for the event kernel.
+def packed_tables(problem: Problem, arrays: ProblemArrays) -> tuple[PackedTables, IntArray]:
+    """Make the tables of a problem.
 
     Returns:
         The tables, and the number in the unit graph of each of their tensors.
@@ -149,7 +172,7 @@ def packed_tables(problem: Problem, arrays: EventArrays) -> tuple[PackedTables, 
     return tables, number
 
 
-def n_rows(n_devices: int) -> int:
+def _n_rows(n_devices: int) -> int:
     """Devices and, up to a multiple of four, more that have no units: the kernel asks by fours."""
     return -(-n_devices // 4) * 4
 
@@ -163,8 +186,8 @@ def _units(n_units: int, producer: IntArray, readers: IntArray) -> Records:
     return units
 
 
-def _devices(arrays: EventArrays, n_units: int) -> Records:
-    padded = np.zeros(n_rows(len(arrays.streams)), DEVICE_TABLE)
+def _devices(arrays: ProblemArrays, n_units: int) -> Records:
+    padded = np.zeros(_n_rows(len(arrays.streams)), DEVICE_TABLE)
     devices = padded[: len(arrays.streams)]
     devices["streams"] = np.minimum(arrays.streams, n_units + 1)
     devices["dispatch"] = arrays.dispatch
@@ -177,7 +200,7 @@ def _devices(arrays: EventArrays, n_units: int) -> Records:
     return padded
 
 
-def _weights(arrays: EventArrays) -> Records:
+def _weights(arrays: ProblemArrays) -> Records:
     weights = np.zeros(len(arrays.kept_ptr), WEIGHT)
     weights["bytes"][:-1] = arrays.kept_bytes
     weights["unit"] = arrays.kept_ptr
@@ -185,7 +208,7 @@ def _weights(arrays: EventArrays) -> Records:
 
 
 def _tensors(
-    arrays: EventArrays, number: IntArray, edge_ptr: IntArray, n_units: int
+    arrays: ProblemArrays, number: IntArray, edge_ptr: IntArray, n_units: int
 ) -> tuple[Records, Records]:
     tensors, origins = np.zeros(len(number) + 1, TENSOR), np.zeros(len(number), ORIGIN)
     origins["bytes"] = arrays.tensor_bytes[number]
@@ -199,7 +222,7 @@ def _tensors(
 
 
 def _rank_edges(
-    arrays: EventArrays,
+    arrays: ProblemArrays,
     tensors: Records,
     origins: Records,
     edge_tensors: IntArray,
@@ -219,7 +242,7 @@ def _rank_edges(
     return edges
 
 
-def _pairs(arrays: EventArrays) -> tuple[Records, Records]:
+def _pairs(arrays: ProblemArrays) -> tuple[Records, Records]:
     """The way between any two endpoints: its first hop, and the second one where there is one."""
     n, host = arrays.route.shape[0], arrays.host
     latency, per_load = arrays.latency, arrays.seconds_per_byte
@@ -241,3 +264,140 @@ def _pairs(arrays: EventArrays) -> tuple[Records, Records]:
     relay_pairs["latency"] = np.where(through, latency[[host]], 0.0)
     relay_pairs["per_load"] = np.where(through, per_load[[host]], 0.0)
     return pairs.ravel(), relay_pairs.ravel()[: n * n if through.any() else 0]
+
+
+# Entries of State.counts.
+N_COPIES, N_RELAYS, N_SEGMENTS, FAULT, FAULT_AT, N_COUNTS = range(6)
+# Queues of each device.
+ARRIVING, RUNNING, N_QUEUES = range(3)
+
+# Comings and goings in one slice up to which they are compared each with each.
+FEW = U(24)
+_MOST_FINE = 2**12  # units
+PLACES = 64 * 64  # of ready units, in a block
+
+
+class State(NamedTuple):
+    """What changes while time passes.
+
+    A *copy* is a tensor on one endpoint: number t is the tensor t where it was made, number
+    n_tensors + h is what hop h brought.
+    """
+
+    units: Records  # (n_units,) UNIT
+    spans: Records  # (n_units,) SPAN
+    cuts: Records  # (n_units,) CUT
+    devices: Records  # (_n_rows(n_devices),) DEVICE; below, n_devices includes the added ones
+    endpoints: Records  # (M,) ENDPOINT
+    free: FloatArray  # (n_channels + 1,) seconds: when each channel has sent all it was given
+    ready: IntArray  # sets of ready units, uint64: a bit for each place
+    buckets: IntArray  # (n_units + n_devices + 2,) how many units share about a rank, uint32
+    parts: IntArray  # (n_units,) how many share a part of a bucket, uint32
+    queues: Records  # (2 * n_devices,) QUEUE: arriving by time, running by end
+    window: Records  # ENTRY
+    heap: Records  # ENTRY
+    slots: Records  # (n_units,) SLOT: units by device, in order or by falling rank
+    touched: IntArray  # devices that may begin a unit at this instant, uint32
+    hops: Records  # (n_copies,) HOP: what brought each copy, nothing where it was made
+    copy_of_edge: IntArray  # (n_edges,) which copy each edge reads, uint32
+    relays: Records  # RELAY: first hops under way, a heap
+    charged: IntArray  # per copy: segment that has paid its cut, uint32
+    copy_ends: FloatArray  # per copy: seconds until which it is needed
+    chain: IntArray  # per coming and going of a copy: the next one in the same slice, uint32
+    slices: Records  # (n_devices without the added ones * (slices_per_device + 1),) SLICE
+    changes: Records  # (FEW,) CHANGE
+    counts: IntArray
+
+
+def state_sizes(
+    n_units: int,
+    n_devices: int,
+    n_endpoints: int,
+    n_channels: int,
+    n_edges: int,
+    n_tensors: int,
+    has_relays: bool,
+) -> tuple[tuple[int, np.dtype[np.generic]], ...]:
+    """Length and dtype of each array of a state, in its order."""
+    n_hops = (n_edges + n_tensors) * (2 if has_relays else 1) + 1
+    n_copies = n_hops + n_tensors
+    index, seconds = np.dtype(np.uint32), np.dtype(np.float64)
+    n_slices = n_devices * (slices_per_device(n_units, n_devices) + 1)
+    n_devices = _n_rows(n_devices)
+    return (
+        (n_units, UNIT),
+        (n_units, SPAN),
+        (n_units, CUT),
+        (n_devices, DEVICE),
+        (n_endpoints, ENDPOINT),
+        (n_channels + 1, seconds),
+        (64 * (n_above(n_units, n_devices) + _n_blocks(n_units, n_devices)), np.dtype(np.uint64)),
+        (n_units + n_devices + 2, index),
+        (n_units, index),
+        (N_QUEUES * n_devices, QUEUE),
+        (N_QUEUES * n_devices * int(WINDOW), ENTRY),
+        (N_QUEUES * n_units, ENTRY),
+        (n_units, SLOT),
+        (n_units + n_devices, index),
+        (n_copies, HOP),
+        (n_edges, index),
+        (n_edges if has_relays else 0, RELAY),
+        (n_copies, index),
+        (n_copies, seconds),
+        (2 * n_copies, index),
+        (n_slices, SLICE),
+        (int(FEW), CHANGE),
+        (N_COUNTS, np.dtype(np.int64)),
+    )
+
+
+def _n_blocks(n_units: int, n_devices: int) -> int:
+    """Blocks of 64 words with a place for each unit, where no two devices share a block."""
+    return n_units // PLACES + n_devices
+
+
+@compiled
+def n_above(n_units: int, n_devices: int) -> int:
+    """Blocks before them, for a bit for each of their words; n_devices with the added ones."""
+    return (n_units // PLACES + n_devices) // 63 + 1
+
+
+@compiled
+def slices_per_device(n_units: int, n_devices: int) -> int:
+    """Slices of time in which each device's bytes are counted.
+
+    Fewer slices mean less to add up and more to look at closely, which large problems do for a
+    smaller part of their slices.
+    """
+    per_slice = 2 if n_units <= _MOST_FINE else 4
+    return max(1, n_units // (per_slice * n_devices))
+
+
+@substituted
+def state_in(block: Bytes, places: IntArray) -> State:
+    """The arrays of a state in a block of bytes; `places` (23, 2) says where each is."""
+    return State(
+        part(block, places, 0, UNIT),
+        part(block, places, 1, SPAN),
+        part(block, places, 2, CUT),
+        part(block, places, 3, DEVICE),
+        part(block, places, 4, ENDPOINT),
+        part(block, places, 5, np.float64),
+        part(block, places, 6, np.uint64),
+        part(block, places, 7, np.uint32),
+        part(block, places, 8, np.uint32),
+        part(block, places, 9, QUEUE),
+        part(block, places, 10, ENTRY),
+        part(block, places, 11, ENTRY),
+        part(block, places, 12, SLOT),
+        part(block, places, 13, np.uint32),
+        part(block, places, 14, HOP),
+        part(block, places, 15, np.uint32),
+        part(block, places, 16, RELAY),
+        part(block, places, 17, np.uint32),
+        part(block, places, 18, np.float64),
+        part(block, places, 19, np.uint32),
+        part(block, places, 20, SLICE),
+        part(block, places, 21, CHANGE),
+        part(block, places, 22, np.int64),
+    )

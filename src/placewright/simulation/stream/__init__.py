@@ -1,1 +1,1 @@
-"""A stream of samples through a placement: what happens when many samples are in flight."""
+"""Simulation of a stream of samples through one placement."""

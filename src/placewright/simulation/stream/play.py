@@ -10,16 +10,32 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.errors import InfeasibleError, InputError
-from placewright.simulation.event.arrays import EventArrays
-from placewright.simulation.max_load import memory_of
+from placewright.simulation.layout import ProblemArrays, resident_bytes
 from placewright.simulation.segments import Segment
 from placewright.simulation.stream.kernel import play
 from placewright.simulation.stream.memory import stream_peaks
-from placewright.simulation.stream.steady import Steady, steady_of
 from placewright.simulation.stream.tasks import SampleTasks, sample_tasks
 
 _NEAR = 1.01  # a period so near to the shortest one is as good
 _LARGEST = 50_000_000  # begins of tasks that are kept, 400 MB
+_LONGEST_PATTERN = 64  # samples after which a pattern of begins may repeat
+_SAME = 1e-9  # of the time that has passed
+
+
+@dataclass(frozen=True)
+class Steady:
+    """How a stream goes on.
+
+    Attributes:
+        period: seconds per sample.
+        pattern: samples after which everything repeats; 0 where nothing did while it was played,
+            and `period` is an average over the later half.
+        first: the sample with which the pattern, or the average, begins.
+    """
+
+    period: float
+    pattern: int
+    first: int
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,7 +87,7 @@ class Stream:
 
 def play_stream(
     problem: Problem,
-    arrays: EventArrays,
+    arrays: ProblemArrays,
     device_of: IntArray,
     *,
     samples: int = 200,
@@ -111,7 +127,7 @@ def play_stream(
 @dataclass(frozen=True, eq=False)
 class _Player:
     problem: Problem
-    arrays: EventArrays
+    arrays: ProblemArrays
     device_of: IntArray
     tasks: SampleTasks
 
@@ -124,11 +140,11 @@ class _Player:
             self.problem,
             self.tasks,
             self.device_of,
-            memory_of(self.arrays, self.device_of),
+            resident_bytes(self.arrays, self.device_of),
             entry,
             begin,
         )
-        steady = steady_of(begin, finish, in_flight)
+        steady = _steady_of(begin, finish, in_flight)
         if steady.pattern == 0:  # no average of a part may promise more than servers can do
             steady = replace(steady, period=max(steady.period, self.most_work))
         return Stream(in_flight, entry, finish, begin, self.tasks, steady, peaks)
@@ -165,3 +181,34 @@ class _Player:
                 break
             periods.append(stream.steady.period)
         return 1 + next(at for at, one in enumerate(periods) if one <= _NEAR * min(periods))
+
+
+def _steady_of(begin: FloatArray, finish: FloatArray, in_flight: int) -> Steady:
+    """Find the pattern in which samples follow each other.
+
+    Where all tasks of `in_flight` samples in a row begin as much later as those of the samples
+    `pattern` before them, the state of all servers has come back, and a stream without end would go
+    on like this for ever. Each server then does the work of `pattern` samples in that time, so that
+    the period is never below the largest load.
+
+    Args:
+        begin: when each task begins, shape (n_samples, n_tasks).
+        finish: when each sample is done, shape (n_samples,).
+        in_flight: samples that may be under way.
+    """
+    n_samples = len(finish)
+    stop = n_samples - min(in_flight, n_samples - 1)  # the last ones have the devices to themselves
+    for pattern in range(1, min(_LONGEST_PATTERN, stop // 2) + 1):
+        first = stop - in_flight - pattern
+        if first < 0:
+            break
+        later, earlier = begin[first + pattern : stop], begin[first : stop - pattern]
+        shift = later[-1, 0] - earlier[-1, 0]
+        if np.all(np.abs(later - earlier - shift) <= _SAME * max(shift, float(finish[stop - 1]))):
+            return Steady(float(shift) / pattern, pattern, first)
+    half = stop // 2
+    last = max(stop - 1, half + 1) if n_samples > 1 else 0
+    if last <= half:
+        return Steady(float(finish[-1]), 0, 0)
+    done = np.sort(finish)
+    return Steady(float(done[last] - done[half]) / (last - half), 0, half)

@@ -12,14 +12,19 @@ from typing import NamedTuple
 
 import numpy as np
 
-from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.execution_models import splits_phases
 from placewright.core.problem import Problem
 from placewright.errors import InfeasibleError, InputError
 from placewright.simulation.compiled import read_only
-from placewright.simulation.event.arrays import DIRECT, NO_ROUTE, EventArrays
-from placewright.simulation.segments import Segment
-from placewright.simulation.stream.segments import stream_segments
+from placewright.simulation.layout import (
+    DIRECT,
+    NO_ROUTE,
+    ProblemArrays,
+    link_seconds,
+    named_channels,
+)
+from placewright.simulation.segments import Segment, stream_segments
 
 NO_TASK = -1
 
@@ -84,7 +89,7 @@ def why_no_stream(problem: Problem) -> str | None:
     return None
 
 
-def sample_tasks(problem: Problem, arrays: EventArrays, device_of: IntArray) -> SampleTasks:
+def sample_tasks(problem: Problem, arrays: ProblemArrays, device_of: IntArray) -> SampleTasks:
     """Lay out what a sample asks for.
 
     Args:
@@ -103,7 +108,7 @@ def sample_tasks(problem: Problem, arrays: EventArrays, device_of: IntArray) -> 
 
 
 class _Builder:
-    def __init__(self, problem: Problem, arrays: EventArrays, device_of: IntArray) -> None:
+    def __init__(self, problem: Problem, arrays: ProblemArrays, device_of: IntArray) -> None:
         self.problem, self.arrays, self.device_of = problem, arrays, device_of
         self.cluster = problem.cluster
         self.pays = np.array([device.pays_transfers for device in self.cluster.devices])
@@ -113,7 +118,7 @@ class _Builder:
         self.device_server = starts[: problem.n_devices]
         self.engine_server = starts[problem.n_devices : 2 * problem.n_devices]
         self.channel_server = int(starts[-1])
-        self.is_named = named_channels(problem, arrays.n_channels)
+        self.is_named = named_channels(problem)
         self.seconds: list[float] = []
         self.servers: list[int] = []
         self.members: list[int] = []
@@ -256,7 +261,7 @@ class _Builder:
                 channel = int(self.arrays.channel[way])
                 if not self.is_named[channel]:
                     continue
-                seconds = self._one_hop(tensor, *way)
+                seconds = link_seconds(self.arrays, tensor, *way)
                 task = self._add(seconds, self.channel_server + channel, None)
                 self._need(last, task)
                 self.hops.setdefault((tensor, target), []).append(task)
@@ -307,15 +312,10 @@ class _Builder:
 
     def _hop_seconds(self, tensor: int, source: int, target: int) -> tuple[float, float]:
         middle = self._middle(source, target)
-        first = self._one_hop(tensor, source, middle)
-        return first, first if middle == target else self._one_hop(tensor, middle, target)
-
-    def _one_hop(self, tensor: int, source: int, target: int) -> float:
-        arrays = self.arrays
-        if len(arrays.own_transfer):
-            return float(arrays.own_transfer[tensor])
-        per_byte = arrays.seconds_per_byte[source, target]
-        return float(arrays.latency[source, target] + arrays.tensor_bytes[tensor] * per_byte)
+        first = link_seconds(self.arrays, tensor, source, middle)
+        if middle == target:
+            return first, first
+        return first, link_seconds(self.arrays, tensor, middle, target)
 
     def _add(self, seconds: float, server: int, device: int | None) -> int:
         self.seconds.append(float(seconds))
@@ -342,13 +342,3 @@ class _Builder:
             n_servers=self.channel_server + self.arrays.n_channels,
         )
         return read_only(tables)
-
-
-def named_channels(problem: Problem, n_channels: int) -> BoolArray:
-    """Channels that links share by name, shape (n_channels,): those alone have a load."""
-    cluster = problem.cluster
-    named = np.zeros(n_channels, dtype=np.bool_)
-    for link in cluster.links:
-        ends = cluster.endpoint_index[link.source], cluster.endpoint_index[link.destination]
-        named[cluster.link_channel[ends]] |= link.channel is not None
-    return named

@@ -13,7 +13,7 @@ from typing import Literal
 from placewright.core.problem import Problem
 from placewright.files.problem_file import content_sha256
 from placewright.report.learned_statistics import LearnedRun
-from placewright.simulation.bounds import lower_bound
+from placewright.simulation.bounds.lower import lower_bound
 from placewright.suites.learned import (
     Case,
     read_runs,

@@ -44,8 +44,7 @@ from placewright.core.arrays import BoolArray, Csr, FloatArray, IntArray
 from placewright.core.execution_models import Event
 from placewright.core.problem import Problem
 from placewright.simulation.compiled import compiled
-from placewright.simulation.event.arrays import EventArrays, event_arrays
-from placewright.simulation.ranks import transfer_seconds
+from placewright.simulation.layout import ProblemArrays, problem_arrays, transfer_seconds
 
 _MOST_WORK = 2e7  # n_units x n_devices ** 3: some core-seconds
 _STEPS = 40  # of the search for the best weights of devices
@@ -81,12 +80,12 @@ def least_of_parts(problem: Problem) -> FloatArray:
     position[problem.unit_graph.topological_order] = np.arange(problem.n_units)
     allowed = problem.allowed_by_class[problem.colocation.group_of]
     ends = np.concatenate([position[cuts], [problem.n_units]])
-    return np.asarray(_table(event_arrays(problem), allowed, position, ends))
+    return np.asarray(_table(problem_arrays(problem), allowed, position, ends))
 
 
 @compiled
 def _table(
-    arrays: EventArrays, allowed: BoolArray, position: IntArray, ends: IntArray
+    arrays: ProblemArrays, allowed: BoolArray, position: IntArray, ends: IntArray
 ) -> FloatArray:
     """`least_of_parts`; `ends` are places of articulation units, then the number of units."""
     n_units, n_devices = arrays.seconds.shape
@@ -117,7 +116,7 @@ def _table(
 
 @compiled
 def _fill_start(
-    arrays: EventArrays,
+    arrays: ProblemArrays,
     allowed: BoolArray,
     position: IntArray,
     first: int,
@@ -154,7 +153,7 @@ def _fill_start(
 
 @compiled
 def _fill_rest(
-    arrays: EventArrays,
+    arrays: ProblemArrays,
     allowed: BoolArray,
     position: IntArray,
     first: int,
@@ -194,7 +193,7 @@ def _fill_rest(
 
 @compiled
 def _least(
-    arrays: EventArrays,
+    arrays: ProblemArrays,
     allowed: BoolArray,
     first: int,
     stop: int,
@@ -229,7 +228,7 @@ def _least(
 
 
 @compiled
-def _home(arrays: EventArrays, unit: int, device: int) -> float:
+def _home(arrays: ProblemArrays, unit: int, device: int) -> float:
     """Seconds until the outputs of the last articulation unit are with the host."""
     longest = 0.0
     for index in range(arrays.output_ptr[unit], arrays.output_ptr[unit + 1]):
@@ -241,7 +240,7 @@ def _home(arrays: EventArrays, unit: int, device: int) -> float:
 
 @compiled
 def _loaded(
-    arrays: EventArrays, allowed: BoolArray, first: int, stop: int, idle: FloatArray
+    arrays: ProblemArrays, allowed: BoolArray, first: int, stop: int, idle: FloatArray
 ) -> float:
     """The best load bound of a part that the steps find, as (4) has it."""
     n_devices = len(idle)

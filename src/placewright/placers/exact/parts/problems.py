@@ -33,7 +33,7 @@ from placewright.core.costs import CostTable
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.core.replicas import alike_devices
-from placewright.simulation.event.arrays import event_arrays
+from placewright.simulation.layout import problem_arrays
 
 Pair = tuple[int, int]
 _MOST_COMPARED = 1000  # parts; comparing one takes a millisecond or two
@@ -205,7 +205,7 @@ def _content(problem: Problem, units: IntArray, before: int | None, is_last: boo
         ends.append(int(units[-1]))
         after = int(allowed[units[-1]].argmax())
     part = part_problem(problem, units, cut, after)
-    arrays = event_arrays(part.problem)
+    arrays = problem_arrays(part.problem)
     digest = hashlib.sha256(repr((before is None, is_last)).encode())
     for array in (allowed[ends], part.in_order, *arrays):
         digest.update(np.ascontiguousarray(array).tobytes())

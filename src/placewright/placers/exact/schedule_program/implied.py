@@ -19,8 +19,7 @@ import numpy as np
 
 from placewright.core.arrays import IntArray
 from placewright.placers.exact.schedule_program.variables import Variables
-from placewright.simulation.event.arrays import DIRECT, VIA_HOST
-from placewright.simulation.ranks import hop_seconds
+from placewright.simulation.layout import DIRECT, VIA_HOST, hop_seconds
 
 _FAR = 2**60  # ticks where there is no route, or no device
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from placewright.core.arrays import BoolArray
 from placewright.placers.exact.schedule_program.variables import ChannelUse, Variables
-from placewright.simulation.event.arrays import DIRECT, VIA_HOST
+from placewright.simulation.layout import DIRECT, VIA_HOST
 
 _MOST_PAIRS = 6000  # of transfers on one channel; a pair takes a literal and four rows
 

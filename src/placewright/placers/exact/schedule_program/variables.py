@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from placewright.core.problem import Problem
-from placewright.simulation.event.arrays import EventArrays, event_arrays
+from placewright.simulation.layout import ProblemArrays, problem_arrays
 
 _ROUNDING = 1e-12  # relative error of a product of two doubles, with a margin
 
@@ -54,7 +54,7 @@ class Variables:
         from ortools.sat.python import cp_model
 
         self.problem = problem
-        self.arrays: EventArrays = event_arrays(problem)
+        self.arrays: ProblemArrays = problem_arrays(problem)
         self.ticks = ticks
         self.horizon = horizon
         self.model: Any = cp_model.CpModel()

@@ -12,7 +12,7 @@ from placewright.core.problem import Problem
 from placewright.placers.pipelines.ideals.items import unit_edges
 from placewright.placers.pipelines.ideals.load_model import allowed_devices, grouped_entries
 from placewright.simulation.compiled import compiled
-from placewright.simulation.subgraph import LatencyArrays, latency
+from placewright.simulation.published.subgraph import LatencyArrays, latency
 
 
 class Moves(NamedTuple):

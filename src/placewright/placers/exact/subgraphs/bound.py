@@ -44,7 +44,7 @@ from placewright.placers.exact.integer_program.narrowing import Narrowing
 from placewright.placers.exact.integer_program.program import IntegerProgram, Rows
 from placewright.placers.pipelines.ideals.load_model import allowed_devices, grouped_entries
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.subgraph import LatencyArrays, latency_arrays
+from placewright.simulation.published.subgraph import LatencyArrays, latency_arrays
 
 
 @dataclass(frozen=True, eq=False)

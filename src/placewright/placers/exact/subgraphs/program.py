@@ -16,7 +16,7 @@ import numpy as np
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.placers.exact.integer_program.program import IntegerProgram, Rows
-from placewright.simulation.subgraph import LatencyArrays
+from placewright.simulation.published.subgraph import LatencyArrays
 
 
 @dataclass(frozen=True, eq=False)

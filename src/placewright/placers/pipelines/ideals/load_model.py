@@ -24,7 +24,7 @@ from placewright.core.graph import FORWARD
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.errors import InputError
-from placewright.simulation.event.arrays import NO_ROUTE, VIA_HOST, routes
+from placewright.simulation.layout import NO_ROUTE, VIA_HOST, routes
 
 FROM_HOST = -1  # producer of a tensor that every reader receives
 AT_HOST = -2  # producer of a tensor on the host, a device that sends it to every other reader

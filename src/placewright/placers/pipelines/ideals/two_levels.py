@@ -42,7 +42,7 @@ from placewright.placers.pipelines.ideals.program import (
 )
 from placewright.simulation.compiled import compiled
 from placewright.simulation.evaluator import Evaluator
-from placewright.simulation.event.arrays import NO_ROUTE, VIA_HOST, routes
+from placewright.simulation.layout import NO_ROUTE, VIA_HOST, routes
 
 _SLACK = 1 + 1e-9  # so that rounding never prunes
 _MOST_MEMBERS = 100_000_000  # limit on items of all ideals, a byte each

@@ -10,11 +10,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.simulation.relaxed_program import Relaxation
+from placewright.simulation.bounds.relaxation import RelaxedProgram
 
 
-class LoadRelaxation(Relaxation):
-    """See the module."""
+class LoadRelaxation(RelaxedProgram):
+    """The program of the module's docstring."""
 
     skips_ample_memory: ClassVar[bool] = True
 
@@ -53,7 +53,7 @@ class LoadRelaxation(Relaxation):
         return terms
 
     def hop_into(self, tensor: int, source: int, target: int) -> float:
-        """What a receiver pays: the last hop only."""
+        """Seconds that a receiver pays: the last hop only."""
         host = self.arrays.host
         direct = self.problem.cluster.link_channel[source, target] >= 0
         return self.way(tensor, source if direct else host, target)

@@ -17,11 +17,10 @@ import numpy as np
 
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
-from placewright.simulation.behaviours import BoundsByMethod
-from placewright.simulation.bounds import balanced_load_bound, critical_path_bound
-from placewright.simulation.event.arrays import EventArrays
-from placewright.simulation.explanation import Explanation
-from placewright.simulation.feasibility import Proofs, proof_of
+from placewright.simulation.behaviours import BoundsByMethod, Explanation
+from placewright.simulation.bounds.feasibility import Proofs, proof_of
+from placewright.simulation.bounds.lower import balanced_load_bound, critical_path_bound
+from placewright.simulation.layout import ProblemArrays
 from placewright.simulation.legality import BAD_ORDER, FINE, NO_ORDER, TOO_LARGE, check
 
 OP_OVERHEAD = 5.7e-6
@@ -38,7 +37,7 @@ class PlacetoModel:
     }
     has_timeline: ClassVar[bool] = False
 
-    def __init__(self, problem: Problem, arrays: EventArrays) -> None:
+    def __init__(self, problem: Problem, arrays: ProblemArrays) -> None:
         self._problem, self._arrays = problem, arrays
 
     def value(self, device_of: IntArray, order: IntArray) -> float:
@@ -77,7 +76,7 @@ class PlacetoModel:
 
 
 def placeto_runtime(
-    problem: Problem, arrays: EventArrays, device_of: IntArray
+    problem: Problem, arrays: ProblemArrays, device_of: IntArray
 ) -> tuple[float, FloatArray]:
     """Seconds until the last event, and peak bytes of each device (n_devices,).
 
@@ -92,7 +91,7 @@ def placeto_runtime(
 class _Run:
     """One simulation."""
 
-    def __init__(self, problem: Problem, arrays: EventArrays, device_of: list[int]) -> None:
+    def __init__(self, problem: Problem, arrays: ProblemArrays, device_of: list[int]) -> None:
         graph = problem.unit_graph
         self.arrays, self.device_of = arrays, device_of
         self.readers = [

@@ -1,23 +1,24 @@
-"""A problem laid out for the event kernel: compiled once, evaluated often."""
+"""A problem as arrays of numbers, made once: all that kernels and bounds read of it."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
-from placewright.core.intensity import compute_bound_tensors
+from placewright.core.graph import compute_bound_tensors
 from placewright.core.problem import Problem
-from placewright.simulation.compiled import read_only
+from placewright.simulation.compiled import compiled, inlined, read_only
 
 NO_ROUTE, LOCAL, DIRECT, VIA_HOST = -1, 0, 1, 2
 
 
-class EventArrays(NamedTuple):
-    """All that the kernel reads; units, tensors and devices are numbers.
+class ProblemArrays(NamedTuple):
+    """A problem as arrays; units, tensors and devices are numbers.
 
-    M is the number of endpoints: the devices, then the host where it is no device.
+    M is the number of endpoints: the devices, then the host if it is not a device.
     """
 
     seconds: FloatArray  # (n_units, n_devices)
@@ -27,7 +28,6 @@ class EventArrays(NamedTuple):
     topological: IntArray  # (n_units,)
     input_ptr: IntArray  # (n_units + 1,)
     inputs: IntArray  # tensors that each unit reads
-    input_edge: IntArray  # index of the same edge in `consumers`
     output_ptr: IntArray  # (n_units + 1,)
     outputs: IntArray  # tensors that each unit makes
     consumer_ptr: IntArray  # (n_tensors + 1,)
@@ -59,8 +59,18 @@ class EventArrays(NamedTuple):
     memory: FloatArray  # (n_devices,) bytes
 
 
-def event_arrays(problem: Problem) -> EventArrays:
-    """Lay a problem out for the event kernel."""
+_made: WeakKeyDictionary[Problem, ProblemArrays] = WeakKeyDictionary()
+
+
+def problem_arrays(problem: Problem) -> ProblemArrays:
+    """The arrays of a problem, which are made when they are first asked for."""
+    arrays = _made.get(problem)
+    if arrays is None:
+        arrays = _made[problem] = _laid_out(problem)
+    return arrays
+
+
+def _laid_out(problem: Problem) -> ProblemArrays:
     graph, cluster = problem.unit_graph, problem.cluster
     devices = cluster.devices
     own = problem.unit_transfer_seconds
@@ -70,7 +80,7 @@ def event_arrays(problem: Problem) -> EventArrays:
     cut_per_byte = np.array([device.cut_seconds_per_byte for device in devices])
     layout = np.array([device.layout_seconds for device in devices])
     layout_per_byte = np.array([device.layout_seconds_per_byte for device in devices])
-    arrays = EventArrays(
+    arrays = ProblemArrays(
         seconds=problem.costs.seconds,
         allowed=problem.allowed,
         colocation=problem.colocation.group_of,
@@ -78,7 +88,6 @@ def event_arrays(problem: Problem) -> EventArrays:
         topological=graph.topological_order,
         input_ptr=graph.op_inputs.indptr,
         inputs=graph.op_inputs.indices,
-        input_edge=np.argsort(graph.tensor_consumers.indices, kind="stable").astype(np.int64),
         output_ptr=graph.op_outputs.indptr,
         outputs=graph.op_outputs.indices,
         consumer_ptr=graph.tensor_consumers.indptr,
@@ -125,6 +134,16 @@ def routes(problem: Problem) -> IntArray:
     return route
 
 
+def named_channels(problem: Problem) -> BoolArray:
+    """Channels that links share by name, shape (n_channels,): they alone have a load."""
+    cluster = problem.cluster
+    named = np.zeros(cluster.n_channels, dtype=np.bool_)
+    for link in cluster.links:
+        ends = cluster.endpoint_index[link.source], cluster.endpoint_index[link.destination]
+        named[cluster.link_channel[ends]] |= link.channel is not None
+    return named
+
+
 def _contention(problem: Problem) -> tuple[IntArray, FloatArray]:
     cluster = problem.cluster
     names = list(cluster.contention)
@@ -139,3 +158,43 @@ def _contention(problem: Problem) -> tuple[IntArray, FloatArray]:
         for used in range(1, n_members + 1):
             factors[row, used] = given[min(used, len(given)) - 1]
     return domain, factors
+
+
+def link_seconds(arrays: ProblemArrays, tensor: int, source: int, target: int) -> float:
+    """Seconds of a tensor on the link from one endpoint to another."""
+    if len(arrays.own_transfer):
+        return float(arrays.own_transfer[tensor])
+    per_byte = arrays.seconds_per_byte[source, target]
+    return float(arrays.latency[source, target] + arrays.tensor_bytes[tensor] * per_byte)
+
+
+hop_seconds = inlined(link_seconds)  # the same for kernels
+
+
+@inlined
+def transfer_seconds(arrays: ProblemArrays, tensor: int, source: int, target: int) -> float:
+    """Seconds of all hops of a tensor between two endpoints; inf without a route."""
+    kind = arrays.route[source, target]
+    if source == target:
+        return 0.0
+    if kind == DIRECT:
+        return hop_seconds(arrays, tensor, source, target)
+    if kind == VIA_HOST:
+        return hop_seconds(arrays, tensor, source, arrays.host) + hop_seconds(
+            arrays, tensor, arrays.host, target
+        )
+    return np.inf
+
+
+@compiled
+def resident_bytes(arrays: ProblemArrays, device_of: IntArray) -> FloatArray:
+    """Bytes that each device keeps whatever runs, an entry once per device, (n_devices,)."""
+    memory = np.zeros(arrays.seconds.shape[1])
+    stamp = np.full(len(memory), -1, np.int64)
+    for weight in range(len(arrays.kept_bytes)):
+        for at in range(arrays.kept_ptr[weight], arrays.kept_ptr[weight + 1]):
+            device = device_of[arrays.kept_units[at]]
+            if stamp[device] != weight:
+                stamp[device] = weight
+                memory[device] += arrays.kept_bytes[weight]
+    return memory

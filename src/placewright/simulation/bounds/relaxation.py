@@ -5,7 +5,7 @@ x[class, device] of each colocation class. Valid for every placement in every or
 leaves out: that transfers wait for each other, dispatch and cut overheads, contention (factors are
 >= 1), live tensors, and, between two devices, everything but the cheapest transfer of a tensor.
 
-An execution model adds rows for what its value is: `event/relaxation.py`, `max_load_relaxation.py`.
+Rows of each execution model bound its value: `event/relaxation.py`, `max_load/relaxation.py`.
 In both:  sum over d of x = 1,  resident bytes: y[weight, d] >= x[v, d],  sum of bytes y <= memory.
 
 The value of an approximate solver is made safe by weak duality: the bound is recomputed from the
@@ -26,9 +26,13 @@ from scipy.sparse import csr_array
 
 from placewright.core.arrays import FloatArray
 from placewright.core.problem import Problem
-from placewright.simulation.event.arrays import NO_ROUTE, EventArrays, event_arrays
 from placewright.simulation.interruptible import interruptible
-from placewright.simulation.ranks import transfer_seconds
+from placewright.simulation.layout import (
+    NO_ROUTE,
+    ProblemArrays,
+    problem_arrays,
+    transfer_seconds,
+)
 
 
 @dataclass
@@ -52,20 +56,20 @@ class _Rows:
         return csr_array((self.values, (self.rows, self.columns)), shape=shape)
 
 
-class Relaxation(ABC):
-    """The rows that hold under every execution model; one of a model adds its `value`.
+class RelaxedProgram(ABC):
+    """The rows that hold under every execution model; a subclass adds those of its `value`.
 
     Column 0 is w; x of class g on device d is column 1 + g * n_devices + d.
 
     Attributes:
-        skips_ample_memory: no row for the memory of a device that holds all weights.
+        skips_ample_memory: leave out the memory of a device that has room for all weights.
     """
 
     skips_ample_memory: ClassVar[bool] = False
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
-        self.arrays: EventArrays = event_arrays(problem)
+        self.arrays: ProblemArrays = problem_arrays(problem)
         self.group_of = problem.colocation.group_of
         self.n_devices = problem.n_devices
         self.seconds = np.where(problem.allowed, problem.costs.seconds, 0.0)
@@ -73,6 +77,10 @@ class Relaxation(ABC):
         self.upper += problem.allowed_by_class.astype(float).ravel().tolist()
         self.less, self.equal = _Rows(), _Rows()
         self.load_terms: list[list[tuple[int, float]]] = [[] for _ in range(self.n_devices)]
+        self.assignment()
+        self.memory()
+        self.loads()
+        self.value()
 
     def x(self, unit: int, device: int) -> int:
         """Column of a unit's class on a device."""
@@ -84,13 +92,13 @@ class Relaxation(ABC):
         return len(self.upper) - 1
 
     def assignment(self) -> None:
-        """Every class is somewhere."""
+        """Add a row for each class: it is on one device."""
         for members in range(self.problem.colocation.n_groups):
             first = 1 + members * self.n_devices
             self.equal.add([(first + d, 1.0) for d in range(self.n_devices)], 1.0)
 
     def memory(self) -> None:
-        """Resident bytes, a shared weight once per device."""
+        """Add a row for each device: resident bytes, a shared weight once."""
         arrays = self.arrays
         for device in np.flatnonzero(np.isfinite(arrays.memory)).tolist():
             if self.skips_ample_memory and self.problem.kept.total <= arrays.memory[device]:
@@ -113,7 +121,7 @@ class Relaxation(ABC):
                 self.less.add([(column, size / scale) for column, size in terms], limit)
 
     def loads(self) -> None:
-        """Seconds of each device, divided by its streams and replicas, as terms of rows."""
+        """Collect seconds of each device, divided by its streams and replicas, as terms of rows."""
         concurrency = self.problem.cluster.concurrency
         for unit in range(self.problem.n_units):
             for device in range(self.n_devices):
@@ -123,10 +131,10 @@ class Relaxation(ABC):
 
     @abstractmethod
     def value(self) -> None:
-        """Rows that bound w from below: what the value of the execution model is."""
+        """Add the rows that bound w from below by the value of the execution model."""
 
     def solved(self, seconds: float) -> float:
-        """Solve with HiGHS; the safe value of its dual solution."""
+        """Solve with HiGHS and return the safe value of its dual solution."""
         n_columns = len(self.upper)
         cost = np.zeros(n_columns)
         cost[0] = 1.0
@@ -145,14 +153,14 @@ class Relaxation(ABC):
             method="highs",
             options=options,
         )
-        found: Any = interruptible(solve)
-        if found.status != 0:
+        solution: Any = interruptible(solve)
+        if solution.status != 0:
             return 0.0
         value = safe_dual_bound(
-            (less, np.array(self.less.limits), np.asarray(found.ineqlin.marginals)),
-            (equal, np.array(self.equal.limits), np.asarray(found.eqlin.marginals)),
+            (less, np.array(self.less.limits), np.asarray(solution.ineqlin.marginals)),
+            (equal, np.array(self.equal.limits), np.asarray(solution.eqlin.marginals)),
             cost,
-            self._column_limits(float(found.fun)),
+            self._column_limits(float(solution.fun)),
         )
         return max(0.0, value)
 
@@ -176,7 +184,7 @@ class Relaxation(ABC):
         return min(ways, default=0.0)
 
     def hop_into(self, tensor: int, source: int, target: int) -> float:
-        """What a receiver waits for, or pays."""
+        """Seconds of the transfer for which a receiver waits, or that it pays."""
         return self.way(tensor, source, target)
 
 

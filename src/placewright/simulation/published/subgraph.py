@@ -17,14 +17,12 @@ from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.execution_models import SubgraphIP
 from placewright.core.problem import Problem
 from placewright.errors import InputError
-from placewright.simulation.behaviours import BoundsByMethod
-from placewright.simulation.bounds import critical_path_bound
+from placewright.simulation.behaviours import BoundsByMethod, Explanation
+from placewright.simulation.bounds.feasibility import Proofs, proof_of
+from placewright.simulation.bounds.lower import critical_path_bound
 from placewright.simulation.compiled import compiled, read_only
-from placewright.simulation.event.arrays import EventArrays
-from placewright.simulation.explanation import Explanation
-from placewright.simulation.feasibility import Proofs, proof_of
+from placewright.simulation.layout import ProblemArrays, resident_bytes
 from placewright.simulation.legality import BAD_ORDER, FINE, NO_ORDER, TOO_LARGE, check
-from placewright.simulation.max_load import memory_of
 
 
 class LatencyArrays(NamedTuple):
@@ -55,7 +53,7 @@ class Latency:
     bounds: ClassVar[BoundsByMethod] = {"critical path": critical_path_bound}
     has_timeline: ClassVar[bool] = False
 
-    def __init__(self, problem: Problem, arrays: EventArrays) -> None:
+    def __init__(self, problem: Problem, arrays: ProblemArrays) -> None:
         self._arrays, self._tables = arrays, latency_arrays(problem)
         model = problem.execution_model
         self._most_pieces = model.per_accelerator if isinstance(model, SubgraphIP) else 1
@@ -92,7 +90,7 @@ class Latency:
         fault, at = check(arrays, device_of, order)
         if fault not in (FINE, BAD_ORDER):
             return math.inf, fault, at, np.zeros(len(arrays.memory))
-        memory = memory_of(arrays, device_of)
+        memory = resident_bytes(arrays, device_of)
         over = np.flatnonzero(memory > arrays.memory)
         if len(over):
             return math.inf, TOO_LARGE, int(over[0]), memory

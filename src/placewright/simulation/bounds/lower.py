@@ -1,4 +1,4 @@
-"""Lower bounds: no placement, in any order, is faster."""
+"""Lower bounds on the value of every placement in every order."""
 
 from __future__ import annotations
 
@@ -13,16 +13,17 @@ from placewright.core.arrays import BoolArray, FloatArray
 from placewright.core.problem import Problem
 from placewright.simulation.behaviours import behaviour_of
 from placewright.simulation.compiled import compiled
-from placewright.simulation.event.arrays import EventArrays, event_arrays
+from placewright.simulation.layout import ProblemArrays, problem_arrays
 
 RELAXATION = "linear relaxation"
 _MOST_RELAXED = 1000  # units up to which the linear relaxation is solved
+_MOST_TERMS = 400_000  # of x, and of edges times devices, beyond which HiGHS takes minutes
 _MOST_ENTRIES = 1e8  # of costs that the steps of balanced load look at, all together
 
 
 @dataclass(frozen=True)
 class Bound:
-    """A proven lower bound, the method that proved it, and the seconds that took."""
+    """A proven lower bound, the method that proved it, and the seconds that the proof took."""
 
     value: float
     method: str
@@ -30,35 +31,47 @@ class Bound:
 
 
 def lower_bound(problem: Problem, seconds: float = math.inf) -> Bound:
-    """The best of all bounds that the problem's execution model has; see `lower_bounds`."""
+    """The largest of `lower_bounds`."""
     return max(lower_bounds(problem, seconds), key=lambda bound: bound.value)
 
 
 def lower_bounds(problem: Problem, seconds: float = math.inf) -> tuple[Bound, ...]:
-    """Every bound that holds, in the order of what they cost.
+    """Every bound that the problem's execution model has, the cheapest to compute first.
 
     Args:
         problem: what is placed.
-        seconds: wall-clock limit of the linear relaxation, which problems of up to a thousand units
-            get; where it is met, there is no such bound.
+        seconds: wall-clock limit of the linear relaxation, which is solved for problems of up to a
+            thousand units; without a solution by then there is no such bound.
     """
     return (*quick_bounds(problem), *relaxed_bounds(problem, seconds))
 
 
 def quick_bounds(problem: Problem) -> tuple[Bound, ...]:
-    """Those that the execution model names, such as critical path and balanced load."""
+    """The bounds without a solver, such as critical path and balanced load."""
     named = behaviour_of(problem).bounds
     return tuple(_timed(method, problem, bound) for method, bound in named.items())
 
 
 def relaxed_bounds(problem: Problem, seconds: float = math.inf) -> tuple[Bound, ...]:
-    """The linear relaxation's bound, or nothing, as `lower_bounds` says."""
+    """The linear relaxation's bound, or none; see `lower_bounds`."""
     if problem.n_units > _MOST_RELAXED or seconds <= 0:
         return ()
-    from placewright.simulation.relaxation import relaxation_bound  # SciPy's solver takes a while
-
     bound = _timed(RELAXATION, problem, lambda it: relaxation_bound(it, seconds))
     return (bound,) if bound.value > 0 else ()
+
+
+def relaxation_bound(problem: Problem, seconds: float = math.inf) -> float:
+    """The bound of the linear relaxation; 0 if there is none or it is too large to be solved.
+
+    Args:
+        problem: what is placed.
+        seconds: wall-clock limit of the solver.
+    """
+    edges = len(problem.unit_graph.tensor_consumers.indices)
+    if (problem.n_units + edges) * problem.n_devices > _MOST_TERMS:
+        return 0.0
+    program = behaviour_of(problem).relaxation(problem)
+    return 0.0 if program is None else program.solved(seconds)
 
 
 def _timed(method: str, problem: Problem, bound: Callable[[Problem], float]) -> Bound:
@@ -69,11 +82,11 @@ def _timed(method: str, problem: Problem, bound: Callable[[Problem], float]) -> 
 
 def critical_path_bound(problem: Problem) -> float:
     """The longest path with every unit on its fastest device and no transfers, in seconds."""
-    return float(_longest_path(event_arrays(problem), best_seconds(problem)))
+    return float(_longest_path(problem_arrays(problem), best_seconds(problem)))
 
 
 @compiled
-def _longest_path(arrays: EventArrays, best: FloatArray) -> float:
+def _longest_path(arrays: ProblemArrays, best: FloatArray) -> float:
     finish, longest = np.zeros(len(best)), 0.0
     for unit in arrays.topological:
         ready = 0.0

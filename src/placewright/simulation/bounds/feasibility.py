@@ -11,7 +11,7 @@ import numpy as np
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.simulation.behaviours import behaviour_of
-from placewright.simulation.event.arrays import NO_ROUTE, routes
+from placewright.simulation.layout import NO_ROUTE, routes
 
 _known: WeakKeyDictionary[Problem, str | None] = WeakKeyDictionary()  # every placer asks again
 _MOST_SETS_OF_DEVICES = 64  # that are tried; those of few devices first

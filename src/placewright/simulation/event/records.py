@@ -1,20 +1,26 @@
-"""Records of the event kernel: what is read together lies together.
+"""Record types of the event kernel, and blocks of bytes that hold many arrays of them.
 
-All indices are unsigned, in the records (32 bits) and in the kernel (64 bits): Numba then leaves
-out the test for negative ones, which takes a third of the kernel's time. Mixing in a signed number
-would make a float of it, so constants of the kernel are `ZERO`, `ONE` and so on.
+A record holds fields that are read together. All indices are unsigned, in the records (32 bits) and
+in the kernel (64 bits): Numba then leaves out the test for negative ones, which takes a third of
+the kernel's time. Mixing in a signed number would make a float of it, so constants of the kernel
+are `ZERO`, `ONE` and so on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from placewright.core.arrays import IntArray
+from placewright.simulation.compiled import substituted
+from placewright.simulation.event.instructions import records_at
+
 Records = NDArray[np.void]
-Record = Any  # one of them; Numba knows its fields
+Record = Any  # an item of these; Numba knows its fields
+Bytes = NDArray[np.uint8]
 
 _SECONDS, _INDEX = np.float64, np.uint32
 
@@ -156,9 +162,51 @@ NO_INDEX = U(2**32 - 1)
 NO_SLOT = U(2**64 - 1)
 QUARTER = U(16)  # bits of a word
 LOWER_HALF, LOWER_QUARTER = U(2**32 - 1), U(2**16 - 1)
+WINDOW = U(64)  # entries of a queue that lie outside its heap
 # ENDPOINT.copy, beside the number of a tensor: it was made there.
 MADE_HERE = U(2**63)
 # PAIR.route
 STAYS, IN_ONE_HOP, THROUGH_HOST, NOWHERE = U(0), U(1), U(2), U(3)
 # Kind of a HOP: the only hop, the first of two (the copy at the host is not kept), the second
 ONLY_HOP, FIRST_HOP, SECOND_HOP = U(0), U(1), U(2)
+
+_LINE = 64  # bytes of a cache line; no two arrays share one
+
+
+def places_of(sizes: Sequence[tuple[int, np.dtype[np.generic]]]) -> tuple[IntArray, int]:
+    """First byte and the one behind the last of each array, shape (n, 2), and bytes in all.
+
+    Args:
+        sizes: length and dtype of each array.
+    """
+    places = np.zeros((len(sizes), 2), dtype=np.int64)
+    total = 0
+    for row, (length, dtype) in enumerate(sizes):
+        places[row] = total, total + length * dtype.itemsize
+        total = -(-int(places[row, 1]) // _LINE) * _LINE
+    return places, total
+
+
+def packed(arrays: Sequence[NDArray[np.generic]]) -> tuple[Bytes, IntArray]:
+    """One block with a copy of each array, and where each is: shape (n, 2)."""
+    places, total = places_of([(array.size, array.dtype) for array in arrays])
+    block = np.zeros(total, dtype=np.uint8)
+    for (first, stop), array in zip(places.tolist(), arrays, strict=True):
+        block[first:stop] = np.ascontiguousarray(array).view(np.uint8).ravel()
+    return block, places
+
+
+def arrays_in(
+    block: Bytes, places: IntArray, sizes: Sequence[tuple[int, np.dtype[np.generic]]]
+) -> list[NDArray[Any]]:
+    """Views of the arrays in a block, for Python; `places` and `sizes` as in `places_of`."""
+    ends = zip(places.tolist(), sizes, strict=True)
+    return [block[first:stop].view(dtype) for (first, stop), (_, dtype) in ends]
+
+
+@substituted
+def part(
+    block: Bytes, places: IntArray, index: int, dtype: np.dtype[Any] | type[np.generic]
+) -> NDArray[Any]:
+    """One array of the block, which must outlive it."""
+    return records_at(block, places[index, 0], places[index, 1], dtype)

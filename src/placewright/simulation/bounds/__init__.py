@@ -1,0 +1,1 @@
+"""Bounds that hold for every placement of a problem, and proofs that none exists."""

@@ -1,0 +1,1 @@
+"""The execution model `max-load`: seconds per sample of a full pipeline."""

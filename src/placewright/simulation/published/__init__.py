@@ -1,0 +1,1 @@
+"""Execution models that others have published, reproduced to the last digit."""
