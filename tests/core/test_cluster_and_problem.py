@@ -11,9 +11,17 @@ from core.test_graph import diamond
 from placewright.core.arrays import frozen_floats
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
+from placewright.core.execution_models import EVENT, MaxLoad, Placeto, Subgraph
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem, op_named
-from placewright.errors import ClusterError, CostError, GraphError, InputError, UnknownNameError
+from placewright.errors import (
+    ClusterError,
+    CostError,
+    FieldError,
+    GraphError,
+    InputError,
+    UnknownNameError,
+)
 
 PAIR = Cluster(
     (Device("cpu:0"), Device("cpu:1", memory_bytes=1e9)),
@@ -130,3 +138,22 @@ def test_unknown_names_list_what_is_known() -> None:
         op_named(diamond(), "RIGH")
     with pytest.raises(UnknownNameError, match="unknown objective 'speed'"):
         problem([[1, 1]] * 4, objective="speed")
+
+
+@pytest.mark.parametrize("model", [EVENT, Subgraph(), Placeto()])
+def test_throughput_is_valued_by_max_load_alone(model: object) -> None:
+    seconds = [[1.0, 1.0]] * 4
+    with pytest.raises(FieldError, match="does not value objective throughput; give MaxLoad"):
+        problem(seconds, objective="throughput", execution_model=model)
+    loads = problem(seconds, objective="throughput", execution_model=MaxLoad())
+    with pytest.raises(FieldError, match="latency is not what max-load values; give throughput"):
+        replace(loads, objective="latency")
+    other = loads.under(model)  # type: ignore[arg-type]
+    assert (other.objective, other.execution_model) == ("latency", model)
+    assert other.under(MaxLoad()).objective == "throughput"
+
+
+def test_a_training_step_may_be_valued_by_time_or_by_load() -> None:
+    step = problem([[1.0, 1.0]] * 4, objective="training")
+    assert step.under(MaxLoad()).objective == "training"
+    assert step.under(MaxLoad()).under(EVENT).objective == "training"

@@ -12,7 +12,7 @@ from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
-from placewright.core.execution_models import EVENT, MaxLoad
+from placewright.core.execution_models import EVENT, ExecutionModel, MaxLoad
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.placement import Placement
@@ -53,10 +53,10 @@ def problem_of(graph: ComputationGraph, units: list[int] | None = None) -> Probl
 
 @pytest.mark.parametrize("units", [None, [0, 1, 2], [0, 1, 1], [0, 0, 0]])
 @pytest.mark.parametrize("model", [EVENT, MaxLoad(0)])
-def test_it_is_worth_what_a_weight_is(units: list[int] | None, model: str) -> None:
+def test_it_is_worth_what_a_weight_is(units: list[int] | None, model: ExecutionModel) -> None:
     """The independent side: the same graph with the cache written as a weight."""
-    kept = replace(problem_of(graph_of(), units), execution_model=model, resident_inputs=(0,))
-    other = replace(problem_of(graph_of(cache_is_weight=True), units), execution_model=model)
+    kept = replace(problem_of(graph_of(), units).under(model), resident_inputs=(0,))
+    other = problem_of(graph_of(cache_is_weight=True), units).under(model)
     moved = replace(kept, resident_inputs=())
     for devices in ([0, 1, 2], [1, 1, 1], [0, 0, 0], [2, 1, 1]):
         placement = Placement(np.array(devices[: kept.n_units]))

@@ -49,7 +49,7 @@ def test_value_values_and_evaluate_agree(model: ExecutionModel) -> None:
     if isinstance(model, Subgraph | SubgraphIP):
         seconds = frozen_floats(np.ones(problem.graph.n_tensors))
         problem = replace(problem, transfer_seconds=seconds)
-    problem = replace(problem, execution_model=model)
+    problem = problem.under(model)
     simulator, rows = Simulator(problem), rng.integers(0, problem.n_devices, (12, 6))
     values = simulator.values(rows)
     assert f"{behaviour_of(problem).__name__}" == BEHAVIOURS[type(model)].partition(":")[2]
@@ -79,9 +79,7 @@ def test_every_model_proves_that_a_pin_fits_nowhere(model: ExecutionModel) -> No
     problem = random_problem(np.random.default_rng(3), n_ops=6)
     costs = problem.costs.seconds.copy()
     costs[0] = [np.inf, 1.0]
-    pinned = replace(
-        problem, costs=CostTable(frozen_floats(costs)), pins={0: 0}, execution_model=model
-    )
+    pinned = replace(problem, costs=CostTable(frozen_floats(costs)), pins={0: 0}).under(model)
     assert "is pinned to" in str(behaviour_of(pinned).why_nothing_fits(pinned))
 
 
@@ -89,7 +87,7 @@ def test_every_model_proves_that_a_pin_fits_nowhere(model: ExecutionModel) -> No
 def test_a_problem_file_keeps_the_model_and_its_parameters(
     model: ExecutionModel, tmp_path: Path
 ) -> None:
-    problem = replace(random_problem(np.random.default_rng(0)), execution_model=model)
+    problem = random_problem(np.random.default_rng(0)).under(model)
     write_problem(tmp_path / "a.problem.json", problem)
     assert read_problem(tmp_path / "a.problem.json").execution_model == model
 

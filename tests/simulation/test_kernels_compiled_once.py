@@ -45,7 +45,7 @@ def problem_under(model: ExecutionModel, rng: np.random.Generator, *, constraine
     if constrained:  # transfers of its own beside those that links make
         own = np.ones(problem.graph.n_tensors)
         problem = replace(problem, transfer_seconds=frozen_floats(own))
-    return replace(problem, execution_model=model)
+    return problem.under(model)
 
 
 @pytest.mark.parametrize("model", [model() for model in EXECUTION_MODELS])

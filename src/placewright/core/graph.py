@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,12 +11,14 @@ from operator import ne
 
 import numpy as np
 
-from placewright.core.arrays import BoolArray, Csr, FloatArray, IntArray
-from placewright.core.graph import find_cycle, topological_order
+from placewright.core.arrays import BoolArray, Csr, FloatArray, IntArray, frozen_ints
 from placewright.errors import GraphError
 
 FORWARD, BACKWARD, UPDATE = 0, 1, 2
 PHASE_NAMES = ("forward", "backward", "update")
+# Floating-point operations per byte made. Convolutions and matrix products of real models do
+# hundreds; element-wise ops, pooling and concatenation at most a few.
+_COMPUTE_BOUND = 20.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,7 +71,7 @@ class ComputationGraph:
         self._check_sizes()
         self._check_indices()
         if len(self.topological_order) < self.n_ops:
-            cycle = find_cycle(self.successors)
+            cycle = _find_cycle(self.successors)
             path = " -> ".join(f"'{self.op_names[op]}'" for op in cycle)
             raise GraphError(f"the graph has a cycle: {path}; a computation graph must be acyclic")
 
@@ -116,7 +119,7 @@ class ComputationGraph:
     @cached_property
     def topological_order(self) -> IntArray:
         """All ops, producers first, smallest index first among those that are free."""
-        return topological_order(self.successors)
+        return _topological_order(self.successors)
 
     @cached_property
     def op_weight_bytes(self) -> FloatArray:
@@ -192,3 +195,57 @@ def consumers_as_read(rows: Sequence[Sequence[int]]) -> Csr | None:
     """`ComputationGraph.consumers_as_read` of rows that may be in ascending order."""
     ascending = all(one < other for row in rows for one, other in itertools.pairwise(row))
     return None if ascending else Csr.from_rows(rows)
+
+
+def is_compute_bound(flops: FloatArray, size: FloatArray) -> BoolArray:
+    """True where the producer did so much arithmetic per byte that its kernel chose the layout."""
+    return np.asarray((flops >= _COMPUTE_BOUND * size) & (flops > 0), dtype=np.bool_)
+
+
+def compute_bound_tensors(graph: ComputationGraph) -> BoolArray:
+    """Tensors whose producer is compute-bound, shape (n_tensors,); graph inputs are not."""
+    producers = graph.tensor_producers
+    flops = np.where(producers >= 0, graph.op_flops[producers], 0.0)
+    return is_compute_bound(flops, graph.tensor_bytes)
+
+
+def _topological_order(successors: Csr) -> IntArray:
+    """All nodes, predecessors first, smallest index first among the free ones.
+
+    Shorter than ``successors.n_rows`` exactly when the graph has a cycle.
+    """
+    n = successors.n_rows
+    waiting = np.bincount(successors.indices, minlength=n).tolist()
+    starts, targets = successors.indptr.tolist(), successors.indices.tolist()
+    free = [node for node in range(n) if waiting[node] == 0]
+    order: list[int] = []
+    while free:
+        node = heapq.heappop(free)
+        order.append(node)
+        for target in targets[starts[node] : starts[node + 1]]:
+            waiting[target] -= 1
+            if waiting[target] == 0:
+                heapq.heappush(free, target)
+    return frozen_ints(order)
+
+
+def _find_cycle(successors: Csr) -> list[int]:
+    """Nodes of one cycle, the first repeated at the end; empty when the graph is acyclic."""
+    state = [0] * successors.n_rows  # 0 unseen, 1 on the path, 2 done
+    for root in range(successors.n_rows):
+        if state[root]:
+            continue
+        path, pending = [root], [iter(successors.row(root).tolist())]
+        state[root] = 1
+        while path:
+            target = next(pending[-1], None)
+            if target is None:
+                state[path.pop()] = 2
+                pending.pop()
+            elif state[target] == 1:
+                return [*path[path.index(target) :], target]
+            elif state[target] == 0:
+                state[target] = 1
+                path.append(target)
+                pending.append(iter(successors.row(target).tolist()))
+    return []

@@ -168,15 +168,9 @@ def plain_options(
     cluster = {name: value for name, value in given.items() if name in _OF_CLUSTER}
     problem = {name: value for name, value in given.items() if name in of_problem}
     if problem.get("objective") == "throughput":
-        model = problem.setdefault("execution_model", MaxLoad())
-        if not isinstance(model, MaxLoad):
-            raise FieldError(
-                "execution_model",
-                f"{model!r} does not value objective throughput; give MaxLoad(), or leave it out",
-            )
-    is_load = isinstance(problem.get("execution_model"), MaxLoad)
-    if is_load and problem.setdefault("objective", "throughput") == "latency":
-        raise FieldError("objective", "latency is not what max-load values; give throughput")
+        problem.setdefault("execution_model", MaxLoad())
+    if isinstance(problem.get("execution_model"), MaxLoad):
+        problem.setdefault("objective", "throughput")
     return cluster, problem
 
 

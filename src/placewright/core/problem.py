@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from difflib import get_close_matches
@@ -19,21 +20,22 @@ from placewright.core.arrays import (
     frozen_floats,
     frozen_ints,
 )
-from placewright.core.cluster import Cluster
+from placewright.core.cluster import Cluster, Device
 from placewright.core.costs import LONGEST, CostTable
 from placewright.core.execution_models import EVENT, ExecutionModel, MaxLoad
 from placewright.core.graph import FORWARD, UPDATE, ComputationGraph
 from placewright.core.grouping import Grouping, Quotient, colocation_of_groups, quotient
 from placewright.core.plain_costs import plain_cluster, plain_graph, plain_options
-from placewright.core.problem_summary import summary
+from placewright.core.quantities import format_bytes
 from placewright.core.residency import Kept, kept_of, working_bytes
 from placewright.core.resident_inputs import check_resident, with_resident_inputs
 from placewright.core.source import ModelSource
-from placewright.errors import CostError, GraphError, InputError, UnknownNameError
+from placewright.errors import CostError, FieldError, GraphError, InputError, UnknownNameError
 
 Objective = Literal["latency", "throughput", "training"]
 Samples = int | Literal["pipeline"]
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
+_MOST_SHOWN = 8  # devices and pins in the text of a problem
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -63,7 +65,8 @@ class Problem:
 
     Raises:
         CostError: shapes do not match, or a unit has no device (the message names an op).
-        InputError: an unknown objective or device, or what is no execution model.
+        InputError: an unknown objective or device, what is no execution model, or an objective and
+            an execution model that do not go together.
     """
 
     graph: ComputationGraph
@@ -88,6 +91,7 @@ class Problem:
                 f"execution model {self.execution_model!r} is none: give an object of "
                 "core.execution_models, such as MaxLoad(samples_in_flight=1)"
             )
+        self._check_model()
         shape = (self.units.n_groups, self.cluster.n_devices)
         if self.costs.seconds.shape != shape:
             raise CostError(f"costs have shape {self.costs.seconds.shape}, expected {shape}")
@@ -158,7 +162,7 @@ class Problem:
 
     def __repr__(self) -> str:
         """Sizes, devices, objective, execution model and constraints, without any array."""
-        return summary(self)
+        return _summary(self)
 
     @property
     def n_units(self) -> int:
@@ -282,6 +286,15 @@ class Problem:
         number = self.n_devices if samples == "pipeline" else samples
         return replace(self, execution_model=replace(model, samples_in_flight=number))
 
+    def under(self, model: ExecutionModel) -> Problem:
+        """The problem under another execution model, with an objective that the model values."""
+        objective = self.objective
+        if isinstance(model, MaxLoad):
+            objective = "throughput" if objective == "latency" else objective
+        elif objective == "throughput":
+            objective = "latency"
+        return replace(self, execution_model=model, objective=objective)
+
     def device_of_ops(self, device_of: IntArray) -> IntArray:
         """Devices of units -> devices of ops, shape (n_units,) -> (graph.n_ops,)."""
         return self.units.expand(device_of)
@@ -302,6 +315,17 @@ class Problem:
         )
         coarse.unit_quotient  # noqa: B018 - raises where the grouping is not convex
         return coarse
+
+    def _check_model(self) -> None:
+        """Refuse an execution model whose value is not what the objective minimises."""
+        is_load = isinstance(self.execution_model, MaxLoad)
+        if self.objective == "throughput" and not is_load:
+            raise FieldError(
+                "execution_model",
+                f"{self.execution_model!r} does not value objective throughput; give MaxLoad()",
+            )
+        if self.objective == "latency" and is_load:
+            raise FieldError("objective", "latency is not what max-load values; give throughput")
 
     def _check_transfer_seconds(self, seconds: FloatArray) -> None:
         if seconds.shape != (self.graph.n_tensors,):
@@ -393,3 +417,37 @@ def op_named(graph: ComputationGraph, name: str) -> int:
         else "`placewright graph MODEL --ops` lists all names"
     )
     raise GraphError(f"the graph has no op '{name}'; {hint}")
+
+
+def _summary(problem: Problem) -> str:
+    """Ops, units, devices, objective, execution model and constraints, as `print` shows them."""
+    graph, cluster = problem.graph, problem.cluster
+    lines = [
+        f"Problem: {graph.n_ops} ops in {problem.n_units} units, {graph.n_tensors} tensors, "
+        f"{problem.n_devices} devices",
+        f"objective    {problem.objective} under '{problem.execution_model.name}', in "
+        f"{problem.time_unit}",
+        f"devices      {_listed(list(map(_device, cluster.devices)))}; host '{cluster.host}'",
+    ]
+    if problem.source is not None:
+        lines.insert(1, f"model        {problem.source.path}")
+    if problem.pins:
+        names = cluster.device_names
+        pins = [f"{graph.op_names[op]}={names[at]}" for op, at in sorted(problem.pins.items())]
+        lines.append(f"pins         {_listed(pins)}")
+    together = problem.n_units - problem.colocation.n_groups
+    if together:
+        lines.append(f"colocation   {problem.colocation.n_groups} classes of units")
+    if problem.resident_inputs:
+        lines.append(f"resident     {len(problem.resident_inputs)} inputs")
+    return "\n".join(lines)
+
+
+def _device(device: Device) -> str:
+    limit = device.memory_bytes
+    return device.name if math.isinf(limit) else f"{device.name} ({format_bytes(limit)})"
+
+
+def _listed(texts: list[str]) -> str:
+    more = len(texts) - _MOST_SHOWN
+    return ", ".join(texts[:_MOST_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -455,6 +455,6 @@ def compile_kernels(model: ExecutionModel) -> None:
     problem = Problem.of_ops(builder.build(), cluster, costs)
     if isinstance(model, Subgraph | SubgraphIP):
         problem = replace(problem, transfer_seconds=frozen_floats([0.0, 0.0]))
-    simulator = Simulator(replace(problem, execution_model=model))
+    simulator = Simulator(problem.under(model))
     simulator.value(Placement.of([0], [0]))
     simulator.values([[0]])

@@ -167,7 +167,7 @@ def test_too_many_ideals_fall_back_to_the_linear_split() -> None:
 def test_settings_and_problems_that_it_refuses() -> None:
     with pytest.raises(InputError, match="max_ideals must be >= 2, got 1"):
         IdealDp(max_ideals=1)
-    problem = pipeline_problem([[1.0] * 2] * 2, [(0, 1)], [1, 0], execution_model=Subgraph())
+    problem = pipeline_problem([[1.0] * 2] * 2, [(0, 1)], [1, 0]).under(Subgraph())
     assert "max-load" in str(IdealDp().why_not(problem))
     assert "max-load" in str(why_not_separable(problem))
 

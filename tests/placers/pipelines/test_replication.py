@@ -303,7 +303,7 @@ def test_what_cannot_be_grouped_is_refused() -> None:
     with pytest.raises(InputError, match="no two devices are alike"):
         replicated(pipeline_problem([[1, 2]], [], [0]))
     with pytest.raises(InputError, match="minimises max-load, not 'subgraph'"):
-        replicated(replace(problem, execution_model=Subgraph()))
+        replicated(problem.under(Subgraph()))
     with pytest.raises(ClusterError, match=r"'acc:0\+acc:1' stands for 2 devices"):
         replicated(grouped(problem, [[0, 1], [2]]))
     unknown = pipeline_problem([[1] * 2] * 2, [(0, 1)], [1, 0], phases=[FORWARD, BACKWARD])
