@@ -146,7 +146,7 @@ def test_throughput_is_valued_by_max_load_alone(model: object) -> None:
     with pytest.raises(FieldError, match="does not value objective throughput; give MaxLoad"):
         problem(seconds, objective="throughput", execution_model=model)
     loads = problem(seconds, objective="throughput", execution_model=MaxLoad())
-    with pytest.raises(FieldError, match="latency is not what max-load values; give throughput"):
+    with pytest.raises(FieldError, match="latency is not valued by max-load; give throughput"):
         replace(loads, objective="latency")
     other = loads.under(model)  # type: ignore[arg-type]
     assert (other.objective, other.execution_model) == ("latency", model)

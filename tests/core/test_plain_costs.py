@@ -173,7 +173,7 @@ def test_an_objective_and_a_model_that_do_not_go_together() -> None:
     given: Any = (TWO_OPS, np.ones((2, 2)), (0.0, np.inf))
     with pytest.raises(FieldError, match="does not value objective throughput"):
         pw.Problem.from_costs(*given, objective="throughput", execution_model=Event())
-    with pytest.raises(FieldError, match="latency is not what max-load values"):
+    with pytest.raises(FieldError, match="latency is not valued by max-load"):
         pw.Problem.from_costs(*given, objective="latency", execution_model=MaxLoad())
     with pytest.raises(FieldError, match="'event' does not value objective throughput"):
         pw.Request("model.onnx", objective="throughput", execution_model="event")

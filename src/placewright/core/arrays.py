@@ -1,4 +1,4 @@
-"""Read-only arrays and compressed sparse rows: what every data type of this room is made of."""
+"""Read-only arrays and compressed sparse rows, of which all data types of this room consist."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Csr:
 
     @classmethod
     def from_rows(cls, rows: Sequence[Iterable[int]]) -> Csr:
-        """Build from one iterable of integers per row."""
+        """Build from an iterable of integers for each row."""
         lists = [list(row) for row in rows]
         indptr = np.zeros(len(lists) + 1, dtype=np.int64)
         np.cumsum([len(row) for row in lists], out=indptr[1:])

@@ -1,4 +1,4 @@
-"""Building a computation graph one op at a time."""
+"""A builder of computation graphs, op by op."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class GraphBuilder:
             as_read: keep the order in which readers were connected, too.
 
         Raises:
-            GraphError: what was added is not a valid computation graph.
+            GraphError: the ops and tensors are not a valid computation graph.
         """
         rows = [list(row) for row in self._consumers]
         return ComputationGraph(

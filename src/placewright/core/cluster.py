@@ -38,7 +38,7 @@ class Device:
     Attributes:
         name: unique in its cluster, for example ``"cpu:0"`` or ``"GPU.0"``.
         kind: ``"cpu"``, ``"gpu"``, ``"npu"`` or ``"accelerator"``.
-        memory_bytes: what resident weights and live tensors must fit into; inf is no limit.
+        memory_bytes: resident weights and live tensors must fit into it; inf is no limit.
         streams: ops that run at the same time, >= 1.
         dispatch_seconds: added once per segment.
         cut_seconds: added once per tensor that enters a segment from another segment or device.
@@ -55,7 +55,7 @@ class Device:
             where it is unknown, so that the group can not train.
         members: of a group, the devices that it stands for, in turn; empty where they are not
             known, so that no runtime can run it.
-        options: what the runtime is told, for example ``{"INFERENCE_PRECISION_HINT": "f32"}``.
+        options: options of the runtime, for example ``{"INFERENCE_PRECISION_HINT": "f32"}``.
         fingerprint: identifies the hardware, driver and options that costs were measured on.
         speed_scatter: how far its rounds were from what calibration fitted, as a share, nineteen
             times in twenty; None where that is not known.
@@ -329,7 +329,7 @@ class Cluster:
         return replace(self, devices=devices, contention={}, prediction_error=None)
 
     def require_single_devices(self, what: str) -> None:
-        """Refuse groups of alike devices where only single ones are known.
+        """Refuse groups of equal devices if only single devices are supported.
 
         Args:
             what: who refuses, for the message.

@@ -1,29 +1,29 @@
-"""Names of ways to run a model, in tables, reports and plan files.
+"""Names of contenders in tables, reports and plan files.
 
-Users choose the names of devices, and a device may be called `plan`. A way of our own and a device
-that runs everything never have the same name: a device whose name is one of ours is marked.
+Users choose the names of devices, and a device may be called `plan`. A contender of ours and a
+device that runs everything never have the same name: a device with one of our names is marked.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-PLAN = "plan"  # what the search found, or what a plan holds
-SEARCHED = "searched"  # what the search found, where a plan holds another placement
+PLAN = "plan"  # the placement that the search found, or that a plan holds
+SEARCHED = "searched"  # the placement that the search found, if a plan holds another
 ALL_CORES = "all cores"  # the runtime's own default
 EVEN_SPLIT = "even split"
 COPIES = "one copy per device"
 CORES = "one copy per core"
 MODE = "throughput mode"
-LOWER_BOUND = "lower bound"  # a row beside the ways
-UNSPLIT_STREAMS = (COPIES, CORES, MODE)  # ways for streams that no placement can express
+LOWER_BOUND = "lower bound"  # a row beside the contenders
+UNSPLIT_STREAMS = (COPIES, CORES, MODE)  # for streams; no placement can express them
 
 _OURS = (PLAN, SEARCHED, ALL_CORES, EVEN_SPLIT, LOWER_BOUND, *UNSPLIT_STREAMS)
 _MARK = "device:"
 
 
 def contender_of(device: str) -> str:
-    """The name of the way that runs everything on a device: the device's own, unless it is ours.
+    """Name of the contender that runs everything on a device: the device's, marked if it is ours.
 
     >>> contender_of("cpu:0"), contender_of("plan")
     ('cpu:0', 'device:plan')
@@ -32,5 +32,5 @@ def contender_of(device: str) -> str:
 
 
 def device_of(contender: str, devices: Sequence[str]) -> int | None:
-    """Which of `devices` runs everything in the way of that name; None where it is another way."""
+    """The device that runs everything in a contender; None for other contenders."""
     return next((at for at, one in enumerate(devices) if contender_of(one) == contender), None)

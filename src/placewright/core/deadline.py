@@ -1,4 +1,4 @@
-"""A moment that bounds several steps: whoever does them looks at it between pieces of work."""
+"""A deadline that several steps share: each checks it between pieces of work."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class Stopwatch:
 
 @dataclass(frozen=True)
 class Deadline:
-    """When to start nothing further.
+    """The time after which no further work may start.
 
     Attributes:
         ends: on the clock, in seconds; inf is never.
@@ -49,7 +49,7 @@ class Deadline:
 
     @classmethod
     def after(cls, seconds: float | None, clock: Stopwatch | None = None) -> Deadline:
-        """So many seconds from now; None is never.
+        """A deadline in so many seconds from now; None is never.
 
         Raises:
             InputError: seconds is not > 0.
@@ -63,36 +63,36 @@ class Deadline:
 
     @property
     def seconds_left(self) -> float:
-        """At least 0; inf without an end."""
+        """Seconds until the deadline, at least 0; inf without a limit."""
         return max(0.0, self.ends - self.clock())
 
     @property
     def is_over(self) -> bool:
-        """True when nothing further may start."""
+        """True if no further work may start."""
         return self.clock() >= self.ends
 
     @property
     def is_limited(self) -> bool:
-        """True when there is an end."""
+        """True if the deadline is finite."""
         return math.isfinite(self.ends)
 
     def part(self, share: float) -> Deadline:
-        """The end of a share (0 to 1) of what is left."""
+        """The deadline of a share (0 to 1) of the seconds that are left."""
         if not self.is_limited:
             return self
         return Deadline(self.clock() + share * self.seconds_left, self.clock)
 
     def within(self, seconds: float | None) -> Deadline:
-        """This one, or so many seconds from now where that comes first; None is no other limit."""
+        """The earlier of this deadline and so many seconds from now; None is no other limit."""
         if seconds is None:
             return self
         return Deadline(min(self.ends, self.clock() + seconds), self.clock)
 
     def require(self, what: str) -> None:
-        """Go on only while there is time.
+        """Raise if the deadline has passed.
 
         Raises:
-            OutOfTime: naming what was to be done.
+            OutOfTime: the message names the work that was to start.
         """
         if self.is_over:
             raise OutOfTime(what)

@@ -1,7 +1,7 @@
-"""What the value of a placement means: each execution model and its parameters.
+"""Execution models, each with its parameters: they define the value of a placement.
 
-A model says here what it is; how it behaves stands in `simulation/`, one file or folder for each
-(`simulation.behaviours` has the list). Names are for files, the command line and messages.
+The classes that implement them are in `simulation/` (`simulation.behaviours` has the list). Names
+are for files, the command line and messages.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class MaxLoad:
 
     @property
     def memory_counts(self) -> str:
-        """What the bytes of a device are."""
+        """The terms that the bytes of a device consist of, for messages."""
         samples = self.samples_in_flight
         if samples == 0:
             return "weights only"
@@ -106,5 +106,5 @@ EXECUTION_MODELS: tuple[type[ExecutionModel], ...] = get_args(ExecutionModel)
 
 
 def splits_phases(model: ExecutionModel) -> bool:
-    """True where the value adds the largest forward and the largest backward load."""
+    """True if the value adds the largest forward and the largest backward load."""
     return isinstance(model, MaxLoad) and model.split_phases

@@ -1,4 +1,4 @@
-"""Ops by name or by pattern: ``layers.0.*`` stands for all ops whose names begin with it."""
+"""Selection of ops by name or by pattern, such as ``layers.0.*``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MARKS = "*?["
 
 
 def matching(graph: ComputationGraph, pattern: str) -> list[int]:
-    """Ops that a name or a pattern of ``*``, ``?`` and ``[...]`` stands for, ascending.
+    """Ops that a name or a pattern of ``*``, ``?`` and ``[...]`` matches, ascending.
 
     Raises:
         GraphError: there is none; the message lists near names.
@@ -38,12 +38,12 @@ def matching(graph: ComputationGraph, pattern: str) -> list[int]:
 
 
 def by_op(graph: ComputationGraph, said: Mapping[str, Value]) -> dict[int, Value]:
-    """What is said of names and patterns, for each op: later patterns win, and names over all.
+    """Expand values of names and patterns to ops: later patterns win, and names over all.
 
-    Ops come in the order in which they were said, so that of two in one unit the later one holds.
+    Ops come in the order of their keys, so that of two ops in one unit the later one wins.
 
     Raises:
-        GraphError: a name or a pattern stands for no op.
+        GraphError: a name or a pattern matches no op.
     """
     patterns = {key: value for key, value in said.items() if key not in graph.op_index}
     names = {key: value for key, value in said.items() if key in graph.op_index}

@@ -20,7 +20,7 @@ _OF_CLUSTER = ("host", "streams", "channels")
 
 
 def plain_graph(graph: Any) -> ComputationGraph:
-    """One of ours as it is, or a directed graph with the attributes of a NetworkX ``DiGraph``.
+    """A computation graph from ours, or from a graph with the attributes of a NetworkX ``DiGraph``.
 
     Nodes are ops in the graph's own order, named by their text, with the attributes `kind`, `flops`
     and `weight_bytes`. `inputs` of a node, name -> bytes, are graph inputs that it reads; nodes
@@ -60,7 +60,7 @@ def plain_graph(graph: Any) -> ComputationGraph:
 
 
 def _add_ops(builder: GraphBuilder, graph: Any) -> dict[Any, int]:
-    """Ops with their weights and graph inputs: node -> op."""
+    """Add ops with their weights and graph inputs; node -> op."""
     index: dict[Any, int] = {}
     entering: dict[str, tuple[int, float]] = {}
     for node, given in graph.nodes(data=True):
@@ -150,7 +150,7 @@ def plain_cluster(
 def plain_options(
     given: Mapping[str, Any], fields: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What `Problem.from_costs` takes beside its arrays: for the cluster, and for the problem.
+    """Split the options of `Problem.from_costs` into those of the cluster and of the problem.
 
     Args:
         given: by name.

@@ -21,16 +21,16 @@ _NAME = 24
 
 @dataclass(frozen=True)
 class Measurement:
-    """What the hardware said.
+    """The measurement of a plan on the hardware.
 
     Attributes:
         median: of the plan's runs, seconds.
         iqr: distance between the quartiles, seconds.
         runs: number of runs.
-        baselines: name -> median seconds of what was measured interleaved with the plan;
-            ``"searched"`` is the searched placement, where the plan holds another.
-        recommendation: what the user should run: ``"plan"`` is the searched placement, any other
-            name a simpler way (a single device, ``"even split"``, ``"all cores"``).
+        baselines: name -> median seconds of contenders measured in turns with the plan;
+            ``"searched"`` is the searched placement, if the plan holds another.
+        recommendation: contender that the user should run: ``"plan"`` is the searched placement,
+            any other name a simpler contender (a single device, ``"even split"``, ``"all cores"``).
     """
 
     median: float
@@ -42,7 +42,7 @@ class Measurement:
 
 @dataclass(frozen=True)
 class PlacerRecord:
-    """How a placement was found: enough to find it again.
+    """The search that produced a placement, with all settings to repeat it.
 
     Attributes:
         name: of the placer.
@@ -72,7 +72,7 @@ class PlacerRecord:
 
 @dataclass(frozen=True, eq=False)
 class Searched:
-    """What the search found, where the hardware preferred another placement.
+    """The placement that the search found, if the hardware preferred another.
 
     Attributes:
         placement: of the plan's problem.
@@ -87,11 +87,11 @@ class Searched:
 class Plan:
     """The recommended placement of a problem, its predicted and measured value, how it was found.
 
-    A search returns a plan of what it found. A check on the hardware may recommend a simpler
+    A search returns a plan of its best placement. A check on the hardware may recommend a simpler
     placement of the same problem: the plan is then about that one, and `searched` keeps the other.
 
     Attributes:
-        problem: what was placed.
+        problem: the problem that was placed.
         placement: devices and order of the problem's units.
         value: predicted, in the problem's time unit.
         lower_bound: no placement in any order is faster; 0 where nothing better is known.
@@ -101,9 +101,9 @@ class Plan:
         segments: (device, units) in execution order; None where the model of execution has none.
         measured: None until it was run.
         placer: how the searched placement was found.
-        bound_method: what proved the lower bound, empty where it has no name.
-        searched: what the search found, where that is not `placement`.
-        left_out: what was not measured, searched or checked for want of time, one clause each.
+        bound_method: name of the method that proved the lower bound, empty if it has none.
+        searched: the placement of the search, if it is not `placement`.
+        left_out: work that was skipped for want of time, a clause for each.
         in_flight: samples that a stream keeps under way at most; None is as many as pay.
     """
 
@@ -160,7 +160,7 @@ def search_text(record: PlacerRecord) -> str:
 
 
 def _verdict(plan: Plan) -> str:
-    """What to run, by the measurement where there is one."""
+    """The recommendation, from the measurement if there is one."""
     used = np.unique(plan.placement.device_of).tolist()
     names = [plan.problem.cluster.device_names[device] for device in used]
     advised = None if plan.measured is None else plan.measured.recommendation
@@ -191,7 +191,7 @@ def _measured(plan: Plan) -> str:
 
 
 def _devices(plan: Plan) -> list[str]:
-    """A line for each device that is used, the fullest first where they are many."""
+    """A line for each device that is used; of many devices those with most units."""
     problem = plan.problem
     counts = np.bincount(plan.placement.device_of, minlength=problem.n_devices)
     used = [device for device in range(problem.n_devices) if counts[device]]
@@ -221,7 +221,7 @@ def _value(plan: Plan, value: float) -> str:
 
 
 def _cut(text: str, width: int) -> str:
-    """The beginning of a text, without a word that the width would cut."""
+    """The beginning of a text, cut between words."""
     if len(text) <= width:
         return text
     words = text[: width - 3].rpartition(" ")[0].rstrip()

@@ -50,7 +50,7 @@ class Problem:
         costs: seconds (in `time_unit`) of each unit on each device, shape (n_units, n_devices).
         units: op -> unit, a grouping into convex sets; the quotient is acyclic.
         objective: what is minimised.
-        execution_model: what the value of a placement means, with its parameters.
+        execution_model: defines the value of a placement, with its parameters.
         pins: op -> device that it must run on.
         transfer_seconds: seconds of one transfer of each tensor of `graph`, shape (n_tensors,),
             where the problem carries them; None derives them from the links.
@@ -65,8 +65,8 @@ class Problem:
 
     Raises:
         CostError: shapes do not match, or a unit has no device (the message names an op).
-        InputError: an unknown objective or device, what is no execution model, or an objective and
-            an execution model that do not go together.
+        InputError: an unknown objective, device or execution model, or an objective and an
+            execution model that do not go together.
     """
 
     graph: ComputationGraph
@@ -194,7 +194,7 @@ class Problem:
 
     @cached_property
     def kept(self) -> Kept:
-        """What devices keep for the units, whatever runs at the time."""
+        """Bytes that devices keep for the units at all times."""
         return kept_of(self.unit_graph, self.execution_model)
 
     @cached_property
@@ -221,7 +221,7 @@ class Problem:
 
     @cached_property
     def allowed(self) -> BoolArray:
-        """Where each unit may run by support and pins, shape (n_units, n_devices), bool."""
+        """True where a unit may run by support and pins, shape (n_units, n_devices), bool."""
         pinned = self.pinned_device[:, None]
         here = (pinned < 0) | (pinned == np.arange(self.n_devices)[None, :])
         return frozen_bools(np.isfinite(self.costs.seconds) & here)
@@ -235,14 +235,14 @@ class Problem:
 
     @cached_property
     def allowed_by_class(self) -> BoolArray:
-        """Where each colocation class may run, shape (colocation.n_groups, n_devices), bool."""
+        """True where a colocation class may run, shape (colocation.n_groups, n_devices), bool."""
         allowed = np.ones((self.colocation.n_groups, self.n_devices), dtype=np.bool_)
         np.logical_and.at(allowed, self.colocation.group_of, self.allowed)
         return frozen_bools(allowed)
 
     @cached_property
     def gradient_bytes(self) -> FloatArray:
-        """Bytes of gradients that each unit makes, shape (n_units,): what update ops read."""
+        """Bytes of each unit's tensors that update ops read (gradients), shape (n_units,)."""
         graph = self.graph
         readers = graph.tensor_consumers
         read_by_update = np.zeros(graph.n_tensors, dtype=np.bool_)
@@ -325,7 +325,7 @@ class Problem:
                 f"{self.execution_model!r} does not value objective throughput; give MaxLoad()",
             )
         if self.objective == "latency" and is_load:
-            raise FieldError("objective", "latency is not what max-load values; give throughput")
+            raise FieldError("objective", "latency is not valued by max-load; give throughput")
 
     def _check_transfer_seconds(self, seconds: FloatArray) -> None:
         if seconds.shape != (self.graph.n_tensors,):
@@ -336,7 +336,7 @@ class Problem:
             raise CostError("transfer_seconds must be finite and >= 0")
 
     def _check_transfers_end(self) -> None:
-        """A unit that waits for a transfer without end would seem never to run."""
+        """Refuse transfers of infinite time, whose readers would seem never to become ready."""
         n_tensors, n_edges = self.graph.n_tensors, len(self.graph.tensor_consumers.indices)
         with np.errstate(over="ignore"):
             n_bytes = float(self.graph.tensor_bytes.sum())

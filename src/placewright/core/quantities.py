@@ -1,4 +1,4 @@
-"""Numbers with units, as people read them; `files.quantities` parses what they write."""
+"""Numbers with units as text for people; `files.quantities` parses such text."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups of alike devices that stand for one: which may form one, and the problem that results."""
+"""Groups of equal devices that stand for one device, and the problems that result."""
 
 from __future__ import annotations
 
@@ -62,7 +62,10 @@ def grouped(problem: Problem, groups: Sequence[Sequence[int]]) -> Problem:
     for group in groups:
         if len({int(pool_of[device]) for device in group}) > 1:
             members = ", ".join(f"'{names[device]}'" for device in group)
-            raise InputError(f"{members} are not alike and can not take turns; group others")
+            raise InputError(
+                f"{members} differ, so they cannot be replicas of one stage; choose identical "
+                "devices"
+            )
     first = [group[0] for group in groups]
     devices = tuple(
         _as_group(problem, group, "+".join(names[d] for d in group)) for group in groups
@@ -77,7 +80,7 @@ def grouped(problem: Problem, groups: Sequence[Sequence[int]]) -> Problem:
 
 
 def one_group_per_size(problem: Problem) -> Problem:
-    """The problem in which the i-th device of each pool stands for i devices of that pool.
+    """A problem in which the i-th device of each pool stands for i devices of that pool.
 
     Its devices are all groups that can be formed, one for each pool and size; no cluster holds
     them together, but what a set of units costs on each of them can be asked as of any cluster.
@@ -158,7 +161,7 @@ def _is_alike(first: Device, second: Device) -> bool:
 
 
 def _alike(problem: Problem, one: int, other: int) -> bool:
-    """True when exchanging two devices changes nothing but their names."""
+    """True if exchanging two devices changes nothing but their names."""
     cluster = problem.cluster
     first, second = cluster.devices[one], cluster.devices[other]
     if not _is_alike(first, second):

@@ -1,11 +1,11 @@
-"""What a device keeps in memory: every term, said once.
+"""Terms of a device's memory, each defined once.
 
-Two kinds of terms. What is *kept* stays whatever runs at the time, and each entry counts once on a
-device, however many of its units need it: weights, and under max-load the tensors of the samples
-in flight. What *lives* comes and goes with the ops of one sample: the tensors of the unit graph,
-to which the working bytes of units belong; execution model `event` plays when (design, section 3).
+Two kinds of terms. *Kept* bytes stay at all times, and each entry counts once on a device, however
+many of its units need it: weights, and under max-load the tensors of the samples in flight. *Live*
+bytes come and go with the ops of one sample: the tensors of the unit graph, to which the working
+bytes of units belong; execution model `event` simulates when (design, section 3).
 
-Whoever counts memory takes one of the views of `Kept`: kernels and programs its rows and sizes,
+Code that counts memory takes one of the views of `Kept`: kernels and programs its rows and sizes,
 constructive placers the bytes of labelled units. A new term is an entry of `kept_of`.
 """
 
@@ -41,7 +41,7 @@ class Kept:
 
     @cached_property
     def total(self) -> float:
-        """Bytes of all entries: what one device keeps that runs everything."""
+        """Bytes of all entries: those that one device keeps if it runs everything."""
         return float(self.sizes.sum())
 
     @cached_property
@@ -64,7 +64,7 @@ class Kept:
 
 
 def kept_of(graph: ComputationGraph, model: ExecutionModel) -> Kept:
-    """What devices keep for the units of a graph.
+    """The entries that devices keep for the units of a graph.
 
     Args:
         graph: of units.

@@ -1,4 +1,4 @@
-"""Graph inputs that stay where they are used, as weights do: a cache of keys and values."""
+"""Resident inputs: graph inputs that stay where they are used, such as a key/value cache."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from placewright.errors import InputError, UnknownNameError
 def inputs_named(
     names: Sequence[str], graph: ComputationGraph, source: ModelSource | None
 ) -> tuple[int, ...]:
-    """Tensors of graph inputs, ascending; a model's own names, or ``input_0`` where it has none.
+    """Tensors of graph inputs by the model's own names, or ``input_0`` ..., ascending.
 
     Raises:
         UnknownNameError: there is no such input; the message lists the known ones.
@@ -67,7 +67,7 @@ def check_resident(graph: ComputationGraph, inputs: Sequence[int]) -> None:
 
 
 def with_resident_inputs(graph: ComputationGraph, inputs: Sequence[int]) -> Quotient:
-    """The same ops, with each of `inputs` a weight of the ops that read it instead of a tensor.
+    """The same ops, with each of `inputs` as a weight of its readers instead of a tensor.
 
     Nothing transfers a weight, and its bytes count once on each device that has a reader.
 

@@ -1,7 +1,7 @@
-"""Inputs and outputs of a model in the order and by the names that the model itself gives them.
+"""Inputs and outputs of a model, in the model's own order and by its own names.
 
-A graph keeps tensors in a topological order, which is nobody's order: users, and the library that a
-model was made for, speak of the first input and of the output ``"scores"``.
+A graph keeps tensors in a topological order. Users, and the library that a model was made for,
+speak of the first input and of the output ``"scores"``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Port:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """All its names, its own first."""
+        """All names of the port, its own first."""
         return (self.name, *self.other_names)
 
 
@@ -69,7 +69,7 @@ class Signature:
 
 
 def distinct(ports: Iterable[Port]) -> tuple[Port, ...]:
-    """Ports with a number behind a name that a port of another tensor has already."""
+    """Ports with unique names: a number follows a name that another tensor's port has already."""
     taken: dict[str, int] = {}
     found = []
     for port in ports:

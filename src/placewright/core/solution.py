@@ -1,4 +1,4 @@
-"""What a placer returns, and how a run is limited."""
+"""Solutions that placers return, and budgets that limit a run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Stop(Enum):
 
 @dataclass(frozen=True)
 class Budget:
-    """How long a search may run: whichever limit is met first ends it.
+    """Limits of a search, which ends at the first limit that it meets.
 
     Attributes:
         seconds: wall-clock seconds; None is no limit.
@@ -51,12 +51,12 @@ class Budget:
 
     @property
     def is_limited(self) -> bool:
-        """True where it has a limit at all."""
+        """True if there is any limit."""
         return self.is_timed or self.evaluations is not None
 
     @property
     def is_timed(self) -> bool:
-        """True where a clock limits it, so that the answer depends on the machine."""
+        """True if a clock limits the search, so that its answer depends on the machine."""
         return self.seconds is not None or self.core_seconds is not None
 
 
@@ -101,15 +101,15 @@ class Solution:
         value: of the incumbent, from the evaluator; inf without one.
         status: `optimal` only against all placements and orders; `infeasible` only when proven.
         lower_bound: no placement in any order is faster; 0 where nothing better is known.
-        bound_method: what proved the lower bound, empty where it has no name.
+        bound_method: name of the method that proved the lower bound, empty if it has none.
         samples: values of what a policy drew from its own distribution, in time order, inf for
             infeasible placements; empty for methods without one.
-        updates: what a policy's updates measured, in time order.
+        updates: measurements of a policy's updates, in time order.
         evaluations: queries that were used.
         seconds: wall-clock seconds that were used.
         core_seconds: processor seconds that were used (see `Budget`).
         history: improvements of the incumbent, in time order.
-        message: why there is no placement, or what the method has to say about its answer.
+        message: why there is no placement, or remarks on the answer.
         stop: why the search ended.
     """
 

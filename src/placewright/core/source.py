@@ -1,4 +1,4 @@
-"""Where a graph came from: enough to find the same ops in the same model again."""
+"""The source of a graph, by which the same ops are found in the same model again."""
 
 from __future__ import annotations
 
@@ -37,5 +37,5 @@ class ModelSource:
     state: tuple[str, ...] = ()
 
     def native_name(self, op_name: str) -> str:
-        """The runtime's own name of an op."""
+        """The name by which the runtime knows an op."""
         return self.native_names.get(op_name, op_name)

@@ -1,1 +1,1 @@
-"""The one truth about time and memory: kernels, evaluator, segments, timeline, bounds."""
+"""Simulation of time and memory: execution models, evaluator, segments, timeline, bounds."""

@@ -1,4 +1,4 @@
-"""How the kernels are compiled: cached on disk, without the interpreter lock.
+"""Decorators that compile kernels with Numba: cached on disk, without the interpreter lock.
 
 Numba looks at the file of a kernel to see whether its cache is stale, and not at the files of what
 the kernel calls or at the records it reads. So the cache has a folder for each state of this room's
@@ -40,14 +40,14 @@ def uncounted(function: F) -> F:
 
 
 def inlined(function: F) -> F:
-    """Like `uncounted`, and part of whatever calls it."""
+    """Compile like `uncounted`, and let LLVM inline the function into its callers."""
     return _cached(function, _nrt=False, forceinline=True)
 
 
 def substituted(function: F) -> F:
-    """Put into what calls it before that is compiled.
+    """Let Numba substitute the body for each call before it compiles the caller.
 
-    For what makes arrays: only a function with reference counts may return one.
+    For functions that make arrays: only a function with reference counts may return an array.
     """
     return _cached(function, inline="always")
 
@@ -65,8 +65,8 @@ def machine_code(function: F, argument_types: tuple[object, ...]) -> F:
 
 def read_only(fields: Fields) -> Fields:
     """A named tuple's arrays as read-only C-ordered ones; they share memory where they can."""
-    made = (_read_only_array(one) if isinstance(one, np.ndarray) else one for one in fields)
-    return cast(Fields, cast(Any, type(fields))._make(made))
+    values = (_read_only_array(v) if isinstance(v, np.ndarray) else v for v in fields)
+    return cast(Fields, cast(Any, type(fields))._make(values))
 
 
 def _read_only_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
@@ -76,7 +76,7 @@ def _read_only_array(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
 
 
 def _cached(function: F, **options: object) -> F:
-    """Numba chooses the cache's folder while it decorates; other packages keep theirs."""
+    """Compile into our cache: Numba chooses the folder of the cache while it decorates."""
     before = _SETTINGS.CACHE_DIR
     folder = _cache_folder(_room_of(Path(function.__code__.co_filename)))
     use_folder(folder)
@@ -90,7 +90,7 @@ def _cached(function: F, **options: object) -> F:
 
 
 def _room_of(file: Path) -> Path | None:
-    """The room of another room's file; None for files of this room and for other packages."""
+    """The folder of the room that a file belongs to; None for this room and other packages."""
     package = Path(__file__).parents[1]
     if not file.is_relative_to(package):
         return None

@@ -1,4 +1,4 @@
-"""What a placer asks "how long does this placement take?": counts, remembers, ends the run."""
+"""Evaluation of placements within a budget: counts queries and keeps the incumbent."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Measure = Callable[[Placement], float]
 
 @dataclass
 class _Known:
-    """What the members of one search share; `lock` is held while it changes."""
+    """State that the evaluators of one search share; its `lock` is held while it changes."""
 
     best: Placement | None = None
     best_value: float = math.inf
@@ -55,7 +55,7 @@ class Evaluator:
     evaluated. Placers let `BudgetSpent` end their search (see `placers.anytime`).
 
     Args:
-        problem: what is placed.
+        problem: the problem to place.
         budget: the run ends when one of its limits is met.
         measure: seconds of a placement on real hardware; None simulates. Placements that the
             simulator finds infeasible are never measured.
@@ -95,27 +95,27 @@ class Evaluator:
 
     @property
     def best(self) -> Placement | None:
-        """The incumbent, None before there is one."""
+        """The incumbent, None before there is an incumbent."""
         return self._known.best
 
     @property
     def best_value(self) -> float:
-        """Of the incumbent; inf without one."""
+        """Value of the incumbent; inf without an incumbent."""
         return self._known.best_value
 
     @property
     def lower_bound(self) -> float:
-        """The largest that was offered; 0 without one."""
+        """The largest bound that was offered; 0 before that."""
         return self._known.lower_bound
 
     @property
     def bound_method(self) -> str:
-        """What proved the lower bound."""
+        """Name of the method that proved the lower bound."""
         return self._known.bound_method
 
     @property
     def bounded_by(self) -> set[str]:
-        """Methods that have offered a bound, the largest or not."""
+        """Names of all methods that have offered a bound."""
         return self._known.bounded_by
 
     @property
@@ -181,14 +181,14 @@ class Evaluator:
         return self.remaining_seconds <= 0
 
     def stop(self) -> None:
-        """End the search: no further query is answered, of this evaluator or of one beside it."""
+        """End the search: this evaluator and those `beside` it answer no further query."""
         self._known.is_stopped = True
 
     def beside(self) -> Evaluator:
         """An evaluator for a method that runs in another thread at the same time.
 
-        Incumbent, bound, counts, history and clock are shared; `share` and `at_most` limit the one
-        that they are called on.
+        Incumbent, bound, counts, history and clock are shared; `share` and `at_most` limit only the
+        evaluator on which they are called.
         """
         other = copy.copy(self)
         other.asked, other.own_best = 0, math.inf
@@ -241,7 +241,7 @@ class Evaluator:
     def untimed(self) -> Iterator[None]:
         """Within the block no seconds pass for the search, and none end it.
 
-        For what is done once per installation, such as compiling a placer's kernels. No other
+        For work once per installation, such as compiling a placer's kernels. No other
         thread may search meanwhile.
         """
         whole, began, core_began = self.budget, self._clock(), self._core_clock()
@@ -256,7 +256,7 @@ class Evaluator:
     def evaluate(
         self, device_of: ArrayLike, order: ArrayLike | None = None, *, keep: bool = True
     ) -> float:
-        """Value of a placement; inf where it breaks a constraint.
+        """Value of a placement; inf if it breaks a constraint.
 
         Args:
             device_of: device of each unit, shape (n_units,).
@@ -305,7 +305,7 @@ class Evaluator:
         return values
 
     def sample_many(self, devices_of: ArrayLike, *, keep: BoolArray | None = None) -> FloatArray:
-        """`evaluate_many` of what a policy drew from its own distribution.
+        """Evaluate placements that a policy drew from its own distribution.
 
         The values are kept in `samples`, apart from those of first placements and of intermediate
         ones, so that a run tells whether the policy itself became better.
@@ -319,12 +319,12 @@ class Evaluator:
         self.samples += np.asarray(values, dtype=np.float64).tolist()
 
     def record_update(self, **values: float) -> None:
-        """Keep what an update of a policy measured (see `UpdatePoint`)."""
+        """Keep the measurements of one update of a policy (see `UpdatePoint`)."""
         self.updates.append(UpdatePoint(self.evaluations, values))
 
     @property
     def is_closed(self) -> bool:
-        """True when the incumbent is proven to be best.
+        """True if the incumbent is proven to be optimal.
 
         Never of measured values: bounds hold for the cost table, which a lucky run can undercut.
         """
@@ -357,7 +357,7 @@ class Evaluator:
         """Within the block, the budget ends after so many further evaluations or seconds.
 
         Where processor seconds are limited, as many of these end it, too. It ends no later than
-        before, and what had no limit has none.
+        before, and a budget without a limit still has none.
         """
         whole = part = self.budget
         if whole.evaluations is not None:
@@ -391,18 +391,17 @@ class Evaluator:
         Args:
             status: None is `feasible`, or `unknown` without an incumbent.
             message: see `Solution`.
-            stop: None is what the evaluator knows: a proof, a limit that was met, or neither.
+            stop: None derives it: a proof, a limit that was met, or neither.
         """
         if stop is None:
             is_proven = self.is_closed or status in ("optimal", "infeasible")
             stop = Stop.PROVEN if is_proven else self.met_limit or Stop.DONE
         with self._known.lock:
             best, value = self.best, self.best_value
-        found = best is not None
         return Solution(
             placement=best,
             value=value,
-            status=status or ("feasible" if found else "unknown"),
+            status=status or ("unknown" if best is None else "feasible"),
             lower_bound=min(self.lower_bound, value),
             bound_method=self.bound_method,
             evaluations=self.evaluations,
@@ -416,9 +415,9 @@ class Evaluator:
         )
 
     def cut_short(self) -> Solution:
-        """The incumbent of a method whose solver ended by its share of the seconds, if it had any.
+        """The solution of a method whose solver stopped when its share of the seconds was used.
 
-        A solver gets a little less than what is left, so that its answer can still be valued.
+        A solver gets slightly less time than is left, so that its answer can still be valued.
         """
         if math.isinf(self.remaining_seconds) or self.is_closed:
             return self.solution()
@@ -442,7 +441,7 @@ class Evaluator:
 
 @functools.cache
 def compile_kernels(model: ExecutionModel) -> None:
-    """Have the machine code of an execution model ready, once per process.
+    """Compile the kernels of an execution model, once per process.
 
     The first query after an installation or an update compiles for many seconds, which is no part
     of a search's budget.

@@ -1,4 +1,4 @@
-"""Long work outside the interpreter, such as a solver's, that Ctrl-C and other threads can end."""
+"""Interruptible calls of solvers, which run outside the interpreter for a long time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def interruptible(
     stop: Callable[[], None] = lambda: None,
     is_over: Callable[[], bool] = lambda: False,
 ) -> T:
-    """Do `work` in a thread, so that the interpreter of this one handles signals meanwhile.
+    """Run `work` in another thread, so that this thread handles signals meanwhile.
 
     Args:
         work: releases the interpreter lock for most of its time.
@@ -54,7 +54,7 @@ class _Task(Generic[T]):
         self.done = threading.Event()
 
     def run(self) -> None:
-        """Keep what comes of it, whatever it is."""
+        """Run the work and keep its result or error."""
         try:
             self._values.append(self._work())
         except BaseException as error:  # raised again in the thread that waits
@@ -63,7 +63,7 @@ class _Task(Generic[T]):
             self.done.set()
 
     def result(self) -> T:
-        """What the work returned; what it raised is raised."""
+        """Return the result of the work, or raise its error."""
         if self._error is not None:
             raise self._error
         return self._values[0]

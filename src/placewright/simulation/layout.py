@@ -1,4 +1,4 @@
-"""A problem as arrays of numbers, made once: all that kernels and bounds read of it."""
+"""The arrays of a problem, made once, which all kernels and bounds read."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def _laid_out(problem: Problem) -> ProblemArrays:
 
 
 def routes(problem: Problem) -> IntArray:
-    """How a tensor gets from one endpoint to another, shape (M, M), int64."""
+    """Kind of route from each endpoint to each other, shape (M, M), int64."""
     cluster = problem.cluster
     linked = cluster.link_channel >= 0
     host = cluster.host_endpoint
@@ -154,9 +154,9 @@ def _contention(problem: Problem) -> tuple[IntArray, FloatArray]:
     n_members = int(cluster.replicas.sum())
     factors = np.ones((len(names), n_members + 1))
     for row, name in enumerate(names):
-        given = cluster.contention[name]
+        by_count = cluster.contention[name]
         for used in range(1, n_members + 1):
-            factors[row, used] = given[min(used, len(given)) - 1]
+            factors[row, used] = by_count[min(used, len(by_count)) - 1]
     return domain, factors
 
 
@@ -188,7 +188,7 @@ def transfer_seconds(arrays: ProblemArrays, tensor: int, source: int, target: in
 
 @compiled
 def resident_bytes(arrays: ProblemArrays, device_of: IntArray) -> FloatArray:
-    """Bytes that each device keeps whatever runs, an entry once per device, (n_devices,)."""
+    """Resident bytes of each device, an entry once per device, shape (n_devices,)."""
     memory = np.zeros(arrays.seconds.shape[1])
     stamp = np.full(len(memory), -1, np.int64)
     for weight in range(len(arrays.kept_bytes)):

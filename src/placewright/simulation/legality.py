@@ -1,4 +1,4 @@
-"""Which constraint a placement breaks, where, and by how much."""
+"""Constraints that a placement breaks: check, and description for people."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FINE, NOT_ALLOWED, SPLIT_CLASS, BAD_ORDER, CUT_OFF, TOO_LARGE = range(6)
 
 @compiled
 def check(arrays: ProblemArrays, device_of: IntArray, order: IntArray) -> tuple[int, int]:
-    """Support, pins, colocation and the order: what is wrong (FINE when nothing), and where."""
+    """Check support, pins, colocation and order: the fault (FINE for none) and its place."""
     n_units = len(device_of)
     of_class = np.full(arrays.n_classes, -1, np.int64)
     for unit in range(n_units):
@@ -69,12 +69,12 @@ class Violation:
 def violation_of(
     problem: Problem, placement: Placement, fault: int, at: int, peaks: FloatArray
 ) -> Violation:
-    """Name a kernel's fault code.
+    """Describe a fault.
 
     Args:
-        problem: what was placed.
+        problem: the problem that was placed.
         placement: the placement with the fault.
-        fault: one of the codes above.
+        fault: its code, as above.
         at: unit, position in the order, tensor or device, depending on the fault.
         peaks: bytes that each device would need, shape (n_devices,).
     """

@@ -1,4 +1,4 @@
-"""The simulator: one problem, compiled once, asked for values of placements."""
+"""The simulator: values, violations, timelines and streams of placements of one problem."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PARALLEL_FROM = 64  # units times placements below which threads cost more than
 class Simulator:
     """Values placements of one problem under the problem's execution model.
 
-    The instance holds no state that a query changes, so that threads may share it.
+    Queries do not change its state, so that threads may share an instance.
     """
 
     def __init__(self, problem: Problem) -> None:
@@ -42,7 +42,7 @@ class Simulator:
         return made if isinstance(made, Loads) else Loads(self.problem, self.arrays)
 
     def value(self, placement: Placement) -> float:
-        """Seconds (in the problem's time unit) of a placement; inf where it is infeasible."""
+        """Value of a placement in the problem's time unit; inf if it is infeasible."""
         self._check_length(placement.device_of)
         return self._applied.value(placement.device_of, _order_of(placement))
 
@@ -67,7 +67,7 @@ class Simulator:
         return np.concatenate(parts)
 
     def violation(self, placement: Placement) -> Violation | None:
-        """Which constraint a placement breaks; None when it is feasible."""
+        """The constraint that a placement breaks; None if it is feasible."""
         value, fault, at, peaks = self._evaluate(placement.device_of, _order_of(placement))
         if fault != FINE:
             return violation_of(self.problem, placement, fault, at, peaks)
@@ -95,7 +95,7 @@ class Simulator:
     def stream(
         self, placement: Placement, *, samples: int = 200, in_flight: int | None = None
     ) -> Stream:
-        """Samples that follow each other through a placement, whatever the execution model.
+        """Simulate a stream of samples through a placement, under any execution model.
 
         Args:
             placement: its devices; a stream has an order of its own.
@@ -111,8 +111,8 @@ class Simulator:
         fault, at = check(self.arrays, placement.device_of, NO_ORDER)
         if fault != FINE:
             nothing = np.zeros(self.problem.n_devices)
-            found = violation_of(self.problem, placement, fault, at, nothing)
-            raise InfeasibleError(found.message)
+            violation = violation_of(self.problem, placement, fault, at, nothing)
+            raise InfeasibleError(violation.message)
         return play_stream(
             self.problem, self.arrays, placement.device_of, samples=samples, in_flight=in_flight
         )
@@ -123,11 +123,11 @@ class Simulator:
         return self._applied.has_timeline
 
     def explain(self, placement: Placement) -> Explanation:
-        """What the value of a feasible placement consists of."""
+        """The parts of the value of a feasible placement."""
         return self._applied.explain(placement.device_of, _order_of(placement))
 
     def timeline(self, placement: Placement) -> Timeline:
-        """All that happens under execution model `event`.
+        """The timeline of a placement under execution model `event`.
 
         Raises:
             InputError: another execution model, which has no timeline.
@@ -155,7 +155,7 @@ class Simulator:
             )
 
     def _evaluate(self, device_of: IntArray, order: IntArray) -> tuple[float, int, int, FloatArray]:
-        """Value, fault, where it is, peak bytes of each device."""
+        """Value, fault, its place, peak bytes of each device."""
         self._check_length(device_of)
         return self._applied.evaluate(device_of, order)
 

@@ -1,4 +1,4 @@
-"""Upward ranks: how long the longest path from a unit to the end is."""
+"""Upward ranks: seconds of the longest path from a unit to the end."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def upward_ranks(problem: Problem, device_of: IntArray) -> FloatArray:
     Topcuoglu et al. 2002, equation 8, with the costs of the chosen devices instead of means.
 
     Args:
-        problem: what is placed.
+        problem: the problem to place.
         device_of: device of each unit, shape (n_units,), int64.
 
     Returns:

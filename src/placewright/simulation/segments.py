@@ -1,6 +1,6 @@
 """Segments: consecutive units of one device that run as one compiled call.
 
-For one sample a segment ends where another device reads, so that this device's result leaves at
+For one sample a segment ends after a unit that another device reads, so that its tensors leave at
 once. In a stream other samples keep that device busy meanwhile, and every call costs its dispatch,
 so that segments are merged as far as no two of them come to wait for each other.
 """
@@ -41,7 +41,7 @@ def segments_of(problem: Problem, placement: Placement, order: IntArray) -> tupl
     unit with an input made on another device.
 
     Args:
-        problem: what is placed.
+        problem: the problem to place.
         placement: its devices.
         order: topological order of all units, shape (n_units,).
 
@@ -86,7 +86,7 @@ def stream_segments(problem: Problem, device_of: IntArray) -> tuple[Segment, ...
     earlier ones of their own device.
 
     Args:
-        problem: what is placed.
+        problem: the problem to place.
         device_of: device of each unit, shape (n_units,).
 
     Returns:
@@ -114,7 +114,7 @@ def segments_of_parts(
     """Segments with their boundary tensors from lists of units, each of one device.
 
     Args:
-        problem: what is placed.
+        problem: the problem to place.
         device_of: device of each unit, shape (n_units,).
         parts: units of each segment, in the order of execution; every unit once.
     """

@@ -1,4 +1,4 @@
-"""What happens when: every unit, every transfer, why each unit waited, and the critical path."""
+"""Timelines: start and end of units and transfers, reasons for waiting, critical path."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from placewright.simulation.layout import ProblemArrays
 
 @dataclass(frozen=True, eq=False)
 class Recording:
-    """All that happened to one placement.
+    """The record of one simulated placement.
 
     Attributes:
         start, end: seconds, shape (n_units,).
@@ -50,7 +50,7 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Step:
-    """One piece of the critical path: a unit or a transfer, and what it began right after."""
+    """One step of the critical path: a unit or a transfer, and the reason why it began then."""
 
     what: str
     index: int
@@ -72,7 +72,7 @@ class Timeline:
         transfers: all hops by start.
         memory_peaks: bytes, shape (n_devices,).
         has_order: True when the placement gave the order.
-        problem: what was placed.
+        problem: the problem that was placed.
     """
 
     value: float
@@ -86,15 +86,15 @@ class Timeline:
     has_order: bool
     problem: Problem = field(repr=False)
 
-    # Both are looked up when they are asked for: who wants start times alone asks a thousand times.
+    # Both are computed on first use: callers that need start times only make many timelines.
     @cached_property
     def critical_path(self) -> tuple[Step, ...]:
-        """From time 0 to the makespan, without a hole wherever nothing idles."""
+        """Steps from time 0 to the makespan, without a gap unless all devices and channels idle."""
         return self._reasons.critical_path(self.value)
 
     @cached_property
     def waits(self) -> tuple[str, ...]:
-        """For each unit what it waited for.
+        """The reason why each unit did not begin earlier.
 
         ``"none"``, ``"input T"`` (the tensor of op T), ``"stream U"`` (U held the last free
         stream), or ``"order U"`` (U comes before it in the given order).
@@ -102,7 +102,7 @@ class Timeline:
         return tuple(self._reasons.wait(unit)[0] for unit in range(len(self.start)))
 
     def last_before(self, unit: int) -> tuple[str, str, int]:
-        """`waits` of one unit, and what ended right before it began.
+        """The entry of `waits` for one unit, and the unit or transfer that ended right before.
 
         Returns:
             The text, ``"unit"``, ``"transfer"`` (of `transfers`) or ``""``, and its index or -1.
@@ -117,7 +117,7 @@ class Timeline:
 def timeline_of(
     problem: Problem, arrays: ProblemArrays, placement: Placement, state: Recording
 ) -> Timeline:
-    """Read a timeline off a recorded run of the event kernel."""
+    """Make the timeline of a recording."""
     transfers = _transfers(arrays, state)
     ends = [hop.end for hop in transfers]
     return Timeline(
@@ -135,12 +135,12 @@ def timeline_of(
 
 
 def _transfers(arrays: ProblemArrays, state: Recording) -> tuple[Transfer, ...]:
-    found = []
+    transfers = []
     columns = (state.hop_tensor, state.hop_source, state.hop_target, state.hop_start, state.hop_end)
     for tensor, source, target, start, end in zip(*(c.tolist() for c in columns), strict=True):
         channel = int(arrays.channel[source, target])
-        found.append(Transfer(tensor, source, target, channel, start, end))
-    return tuple(sorted(found, key=lambda hop: (hop.start, hop.tensor, hop.destination)))
+        transfers.append(Transfer(tensor, source, target, channel, start, end))
+    return tuple(sorted(transfers, key=lambda hop: (hop.start, hop.tensor, hop.destination)))
 
 
 def _order(problem: Problem, placement: Placement, state: Recording) -> IntArray:
@@ -153,14 +153,14 @@ def _order(problem: Problem, placement: Placement, state: Recording) -> IntArray
 
 
 class _Reasons:
-    """Why each unit and transfer began when it did: lookups, nothing is searched twice."""
+    """Lookups that explain why each unit and transfer began when it did."""
 
     def __init__(self, timeline: Timeline) -> None:
         self.graph = timeline.problem.unit_graph
         self.device_of = timeline.device_of.tolist()
         self.start, self.end = timeline.start.tolist(), timeline.end.tolist()
         self.transfers = timeline.transfers
-        # More than one where a tensor goes to the host and also through it.
+        # More than one hop if a tensor goes to the host and also through it.
         self.arrivals: dict[tuple[int, int], list[int]] = {}
         for index, hop in enumerate(self.transfers):
             self.arrivals.setdefault((hop.tensor, hop.destination), []).append(index)
@@ -183,19 +183,19 @@ class _Reasons:
                 self.sent[hop.channel, hop.end] = index
 
     def wait(self, unit: int) -> tuple[str, str, int]:
-        """Text, and kind and index of what ended last before the unit began."""
+        """The reason as text; kind and index of the unit or transfer that ended last before."""
         start, device = self.start[unit], self.device_of[unit]
         if start == 0:
             return ("none", "", -1)
         best = self._last_input(unit, device)
         if best[0] >= start:
             return best[1:]
-        # With one stream and an order both hold a unit back; the order is what one can change.
+        # With one stream and an order both hold a unit back; users can change the order.
         word = "order" if self.has_order and self.streams[device] == 1 else "stream"
         ended = self.ended.get((device, start), -1)
         if ended >= 0:
             return (f"{word} {self.graph.op_names[ended]}", "unit", ended)
-        # Units before it took no time, or an order made it begin no earlier than one before it.
+        # Units before it took no time, or the order made it begin no earlier than one of them.
         at = self.before.get(unit, -1)
         while at >= 0 and self.start[at] == start:
             cause = self._last_input(at, device)
@@ -211,17 +211,17 @@ class _Reasons:
             producer = int(self.graph.tensor_producers[tensor])
             hop = self._arrival(tensor, device, self.start[unit])
             if hop >= 0:
-                found = (self.transfers[hop].end, f"input {self._name(tensor)}", "transfer", hop)
+                cause = (self.transfers[hop].end, f"input {self._name(tensor)}", "transfer", hop)
             elif producer >= 0:
-                found = (self.end[producer], f"input {self._name(tensor)}", "unit", producer)
+                cause = (self.end[producer], f"input {self._name(tensor)}", "unit", producer)
             else:
                 continue
-            if found[0] > best[0]:
-                best = found
+            if cause[0] > best[0]:
+                best = cause
         return best
 
     def critical_path(self, value: float) -> tuple[Step, ...]:
-        """Walk back from what ends last, each time to what ended right before it began."""
+        """Walk back from the last end, each time to the step that ended right before."""
         steps: list[Step] = []
         kind, index = self._last(value)
         while index >= 0 and len(steps) <= len(self.device_of) + len(self.transfers):
@@ -244,7 +244,7 @@ class _Reasons:
         return "unit", int(np.argmax(self.end))
 
     def _before_hop(self, index: int) -> tuple[str, str, int]:
-        """A hop begins when its tensor is there, or else when its channel has sent another."""
+        """Find what a hop waited for: its tensor, or another transfer of its channel."""
         hop = self.transfers[index]
         producer = int(self.graph.tensor_producers[hop.tensor])
         if hop.start == 0:
@@ -260,10 +260,10 @@ class _Reasons:
         return (f"channel {self._name(self.transfers[earlier].tensor)}", "transfer", earlier)
 
     def _arrival(self, tensor: int, endpoint: int, time: float) -> int:
-        """The last hop that brought a tensor to an endpoint until some time, -1 for none."""
-        found = self.arrivals.get((tensor, endpoint), ())
+        """The last hop that brought a tensor to an endpoint by `time`, -1 for none."""
+        hops = self.arrivals.get((tensor, endpoint), ())
         return max(
-            (index for index in found if self.transfers[index].end <= time),
+            (index for index in hops if self.transfers[index].end <= time),
             key=lambda index: self.transfers[index].end,
             default=-1,
         )

@@ -1,1 +1,1 @@
-"""The contracts that every placer, reader and runtime passes, for outsiders too."""
+"""Contracts of placers, frameworks, runtimes and workers, also for outside implementers."""

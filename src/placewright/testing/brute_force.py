@@ -24,7 +24,7 @@ _MOST_UNITS = 8
 
 
 def brute_force(problem: Problem) -> float:
-    """Least value over placements and, under `event`, topological orders; inf when none is legal.
+    """Least value over placements and, under `event`, topological orders; inf if none is legal.
 
     Raises:
         InputError: the problem has more than eight units.
@@ -78,7 +78,7 @@ def topological_orders(problem: Problem) -> Iterator[IntArray]:
 
 
 def distinct_orders(device_of: IntArray, orders: IntArray) -> IntArray:
-    """One order for each combination of sequences that devices follow.
+    """One order for each distinct combination of the devices' sequences.
 
     Args:
         device_of: shape (n_units,).
@@ -95,7 +95,7 @@ def distinct_orders(device_of: IntArray, orders: IntArray) -> IntArray:
 
 
 def placement_bounds(problem: Problem, placements: IntArray) -> FloatArray:
-    """What no order of each placement can undercut under `event`: its longest path or largest load.
+    """Lower bound of each placement over all orders under `event`: longest path or largest load.
 
     Overheads, contention and waiting for channels come on top.
 

@@ -1,4 +1,4 @@
-"""An independent check of a placement: reads a timeline or loads, shares no code with the kernels.
+"""An independent check of timelines and loads, which shares no code with the kernels.
 
 It recomputes from the problem's own data what design and paper say must hold, so that a wrong
 kernel cannot confirm itself.
@@ -18,7 +18,7 @@ _TOLERANCE = 1e-9
 
 
 def check_legal(problem: Problem, placement: Placement) -> None:
-    """Complete, supported, pinned, colocated, ordered.
+    """Check that a placement is complete, supported, pinned, colocated and ordered.
 
     Raises:
         AssertionError: a constraint is broken.
@@ -39,7 +39,7 @@ def check_legal(problem: Problem, placement: Placement) -> None:
 
 
 def check_timeline(problem: Problem, placement: Placement, timeline: Timeline) -> None:
-    """Nothing overlaps, nothing begins before its inputs, everything lasts as long as it must.
+    """Check overlaps, inputs, durations, outputs and memory of a timeline.
 
     Raises:
         AssertionError: the timeline contradicts the problem.
@@ -70,7 +70,7 @@ def check_timeline(problem: Problem, placement: Placement, timeline: Timeline) -
 
 
 def check_max_load(problem: Problem, placement: Placement, value: float) -> None:
-    """No device computes for longer than the value, and one or its transfers must reach it.
+    """Check that no device computes for longer than the value.
 
     Raises:
         AssertionError: the value contradicts the loads.

@@ -35,7 +35,7 @@ _OBJECTIVES: tuple[Objective, ...] = ("latency", "training", "throughput")
 
 
 def check_placer(make: MakePlacer, *, evaluations: int = 40, n_problems: int = 6) -> None:
-    """Everything that one process can check.
+    """Check all promises of a placer that one process can check.
 
     Args:
         make: makes a fresh placer; its class works.
@@ -62,7 +62,7 @@ def check_placer(make: MakePlacer, *, evaluations: int = 40, n_problems: int = 6
 
 
 def contract_problems(placer: Placer, n_problems: int = 6) -> list[Problem]:
-    """Random problems that the placer says it is defined for."""
+    """Random problems to which the placer applies."""
     found = []
     for number, objective in enumerate(_OBJECTIVES):
         if objective not in placer.objectives:
@@ -81,7 +81,7 @@ def contract_problems(placer: Placer, n_problems: int = 6) -> list[Problem]:
 
 
 def _as_supported(placer: Placer, problem: Problem, index: int = 0) -> list[Problem]:
-    """The problem, under one of the published models where the placer refuses it; or none."""
+    """The problem, or under a published model if the placer refuses it; None if it refuses all."""
     variants = [problem]
     if problem.objective == "latency":
         models: tuple[ExecutionModel, ...] = (SubgraphIP(per_accelerator=2), Subgraph())
@@ -92,7 +92,7 @@ def _as_supported(placer: Placer, problem: Problem, index: int = 0) -> list[Prob
 
 
 def check_declaration(placer: Placer) -> None:
-    """Name, paper and objectives are declared."""
+    """Check that name, paper and objectives are declared."""
     assert placer.name, "a placer needs a name"
     assert placer.paper, "a placer names its paper"
     assert placer.objectives, "a placer names its objectives"
@@ -100,7 +100,7 @@ def check_declaration(placer: Placer) -> None:
 
 
 def run(placer: Placer, problem: Problem, evaluations: int, seed: int = 0) -> Solution:
-    """One run limited by evaluations; the problem must be unchanged after it."""
+    """Run a placer with a limit of evaluations, and check that the problem is unchanged."""
     before = _state(problem)
     evaluator = Evaluator(problem, Budget(evaluations=evaluations))
     solution = placer.place(problem, evaluator, np.random.default_rng(seed))
@@ -109,11 +109,11 @@ def run(placer: Placer, problem: Problem, evaluations: int, seed: int = 0) -> So
 
 
 def check_solution(problem: Problem, solution: Solution, best: float) -> None:
-    """Legal, worth what it says, not better than the best, bound below, status justified.
+    """Check legality, value, lower bound and status of a solution against brute force.
 
     Args:
-        problem: what was placed.
-        solution: what the placer returned.
+        problem: the problem that was placed.
+        solution: the result of the placer.
         best: value by brute force, inf when nothing is feasible.
     """
     slack = 1e-9 * (1.0 + (best if math.isfinite(best) else 0.0))
@@ -140,7 +140,7 @@ def check_solution(problem: Problem, solution: Solution, best: float) -> None:
 
 
 def check_infeasible(placer: Placer, problem: Problem) -> None:
-    """A problem that provably has no placement is reported as infeasible, with the proof.
+    """Check that a provably infeasible problem is reported as infeasible, with the proof.
 
     Placers that are not defined for it are left alone.
     """
@@ -154,7 +154,7 @@ def check_infeasible(placer: Placer, problem: Problem) -> None:
 
 
 def check_unproven(placer: Placer, problem: Problem) -> None:
-    """A problem without a placement, and without a short proof of that, is `unknown`.
+    """Check that a problem without a placement and without a short proof of that is `unknown`.
 
     A placer that has tried every placement may answer `infeasible`.
 
@@ -172,7 +172,7 @@ def check_unproven(placer: Placer, problem: Problem) -> None:
 
 
 def check_interrupt(placer: Placer, problem: Problem, evaluations: int) -> None:
-    """Ctrl-C during the search returns the incumbent."""
+    """Check that Ctrl-C during the search returns the incumbent."""
     evaluator = _Interrupted(problem, Budget(evaluations=evaluations))
     solution = placer.place(problem, evaluator, np.random.default_rng(0))
     assert solution.value == evaluator.best_value, "the incumbent was lost"
@@ -180,7 +180,7 @@ def check_interrupt(placer: Placer, problem: Problem, evaluations: int) -> None:
 
 
 def fingerprint(solution: Solution) -> tuple[object, ...]:
-    """All that must repeat: placement, order, value, status, bound, evaluations."""
+    """The fields that must repeat: placement, order, value, status, bound, evaluations."""
     placement = solution.placement
     devices = None if placement is None else tuple(placement.device_of.tolist())
     has_order = placement is not None and placement.order is not None
@@ -190,7 +190,7 @@ def fingerprint(solution: Solution) -> tuple[object, ...]:
 
 
 def fingerprints(names: Sequence[str], evaluations: int = 40) -> dict[str, list[str]]:
-    """Fingerprints of registered placers on their problems, as text; for other processes."""
+    """Fingerprints of registered placers on their problems, as text for other processes."""
     from placewright.placers.registry import make_placer
 
     return {
@@ -203,7 +203,7 @@ def fingerprints(names: Sequence[str], evaluations: int = 40) -> dict[str, list[
 
 
 class _Interrupted(Evaluator):
-    """Raises KeyboardInterrupt instead of the second answer."""
+    """An evaluator that raises KeyboardInterrupt instead of its second answer."""
 
     def evaluate(
         self, device_of: ArrayLike, order: ArrayLike | None = None, *, keep: bool = True

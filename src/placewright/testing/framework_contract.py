@@ -15,7 +15,7 @@ from placewright.testing.runtime_contract import check_runtime
 
 
 def check_framework(framework: Framework, path: Path, *, find: Find = found_path) -> None:
-    """Everything that a declaration promises, and that its runtime does, on one model.
+    """Check all promises of a declaration and of its runtime, on one model.
 
     Args:
         framework: to be checked.
@@ -37,7 +37,7 @@ def check_framework(framework: Framework, path: Path, *, find: Find = found_path
 
 
 def check_declaration(framework: Framework) -> None:
-    """What it tells is of the right form, and importing it imports nothing heavy."""
+    """Check the form of a declaration, and that importing it imports nothing heavy."""
     assert framework.name, "a framework has a name"
     assert framework.library, "the library has a name"
     assert framework.extra, "an extra installs it"
@@ -52,7 +52,7 @@ def check_declaration(framework: Framework) -> None:
 
 
 def check_source(framework: Framework, source: ModelSource, path: Path) -> None:
-    """It leads back to the framework and to the model."""
+    """Check that a source leads back to the framework and to the model."""
     assert source.format in framework.formats, f"'{source.format}' is none of its formats"
     assert source.path == str(path), "the source has the model's path"
     assert source.sha256, "the source has a hash"
@@ -66,7 +66,7 @@ def _same(read: tuple[ComputationGraph, ModelSource], graph: ComputationGraph) -
 
 
 def _imported_with(module: str) -> Sequence[str]:
-    """Packages of others that importing a module imports, in a process of its own."""
+    """Foreign packages that importing a module imports, in a process of its own."""
     own = ["placewright", module.partition(".")[0]]
     code = (
         f"import sys, placewright\nbefore = set(sys.modules)\nimport {module}\n"

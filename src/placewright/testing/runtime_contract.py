@@ -32,7 +32,7 @@ def check_runtime(
     *,
     n_splits: int = 6,
 ) -> None:
-    """Everything that the interface promises, on one model.
+    """Check all promises of the interface, on one model.
 
     Args:
         runtime: to be checked.
@@ -61,7 +61,7 @@ def check_runtime(
 
 
 def check_discovery(runtime: Runtime) -> None:
-    """Names are unique, fingerprints told, completing twice changes nothing, strangers refused."""
+    """Check names, fingerprints, completion and the refusal of unknown devices."""
     assert runtime.name, "a runtime has a name"
     assert runtime.version, "a runtime tells its version"
     found = runtime.discover()
@@ -82,7 +82,7 @@ def check_discovery(runtime: Runtime) -> None:
 def check_refuses_another_model(
     runtime: Runtime, source: ModelSource, graph: ComputationGraph
 ) -> None:
-    """A graph whose ops are not the model's is refused before anything runs."""
+    """Check that a graph with ops of another model is refused before anything runs."""
     kinds = ("NoSuchKind", *graph.op_kinds[1:])
     try:
         runtime.load(source, replace(graph, op_kinds=kinds))
@@ -92,8 +92,7 @@ def check_refuses_another_model(
 
 
 def check_host_values(model: LoadedModel) -> None:
-    """Inputs have the graph's shapes, follow from the generator, and survive the way there and
-    back."""
+    """Check shapes of random inputs, their generator, and the way to the runtime and back."""
     shapes = [model.graph.tensor_shapes[tensor] for tensor in graph_inputs(model.graph)]
     first = model.random_inputs(np.random.default_rng(3))
     again = model.random_inputs(np.random.default_rng(3))
@@ -105,7 +104,7 @@ def check_host_values(model: LoadedModel) -> None:
 
 
 def check_profiling(model: LoadedModel, device: Device) -> None:
-    """Kernels are a partition; seconds are finite, some positive; labels are one per unit."""
+    """Check that kernels are a partition, seconds are finite, and labels match units."""
     graph = model.graph
     fused = model.fused_groups(device)
     assert fused.group_of.shape == (graph.n_ops,), "every op is in a group"
@@ -126,7 +125,7 @@ def check_split(
     segments: Sequence[OpSegment],
     plain: PlainCall | None = None,
 ) -> None:
-    """A split gives what the model's own library gives, within the tolerance that the model tells.
+    """Check that a split gives the outputs of the model's own library, within the tolerance.
 
     The library takes and returns values in the model's own order and knows nothing of our graph: a
     graph that was read wrongly, or an order that is not the model's, shows.
@@ -156,7 +155,7 @@ def check_split(
 
 
 def check_requests_stay_apart(model: LoadedModel, devices: Sequence[Device]) -> None:
-    """Several requests in flight give what each gives alone, and other inputs other outputs."""
+    """Check that requests in flight do not disturb each other, and that inputs matter."""
     rng = np.random.default_rng(2)
     requests = [model.random_inputs(rng) for _ in range(4)]
     segments = random_segments(model.graph, len(devices), rng, ops=2)
@@ -171,7 +170,7 @@ def check_requests_stay_apart(model: LoadedModel, devices: Sequence[Device]) -> 
 
 
 def check_instances_stay_apart(model: LoadedModel, device: Device) -> None:
-    """The outputs of one instance stay as they are while another one runs."""
+    """Check that the outputs of one instance do not change while another runs."""
     rng = np.random.default_rng(4)
     compiled = model.reference(device)
     first, second = compiled.instance(), compiled.instance()

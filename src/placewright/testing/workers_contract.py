@@ -1,4 +1,4 @@
-"""What all kinds of workers do alike: this process, processes of this machine, a Ray cluster."""
+"""The contract of workers: this process, processes of this machine, a Ray cluster."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from placewright.workers.tasks import Shared, Task, WorkerLost
 
 
 def check_workers(workers: Workers, folder: Path) -> None:
-    """Check all that is promised of any workers.
+    """Check all promises of any kind of workers.
 
     Args:
         workers: open ones.
@@ -67,7 +67,7 @@ def _check_errors(workers: Workers) -> None:
 def _error_of(
     workers: Workers, kinds: type[Exception] | tuple[type[Exception], ...], task: Task
 ) -> str:
-    """The message of what a task raises."""
+    """The message of the error that a task raises."""
     try:
         workers.results([task, Task(square, (2,))])
     except kinds as error:
@@ -76,7 +76,7 @@ def _error_of(
 
 
 def _check_losses(workers: Workers, folder: Path) -> None:
-    """A worker that is killed costs its task a second try, and no more."""
+    """Check that a killed worker costs its task a second try, and no more."""
     tasks = [Task(die_once, (str(folder / f"task{at}"), at)) for at in range(2)]
     assert workers.results(tasks) == [0, 1]
     assert sorted(path.name for path in folder.iterdir()) == ["task0", "task1"]
@@ -91,12 +91,12 @@ def _check_losses(workers: Workers, folder: Path) -> None:
 
 
 def square(number: int) -> int:
-    """A task."""
+    """A task that squares a number."""
     return number * number
 
 
 def scaled_sum(values: FloatArray, factor: float) -> tuple[float, bool]:
-    """A task with a shared value: a sum, and whether the array that came can be written."""
+    """A task with a shared value: a sum, and whether the array can be written."""
     return float(np.sum(values) * factor), bool(values.flags.writeable)
 
 
@@ -108,12 +108,12 @@ def refuse(name: str) -> Any:
 
 
 def fail() -> float:
-    """A task with a fault."""
+    """A task that divides by zero."""
     return 1 / len([])
 
 
 def die_once(path: str, value: int) -> int:
-    """A task whose worker is killed where the file is missing, which it makes first."""
+    """A task that kills its worker if the file is missing, which it makes first."""
     try:
         os.close(os.open(path, os.O_CREAT | os.O_EXCL))
     except FileExistsError:
@@ -134,5 +134,5 @@ def wait_for_ever() -> None:
 
 
 def process_number() -> int:
-    """A task that tells where it is done."""
+    """A task that returns the number of its process."""
     return os.getpid()

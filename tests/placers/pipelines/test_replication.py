@@ -296,7 +296,7 @@ def test_bytes_between_members_go_over_their_link_or_through_the_host() -> None:
 
 def test_what_cannot_be_grouped_is_refused() -> None:
     problem = pipeline_problem([[1, 1, 2], [2, 2, 3]], [(0, 1)], [1, 0])
-    with pytest.raises(InputError, match="'acc:0', 'acc:2' are not alike"):
+    with pytest.raises(InputError, match="'acc:0', 'acc:2' differ"):
         grouped(problem, [[0, 2], [1]])
     with pytest.raises(InputError, match="every device must be in one group"):
         grouped(problem, [[0, 1]])

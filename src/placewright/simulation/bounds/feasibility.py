@@ -18,7 +18,7 @@ _MOST_SETS_OF_DEVICES = 64  # that are tried; those of few devices first
 
 
 def prove_infeasible(problem: Problem) -> str | None:
-    """The shortest proof that no placement keeps the constraints, or None when none was found.
+    """The shortest proof that no placement keeps the constraints, or None if none was found.
 
     Tried in this order, so that the first one that holds concerns the fewest ops and devices:
 
@@ -43,7 +43,7 @@ def prove_infeasible(problem: Problem) -> str | None:
 
 @dataclass(frozen=True)
 class Proofs:
-    """What counts under an execution model.
+    """The kinds of proofs that hold under an execution model.
 
     Attributes:
         bytes_and_routes: anything beyond support, pins and colocation.
@@ -57,7 +57,7 @@ class Proofs:
 
 
 def proof_of(problem: Problem, proofs: Proofs) -> str | None:
-    """The first of the proofs of `prove_infeasible` that holds, of those that count."""
+    """The first proof of `prove_infeasible` that applies; `proofs` selects the kinds to try."""
     if _all_fits_everywhere(problem):
         return None
     allowed = problem.allowed_by_class
@@ -67,8 +67,8 @@ def proof_of(problem: Problem, proofs: Proofs) -> str | None:
     if not proofs.bytes_and_routes:
         return None
     working = _working_sets(problem, counts=proofs.working_sets)
-    if found := _unit_too_large(problem, working):
-        return found
+    if too_large_unit := _unit_too_large(problem, working):
+        return too_large_unit
     needed = _needed(problem, working)
     fits = allowed & (needed <= problem.cluster.memory_bytes)
     too_large = np.flatnonzero(~fits.any(axis=1))
@@ -79,9 +79,9 @@ def proof_of(problem: Problem, proofs: Proofs) -> str | None:
 
 
 def _all_fits_everywhere(problem: Problem) -> bool:
-    """True where every device may run every op beside all weights, and all devices are linked.
+    """True if every device may run every op beside all weights, and all devices are linked.
 
-    Then nothing below can hold, and large problems are not looked at op by op and device by device.
+    Then no proof can hold, and large problems need no look at each op and device.
     """
     if not problem.allowed_by_class.all() or (routes(problem) == NO_ROUTE).any():
         return False
@@ -96,7 +96,7 @@ def _all_fits_everywhere(problem: Problem) -> bool:
 
 
 def _working_sets(problem: Problem, *, counts: bool) -> FloatArray:
-    """Bytes of each unit's inputs and outputs, all there at once, shape (n_units, n_devices).
+    """Bytes of all inputs and outputs of each unit together, shape (n_units, n_devices).
 
     Under `event` a unit that takes no time has no instant at which both are there.
     """
@@ -164,7 +164,7 @@ def _class_too_large(problem: Problem, needed: FloatArray, too_large: IntArray) 
 def _shortest_of_memory(
     problem: Problem, needed: FloatArray, allowed: BoolArray
 ) -> tuple[int, int, float]:
-    """The row that lacks most bytes where it lacks least: row, device, bytes (<= 0: it fits)."""
+    """The row with the largest shortage on its best device: row, device, bytes (<= 0: it fits)."""
     short = np.where(allowed, needed - problem.cluster.memory_bytes, np.inf)
     row = int(short.min(axis=1).argmax())
     device = int(short[row].argmin())
@@ -172,7 +172,7 @@ def _shortest_of_memory(
 
 
 def _no_route(problem: Problem, fits: BoolArray) -> str | None:
-    """A tensor that no device of its producer can send to any device of a reader."""
+    """Name a tensor that no device of its producer can send to any device of a reader."""
     has_route = routes(problem) != NO_ROUTE
     if has_route.all():
         return None
@@ -203,7 +203,7 @@ def _no_route(problem: Problem, fits: BoolArray) -> str | None:
 
 
 def _set_of_devices_too_small(problem: Problem, fits: BoolArray, working: FloatArray) -> str | None:
-    """Ops that can only be on some devices, which cannot hold them together."""
+    """Name a set of devices that cannot hold all ops that are confined to it."""
     kept, classes = problem.kept, problem.colocation
     memory = problem.cluster.memory_bytes
     least = np.where(fits[classes.group_of], working, np.inf).min(axis=1)
@@ -226,10 +226,10 @@ def _set_of_devices_too_small(problem: Problem, fits: BoolArray, working: FloatA
 
 
 def _sets_of_devices(fits: BoolArray) -> Iterator[BoolArray]:
-    """Sets that some class is confined to, small ones first, then all devices."""
-    found = np.unique(fits, axis=0)
-    order = np.argsort(found.sum(axis=1), kind="stable")[:_MOST_SETS_OF_DEVICES]
-    yield from found[order]
+    """Sets of devices that a class is confined to, small sets first, then all devices."""
+    sets = np.unique(fits, axis=0)
+    order = np.argsort(sets.sum(axis=1), kind="stable")[:_MOST_SETS_OF_DEVICES]
+    yield from sets[order]
     yield np.ones(fits.shape[1], dtype=np.bool_)
 
 

@@ -39,7 +39,7 @@ def lower_bounds(problem: Problem, seconds: float = math.inf) -> tuple[Bound, ..
     """Every bound that the problem's execution model has, the cheapest to compute first.
 
     Args:
-        problem: what is placed.
+        problem: the problem to place.
         seconds: wall-clock limit of the linear relaxation, which is solved for problems of up to a
             thousand units; without a solution by then there is no such bound.
     """
@@ -64,7 +64,7 @@ def relaxation_bound(problem: Problem, seconds: float = math.inf) -> float:
     """The bound of the linear relaxation; 0 if there is none or it is too large to be solved.
 
     Args:
-        problem: what is placed.
+        problem: the problem to place.
         seconds: wall-clock limit of the solver.
     """
     edges = len(problem.unit_graph.tensor_consumers.indices)
@@ -146,9 +146,9 @@ def _fastest(seconds: FloatArray, allowed: BoolArray) -> FloatArray:
 def _dual_value(
     seconds: FloatArray, allowed: BoolArray, concurrency: FloatArray, weights: FloatArray
 ) -> tuple[float, FloatArray]:
-    """The bound of these weights, and the load of each device when each unit takes its cheapest.
+    """The bound for given weights, and the load of each device if each unit takes its cheapest.
 
-    Sums go by blocks, so that rounding stays far below what the caller takes off.
+    Sums go by blocks, so that rounding stays far below the margin that the caller takes off.
     """
     n_units, n_devices = seconds.shape
     total, loads = 0.0, np.zeros(n_devices)

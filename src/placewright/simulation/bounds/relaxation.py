@@ -37,7 +37,7 @@ from placewright.simulation.layout import (
 
 @dataclass
 class _Rows:
-    """Rows `a . columns <= limit` as they grow."""
+    """Rows `a . columns <= limit`, added one after another."""
 
     rows: list[int] = field(default_factory=list)
     columns: list[int] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Single instructions of the processor that Numba has no name for."""
+"""Processor instructions that Numba does not offer, as intrinsics."""
 
 from __future__ import annotations
 
@@ -80,8 +80,8 @@ trailing_zeros = cast(Callable[[int], int], _intrinsic(_trailing_zeros))
 choose = cast(Callable[[bool, Any, Any], Any], _intrinsic(_choose))
 # Begin to bring an entry of an array into the cache, and wait for nothing.
 prefetch = cast(Callable[[Any, int], None], _intrinsic(_prefetch))
-# The records of a dtype in a block of bytes from one place to another. Nobody counts that they are
-# in use: the block must outlive them. Slices and views of NumPy's kind cost fifty times as much.
+# The records of a dtype in a block of bytes from one place to another. They hold no reference to
+# the block, which must outlive them. Slices and views of NumPy's kind cost fifty times as much.
 records_at = cast(Callable[[Any, int, int, Any], NDArray[Any]], _intrinsic(_records_at))
 # A condition that is mostly false, so that the processor may go ahead before it knows.
 unlikely = cast(Callable[[bool], bool], _intrinsic(_unlikely))

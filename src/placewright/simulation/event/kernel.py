@@ -1,4 +1,4 @@
-"""The event kernel: one placement through time, as the design's execution model `event` says.
+"""The event loop: simulates one placement under execution model `event`.
 
 When a tensor is sent, first come first served fixes the time at which each channel delivers it,
 so that only ends of units, arrivals at idle devices and first hops of two are events. All that
@@ -42,18 +42,18 @@ from placewright.simulation.event.tables import (
 _CACHED = U(2**13)  # units whose records stay in the cache anyway
 
 
-# Without reference counts: nothing in the loop allocates, and counting would take most of the time.
+# Without reference counts: the loop allocates nothing, and counting would take most of the time.
 @uncounted
 def advance(
     tables: EventTables, state: State, rule: int, keeps_segments: bool, is_plain: bool
 ) -> float:
-    """Let time pass until nothing more happens.
+    """Handle events in the order of time until none is left.
 
     Args:
         tables: the problem.
         state: prepared.
         rule: `BY_RANK`, `IN_TURN` or `AS_LISTED`: which unit a device begins.
-        keeps_segments: number segments, and charge what they cost.
+        keeps_segments: number segments, and charge their costs.
         is_plain: every device has one stream, and every way is one hop.
 
     Returns:
@@ -75,8 +75,8 @@ def advance(
         _begin_units(tables, state, index, now, rule, keeps_segments, is_plain)
         own = state.devices[index].time
         if is_plain and own != time:
-            # Of the other devices the first is known. A branch lets the processor go on with it
-            # while it still finds out what this device has begun.
+            # The first event of the other devices is known. A branch lets the processor go on with
+            # it while it still computes the event of this device.
             if unlikely(own < time):
                 time = own
             else:
@@ -97,11 +97,14 @@ def _settle(
     keeps_segments: bool,
     is_plain: bool,
 ) -> float:
-    """Handle what else happens at one instant, then let the devices begin; as `_end` returns.
+    """Handle the other events of one instant, then let the devices begin units.
 
     Args:
         first: device whose event was handled already.
-        index: device of the next one.
+        index: device of the next event.
+
+    Returns:
+        When the last graph output is delivered, as `_end` returns it.
     """
     state.touched[ZERO] = first
     n_touched, time, delivered = ONE, now, 0.0
@@ -118,7 +121,7 @@ def _settle(
 
 @inlined
 def _send_inputs(tables: EventTables, state: State, rule: int, is_plain: bool) -> float:
-    """Make ready what reads nothing, and send the graph inputs; when the last output arrives."""
+    """Make units without inputs ready, send graph inputs, and return when outputs are delivered."""
     if rule == BY_RANK:
         for index in range(ZERO, U(len(state.units))):
             unit = state.units[index]
@@ -140,7 +143,7 @@ def _send_inputs(tables: EventTables, state: State, rule: int, is_plain: bool) -
 def _end(
     tables: EventTables, state: State, index: int, now: float, rule: int, is_plain: bool
 ) -> float:
-    """Take its event off a device, and send what a unit has made: when an output is delivered."""
+    """End the event of a device and send the unit's tensors; when an output is delivered."""
     unit, delivered = U(state.devices[index].unit), 0.0
     _leave(state, index, is_plain)
     if unit < U(len(state.units)):
@@ -154,7 +157,7 @@ def _end(
 def _next_event(
     tables: EventTables, state: State, latest: float, rule: int, is_plain: bool
 ) -> tuple[int, float]:
-    """Device and time of the next event, before which first hops that end by `latest` go on."""
+    """Continue relays that reach the host by `latest`; then device and time of the next event."""
     index, time = _first_device(state)
     while not is_plain and state.counts[N_RELAYS] > 0:
         relay = state.relays[ZERO]
@@ -170,7 +173,7 @@ def _next_event(
 
 @inlined
 def _first_device(state: State) -> tuple[int, float]:
-    """The device with the earliest event; of several, the one whose ending unit comes first.
+    """The device with the earliest event; among equals, that whose ending unit comes first.
 
     Four at a time, since most problems have no more, and without a choice that depends on the data.
     """
@@ -196,7 +199,7 @@ def _first_device(state: State) -> tuple[int, float]:
 
 @inlined
 def _leave(state: State, index: int, is_plain: bool) -> None:
-    """Take its event off a device, whose next one may be at the same time."""
+    """Remove the event of a device; its next event may be at the same time."""
     device, n_units = state.devices[index], U(len(state.units))
     is_end = device.unit < n_units
     device.wake = -1.0
@@ -214,7 +217,7 @@ def _leave(state: State, index: int, is_plain: bool) -> None:
 
 @inlined
 def _show_running(state: State, index: int) -> None:
-    """Make the first end of a device with several streams its next event."""
+    """Make the first end among its streams the next event of a device."""
     device, at = state.devices[index], U(RUNNING) * U(len(state.devices)) + index
     if device.busy > ZERO:
         entry = state.window[at * WINDOW + state.queues[at].head]
@@ -232,7 +235,7 @@ def _begin_units(
     keeps_segments: bool,
     is_plain: bool,
 ) -> None:
-    """Let a device begin what it may on its free streams; say when its next event is."""
+    """Begin units on the free streams of a device, and set its next event."""
     device = state.devices[index]
     if rule == AS_LISTED:
         wakes = _begin_listed(tables, state, index, now, keeps_segments, is_plain)
@@ -256,7 +259,7 @@ def _begin_ready(
     keeps_segments: bool,
     is_plain: bool,
 ) -> float:
-    """Highest rank first; when the first input arrives that is still under way."""
+    """Begin ready units, highest rank first; return when the next input arrives."""
     device, queues, window = state.devices[index], state.queues, state.window
     arriving = U(ARRIVING) * U(len(state.devices)) + index
     base = arriving * WINDOW
@@ -271,7 +274,7 @@ def _begin_ready(
         slot = state.slots[take_ready(state, index)]
         available = state.units[slot.unit].seconds
         if available > now:
-            # Each unit comes here once at most, so that a crowd on its way is not asked again.
+            # Each unit comes here at most once, so that units on their way are not checked again.
             put(queues, window, state.heap, arriving, available, U(slot.unit))
             device.arrival = min(device.arrival, available)
             continue
@@ -285,7 +288,7 @@ def _begin_ready(
 
 @inlined
 def _expect(tables: EventTables, state: State, index: int, begun: Record) -> None:
-    """Ask for what the end of a unit, and the begin of the next one there, will read."""
+    """Prefetch the records needed when this unit ends and when the next unit there begins."""
     edge = U(tables.tensors[begun.tensor].edge)
     prefetch(tables.readers, edge)
     prefetch(state.copy_of_edge, edge)
@@ -307,7 +310,7 @@ def _begin_listed(
     keeps_segments: bool,
     is_plain: bool,
 ) -> float:
-    """In the given order; when the inputs of the next unit will all be there."""
+    """Begin units in the given order; return when the next unit has all its inputs."""
     device = state.devices[index]
     while device.next < device.stop and device.busy < device.streams:
         slot = state.slots[device.next]
@@ -330,7 +333,7 @@ def _begin_in_turn(
     keeps_segments: bool,
     is_plain: bool,
 ) -> float:
-    """The unit that became ready first, then that of the lowest number; when the next one will."""
+    """Begin units in the order in which they became ready; return when the next unit will be."""
     device, queues, window = state.devices[index], state.queues, state.window
     waiting = U(ARRIVING) * U(len(state.devices)) + index
     while queues[waiting].head < queues[waiting].tail and device.busy < device.streams:
@@ -371,10 +374,10 @@ def _begin_unit(
 
 @inlined
 def _overhead_seconds(tables: EventTables, state: State, index: int, number: int) -> float:
-    """Open or join a segment with the unit that a device begins; seconds that it adds.
+    """Put the unit that a device begins into a segment, and return the seconds that this adds.
 
-    A segment begins where none is open or the unit reads what another device made, and is closed
-    by a unit that another device reads. A tensor's cut is paid once per copy and segment.
+    A segment begins if none is open or the unit reads a tensor of another device, and ends
+    with a unit that another device reads. A tensor's cut is paid once per copy and segment.
     """
     device, unit = state.devices[index], state.cuts[number]
     seconds = 0.0

@@ -1,12 +1,12 @@
-"""Peak bytes of each device, after the fact.
+"""Peak bytes of each device, computed after a placement was played.
 
 A copy of a tensor occupies its device from the start of its producer, or of the hop that brings it,
 until its last reader there and its last outgoing hop have ended. Intervals are half open, so that
-what ends and what begins at one instant never count together.
+copies that end and begin at one instant never count together.
 
-Time is divided into slices. What comes within a slice bounds the bytes in it from above, and what
-is left at its end is a true value; only slices whose bound exceeds the largest true value are
-looked at event by event.
+Time is divided into slices. All bytes that come within a slice bound the bytes in it from above,
+and the bytes at its end are a true value; only slices whose bound exceeds the largest true value
+are examined event by event.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def memory_peaks(tables: EventTables, state: State, makespan: float, peaks: Floa
 
 @uncounted
 def holds_everything(tables: EventTables, state: State, held: FloatArray) -> bool:
-    """True where each device could keep all that was ever on it, so that no peak is too large.
+    """True if each device has room for all tensors that were ever on it: no peak is too large.
 
     Args:
         held: shape (n_devices,), to write into.
@@ -85,8 +85,8 @@ def holds_everything(tables: EventTables, state: State, held: FloatArray) -> boo
 def _peak(tables: EventTables, state: State, first: int, stop: int, resident: float) -> float:
     """Most bytes within the slices ``first:stop`` of a device.
 
-    The slice of the highest bound is looked at first: what it holds rules out most of the others.
-    Each one once, since to look at it may sort its chain and so leave its head in the midst.
+    The slice with the highest bound comes first, because its peak rules out most of the others.
+    No slice comes twice: looking at it may sort its chain, so that its head is no longer first.
     """
     slices, used = state.slices, resident
     most, highest, before = _most_at_ends(slices, first, stop, resident)
@@ -101,7 +101,7 @@ def _peak(tables: EventTables, state: State, first: int, stop: int, resident: fl
 
 @uncounted
 def _find_ends(tables: EventTables, state: State) -> None:
-    """When each copy is no longer needed; so far it says when it was there and was sent on."""
+    """Raise `copy_ends`, so far the last use by a hop, to the last end of a reader."""
     ends = state.copy_ends
     for edge in range(ZERO, U(len(tables.readers))):
         copy, end = state.copy_of_edge[edge], state.spans[tables.readers[edge]].end
@@ -134,7 +134,7 @@ def _fill_slices(
 
 @inlined
 def _made(tables: EventTables, state: State, number: int) -> tuple[int, float]:
-    """Endpoint on which a tensor is made, and since when it takes room there, seconds."""
+    """Endpoint on which a tensor is made, and the time in seconds from which it occupies bytes."""
     producer = tables.origins[number].producer
     if producer < U(len(state.units)):
         return U(state.units[producer].device), float(state.spans[producer].start)
@@ -154,8 +154,8 @@ def _add(
 ) -> None:
     """Count a copy in the slices where it comes and goes, and chain it to their events.
 
-    A copy comes as event 2 * copy + 1 and goes as the next one; 0 ends a chain. What stays is
-    counted as if it went with the makespan, which, rounded, is in the slice behind the last one.
+    A copy comes as event 2 * copy + 1 and goes as the next event; 0 ends a chain. Copies that stay
+    count as if they went with the makespan, which, rounded, is in the slice behind the last.
     """
     slices, following, first = state.slices, state.chain, device * (n_slices + ONE)
     here = slices[first + U(np.int64(start * per_second))]
@@ -171,7 +171,7 @@ def _add(
 
 @uncounted
 def _add_resident(tables: EventTables, state: State, used: FloatArray) -> None:
-    """Weights, each once per device that has a unit that keeps it."""
+    """Add weights, each once per device that has a unit that keeps it."""
     n_weights = U(len(tables.weights) - 1)
     for index in range(ZERO, U(len(state.endpoints))):
         state.endpoints[index].copy = NO_SLOT
@@ -186,7 +186,7 @@ def _add_resident(tables: EventTables, state: State, used: FloatArray) -> None:
 
 @uncounted
 def _most_at_ends(slices: Records, first: int, stop: int, used: float) -> tuple[float, int, float]:
-    """Most bytes at the end of a slice; the slice of the highest bound; bytes at its beginning."""
+    """Most bytes at an end of a slice, the slice with the highest bound, bytes at its beginning."""
     most, highest, highest_at, before = used, used, first, used
     for at in range(first, stop):
         bound = used + slices[at].come
@@ -199,7 +199,7 @@ def _most_at_ends(slices: Records, first: int, stop: int, used: float) -> tuple[
 
 @uncounted
 def _most_within(tables: EventTables, state: State, head: int, used: float) -> float:
-    """Most bytes in one slice, where `used` are there at its beginning."""
+    """Most bytes in one slice that begins with `used` bytes."""
     changes, event, n_changes = state.changes, head, ZERO
     while event > ZERO and n_changes < FEW:
         change, time = _change_and_time(tables, state, event)
@@ -209,7 +209,7 @@ def _most_within(tables: EventTables, state: State, head: int, used: float) -> f
         event = U(state.chain[event - ONE])
     if event > ZERO:
         return _most_of_many(tables, state, head, used)
-    # Each with each needs no branch; to sort so few would mostly be mispredicted branches.
+    # Comparing all pairs needs no branch; sorting so few would mostly be mispredicted branches.
     most = used
     for index in range(ZERO, n_changes):
         time, total = changes[index].time, used
@@ -221,7 +221,7 @@ def _most_within(tables: EventTables, state: State, head: int, used: float) -> f
 
 @uncounted
 def _most_of_many(tables: EventTables, state: State, head: int, used: float) -> float:
-    """Most bytes in one slice, by sorting what comes and goes in it."""
+    """Most bytes in one slice, by sorting its events."""
     event, most = _sorted_chain(tables, state, head), used
     while event > ZERO:
         following = U(state.chain[event - ONE])
@@ -235,7 +235,7 @@ def _most_of_many(tables: EventTables, state: State, head: int, used: float) -> 
 
 @uncounted
 def _sorted_chain(tables: EventTables, state: State, head: int) -> int:
-    """Sort a chain by time where it lies, merging runs of 1, 2, 4 ... events; its new head."""
+    """Sort a chain by time in place, merging runs of 1, 2, 4 ... events, and return its head."""
     length = ONE
     while True:
         left, head, tail, n_merges = head, ZERO, ZERO, 0

@@ -1,4 +1,4 @@
-"""Execution model `event`: values of placements, and the compiled functions that play them."""
+"""Execution model `event`: values of placements, and the compiled functions behind them."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 class EventModel:
     """Values of placements under execution model `event`.
 
-    Each thread that asks gets working memory of its own, so that threads may share an instance.
+    Each thread gets working memory of its own, so that threads may share an instance.
     """
 
     bounds: ClassVar[BoundsByMethod] = {
@@ -102,7 +102,7 @@ class EventModel:
         self._thread = threading.local()
 
     def value(self, device_of: IntArray, order: IntArray) -> float:
-        """Makespan in seconds, inf where the placement is infeasible."""
+        """Makespan in seconds, inf if the placement is infeasible."""
         if self._is_checked_before(order) and self._check(device_of, order)[0] != FINE:
             return math.inf
         peaks = np.empty(self._n_wanted_peaks)
@@ -122,7 +122,7 @@ class EventModel:
         )
 
     def evaluate(self, device_of: IntArray, order: IntArray) -> tuple[float, int, int, FloatArray]:
-        """Makespan (inf with a fault), fault, where it is, peak bytes (n_devices,)."""
+        """Makespan (inf with a fault), fault, its place, peak bytes (n_devices,)."""
         peaks = np.zeros(self._n_devices)
         if self._is_checked_before(order):
             fault, at = self._check(device_of, order)
@@ -147,19 +147,19 @@ class EventModel:
 
     @staticmethod
     def why_nothing_fits(problem: Problem) -> str | None:
-        """Inputs and outputs of a unit that takes time are there at once, and need routes."""
+        """Proofs count inputs and outputs of units that take time, and routes."""
         return proof_of(problem, Proofs(working_sets=True))
 
     @staticmethod
     def relaxation(problem: Problem) -> LatencyRelaxation:
-        """Latency: load, precedence and transfers."""
+        """The relaxation of load, precedence and transfers."""
         # SciPy's solver takes a while to import.
         from placewright.simulation.event.relaxation import LatencyRelaxation
 
         return LatencyRelaxation(problem)
 
     def record(self, device_of: IntArray, order: IntArray) -> Recording:
-        """All that happens to a feasible placement."""
+        """The recording of a feasible placement."""
         peaks = np.zeros(self._n_devices)
         block, device_of = self._block(), np.ascontiguousarray(device_of, dtype=np.int64)
         entries().play(*self._tables, device_of, order, block, self._places, peaks)
@@ -191,7 +191,7 @@ class EventModel:
         return block
 
     def _is_checked_before(self, order: IntArray) -> bool:
-        """Whether something can be wrong that the kernel itself does not find."""
+        """Whether the placement may have faults that the kernel does not check."""
         return self._has_classes or len(order) > 0
 
     def _check(self, device_of: IntArray, order: IntArray) -> tuple[int, int]:
@@ -211,7 +211,7 @@ def play(
     places: IntArray,
     peaks: FloatArray,
 ) -> tuple[float, int, int]:
-    """Let one placement that breaks neither colocation nor the order run to its end.
+    """Simulate one placement that keeps colocation and order, and record what happens.
 
     Nothing but numbers comes back: to make a named tuple Numba calls Python, and it does not look
     whether that raised, as a signal's handler may.
@@ -241,7 +241,7 @@ def _play(
     keeps_segments = keeps_segments or tables.scalars[HAS_OVERHEADS] > 0
     if not prepare(tables, state, device_of, order, keeps_segments):
         return np.inf, NOT_ALLOWED, 0
-    # Constants, so that the loop is compiled a second time without what most problems lack.
+    # Constants, so that the loop is compiled a second time, without features that are rare.
     if tables.scalars[IS_PLAIN] and rule == BY_RANK and not keeps_segments:
         makespan = advance(tables, state, BY_RANK, False, True)
     else:
@@ -265,11 +265,10 @@ def evaluate(
     peaks: FloatArray,
     wants_peaks: bool,
 ) -> tuple[float, int, int]:
-    """Like `play`, and no more than the value, the fault and the peak bytes need.
+    """Simulate like `play`, but compute only the value, the fault and the peak bytes.
 
-    Peaks are held against the devices' memory where `peaks` has a place for each device, and not
-    where it is empty. Without `wants_peaks` they are found only where they may be too large, and
-    `peaks` is working memory.
+    If `peaks` is empty, memory is not checked. Without `wants_peaks` the peaks are computed only
+    if they may be too large, and `peaks` is working memory.
     """
     tables = tables_in(seconds, allowed, factors, tables_block, tables_places)
     state = state_in(block, places)
@@ -298,7 +297,7 @@ def evaluate_all(
     places: IntArray,
     peaks: FloatArray,
 ) -> FloatArray:
-    """Makespans of placements without order; inf where one is infeasible.
+    """Makespans of placements without order; inf for infeasible placements.
 
     Args:
         seconds, allowed, factors, tables_block, tables_places: the problem, as `PackedTables`.
@@ -326,7 +325,7 @@ def evaluate_all(
 
 
 class Entries(NamedTuple):
-    """The functions above for the types that `EventModel` has; rows of devices may be read-only."""
+    """Machine code of the functions above for the argument types of `EventModel`."""
 
     play: Callable[..., tuple[float, int, int]]
     evaluate: Callable[..., tuple[float, int, int]]
@@ -335,7 +334,7 @@ class Entries(NamedTuple):
 
 @cache
 def entries() -> Entries:
-    """Compile what is not compiled yet."""
+    """Compile the functions, or load them from the cache, once per process."""
     tables = (
         types.Array(types.float64, 2, "C", readonly=True),
         types.Array(types.boolean, 2, "C", readonly=True),

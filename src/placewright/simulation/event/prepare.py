@@ -1,8 +1,8 @@
 """Preparation of one placement before time starts: costs, ranks, lists of units, crossing edges.
 
 Each device gets a list of its units by falling rank. Units go into as many buckets as there are
-units, by rank, and what shares a bucket is then sorted: linear where ranks are spread out. Crowded
-buckets are divided once; where that does not help, a heap sorts.
+units, by rank, and units that share a bucket are then sorted: linear time if ranks are spread out.
+Crowded buckets are divided once; if that does not help, a heap sorts.
 """
 
 from __future__ import annotations
@@ -43,14 +43,14 @@ _PATIENCE = U(8)  # moves per unit after which a heap takes over
 def prepare(
     tables: EventTables, state: State, device_of: IntArray, order: IntArray, keeps_segments: bool
 ) -> bool:
-    """Bring a placement into the state; False when a unit may not run on its device.
+    """Write a placement into the state; False if a unit may not run on its device.
 
     Args:
         tables: the problem.
         state: new.
         device_of: (n_units,).
         order: topological order of all units, or empty for the problem's rule of dispatch.
-        keeps_segments: find out which units begin or end a segment.
+        keeps_segments: mark the units that begin or end a segment.
     """
     if not _load_units(tables, state, device_of):
         return False
@@ -161,7 +161,7 @@ def _set_devices(tables: EventTables, state: State) -> None:
 
 @uncounted
 def _set_queues(tables: EventTables, state: State) -> None:
-    """Each device's part of lists and heaps; `stop` is the number of its units."""
+    """Assign each device its part of lists and heaps; `stop` holds the number of its units."""
     n_units, n_devices = U(len(state.units)), U(len(state.devices))
     first, place, block = ZERO, U(n_above(n_units, n_devices)) * U(PLACES), U(PLACES)
     for index in range(ZERO, n_devices):
@@ -188,7 +188,7 @@ def _list_by_order(state: State, order: IntArray) -> None:
 
 @uncounted
 def _list_by_number(state: State) -> None:
-    """List units where nothing asks for their order, because they come as they become ready."""
+    """List units by number: under `fifo` their order in the list does not matter."""
     for index in range(ZERO, U(len(state.devices))):
         state.devices[index].stop = state.devices[index].first
     for index in range(ZERO, U(len(state.units))):
@@ -199,7 +199,7 @@ def _list_by_number(state: State) -> None:
 
 @uncounted
 def _fill_slots(tables: EventTables, state: State) -> None:
-    """Bring what the loop needs next into each slot; tell each unit its own."""
+    """Copy the fields that the loop needs into each slot; set the place of each unit."""
     n_units = U(len(state.slots))
     for index in range(ZERO, U(len(state.devices))):
         first, stop = U(state.devices[index].first), U(state.devices[index].stop)
@@ -238,7 +238,7 @@ def _mark_crossings(tables: EventTables, state: State) -> None:
 
 @uncounted
 def _list_by_rank(state: State) -> None:
-    """Put each device's units into its slots by falling rank, of equal ones the first."""
+    """Put each device's units into its slots by falling rank, equal ranks by number."""
     _fill_buckets(state)
     for index in range(ZERO, U(len(state.devices))):
         device = state.devices[index]
@@ -249,7 +249,7 @@ def _list_by_rank(state: State) -> None:
 
 @uncounted
 def _fill_buckets(state: State) -> None:
-    """List units by device and bucket, those of one bucket by number."""
+    """List units by device and bucket, units of one bucket by number."""
     n_units, buckets, units = U(len(state.units)), state.buckets, state.units
     n_ranks = n_units // U(len(state.devices)) + ONE
     longest = 0.0
@@ -279,16 +279,16 @@ def _fill_buckets(state: State) -> None:
 
 @inlined
 def _bucket(unit: Record, longest: float, per_second: float, n_ranks: int) -> tuple[int, float]:
-    """Bucket of a unit, and how far within it the unit is: 0 to 1."""
+    """Bucket of a unit, and its position within the bucket, 0 to 1."""
     below, last = (longest - unit.seconds) * per_second, float(n_ranks - ONE)
-    # Not a number, of an infinite rank, goes to the last one.
+    # NaN, from an infinite rank, goes to the last bucket.
     at = U(np.int64(below if below < last else last))
     return U(unit.device) * n_ranks + at, below - float(at)
 
 
 @uncounted
 def _number(buckets: IntArray) -> int:
-    """Put in place of each count the number of units before; how many pairs share a bucket."""
+    """Replace each count by the number of units before; return the pairs that share a bucket."""
     first, pairs = ZERO, ZERO
     for index in range(ZERO, U(len(buckets))):
         count = U(buckets[index])
@@ -316,7 +316,7 @@ def _divide(state: State, longest: float, per_second: float, n_ranks: int) -> No
 
 @uncounted
 def _sort_by_insertion(slots: Records, first: int, stop: int) -> bool:
-    """Sort ``slots[first:stop]``; False, and a permutation still, where that takes too long."""
+    """Sort ``slots[first:stop]``; False, with the slots permuted, if that takes too long."""
     moves, limit = ZERO, _PATIENCE * (stop - first)
     for at in range(first + ONE, stop):
         rank, number, place = slots[at].seconds, U(slots[at].unit), U(at)
@@ -348,7 +348,7 @@ def _sort_by_heap(slots: Records, first: int, size: int) -> None:
 
 @uncounted
 def _sift(slots: Records, first: int, at: int, size: int, rank: float, number: int) -> None:
-    """Put a unit where it belongs at `at` or below it in a heap with the last unit on top."""
+    """Sift a unit down from `at` in a heap with the last unit on top."""
     while TWO * at + ONE < size:
         child = TWO * at + ONE
         below = slots[first + child]

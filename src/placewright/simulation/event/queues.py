@@ -1,4 +1,4 @@
-"""What waits in the event kernel: entries by time, units that are ready, tensors at the host.
+"""Queues of the event kernel: entries by time, ready units, tensors on their way to the host.
 
 *Entries*, smallest (key, unit) first, are units on their way, and units that end. Their queue is a
 short sorted window, because most have a handful of entries and a new one mostly goes to the end;
@@ -100,7 +100,7 @@ def _make_room(queues: Records, window: Records, heap: Records, at: int) -> None
 
 @uncounted
 def _refill(queues: Records, window: Records, heap: Records, at: int) -> None:
-    """Bring the heap's first entries into an empty window."""
+    """Move the heap's first entries into an empty window."""
     queue, base = queues[at], at * WINDOW
     n_moved = min(U(queue.spilled), _HALF)
     for index in range(ZERO, n_moved):
@@ -129,7 +129,7 @@ def _push(heap: Records, base: int, size: int, key: float, unit: int) -> None:
 
 @uncounted
 def _drop_top(heap: Records, base: int, size: int) -> None:
-    """Move the entry at `size`, the last, to where it belongs after the top is gone."""
+    """Remove the top: sift the last entry, at `size`, down from there."""
     key, unit = heap[base + size].key, heap[base + size].unit
     at = ZERO
     while TWO * at + ONE < size:
@@ -151,7 +151,7 @@ def _drop_top(heap: Records, base: int, size: int) -> None:
 
 @inlined
 def add_ready(state: State, index: int, place: int, is_ready: int) -> None:
-    """Add a place to the set of device `index`; nothing where `is_ready` is 0."""
+    """Add a place to the set of device `index` if `is_ready` is 1, else do nothing."""
     device, words = state.devices[index], state.ready
     word = place >> _BITS
     words[word] |= is_ready << (place & _MASK)
@@ -162,14 +162,14 @@ def add_ready(state: State, index: int, place: int, is_ready: int) -> None:
 
 @uncounted
 def join_queue(state: State, index: int, time: float, number: int) -> None:
-    """Have a unit wait from `time` on, when it becomes ready; lower numbers go first."""
+    """Queue a unit that becomes ready at `time`; among equal times lower numbers go first."""
     at = U(ARRIVING) * U(len(state.devices)) + index
     put(state.queues, state.window, state.heap, at, time, number)
 
 
 @inlined
 def take_ready(state: State, index: int) -> int:
-    """Remove the first slot of a set that is not empty; the slot."""
+    """Remove the first slot of a set that is not empty, and return it."""
     device, words = state.devices[index], state.ready
     place = U(device.best)
     word = place >> _BITS
@@ -190,12 +190,12 @@ def take_ready(state: State, index: int) -> int:
 
 
 @inlined
-def _relay_precedes(one: Record, other: Record) -> bool:
-    if one.time != other.time:
-        return bool(one.time < other.time)
-    if one.tensor != other.tensor:
-        return bool(one.tensor < other.tensor)
-    return bool(one.target < other.target)
+def _relay_precedes(relay: Record, other: Record) -> bool:
+    if relay.time != other.time:
+        return bool(relay.time < other.time)
+    if relay.tensor != other.tensor:
+        return bool(relay.tensor < other.tensor)
+    return bool(relay.target < other.target)
 
 
 @uncounted
@@ -216,7 +216,7 @@ def add_relay(state: State, time: float, tensor: int, target: int) -> None:
 
 @uncounted
 def pop_relay(state: State) -> tuple[float, int, int]:
-    """Remove the first: its time, tensor and target."""
+    """Remove the first relay and return its time, tensor and target."""
     relays = state.relays
     time, tensor, target = relays[ZERO].time, U(relays[ZERO].tensor), U(relays[ZERO].target)
     state.counts[N_RELAYS] -= 1
@@ -235,11 +235,11 @@ def pop_relay(state: State) -> tuple[float, int, int]:
 
 
 @inlined
-def _swap_relays(relays: Records, one: int, other: int) -> None:
-    time, tensor, target = relays[one].time, relays[one].tensor, relays[one].target
-    relays[one].time = relays[other].time
-    relays[one].tensor = relays[other].tensor
-    relays[one].target = relays[other].target
+def _swap_relays(relays: Records, at: int, other: int) -> None:
+    time, tensor, target = relays[at].time, relays[at].tensor, relays[at].target
+    relays[at].time = relays[other].time
+    relays[at].tensor = relays[other].tensor
+    relays[at].target = relays[other].target
     relays[other].time = time
     relays[other].tensor = tensor
     relays[other].target = target

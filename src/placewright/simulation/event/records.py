@@ -46,7 +46,7 @@ SLOT = np.dtype(
     ],
     align=True,
 )
-# Where a unit stands among the segments.
+# The segment of a unit.
 CUT = np.dtype(
     [
         ("segment", _INDEX),
@@ -54,7 +54,7 @@ CUT = np.dtype(
         ("read_remotely", _INDEX),  # 1 when an output is read on another device
     ]
 )
-# What a unit always has: first output, number and first of its input edges.
+# Constant fields of a unit: first output, number and first of its input edges.
 UNIT_TABLE = np.dtype(
     [("tensor", _INDEX), ("n_inputs", _INDEX), ("input", _INDEX), ("padding", _INDEX)], align=True
 )
@@ -74,13 +74,13 @@ DEVICE_TABLE = np.dtype(
 WEIGHT = np.dtype([("bytes", _SECONDS), ("unit", _INDEX), ("padding", _INDEX)], align=True)
 TENSOR = np.dtype(
     [
-        ("load", _SECONDS),  # what a link's seconds grow with: bytes, or the tensor's own seconds
+        ("load", _SECONDS),  # a link's seconds grow with it: bytes, or the tensor's own seconds
         ("edge", _INDEX),  # first edge; the last is before the next tensor's first
         ("is_output", _INDEX),
     ],
     align=True,
 )
-# What of a tensor is asked for less often.
+# Fields of a tensor that are read less often.
 ORIGIN = np.dtype(
     [
         ("bytes", _SECONDS),
@@ -102,7 +102,7 @@ PAIR = np.dtype(
     ],
     align=True,
 )
-# Its second hop; nothing where the first one arrives.
+# Its second hop; zeros if the first hop arrives.
 RELAY_PAIR = np.dtype([("latency", _SECONDS), ("per_load", _SECONDS)], align=True)
 DEVICE = np.dtype(
     [
@@ -152,7 +152,7 @@ SLICE = np.dtype(
     ],
     align=True,
 )
-# What comes or goes within one slice.
+# An event within one slice: bytes that come or go.
 CHANGE = np.dtype([("time", _SECONDS), ("bytes", _SECONDS)])
 RELAY = np.dtype([("time", _SECONDS), ("tensor", _INDEX), ("target", _INDEX)], align=True)
 
@@ -174,7 +174,7 @@ _LINE = 64  # bytes of a cache line; no two arrays share one
 
 
 def places_of(sizes: Sequence[tuple[int, np.dtype[np.generic]]]) -> tuple[IntArray, int]:
-    """First byte and the one behind the last of each array, shape (n, 2), and bytes in all.
+    """First and last byte (exclusive) of each array, shape (n, 2), and bytes in all.
 
     Args:
         sizes: length and dtype of each array.
@@ -188,7 +188,7 @@ def places_of(sizes: Sequence[tuple[int, np.dtype[np.generic]]]) -> tuple[IntArr
 
 
 def packed(arrays: Sequence[NDArray[np.generic]]) -> tuple[Bytes, IntArray]:
-    """One block with a copy of each array, and where each is: shape (n, 2)."""
+    """A block with a copy of each array, and their places, shape (n, 2)."""
     places, total = places_of([(array.size, array.dtype) for array in arrays])
     block = np.zeros(total, dtype=np.uint8)
     for (first, stop), array in zip(places.tolist(), arrays, strict=True):

@@ -1,4 +1,4 @@
-"""How a tensor gets to its readers: at once, by one hop, or by two through the host."""
+"""Transfers: a tensor reaches its readers at once, by one hop, or by two through the host."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ def send(
     rule: int,
     is_plain: bool,
 ) -> float:
-    """Hand a tensor that exists now to its readers: here at once, elsewhere by a transfer.
+    """Send a tensor that exists now to its readers: at once here, by a transfer elsewhere.
 
     Returns:
-        When it is with the host as a graph output; 0 where it is none.
+        When a graph output reaches the host; 0 for other tensors.
     """
     tensor, endpoints = tables.tensors[number], state.endpoints
     row, load = source * U(len(endpoints)), float(tensor.load)
@@ -92,13 +92,13 @@ def _add_hop(
     target: int,
     now: float,
 ) -> tuple[int, int, float]:
-    """Put a tensor on the channel to `target` unless it went there before, without branches.
+    """Queue a tensor on the channel to `target` unless it went there before, without branches.
 
     Args:
-        copies: number of copies before those of this tensor, and by now.
+        copies: number of copies before those of this tensor, and number of copies now.
 
     Returns:
-        Number of copies then, the one at `target`, and when it is there.
+        Number of copies afterwards, the copy at `target`, and when it is there.
     """
     first_copy, n_copies = copies
     end, pair = state.endpoints[target], tables.pairs[row + target]
@@ -122,10 +122,10 @@ def _add_hop(
 
 @inlined
 def _deliver(state: State, number: int, index: int, arrival: float, rule: int) -> None:
-    """Tell a unit when an input arrives at its device, and wake the device where it idles.
+    """Count an input that arrives at a unit's device, and wake the device if it idles.
 
-    A unit is ready as soon as its last input has been sent: whether it has arrived is asked when
-    the device would begin the unit, which is mostly later.
+    A unit is ready as soon as its last input has been sent. The device checks whether that has
+    arrived when it would begin the unit, which is mostly later.
     """
     unit, device = state.units[number], state.devices[index]
     missing, available = U(unit.missing) - ONE, unit.seconds
@@ -158,7 +158,7 @@ def _first_hop(
     target: int,
     now: float,
 ) -> int:
-    """Send a tensor to the host, from where it will go on to `target`; number of copies then."""
+    """Send a tensor to the host, on its way to `target`; number of copies afterwards."""
     pair, end = tables.pairs[source * U(len(state.endpoints)) + target], state.endpoints[target]
     if pair.route == NOWHERE:
         state.counts[FAULT], state.counts[FAULT_AT] = CUT_OFF, number
@@ -172,7 +172,7 @@ def _first_hop(
 
 @uncounted
 def second_hop(tables: EventTables, state: State, rule: int) -> None:
-    """Send on what has reached the host first, and tell its readers."""
+    """Forward the tensor that reached the host first, and count it as input of its readers."""
     now, number, target = pop_relay(state)
     pair = tables.pairs[U(tables.scalars[HOST]) * U(len(state.endpoints)) + target]
     copy = U(state.counts[N_COPIES])
@@ -196,7 +196,7 @@ def _log_hop(
     now: float,
     way: int,
 ) -> float:
-    """Put a tensor on one of two channels; when it leaves it."""
+    """Queue a tensor on the channel of one of its two hops, and return when the hop ends."""
     start = max(now, state.free[pair.channel])
     end = start + (pair.latency + tables.tensors[number].load * pair.per_load)
     state.free[pair.channel] = end * pair.queues

@@ -87,7 +87,7 @@ BY_RANK, IN_TURN, AS_LISTED = range(3)
 
 
 class PackedTables(NamedTuple):
-    """Tables as a kernel takes them: the largest two and the factors as they are, one block.
+    """Tables as arguments of a kernel: the two largest and the factors as they are, one block.
 
     A kernel has an argument for each, since Numba takes longer to open a named tuple.
     """
@@ -103,7 +103,7 @@ class PackedTables(NamedTuple):
 def tables_in(
     seconds: FloatArray, allowed: BoolArray, factors: FloatArray, block: Bytes, places: IntArray
 ) -> EventTables:
-    """The tables, of which most lie in a block; arguments as `PackedTables` has them."""
+    """The tables, most of which lie in the block; arguments are the fields of `PackedTables`."""
     return EventTables(
         seconds,
         allowed,
@@ -173,7 +173,7 @@ def packed_tables(problem: Problem, arrays: ProblemArrays) -> tuple[PackedTables
 
 
 def _n_rows(n_devices: int) -> int:
-    """Devices and, up to a multiple of four, more that have no units: the kernel asks by fours."""
+    """Number of devices, rounded up to a multiple of four: the kernel compares four at a time."""
     return -(-n_devices // 4) * 4
 
 
@@ -243,7 +243,7 @@ def _rank_edges(
 
 
 def _pairs(arrays: ProblemArrays) -> tuple[Records, Records]:
-    """The way between any two endpoints: its first hop, and the second one where there is one."""
+    """The route between any two endpoints: its first hop, and its second hop if it has two."""
     n, host = arrays.route.shape[0], arrays.host
     latency, per_load = arrays.latency, arrays.seconds_per_byte
     if len(arrays.own_transfer):
@@ -254,7 +254,7 @@ def _pairs(arrays: ProblemArrays) -> tuple[Records, Records]:
     pairs["route"] = np.select(cases, [IN_ONE_HOP, THROUGH_HOST, STAYS], NOWHERE)
     pairs["latency"] = np.select(cases, [latency, latency[:, [host]], 0.0], np.inf)
     pairs["per_load"] = np.select(cases, [per_load, per_load[:, [host]], 0.0], 0.0)
-    # What stays where it is goes by a channel of its own, which never makes it wait.
+    # A tensor that stays where it is goes by a channel of its own, which never makes it wait.
     own = np.full((n, n), arrays.n_channels)
     to_host = np.broadcast_to(arrays.channel[:, [host]], (n, n))
     pairs["channel"] = np.select(cases, [arrays.channel, to_host, own], 0)
@@ -271,17 +271,17 @@ N_COPIES, N_RELAYS, N_SEGMENTS, FAULT, FAULT_AT, N_COUNTS = range(6)
 # Queues of each device.
 ARRIVING, RUNNING, N_QUEUES = range(3)
 
-# Comings and goings in one slice up to which they are compared each with each.
+# Events in one slice up to which all pairs are compared.
 FEW = U(24)
 _MOST_FINE = 2**12  # units
 PLACES = 64 * 64  # of ready units, in a block
 
 
 class State(NamedTuple):
-    """What changes while time passes.
+    """The state of one simulated placement.
 
     A *copy* is a tensor on one endpoint: number t is the tensor t where it was made, number
-    n_tensors + h is what hop h brought.
+    n_tensors + h is the copy that hop h brought.
     """
 
     units: Records  # (n_units,) UNIT
@@ -298,7 +298,7 @@ class State(NamedTuple):
     heap: Records  # ENTRY
     slots: Records  # (n_units,) SLOT: units by device, in order or by falling rank
     touched: IntArray  # devices that may begin a unit at this instant, uint32
-    hops: Records  # (n_copies,) HOP: what brought each copy, nothing where it was made
+    hops: Records  # (n_copies,) HOP: the hop that brought each copy, nothing where it was made
     copy_of_edge: IntArray  # (n_edges,) which copy each edge reads, uint32
     relays: Records  # RELAY: first hops under way, a heap
     charged: IntArray  # per copy: segment that has paid its cut, uint32
@@ -375,7 +375,7 @@ def slices_per_device(n_units: int, n_devices: int) -> int:
 
 @substituted
 def state_in(block: Bytes, places: IntArray) -> State:
-    """The arrays of a state in a block of bytes; `places` (23, 2) says where each is."""
+    """The arrays of a state in a block of bytes; `places` (23, 2) are their bytes."""
     return State(
         part(block, places, 0, UNIT),
         part(block, places, 1, SPAN),

@@ -45,25 +45,25 @@ class Loads:
         return np.array([self.evaluate(row, NO_ORDER)[0] for row in devices_of])
 
     def explain(self, device_of: IntArray, order: IntArray) -> Explanation:
-        """The loads."""
+        """The loads of a placement."""
         del order
         return Explanation(loads=self.loads(device_of))
 
     @staticmethod
     def why_nothing_fits(problem: Problem) -> str | None:
-        """Resident bytes count, and tensors need routes."""
+        """Proofs count resident bytes and routes."""
         return proof_of(problem, Proofs())
 
     @staticmethod
     def relaxation(problem: Problem) -> LoadRelaxation | None:
-        """Loads, where forward and backward sit together."""
+        """The relaxation of loads; None if the value adds phases."""
         # SciPy's solver takes a while to import.
         from placewright.simulation.max_load.relaxation import LoadRelaxation
 
         return None if splits_phases(problem.execution_model) else LoadRelaxation(problem)
 
     def evaluate(self, device_of: IntArray, order: IntArray) -> tuple[float, int, int, FloatArray]:
-        """Value (inf with a fault), fault, where, and bytes of each device (n_devices,)."""
+        """Value (inf with a fault), fault, its place, and bytes of each device (n_devices,)."""
         del order
         fault, at = check(self._arrays, device_of, NO_ORDER)
         if fault != FINE:

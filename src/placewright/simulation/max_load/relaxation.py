@@ -19,7 +19,7 @@ class LoadRelaxation(RelaxedProgram):
     skips_ample_memory: ClassVar[bool] = True
 
     def value(self) -> None:
-        """Each device also pays what it receives; overlapping ones the larger part."""
+        """Bound w by the load and received transfers of each device, added unless they overlap."""
         graph, cluster = self.problem.unit_graph, self.problem.cluster
         devices, share = cluster.devices, cluster.transfer_share
         receipts = self._exchanges()
@@ -45,7 +45,7 @@ class LoadRelaxation(RelaxedProgram):
                 self.less.add([*load, *receipt, (0, -1.0)], 0.0)
 
     def _exchanges(self) -> list[list[tuple[int, float]]]:
-        """Gradients that the members of each device exchange, by the units that make them."""
+        """Terms of gradients that the members of each device exchange, by producing unit."""
         exchange = self.problem.exchange_seconds
         terms: list[list[tuple[int, float]]] = [[] for _ in range(self.n_devices)]
         for unit, device in np.argwhere(exchange > 0).tolist():

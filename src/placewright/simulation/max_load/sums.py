@@ -27,7 +27,7 @@ _BLOCK = 64
 
 
 class LoadTables(NamedTuple):
-    """What the sums read beside `ProblemArrays`."""
+    """Arrays that the sums read beside `ProblemArrays`."""
 
     seconds: FloatArray  # (n_units, n_devices), divided by the device's streams and replicas
     exchange: FloatArray  # (n_units, n_devices) seconds of exchanging gradients; empty without

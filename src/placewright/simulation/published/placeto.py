@@ -41,7 +41,7 @@ class PlacetoModel:
         self._problem, self._arrays = problem, arrays
 
     def value(self, device_of: IntArray, order: IntArray) -> float:
-        """Value of a placement, inf where it is infeasible."""
+        """Value of a placement, inf if it is infeasible."""
         return self.evaluate(device_of, order)[0]
 
     def values(self, devices_of: IntArray) -> FloatArray:
@@ -49,21 +49,21 @@ class PlacetoModel:
         return np.array([self.evaluate(row, NO_ORDER)[0] for row in devices_of])
 
     def explain(self, device_of: IntArray, order: IntArray) -> Explanation:
-        """Nothing: the published simulator tells a runtime only."""
+        """An empty explanation: the published simulator returns a runtime only."""
         del device_of, order
         return Explanation()
 
     @staticmethod
     def why_nothing_fits(problem: Problem) -> str | None:
-        """Support, pins and colocation only."""
+        """Proofs count support, pins and colocation only."""
         return proof_of(problem, Proofs(bytes_and_routes=False))
 
     @staticmethod
     def relaxation(problem: Problem) -> None:
-        """There is none."""
+        """None: this model has no relaxation."""
 
     def evaluate(self, device_of: IntArray, order: IntArray) -> tuple[float, int, int, FloatArray]:
-        """Value (inf with a fault), fault, where, and bytes of each device (n_devices,)."""
+        """Value (inf with a fault), fault, its place, and bytes of each device (n_devices,)."""
         arrays = self._arrays
         fault, at = check(arrays, device_of, order)
         if fault not in (FINE, BAD_ORDER):
@@ -89,7 +89,7 @@ def placeto_runtime(
 
 
 class _Run:
-    """One simulation."""
+    """The simulation of one placement."""
 
     def __init__(self, problem: Problem, arrays: ProblemArrays, device_of: list[int]) -> None:
         graph = problem.unit_graph
@@ -123,7 +123,7 @@ class _Run:
         return last
 
     def peaks(self) -> FloatArray:
-        """Most bytes of each device, (n_devices,); what ends at an instant is gone before it."""
+        """Peak bytes of each device, (n_devices,); at an instant bytes are freed first."""
         changes: list[list[tuple[float, float]]] = [[] for _ in self.device_free]
         for tensor, start in self.made.items():
             end = self.read.get(tensor, math.inf)
@@ -135,7 +135,7 @@ class _Run:
         return np.array([max(total) for total in totals])
 
     def begin(self, unit: int, now: float) -> None:
-        """Take the device's next turn: readiness came in this order."""
+        """Queue a unit that became ready on its device."""
         device = self.device_of[unit]
         seconds = float(self.arrays.seconds[unit, device])
         start = max(now, self.device_free[device])

@@ -1,4 +1,4 @@
-"""Latency under the `subgraph` and `subgraph-ip` execution models, fast enough for a search.
+"""Execution models `subgraph` and `subgraph-ip`: latency of atomic contiguous pieces.
 
 Tarnawski et al. 2020: an accelerator's ops form contiguous pieces; a piece starts when all its
 inputs from outside are ready, and takes its incoming transfers, its compute and its outgoing
@@ -26,7 +26,7 @@ from placewright.simulation.legality import BAD_ORDER, FINE, NO_ORDER, TOO_LARGE
 
 
 class LatencyArrays(NamedTuple):
-    """A problem as plain arrays, units in topological order of their numbers in `order`."""
+    """A problem as the kernels of this file read it."""
 
     order: IntArray  # (n_units,)
     seconds: FloatArray  # (n_units, n_devices)
@@ -59,7 +59,7 @@ class Latency:
         self._most_pieces = model.per_accelerator if isinstance(model, SubgraphIP) else 1
 
     def value(self, device_of: IntArray, order: IntArray) -> float:
-        """Value of a placement, inf where it is infeasible."""
+        """Value of a placement, inf if it is infeasible."""
         return self.evaluate(device_of, order)[0]
 
     def values(self, devices_of: IntArray) -> FloatArray:
@@ -67,7 +67,7 @@ class Latency:
         return np.array([self.evaluate(row, NO_ORDER)[0] for row in devices_of])
 
     def explain(self, device_of: IntArray, order: IntArray) -> Explanation:
-        """Why a placement without a fault has no latency."""
+        """The reason why a placement without a fault has no latency."""
         if math.isfinite(self.value(device_of, order)):
             return Explanation()
         return Explanation(
@@ -77,15 +77,15 @@ class Latency:
 
     @staticmethod
     def why_nothing_fits(problem: Problem) -> str | None:
-        """Weights count; every device reaches every other."""
+        """Proofs count weights; every device reaches every other."""
         return proof_of(problem, Proofs(routes=False))
 
     @staticmethod
     def relaxation(problem: Problem) -> None:
-        """There is none."""
+        """None: this model has no relaxation."""
 
     def evaluate(self, device_of: IntArray, order: IntArray) -> tuple[float, int, int, FloatArray]:
-        """Value (inf with a fault), fault, where, and bytes of each device (n_devices,)."""
+        """Value (inf with a fault), fault, its place, and bytes of each device (n_devices,)."""
         arrays = self._arrays
         fault, at = check(arrays, device_of, order)
         if fault not in (FINE, BAD_ORDER):
@@ -98,7 +98,7 @@ class Latency:
 
 
 def latency_arrays(problem: Problem) -> LatencyArrays:
-    """Lay a problem of execution model `subgraph` or `subgraph-ip` out for the kernels.
+    """Make the arrays of a problem of execution model `subgraph` or `subgraph-ip`.
 
     Raises:
         InputError: the problem has no transfer seconds of its own.
@@ -240,7 +240,7 @@ def _add_transfers(
 def _waiting(
     arrays: LatencyArrays, block: IntArray, piece_block: IntArray, n_blocks: int
 ) -> tuple[IntArray, IntArray]:
-    """Edges that enter each block, and the block that waits for its end to use the accelerator."""
+    """Edges into each block, and the block that uses its accelerator next."""
     producers, consumers, consumer_ptr = arrays.producers, arrays.consumers, arrays.consumer_ptr
     waiting = np.zeros(n_blocks, dtype=np.int64)
     for tensor in range(len(producers)):
@@ -275,7 +275,7 @@ def _members(block: IntArray, n_blocks: int) -> tuple[IntArray, IntArray]:
 
 @compiled
 def latency(arrays: LatencyArrays, device_of: IntArray) -> float:
-    """Latency of a placement; inf where pieces need each other or are too many.
+    """Latency of a placement; inf if pieces need each other or are too many.
 
     Args:
         arrays: see `LatencyArrays`.
@@ -316,7 +316,7 @@ def latency(arrays: LatencyArrays, device_of: IntArray) -> float:
 def _release(
     target: int, finish: float, ready: FloatArray, waiting: IntArray, queue: IntArray, tail: int
 ) -> int:
-    """One thing that block `target` waits for is done at `finish`; the new end of the queue."""
+    """Count a dependency of block `target` that ended at `finish`; the new end of the queue."""
     ready[target] = max(ready[target], finish)
     waiting[target] -= 1
     if waiting[target] == 0:

@@ -1,4 +1,4 @@
-"""The compiled loop that plays a stream: servers take the ready task of the oldest sample."""
+"""The compiled loop of a stream: each server takes the ready task of the oldest sample."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from placewright.simulation.stream.tasks import TaskTables
 def play(
     tables: TaskTables, n_samples: int, in_flight: int, entry: FloatArray, begin: FloatArray
 ) -> None:
-    """Fill in when samples enter and when their tasks begin.
+    """Simulate a stream: write when samples enter and when their tasks begin.
 
     A sample enters when fewer than `in_flight` are under way. All that ends at one instant is
     settled before anything begins. An idle server begins the ready task of the oldest sample, of

@@ -1,4 +1,4 @@
-"""Bytes of each device while a stream is played: weights, and what its samples keep."""
+"""Peak bytes of each device in a stream: weights, and the tensors of its samples."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ def stream_peaks(
     entry: FloatArray,
     begin: FloatArray,
 ) -> FloatArray:
-    """Largest bytes in use at one time; of a group of devices, on its fullest member.
+    """Peak bytes of each device; of a group of devices, those of its fullest member.
 
     A tensor is kept where it is made from the begin of its unit, elsewhere from the begin of its
     way there, until its last reader there has ended and it has been sent on. Graph inputs are kept
     from their sample's entry where the host is a device, graph outputs until their sample is done.
-    What ends and what begins at one instant does not count together.
+    Tensors that end and begin at one instant do not count together.
 
     Args:
-        problem: what is placed.
+        problem: the problem to place.
         tasks: of one sample.
         device_of: device of each unit, shape (n_units,).
         resident: bytes that stay, shape (n_devices,).
@@ -66,7 +66,7 @@ def _peak(starts: FloatArray, stops: FloatArray, sizes: FloatArray) -> float:
 
 
 class _Lifetimes:
-    """From when to when each copy of each tensor is kept, of all samples at once."""
+    """Begin and end of each copy of each tensor, for all samples at once."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class _Lifetimes:
     def _arriving(
         self, tensor: int, readers: list[int], target: int
     ) -> tuple[int, FloatArray, FloatArray]:
-        """A copy elsewhere, from the begin of the last hop or of what receives it."""
+        """The copy at another device, from the begin of its last hop or of the receiving task."""
         here = [reader for reader in readers if self.device_of[reader] == target]
         if here:
             first = min(self.place[reader][0] for reader in here)

@@ -1,4 +1,4 @@
-"""Play a stream of samples through a placement: fill, steady period, drain, peaks, latencies."""
+"""Simulation of a stream: fill, steady period, drain, memory peaks, latencies."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _SAME = 1e-9  # of the time that has passed
 
 @dataclass(frozen=True)
 class Steady:
-    """How a stream goes on.
+    """The steady period of a stream.
 
     Attributes:
         period: seconds per sample.
-        pattern: samples after which everything repeats; 0 where nothing did while it was played,
-            and `period` is an average over the later half.
-        first: the sample with which the pattern, or the average, begins.
+        pattern: samples after which everything repeats; 0 if no pattern was found, so that `period`
+            is an average over the later half.
+        first: the first sample of the pattern, or of the average.
     """
 
     period: float
@@ -40,7 +40,7 @@ class Steady:
 
 @dataclass(frozen=True, eq=False)
 class Stream:
-    """A stream that was played.
+    """A simulated stream of samples.
 
     Attributes:
         in_flight: samples that were under way at most.
@@ -61,7 +61,7 @@ class Stream:
 
     @property
     def segments(self) -> tuple[Segment, ...]:
-        """What each sample executes, in an order in which it can."""
+        """Segments of each sample, in an order in which they can run."""
         return self.tasks.segments
 
     @property
@@ -96,7 +96,7 @@ def play_stream(
     """Play `samples` samples through a placement.
 
     Args:
-        problem: what is placed; see `why_no_stream`.
+        problem: the problem to place; see `why_no_stream`.
         arrays: the same, laid out.
         device_of: a legal placement, shape (n_units,).
         samples: >= 1.

@@ -1,4 +1,4 @@
-"""What one sample asks of devices, transfer engines and channels, as a graph of tasks.
+"""The tasks of one sample on devices, transfer engines and channels, as a graph.
 
 A segment is one task of its device: it receives, computes and sends, as max-load adds these up.
 Where a device overlaps transfers with compute, receiving and sending are tasks of its transfer
@@ -61,11 +61,11 @@ class SegmentTasks:
 
 @dataclass(frozen=True, eq=False)
 class SampleTasks:
-    """All that one sample asks for.
+    """All tasks of one sample.
 
     Attributes:
         tables: for the kernel.
-        segments: what is executed.
+        segments: of the placement, in an order in which they can run.
         of_segment: tasks of each segment.
         hops: (tensor, destination) -> tasks of its hops over named channels, in turn.
         entry: task in which a host that is a device sends graph inputs, or `NO_TASK`.
@@ -83,14 +83,14 @@ class SampleTasks:
 
 
 def why_no_stream(problem: Problem) -> str | None:
-    """Why no stream of samples can be played on a problem; None where one can."""
+    """The reason why a problem has no stream of samples; None if it has."""
     if splits_phases(problem.execution_model):
         return "a value of split phases has no stream: forward and backward take turns"
     return None
 
 
 def sample_tasks(problem: Problem, arrays: ProblemArrays, device_of: IntArray) -> SampleTasks:
-    """Lay out what a sample asks for.
+    """Make the tasks of a sample.
 
     Args:
         problem: of any execution model that says what transfers cost.
@@ -206,7 +206,7 @@ class _Builder:
         return SegmentTasks(task, receive, send, 0.0, ends)
 
     def _unit_seconds(self, segment: Segment, segment_of: IntArray) -> FloatArray:
-        """Seconds of each unit; who first needs what a segment pays for, pays for it."""
+        """Seconds of each unit; costs of the segment fall on the first unit that causes them."""
         arrays, device = self.arrays, segment.device
         units = np.array(segment.units)
         streams = int(arrays.streams[device])
@@ -241,7 +241,7 @@ class _Builder:
         segment_of: IntArray,
         sending: dict[int, int],
     ) -> None:
-        """Let a segment wait for what enters it; those of one device follow each other anyway."""
+        """Let a segment wait for its inputs from other devices."""
         begin = tasks.compute if tasks.receive == NO_TASK else tasks.receive
         for tensor in segment.inputs:
             if self._source(tensor) == segment.device:
@@ -252,7 +252,7 @@ class _Builder:
                 self._need(hop, begin)
 
     def _add_hops(self, tensor: int, source: int, after: int) -> None:
-        """Tasks of named channels for a tensor's way to every destination."""
+        """Add the tasks of named channels on a tensor's route to every destination."""
         for target in self._targets(tensor):
             middle = self._middle(source, target)
             ways = [(source, target)] if middle == target else [(source, middle), (middle, target)]
@@ -294,7 +294,7 @@ class _Builder:
         return int(self.device_of[producer]) if producer >= 0 else self.arrays.host
 
     def _targets(self, tensor: int) -> list[int]:
-        """Where a tensor goes, once each, without where it is made."""
+        """Endpoints that a tensor is sent to."""
         readers = self.problem.unit_graph.tensor_consumers.row(tensor)
         found = dict.fromkeys(self.device_of[readers].tolist())
         if self.arrays.is_output[tensor] and self.arrays.producer[tensor] >= 0:
