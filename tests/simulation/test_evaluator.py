@@ -1,6 +1,10 @@
-"""A placement that a placer's own rules forbid is a query like any other, and is never kept."""
+"""Budgets and shares of them, why a search ended, kept placements, compiling outside the budget."""
 
 from __future__ import annotations
+
+import os
+import threading
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -9,10 +13,178 @@ from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
+from placewright.core.execution_models import EXECUTION_MODELS, ExecutionModel
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
-from placewright.core.solution import Budget
-from placewright.simulation.evaluator import Evaluator
+from placewright.core.solution import Budget, Solution, Stop
+from placewright.errors import BudgetSpent
+from placewright.placers.anytime import anytime
+from placewright.simulation import evaluator as module
+from placewright.simulation.evaluator import Evaluator, compile_kernels
+from placewright.testing.problems import random_problem
+
+ALL_ON_ONE = np.zeros(6, dtype=np.int64)
+
+
+class Clock:
+    """Seconds that pass only when they are told to."""
+
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def evaluator_with(budget: Budget | None, clock: Clock | None = None) -> Evaluator:
+    problem = random_problem(np.random.default_rng(0), n_ops=6)
+    return Evaluator(problem, budget, clock=clock or Clock())
+
+
+def asked_until_spent(evaluator: Evaluator) -> int:
+    """How many queries are answered."""
+    before = evaluator.evaluations
+    while not evaluator.is_spent:
+        evaluator.evaluate(ALL_ON_ONE)
+    with pytest.raises(BudgetSpent):
+        evaluator.evaluate(ALL_ON_ONE)
+    return evaluator.evaluations - before
+
+
+def test_a_share_ends_within_the_whole_and_gives_the_rest_back() -> None:
+    """10 evaluations: a quarter of them is 3 (rounded up), half of the 7 left is 4, 3 stay."""
+    evaluator = evaluator_with(Budget(evaluations=10))
+    with evaluator.share(0.25):
+        assert asked_until_spent(evaluator) == 3
+    with evaluator.share(0.5):
+        assert asked_until_spent(evaluator) == 4
+    assert asked_until_spent(evaluator) == 3
+
+
+def test_shares_within_shares_and_after_an_error() -> None:
+    """Half of 8 is 4, half of that 2; an error inside gives the whole back, too."""
+    evaluator = evaluator_with(Budget(evaluations=8))
+
+    def fail() -> None:
+        with evaluator.share(0.5):
+            with evaluator.share(0.5):
+                assert asked_until_spent(evaluator) == 2
+            assert evaluator.remaining_evaluations == 2
+            raise ValueError("inside")
+
+    with pytest.raises(ValueError, match="inside"):
+        fail()
+    assert evaluator.remaining_evaluations == 6
+
+
+def test_a_share_of_seconds() -> None:
+    clock = Clock()
+    evaluator = evaluator_with(Budget(seconds=10.0), clock)
+    clock.now += 2.0
+    with evaluator.share(0.5):
+        assert evaluator.remaining_seconds == 4.0
+    assert evaluator.remaining_seconds == 8.0
+
+
+def test_a_budget_tells_whether_it_has_a_limit() -> None:
+    assert not Budget().is_limited
+    assert Budget(seconds=1.0).is_limited
+    assert Budget(evaluations=1).is_limited
+
+
+class Ends:
+    """A placer that evaluates once and then ends as it is told."""
+
+    name: ClassVar[str] = "ends"
+
+    def __init__(self, how: type[BaseException] | None) -> None:
+        self._how = how
+
+    @anytime
+    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
+        evaluator.evaluate(np.zeros(problem.n_units, dtype=np.int64))
+        if self._how is not None:
+            raise self._how
+        return evaluator.solution()
+
+
+@pytest.mark.parametrize(
+    ("how", "stop"),
+    [(None, Stop.DONE), (BudgetSpent, Stop.DONE), (KeyboardInterrupt, Stop.INTERRUPTED)],
+)
+def test_a_solution_tells_why_the_search_ended(how: type[BaseException] | None, stop: Stop) -> None:
+    evaluator = evaluator_with(None)
+    found = Ends(how).place(evaluator.problem, evaluator, np.random.default_rng(0))
+    assert found.stop is stop
+    assert found.evaluations == 1
+
+
+def test_a_solution_names_the_limit_that_was_met() -> None:
+    """Of 2 evaluations and 10 seconds first the ones and then the others are used up."""
+    counted = evaluator_with(Budget(seconds=10.0, evaluations=2))
+    asked_until_spent(counted)
+    assert counted.solution().stop is Stop.EVALUATIONS
+    clock = Clock()
+    timed = evaluator_with(Budget(seconds=10.0, evaluations=2), clock)
+    timed.evaluate(ALL_ON_ONE)
+    clock.now += 11.0
+    assert timed.solution().stop is Stop.SECONDS
+
+
+def test_a_proof_is_the_reason_even_if_the_budget_ended_too() -> None:
+    evaluator = evaluator_with(Budget(evaluations=1))
+    evaluator.offer_bound(evaluator.evaluate(ALL_ON_ONE))
+    assert evaluator.solution("optimal").stop is Stop.PROVEN
+    assert evaluator_with(None).solution("infeasible", "a proof").stop is Stop.PROVEN
+
+
+def test_core_seconds_end_a_search() -> None:
+    """10 processor seconds, of which a share of a half is 5; the wall clock does not matter."""
+    core, wall = Clock(), Clock()
+    problem = random_problem(np.random.default_rng(0), n_ops=6)
+    evaluator = Evaluator(problem, Budget(core_seconds=10.0), clock=wall, core_clock=core)
+    wall.now += 100.0
+    assert evaluator.remaining_seconds == 10.0
+    with evaluator.share(0.5):
+        core.now += 4.0
+        assert evaluator.remaining_seconds == 1.0
+        core.now += 2.0
+        with pytest.raises(BudgetSpent):
+            evaluator.evaluate(ALL_ON_ONE)
+    evaluator.evaluate(ALL_ON_ONE)
+    core.now += 5.0
+    with pytest.raises(BudgetSpent):
+        evaluator.evaluate(ALL_ON_ONE)
+    found = evaluator.solution()
+    assert (found.stop, found.core_seconds) == (Stop.CORE_SECONDS, 11.0)
+
+
+def test_what_is_untimed_costs_no_core_seconds() -> None:
+    core = Clock()
+    problem = random_problem(np.random.default_rng(0), n_ops=6)
+    evaluator = Evaluator(problem, Budget(core_seconds=1.0), core_clock=core)
+    with evaluator.untimed():
+        core.now += 30.0
+        evaluator.evaluate(ALL_ON_ONE)
+    assert evaluator.core_seconds == 0.0
+    assert not evaluator.is_spent
+
+
+def test_core_seconds_count_every_thread() -> None:
+    """Two threads that compute: the search's clock agrees with the system's own accounting."""
+    evaluator = evaluator_on_its_clocks()
+    before = os.times()
+    threads = [threading.Thread(target=sum, args=(range(3_000_000),)) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    after = os.times()
+    counted = after.user + after.system - before.user - before.system
+    assert evaluator.core_seconds >= counted - 2.0 / os.sysconf("SC_CLK_TCK")
+
+
+def evaluator_on_its_clocks() -> Evaluator:
+    return Evaluator(random_problem(np.random.default_rng(0), n_ops=6))
 
 
 def two_ops() -> Problem:
@@ -46,3 +218,23 @@ def test_what_is_not_kept_counts_and_never_becomes_the_incumbent(measure: object
     assert evaluator.best_value == values[1] > best == values[0]
     assert [point.evaluations for point in evaluator.history] == [3]
     assert evaluator.solution().value == values[1]
+
+
+@pytest.mark.parametrize("model", [model() for model in EXECUTION_MODELS])
+def test_every_execution_model_has_its_kernels_made(model: ExecutionModel) -> None:
+    compile_kernels(model)  # type: ignore[arg-type]
+
+
+def test_the_clock_starts_when_the_kernels_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compiling takes 100 s of a clock that nothing else moves; a budget of 1 s is untouched."""
+    now = [0.0]
+
+    def slow(model: ExecutionModel) -> None:
+        now[0] += 100.0
+
+    monkeypatch.setattr(module, "compile_kernels", slow)
+    problem = random_problem(np.random.default_rng(0))
+    evaluator = Evaluator(problem, Budget(seconds=1.0), clock=lambda: now[0])
+    assert now[0] == 100.0
+    assert evaluator.seconds == 0.0
+    assert not evaluator.is_spent

@@ -1,4 +1,4 @@
-"""What a message says of memory is readable: units instead of raw bytes."""
+"""Messages of violations show bytes with units."""
 
 from __future__ import annotations
 

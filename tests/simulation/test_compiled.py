@@ -1,4 +1,4 @@
-"""What is ready before a search is all that the search runs: no kernel is compiled a second time.
+"""Kernels are compiled once, before a search, and survive signals at any moment.
 
 A kernel is compiled again for each combination of argument types, and a read-only array is of
 another type than a writable one; a slip costs every user tens of seconds.
@@ -6,14 +6,19 @@ another type than a writable one; a slip costs every user tens of seconds.
 
 from __future__ import annotations
 
+import ast
 import importlib
 import pkgutil
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 from numba.core.dispatcher import Dispatcher
 
+import placewright
 from placewright import simulation
 from placewright.core.arrays import frozen_floats
 from placewright.core.costs import CostTable
@@ -28,7 +33,7 @@ from placewright.testing.problems import random_problem, under_subgraphs
 def compiled_kernels() -> dict[str, int]:
     """Name of each kernel of the simulator -> for how many combinations of types it is compiled."""
     found = {}
-    for module in pkgutil.iter_modules(simulation.__path__, f"{simulation.__name__}."):
+    for module in pkgutil.walk_packages(simulation.__path__, f"{simulation.__name__}."):
         for name, value in vars(importlib.import_module(module.name)).items():
             if isinstance(value, Dispatcher):
                 found[f"{value.py_func.__module__}.{name}"] = len(value.signatures)
@@ -66,3 +71,72 @@ def test_evaluating_compiles_nothing_that_is_not_there(model: ExecutionModel) ->
         simulator.memory_peaks(Placement.of(devices[2]))
     new = {name: n for name, n in compiled_kernels().items() if n > before.get(name, 0)}
     assert new == {}
+
+
+_SCRIPT = """
+import contextlib, random, signal, sys, time
+import numpy as np
+from placewright.placers.registry import make_placer
+from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.model import Simulator
+from placewright.core.placement import Placement
+from placewright.testing.problems import random_problem
+
+class Raised(BaseException):
+    pass
+
+def raises(number, frame):
+    raise Raised
+
+problem = random_problem(np.random.default_rng(2), n_ops=60, n_devices=3, constrained=False)
+simulator = Simulator(problem)
+placement = Placement.of(np.zeros(60, dtype=np.int64))
+
+def heft():
+    make_placer("heft").place(problem, Evaluator(problem), np.random.default_rng(0))
+
+call = {
+    "timeline": lambda: simulator.timeline(placement),
+    "value": lambda: simulator.value_and_peaks(placement),
+    "stream": lambda: simulator.stream(placement, samples=5),
+    "heft": heft,
+}[sys.argv[1]]
+call()
+signal.signal(signal.SIGALRM, raises)
+random.seed(0)
+for _ in range(3000):
+    with contextlib.suppress(Raised):
+        try:
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(1e-6, 4e-4))
+            for _ in range(100_000):
+                call()
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+print("alive")
+"""
+
+
+@pytest.mark.parametrize("call", ["timeline", "value", "stream", "heft"])
+def test_the_process_lives_on(call: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-X", "faulthandler", "-c", _SCRIPT, call],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "alive\n"), done.stderr[-2000:]
+
+
+def test_no_kernel_gives_a_named_tuple_to_python() -> None:
+    """Numba calls the tuple's class and does not look whether that raised."""
+    plain = {"tuple", "int", "float", "bool", "None", "FloatArray", "IntArray", "BoolArray", "np"}
+    found = []
+    for file in sorted(Path(placewright.__file__).parent.rglob("*.py")):
+        for node in ast.walk(ast.parse(file.read_text())):
+            if isinstance(node, ast.FunctionDef) and node.returns is not None:
+                marks = {ast.unparse(mark).split(".")[-1] for mark in node.decorator_list}
+                names = {n.id for n in ast.walk(node.returns) if isinstance(n, ast.Name)}
+                if marks & {"compiled", "uncounted"} and names - plain:
+                    found.append(f"{file.name}: {node.name} -> {ast.unparse(node.returns)}")
+    assert found == []
