@@ -17,9 +17,9 @@ from pathlib import Path
 WORKER = """
 import statistics, sys, time
 import numpy as np
-from benchmarks.kernel import random_layered_problem
 from placewright.core.placement import Placement
 from placewright.simulation.model import Simulator
+from placewright.suites.random_graphs import random_layered_problem
 
 cases = []
 for n_ops in map(int, sys.argv[1].split(",")):
