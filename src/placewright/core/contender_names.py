@@ -33,4 +33,4 @@ def contender_of(device: str) -> str:
 
 def device_of(contender: str, devices: Sequence[str]) -> int | None:
     """The device that runs everything in a contender; None for other contenders."""
-    return next((at for at, one in enumerate(devices) if contender_of(one) == contender), None)
+    return next((at for at, name in enumerate(devices) if contender_of(name) == contender), None)

@@ -119,9 +119,9 @@ def quotient(
     consumer_group = group_of[graph.tensor_consumers.indices]
     crossing = producer_group[tensors] != consumer_group
     pairs = np.unique(tensors[crossing] * n_groups + consumer_group[crossing])
-    kept = np.union1d(np.unique(pairs // n_groups), np.flatnonzero(graph.tensor_is_output))
+    leaving = np.union1d(np.unique(pairs // n_groups), np.flatnonzero(graph.tensor_is_output))
     new_index = np.full(graph.n_tensors, -1, dtype=np.int64)
-    new_index[kept] = np.arange(len(kept))
+    new_index[leaving] = np.arange(len(leaving))
     leader = _leaders(graph, grouping)
     try:
         merged = ComputationGraph(
@@ -133,27 +133,27 @@ def quotient(
             op_colocation=frozen_ints(colocation_of_groups(graph.op_colocation, grouping)),
             op_weights=_weights_of_groups(graph, grouping),
             weight_bytes=graph.weight_bytes,
-            tensor_bytes=frozen_floats(graph.tensor_bytes[kept]),
-            tensor_producers=frozen_ints(producer_group[kept]),
+            tensor_bytes=frozen_floats(graph.tensor_bytes[leaving]),
+            tensor_producers=frozen_ints(producer_group[leaving]),
             tensor_consumers=Csr.from_pairs(
-                new_index[pairs // n_groups], pairs % n_groups, len(kept)
+                new_index[pairs // n_groups], pairs % n_groups, len(leaving)
             ),
-            tensor_is_output=frozen_bools(graph.tensor_is_output[kept]),
-            tensor_shapes=tuple(graph.tensor_shapes[tensor] for tensor in kept),
-            tensor_dtypes=tuple(graph.tensor_dtypes[tensor] for tensor in kept),
-            consumers_as_read=_as_read(graph, grouping, kept),
+            tensor_is_output=frozen_bools(graph.tensor_is_output[leaving]),
+            tensor_shapes=tuple(graph.tensor_shapes[tensor] for tensor in leaving),
+            tensor_dtypes=tuple(graph.tensor_dtypes[tensor] for tensor in leaving),
+            consumers_as_read=_as_read(graph, grouping, leaving),
         )
     except GraphError as error:
         raise GroupingError(f"the groups do not form an acyclic graph: {error}") from error
-    found = Quotient(merged, frozen_ints(kept))
-    return found if working is None else _with_working_memory(found, working)
+    coarse = Quotient(merged, frozen_ints(leaving))
+    return coarse if working is None else _with_working_memory(coarse, working)
 
 
-def _with_working_memory(found: Quotient, working: FloatArray) -> Quotient:
-    graph, groups = found.graph, np.flatnonzero(working > 0)
+def _with_working_memory(coarse: Quotient, working: FloatArray) -> Quotient:
+    graph, groups = coarse.graph, np.flatnonzero(working > 0)
     added, consumers = len(groups), graph.tensor_consumers
     if graph.consumers_as_read is not None or not added:
-        return found
+        return coarse
     merged = replace(
         graph,
         tensor_bytes=frozen_floats(np.concatenate([graph.tensor_bytes, working[groups]])),
@@ -168,7 +168,7 @@ def _with_working_memory(found: Quotient, working: FloatArray) -> Quotient:
         tensor_dtypes=(*graph.tensor_dtypes, *("",) * added),
     )
     # Nobody transfers them: which tensor stands behind them says nothing.
-    return Quotient(merged, frozen_ints(np.concatenate([found.tensor_of, np.full(added, -1)])))
+    return Quotient(merged, frozen_ints(np.concatenate([coarse.tensor_of, np.full(added, -1)])))
 
 
 def _as_read(graph: ComputationGraph, grouping: Grouping, kept: IntArray) -> Csr | None:

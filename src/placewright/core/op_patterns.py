@@ -23,9 +23,9 @@ def matching(graph: ComputationGraph, pattern: str) -> list[int]:
     """
     if pattern in graph.op_index or not any(mark in pattern for mark in _MARKS):
         return [op_named(graph, pattern)]
-    found = [op for op, name in enumerate(graph.op_names) if fnmatchcase(name, pattern)]
-    if found:
-        return found
+    ops = [op for op, name in enumerate(graph.op_names) if fnmatchcase(name, pattern)]
+    if ops:
+        return ops
     plain = pattern.translate({ord(mark): None for mark in "*?[]"})
     near = [name for name in graph.op_names if plain and plain.lower() in name.lower()][:3]
     near = near or get_close_matches(plain, graph.op_names)
@@ -47,9 +47,9 @@ def by_op(graph: ComputationGraph, said: Mapping[str, Value]) -> dict[int, Value
     """
     patterns = {key: value for key, value in said.items() if key not in graph.op_index}
     names = {key: value for key, value in said.items() if key in graph.op_index}
-    found: dict[int, Value] = {}
+    values: dict[int, Value] = {}
     for key, value in (*patterns.items(), *names.items()):
         for op in matching(graph, key):
-            found.pop(op, None)
-            found[op] = value
-    return found
+            values.pop(op, None)
+            values[op] = value
+    return values

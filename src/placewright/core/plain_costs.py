@@ -41,20 +41,20 @@ def plain_graph(graph: Any) -> ComputationGraph:
     builder = GraphBuilder()
     index = _add_ops(builder, graph)
     tensors: dict[tuple[int, Any], tuple[int, float]] = {}
-    for number, (source, target, given) in enumerate(graph.edges(data=True)):
-        size, name = float(given.get("bytes", 0.0)), given.get("tensor", ("edge", number))
+    for number, (source, target, attributes) in enumerate(graph.edges(data=True)):
+        size, name = float(attributes.get("bytes", 0.0)), attributes.get("tensor", ("edge", number))
         key = (index[source], name)
         if key not in tensors:
             tensors[key] = builder.add_tensor(index[source], size), size
         tensor, known = tensors[key]
         _require_one_size(f"tensor '{name}' of '{source}'", "edge", known, size)
         builder.connect(tensor, index[target])
-        if given.get("is_output", False):
+        if attributes.get("is_output", False):
             builder.mark_output(tensor)
     read = {op for op, _ in tensors}
-    for node, given in graph.nodes(data=True):
-        if index[node] not in read or "output_bytes" in given:
-            size = float(given.get("output_bytes", 0.0))
+    for node, attributes in graph.nodes(data=True):
+        if index[node] not in read or "output_bytes" in attributes:
+            size = float(attributes.get("output_bytes", 0.0))
             builder.add_tensor(index[node], size, is_output=True)
     return builder.build()
 
@@ -63,12 +63,12 @@ def _add_ops(builder: GraphBuilder, graph: Any) -> dict[Any, int]:
     """Add ops with their weights and graph inputs; node -> op."""
     index: dict[Any, int] = {}
     entering: dict[str, tuple[int, float]] = {}
-    for node, given in graph.nodes(data=True):
-        weight = float(given.get("weight_bytes", 0.0))
+    for node, attributes in graph.nodes(data=True):
+        weight = float(attributes.get("weight_bytes", 0.0))
         weights = [builder.add_weight(weight)] if weight else []
-        kind, flops = str(given.get("kind", "op")), float(given.get("flops", 0.0))
+        kind, flops = str(attributes.get("kind", "op")), float(attributes.get("flops", 0.0))
         index[node] = builder.add_op(str(node), kind, flops=flops, weights=weights)
-        inputs = given.get("inputs", {})
+        inputs = attributes.get("inputs", {})
         if not isinstance(inputs, Mapping):
             raise GraphError(f"inputs of '{node}' are a mapping, name -> bytes, got {inputs!r}")
         for name, size in inputs.items():
@@ -148,12 +148,12 @@ def plain_cluster(
 
 
 def plain_options(
-    given: Mapping[str, Any], fields: Sequence[str]
+    options: Mapping[str, Any], fields: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Split the options of `Problem.from_costs` into those of the cluster and of the problem.
 
     Args:
-        given: by name.
+        options: by name.
         fields: of a problem.
 
     Raises:
@@ -161,12 +161,12 @@ def plain_options(
     """
     of_arrays = ("graph", "cluster", "costs", "units")
     of_problem = [name for name in fields if name not in of_arrays]
-    for name in given:
+    for name in options:
         if name not in (*_OF_CLUSTER, *of_problem):
             known = ", ".join((*_OF_CLUSTER, *of_problem))
             raise FieldError(name, f"is no field of plain costs; known: {known}")
-    cluster = {name: value for name, value in given.items() if name in _OF_CLUSTER}
-    problem = {name: value for name, value in given.items() if name in of_problem}
+    cluster = {name: value for name, value in options.items() if name in _OF_CLUSTER}
+    problem = {name: value for name, value in options.items() if name in of_problem}
     if problem.get("objective") == "throughput":
         problem.setdefault("execution_model", MaxLoad())
     if isinstance(problem.get("execution_model"), MaxLoad):

@@ -181,13 +181,13 @@ def _bound(plan: Plan) -> str:
 
 
 def _measured(plan: Plan) -> str:
-    found = plan.measured
-    if found is None:
+    measured = plan.measured
+    if measured is None:
         return "not yet"
-    fastest = sorted(found.baselines.items(), key=lambda one: one[1])[:2]
+    fastest = sorted(measured.baselines.items(), key=lambda pair: pair[1])[:2]
     beside = "".join(f"; '{name}' {format_duration(value)}" for name, value in fastest)
-    spread = format_duration(found.iqr)
-    return f"{format_duration(found.median)}, spread {spread}, {found.runs} runs{beside}"
+    spread = format_duration(measured.iqr)
+    return f"{format_duration(measured.median)}, spread {spread}, {measured.runs} runs{beside}"
 
 
 def _devices(plan: Plan) -> list[str]:
@@ -204,11 +204,11 @@ def _devices(plan: Plan) -> list[str]:
     )
     rows = [f"{'device':<{_NAME}}{'units':>10}{'segments':>10}{'memory':>14}{'limit':>14}"]
     for device in shown:
-        one = problem.cluster.devices[device]
+        spec = problem.cluster.devices[device]
         pieces = str(held[device]) if plan.segments is not None else "-"
-        limit = "-" if math.isinf(one.memory_bytes) else format_bytes(one.memory_bytes)
-        memory = format_bytes(plan.memory[one.name])
-        name = _cut(one.name, _NAME - 1)
+        limit = "-" if math.isinf(spec.memory_bytes) else format_bytes(spec.memory_bytes)
+        memory = format_bytes(plan.memory[spec.name])
+        name = _cut(spec.name, _NAME - 1)
         rows.append(f"{name:<{_NAME}}{counts[device]:>10}{pieces:>10}{memory:>14}{limit:>14}")
     if len(used) > len(shown):
         rows.append(f"... and {len(used) - len(shown)} more devices")

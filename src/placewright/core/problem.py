@@ -142,23 +142,23 @@ class Problem:
             FieldError: another shape does not fit, or there is no such field.
             InputError: the objective and the execution model do not go together.
         """
-        of_cluster, of_problem = plain_options(others, [one.name for one in fields(cls)])
-        found = plain_graph(graph)
+        of_cluster, of_problem = plain_options(others, [item.name for item in fields(cls)])
+        ops = plain_graph(graph)
         table = np.asarray(seconds, dtype=np.float64)
-        if table.ndim != 2 or len(table) != found.n_ops:
+        if table.ndim != 2 or len(table) != ops.n_ops:
             raise CostError(
-                f"seconds has shape {table.shape}, expected ({found.n_ops}, number of devices)"
+                f"seconds has shape {table.shape}, expected ({ops.n_ops}, number of devices)"
             )
         cluster = plain_cluster(table.shape[1], links, memory, devices, **of_cluster)
         costs = CostTable(frozen_floats(table), source="given")
         pins = of_problem.pop("pins", {})
         of_problem["pins"] = {
-            (op_named(found, op) if isinstance(op, str) else op): (
+            (op_named(ops, op) if isinstance(op, str) else op): (
                 cluster.device(device) if isinstance(device, str) else device
             )
             for op, device in pins.items()
         }
-        return cls(found, cluster, costs, Grouping.identity(found.n_ops), **of_problem)
+        return cls(ops, cluster, costs, Grouping.identity(ops.n_ops), **of_problem)
 
     def __repr__(self) -> str:
         """Sizes, devices, objective, execution model and constraints, without any array."""
@@ -183,9 +183,9 @@ class Problem:
         besides, working = self.op_working_bytes, None
         if self.inner_tensors:
             working = working_bytes(ops.graph, self.units, besides)
-        found = quotient(ops.graph, self.units, working)
-        behind = np.where(found.tensor_of >= 0, ops.tensor_of[found.tensor_of], -1)
-        return Quotient(found.graph, frozen_ints(behind))
+        units = quotient(ops.graph, self.units, working)
+        behind = np.where(units.tensor_of >= 0, ops.tensor_of[units.tensor_of], -1)
+        return Quotient(units.graph, frozen_ints(behind))
 
     @property
     def unit_graph(self) -> ComputationGraph:
@@ -349,12 +349,13 @@ class Problem:
                     f"link {link.source} -> {link.destination}: transfers over {link.bandwidth} "
                     f"B/s with {link.latency_seconds} s each take longer than a number can hold"
                 )
-        for one in self.cluster.devices:
-            per_tensor, per_byte = one.cut_seconds + one.layout_seconds, one.cut_seconds_per_byte
-            cuts = n_edges * (per_tensor + n_bytes * (per_byte + one.layout_seconds_per_byte))
-            if not self.n_units * one.dispatch_seconds + cuts < LONGEST:
+        for device in self.cluster.devices:
+            per_tensor = device.cut_seconds + device.layout_seconds
+            per_byte = device.cut_seconds_per_byte + device.layout_seconds_per_byte
+            cuts = n_edges * (per_tensor + n_bytes * per_byte)
+            if not self.n_units * device.dispatch_seconds + cuts < LONGEST:
                 raise CostError(
-                    f"device '{one.name}': dispatch and cuts take longer than a number can hold"
+                    f"device '{device.name}': dispatch and cuts take longer than a number can hold"
                 )
 
     def _check_replicas(self) -> None:
@@ -380,11 +381,11 @@ class Problem:
                 )
 
     def _check_working_bytes(self) -> None:
-        found = self.op_working_bytes
-        if found is None:
+        working = self.op_working_bytes
+        if working is None:
             return
-        is_right = found.shape == (self.graph.n_ops,) and bool(np.isfinite(found).all())
-        if not is_right or (found < 0).any() or not self.inner_tensors:
+        is_right = working.shape == (self.graph.n_ops,) and bool(np.isfinite(working).all())
+        if not is_right or (working < 0).any() or not self.inner_tensors:
             raise CostError(
                 f"op_working_bytes needs inner_tensors and {self.graph.n_ops} finite numbers, "
                 "one per op, none below 0"

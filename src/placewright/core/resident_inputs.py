@@ -79,7 +79,7 @@ def with_resident_inputs(graph: ComputationGraph, inputs: Sequence[int]) -> Quot
         return Quotient(graph, frozen_ints(np.arange(graph.n_tensors)))
     gone = np.zeros(graph.n_tensors, dtype=np.bool_)
     gone[list(inputs)] = True
-    kept = np.flatnonzero(~gone)
+    staying = np.flatnonzero(~gone)
     new_index = np.cumsum(~gone) - 1
     tensors, readers = graph.tensor_consumers.row_of_each(), graph.tensor_consumers.indices
     stays = ~gone[tensors]
@@ -92,14 +92,14 @@ def with_resident_inputs(graph: ComputationGraph, inputs: Sequence[int]) -> Quot
         graph,
         op_weights=Csr.from_pairs(rows, weights, graph.n_ops),
         weight_bytes=frozen_floats(np.concatenate([graph.weight_bytes, graph.tensor_bytes[gone]])),
-        tensor_bytes=frozen_floats(graph.tensor_bytes[kept]),
-        tensor_producers=frozen_ints(graph.tensor_producers[kept]),
-        tensor_consumers=Csr.from_pairs(new_index[tensors[stays]], readers[stays], len(kept)),
-        tensor_is_output=frozen_bools(graph.tensor_is_output[kept]),
-        tensor_shapes=tuple(graph.tensor_shapes[tensor] for tensor in kept),
-        tensor_dtypes=tuple(graph.tensor_dtypes[tensor] for tensor in kept),
+        tensor_bytes=frozen_floats(graph.tensor_bytes[staying]),
+        tensor_producers=frozen_ints(graph.tensor_producers[staying]),
+        tensor_consumers=Csr.from_pairs(new_index[tensors[stays]], readers[stays], len(staying)),
+        tensor_is_output=frozen_bools(graph.tensor_is_output[staying]),
+        tensor_shapes=tuple(graph.tensor_shapes[tensor] for tensor in staying),
+        tensor_dtypes=tuple(graph.tensor_dtypes[tensor] for tensor in staying),
         consumers_as_read=None
         if as_read is None
-        else Csr.from_rows([as_read.row(int(tensor)) for tensor in kept]),
+        else Csr.from_rows([as_read.row(int(tensor)) for tensor in staying]),
     )
-    return Quotient(changed, frozen_ints(kept))
+    return Quotient(changed, frozen_ints(staying))

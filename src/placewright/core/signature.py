@@ -71,12 +71,12 @@ class Signature:
 def distinct(ports: Iterable[Port]) -> tuple[Port, ...]:
     """Ports with unique names: a number follows a name that another tensor's port has already."""
     taken: dict[str, int] = {}
-    found = []
+    ports_so_far = []
     for port in ports:
         name, number = port.name, 1
         while name in taken and (taken[name] != port.tensor or port.tensor == NO_TENSOR):
             number += 1
             name = f"{port.name}#{number}"
         taken[name] = port.tensor
-        found.append(replace(port, name=name))
-    return tuple(found)
+        ports_so_far.append(replace(port, name=name))
+    return tuple(ports_so_far)
