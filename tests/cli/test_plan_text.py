@@ -16,8 +16,8 @@ from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Device
 from placewright.core.costs import CostTable
 from placewright.core.graph import ComputationGraph
+from placewright.core.op_patterns import op_named
 from placewright.core.plan import _cut
-from placewright.core.problem import op_named
 from placewright.core.source import ModelSource
 from placewright.errors import GraphError
 from placewright.io.content import one_line

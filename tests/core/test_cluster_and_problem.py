@@ -13,7 +13,8 @@ from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
 from placewright.core.execution_models import EVENT, MaxLoad, Placeto, Subgraph
 from placewright.core.grouping import Grouping
-from placewright.core.problem import Problem, op_named
+from placewright.core.op_patterns import op_named
+from placewright.core.problem import Problem
 from placewright.errors import (
     ClusterError,
     CostError,

@@ -8,11 +8,25 @@ from fnmatch import fnmatchcase
 from typing import TypeVar
 
 from placewright.core.graph import ComputationGraph
-from placewright.core.problem import op_named
 from placewright.errors import GraphError
 
 Value = TypeVar("Value")
 _MARKS = "*?["
+_ALL_NAMES = "`placewright graph MODEL --ops` lists all names"
+
+
+def op_named(graph: ComputationGraph, name: str) -> int:
+    """Index of the op called `name`.
+
+    Raises:
+        GraphError: there is none; the message lists near names.
+    """
+    if name in graph.op_index:
+        return graph.op_index[name]
+    near = _near(graph, name)
+    raise GraphError(
+        f"the graph has no op '{name}'; " + (f"did you mean {near}?" if near else _ALL_NAMES)
+    )
 
 
 def matching(graph: ComputationGraph, pattern: str) -> list[int]:
@@ -26,15 +40,16 @@ def matching(graph: ComputationGraph, pattern: str) -> list[int]:
     ops = [op for op, name in enumerate(graph.op_names) if fnmatchcase(name, pattern)]
     if ops:
         return ops
-    plain = pattern.translate({ord(mark): None for mark in "*?[]"})
-    near = [name for name in graph.op_names if plain and plain.lower() in name.lower()][:3]
-    near = near or get_close_matches(plain, graph.op_names)
-    hint = (
-        f"near names are {', '.join(near)}"
-        if near
-        else "`placewright graph MODEL --ops` lists all names"
+    near = _near(graph, pattern.translate({ord(mark): None for mark in "*?[]"}))
+    raise GraphError(
+        f"no op fits the pattern '{pattern}'; " + (f"near names are {near}" if near else _ALL_NAMES)
     )
-    raise GraphError(f"no op fits the pattern '{pattern}'; {hint}")
+
+
+def _near(graph: ComputationGraph, text: str) -> str:
+    """Names that contain a text or resemble it, up to three."""
+    near = [name for name in graph.op_names if text and text.lower() in name.lower()][:3]
+    return ", ".join(near or get_close_matches(text, graph.op_names))
 
 
 def by_op(graph: ComputationGraph, said: Mapping[str, Value]) -> dict[int, Value]:

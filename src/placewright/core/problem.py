@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from difflib import get_close_matches
 from functools import cached_property
 from typing import Any, Literal, get_args
 
@@ -25,12 +24,13 @@ from placewright.core.costs import LONGEST, CostTable
 from placewright.core.execution_models import EVENT, ExecutionModel, MaxLoad
 from placewright.core.graph import FORWARD, UPDATE, ComputationGraph
 from placewright.core.grouping import Grouping, Quotient, colocation_of_groups, quotient
+from placewright.core.op_patterns import op_named
 from placewright.core.plain_costs import plain_cluster, plain_graph, plain_options
 from placewright.core.quantities import format_bytes
 from placewright.core.residency import Kept, kept_of, working_bytes
 from placewright.core.resident_inputs import check_resident, with_resident_inputs
 from placewright.core.source import ModelSource
-from placewright.errors import CostError, FieldError, GraphError, InputError, UnknownNameError
+from placewright.errors import CostError, FieldError, InputError, UnknownNameError
 
 Objective = Literal["latency", "throughput", "training"]
 Samples = int | Literal["pipeline"]
@@ -400,24 +400,6 @@ class Problem:
                 f"op '{self.graph.op_names[op]}' ({self.graph.op_kinds[op]}) has no device: "
                 f"{names} cannot run it; add a device that can"
             )
-
-
-def op_named(graph: ComputationGraph, name: str) -> int:
-    """Index of the op called `name`.
-
-    Raises:
-        GraphError: there is none; the message lists near names.
-    """
-    if name in graph.op_index:
-        return graph.op_index[name]
-    near = [other for other in graph.op_names if name.lower() in other.lower()][:3]
-    near = near or get_close_matches(name, graph.op_names)
-    hint = (
-        f"did you mean {', '.join(near)}?"
-        if near
-        else "`placewright graph MODEL --ops` lists all names"
-    )
-    raise GraphError(f"the graph has no op '{name}'; {hint}")
 
 
 def _summary(problem: Problem) -> str:

@@ -11,9 +11,10 @@ import numpy as np
 
 from placewright.core.arrays import IntArray
 from placewright.core.execution_models import Event
+from placewright.core.op_patterns import op_named
 from placewright.core.placement import Placement
 from placewright.core.plan import Plan
-from placewright.core.problem import Problem, op_named
+from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
 from placewright.report.parts_of_value import parts_of_value
 from placewright.report.values import value_text

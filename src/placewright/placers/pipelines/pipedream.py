@@ -21,7 +21,8 @@ import numpy as np
 from placewright.core.arrays import BoolArray, IntArray
 from placewright.core.graph import FORWARD
 from placewright.core.grouping import Grouping
-from placewright.core.problem import Problem, op_named
+from placewright.core.op_patterns import op_named
+from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.placers.anytime import anytime
 from placewright.placers.pipelines.ideals.items import items_of, precedence_pairs
