@@ -44,14 +44,13 @@ def random_problem(
     pins = {}
     if constrained and rng.random() < 0.4:
         pins[int(rng.integers(n_ops))] = int(rng.integers(n_devices))
-    model: ExecutionModel = MaxLoad(samples_in_flight=0) if objective == "throughput" else EVENT
     return Problem(
         graph,
         _random_cluster(rng, n_devices, graph, constrained=constrained),
         CostTable(frozen_floats(seconds)),
         Grouping.identity(n_ops),
         objective=objective,
-        execution_model=model,
+        execution_model=_model_of(objective),
         pins=pins,
     )
 
@@ -70,7 +69,7 @@ def impossible_problem(*, objective: Objective = "latency") -> Problem:
         CostTable(frozen_floats(np.ones((2, 2)))),
         Grouping.identity(2),
         objective=objective,
-        execution_model=MaxLoad(samples_in_flight=0) if objective == "throughput" else EVENT,
+        execution_model=_model_of(objective),
     )
 
 
@@ -94,7 +93,7 @@ def packing_problem(*, objective: Objective = "latency", n_ops: int = 3) -> Prob
         CostTable(frozen_floats(np.ones((n_ops, 2)))),
         Grouping.identity(n_ops),
         objective=objective,
-        execution_model=MaxLoad(samples_in_flight=0) if objective == "throughput" else EVENT,
+        execution_model=_model_of(objective),
     )
 
 
@@ -116,6 +115,10 @@ def under_subgraphs(problem: Problem, model: ExecutionModel) -> Problem:
         execution_model=model,
         transfer_seconds=frozen_floats(np.full(problem.graph.n_tensors, 2.0)),
     )
+
+
+def _model_of(objective: Objective) -> ExecutionModel:
+    return MaxLoad(samples_in_flight=0) if objective == "throughput" else EVENT
 
 
 def _random_graph(rng: np.random.Generator, n_ops: int, *, constrained: bool) -> ComputationGraph:
