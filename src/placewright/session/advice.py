@@ -3,7 +3,7 @@
 It is a higher memory limit of one device, or further devices like one of the cluster. Small
 problems are enumerated, and the answer is exact for placements without an order. Larger ones are
 packed and searched with a fixed number of evaluations, the largest are only packed: every change
-was verified with a placement, and the proofs of `simulation.bounds.feasibility` bound it from below.
+was verified with a placement, and the proofs of `bounds.feasibility` bound it from below.
 
 Packing fills all devices but one. One simulation without limits gives the peaks of a placement on
 all devices, so that no search is needed to know which limits it fits, and the number of simulations
