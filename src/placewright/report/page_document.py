@@ -14,10 +14,9 @@ import numpy as np
 
 from placewright.core.arrays import FloatArray
 from placewright.core.execution_models import Event, MaxLoad
-from placewright.core.intensity import compute_bound_tensors
+from placewright.core.graph import compute_bound_tensors
 from placewright.core.placement import Placement
-from placewright.core.plan import Plan
-from placewright.core.plan_summary import search_text
+from placewright.core.plan import Plan, search_text
 from placewright.core.problem import Problem
 from placewright.io.json_text import finite
 from placewright.report.difference import DEVICE_COLUMNS, difference_of, has_same_units
