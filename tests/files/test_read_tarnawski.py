@@ -15,7 +15,7 @@ from placewright.core.execution_models import EVENT, MaxLoad, Subgraph
 from placewright.core.graph import BACKWARD
 from placewright.errors import FileFormatError, GraphError, InputError, PlacewrightError
 from placewright.files.tarnawski import read_workload
-from placewright.placers.baselines.expert import from_file
+from placewright.placers.baselines.expert.placer import from_file
 
 WORKLOADS = Path(
     os.environ.get("PLACEWRIGHT_WORKLOADS", Path(__file__).parents[3] / "shared" / "workloads")
