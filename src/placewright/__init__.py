@@ -40,12 +40,24 @@ _NAMES = {
     "Budget": "core.solution",
     "Placement": "core.placement",
     "Problem": "core.problem",
+    "Plan": "core.plan",
+    "Cluster": "core.cluster",
     "PlacewrightError": "errors",
+    "InputError": "errors",
+    "AnswerError": "errors",
+    "InfeasibleError": "errors",
+    "MismatchError": "errors",
+    "StalePlanError": "errors",
+    "Interrupted": "errors",
 }
 __all__ = sorted(_NAMES)
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("placewright")
     if name not in _NAMES:
         raise AttributeError(f"module 'placewright' has no attribute '{name}'")
     value = getattr(importlib.import_module(f"placewright.{_NAMES[name]}"), name)
