@@ -16,11 +16,11 @@ $(STAMP): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --upgrade "pip>=24" "setuptools>=77" wheel
 	$(BIN)/python -m pip install --quiet -r requirements.lock
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation -e .
+	$(BIN)/python -m benchmarks.compile_kernels
 	@touch $(STAMP)
 
-demo: setup  ## place Inception-V3 on this machine's cores, run it, print the table
-	@mkdir -p build
-	$(BIN)/placewright place zoo:inception_v3 --devices cores --budget 30s -o build/demo.json
+demo: setup  ## fit a model into two devices that are each too small for it, and run it
+	$(BIN)/python -m benchmarks.demo
 
 test: setup  ## all fast tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" $(PYTEST_OPTIONS)
