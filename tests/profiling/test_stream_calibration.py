@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from placewright.core.execution_models import MaxLoad
+from placewright.core.execution_models import EVENT, MaxLoad
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.execution.requests import Execution
@@ -139,4 +139,4 @@ def test_a_period_is_that_from_burst_to_burst() -> None:
 def test_only_streams_of_several_single_devices_are_calibrated() -> None:
     problem = problem_of(0)
     assert has_stream_overheads(problem)
-    assert not has_stream_overheads(replace(problem, objective="latency"))
+    assert not has_stream_overheads(problem.under(EVENT))
