@@ -55,11 +55,11 @@ def figure_lines(found: VerdictFigures) -> list[str]:
     """The figures as sentences."""
     share = f" ({found.gains_found / found.gains:.0%})" if found.gains else ""
     return [
-        f"Quick plans that say split: {found.quick_splits}; measured slower than one device by "
+        f"Quick plans that say split: {found.quick_splits}. Measured slower than one device by "
         f"more than 3 %: {_listed(found.quick_slower)}.",
-        f"Gains of 10 % and more that the full check finds: {found.gains}; the quick plan also "
+        f"Gains of 10 % and more that the full check finds: {found.gains}. The quick plan also "
         f"says split for {found.gains_found}{share}.",
-        f"Checked plans that recommend a split: {found.full_splits}; their whole 95 % interval "
+        f"Checked plans that recommend a split: {found.full_splits}. Their whole 95 % interval "
         f"against one device is above 1 for {_listed(found.full_slower)}.",
         f"Models whose outputs differ from the unsplit model's: {_listed(found.unequal)}.",
     ]
