@@ -22,8 +22,7 @@ from placewright.errors import FieldError
 from placewright.files.problem_file import write_problem
 from placewright.placers.portfolio.auto import Auto
 from placewright.placers.portfolio.schedule import PortfolioMembers
-from placewright.session.search import search
-from placewright.session.spread import SpreadAuto
+from placewright.session.search import SpreadAuto, search
 from placewright.simulation.evaluator import Evaluator
 from placewright.testing.problems import random_problem, under_subgraphs
 from placewright.workers.interface import ThisProcess, Workers

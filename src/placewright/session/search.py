@@ -1,14 +1,17 @@
-"""From a problem to a plan: search within the limits of a request, then check on the hardware."""
+"""From a problem to a plan: search within the limits of a request, then check on the hardware.
+
+With workers, turns of the members of `auto` are tasks, and so are the episodes of a training.
+"""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.metadata import version
-from typing import cast
+from typing import ClassVar, cast
 
 import numpy as np
 
@@ -19,10 +22,20 @@ from placewright.core.plan import PlacerRecord, Plan
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget, Solution, Stop
 from placewright.errors import FieldError, InfeasibleError, InputError, Interrupted, OutOfTime
+from placewright.placers.anytime import anytime
+from placewright.placers.learned.shared.training_episodes import (
+    Episode,
+    Job,
+    Known,
+    Learned,
+    Rollouts,
+    learned_in,
+)
 from placewright.placers.learned.training import check_takes_policy
 from placewright.placers.pipelines.ideals.replication import replicated
 from placewright.placers.portfolio.auto import Auto
 from placewright.placers.portfolio.kernels import make_ready
+from placewright.placers.portfolio.turn import Turn, Turns, TurnTaker, take_turn
 from placewright.placers.registry import Placer, make_placer, reason_against
 from placewright.profiling.hardware import measured_values
 from placewright.report.contender_table import ContenderTable
@@ -39,12 +52,14 @@ from placewright.session.models import ModelOfRequest, default_runtime
 from placewright.session.plans import plan_of, predicted_plan
 from placewright.session.request import Request
 from placewright.session.running import ELSEWHERE, can_run
-from placewright.session.spread import SpreadAuto
 from placewright.simulation.bounds.lower import RELAXATION, lower_bound, quick_bounds
 from placewright.simulation.evaluator import CLOSED, Evaluator
-from placewright.workers.interface import Workers
+from placewright.workers.interface import ThisProcess, Workers
 from placewright.workers.opened import open_workers
+from placewright.workers.tasks import Shared, Task
 
+_PATIENCE = 5.0  # seconds after its own after which a turn is given up
+_PATIENCE_WITHOUT_CLOCK = 60.0  # if processor seconds alone count: a busy machine gives few
 BOUND_SHARE = 0.2  # of the budget's seconds, for the last bound, which comes after the search
 _GROUPS_SHARE = 0.5  # of the budget's seconds, for forming groups
 _LEAST_SEARCH_SHARE = 0.3  # of what is left of the total, however long the check may take
@@ -397,3 +412,100 @@ def _checked(
     )
     loaded = model.loaded(plan.runtime)
     return check_on_hardware(plan, loaded, report, check=check, deadline=deadline)
+
+
+@dataclass(frozen=True)
+class SpreadAuto:
+    """A placer that is `auto` with workers for its members' turns.
+
+    Attributes:
+        auto: its settings.
+        workers: that take the turns.
+    """
+
+    name: ClassVar[str] = Auto.name
+    paper: ClassVar[str] = Auto.paper
+    objectives: ClassVar[tuple[str, ...]] = Auto.objectives
+    needs_training: ClassVar[bool] = False
+
+    auto: Auto
+    workers: Workers
+
+    def why_not(self, problem: Problem) -> str | None:
+        """Defined for every problem."""
+        return self.auto.why_not(problem)
+
+    @anytime
+    def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:
+        """Search as `Auto.place` does; a single worker is this process with its threads."""
+        if isinstance(self.workers, ThisProcess):
+            return self.auto.place(problem, evaluator, rng)
+        takers = _TurnsAsTasks(problem, evaluator.budget, self.workers)
+        return self.auto.place_with(takers, problem, evaluator, rng)
+
+
+class _TurnsAsTasks:
+    """Takers whose turns are tasks of workers.
+
+    Args:
+        problem: what is placed; each worker gets it once.
+        budget: of the search.
+        workers: that take the turns.
+    """
+
+    is_joint, is_elsewhere = False, True
+
+    def __init__(self, problem: Problem, budget: Budget, workers: Workers) -> None:
+        self._problem, self._workers = problem, workers
+        self._shared = Shared(TurnTaker(problem))
+        self._patience = _PATIENCE_WITHOUT_CLOCK if budget.seconds is None else _PATIENCE
+
+    @property
+    def count(self) -> int:
+        """As many as there are workers now."""
+        return self._workers.count
+
+    def make_ready(self) -> None:
+        """See `portfolio.turn.Takers`."""
+        kernels = (self._problem.objective, self._problem.execution_model)
+        tasks = (Task(make_ready, kernels, label="kernels") for _ in range(self.count))
+        self._workers.results(tasks)
+
+    def run(self, turns: Iterable[Turn | None]) -> Turns:
+        """See `portfolio.turn.Takers`."""
+        for done in self._workers.run(self._tasks(turns)):
+            turn: Turn = done.task.arguments[0]
+            yield turn, None if done.lost else done.result
+
+    def _tasks(self, turns: Iterable[Turn | None]) -> Iterator[Task | None]:
+        for turn in turns:
+            if turn is None:
+                yield None
+                continue
+            task = Task(take_turn, (turn,), self._shared, label=turn.member)
+            if turn.budget.seconds is not None:
+                most = turn.budget.seconds + self._patience
+                task = replace(task, seconds=most, tries=1, may_be_lost=True)
+            yield task
+
+
+def spread_rollouts(workers: Workers) -> Rollouts:
+    """Make the `TrainingOptions.rollouts` whose episodes are tasks of workers.
+
+    The graphs go to each worker once, the parameters once a round with each episode.
+    """
+    shared: dict[int, Shared] = {}
+
+    def rollouts(job: Job, known: Known, episodes: Sequence[Episode]) -> list[Learned]:
+        if id(job) not in shared:
+            shared.clear()
+            # Another object: the driver's own trainee is the one that takes the steps.
+            shared[id(job)] = Shared(Job(job.placer, job.settings, job.problems))
+        tasks = [
+            Task(learned_in, (known, episode), shared[id(job)], f"episode {episode.number}")
+            for episode in episodes
+        ]
+        learned: list[Learned] = workers.results(tasks)
+        return learned
+
+    return rollouts
