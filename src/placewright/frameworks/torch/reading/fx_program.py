@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from placewright.core.graph import ComputationGraph
 from placewright.core.source import ModelSource
 from placewright.errors import InputError
 from placewright.execution.exported_program import tensor_inputs
@@ -15,6 +14,8 @@ from placewright.execution.exported_program import tensor_inputs
 if TYPE_CHECKING:
     import torch
     from torch.export import ExportedProgram
+
+    from placewright.core.graph import ComputationGraph
 
 TRAINING = "torch-training"  # format of the source of a training step
 _SEED = 20170612  # of example values, for programs that carry none
