@@ -187,7 +187,6 @@ def test_a_cpu_whose_memory_the_program_leaves_out() -> None:
 def test_annealing_ends_where_it_finds_what_takes_no_time() -> None:
     """None of the starts does: the next round would have had no scale for its heat."""
     seconds = [[3.0, 0.0, 3.0], [0.0, 3.0, 0.0], [3.0, 0.0, 2.0]]
-    alone = pipeline_problem(seconds, [], [0.0] * 3, objective="latency")
-    problem = replace(alone, execution_model=Subgraph())
+    problem = pipeline_problem(seconds, [], [0.0] * 3).under(Subgraph())
     found = QUICK.place(problem, Evaluator(problem), np.random.default_rng(0))
     assert (found.value, found.status) == (0.0, "optimal")
