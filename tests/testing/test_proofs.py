@@ -7,6 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from plain_truth import plain_value
+
+from placewright.simulation.model import Simulator
 
 sys.path.insert(0, str(Path(__file__).parent))
 sys.path.insert(0, str(Path(__file__).parents[1] / "simulation"))
@@ -107,3 +110,15 @@ def test_a_class_on_a_cpu_is_not_bounded_by_the_cpu_of_least_total_time() -> Non
     tally = Tally()
     look_at("subgraph-ip", 455, tally, ("latency-ip",))
     assert tally.faults == []
+
+
+def test_placeto_ends_a_unit_without_seconds_after_the_unit_that_it_waited_for() -> None:
+    """Found by this campaign.
+
+    Unit 1 takes no time and waits for unit 2 on its device. Both end at one instant, so the tensor
+    of unit 2 must get the bus first.
+    """
+    problem = proof_problem(3010, "placeto")
+    placement = Placement.of([0, 1, 1, 0, 0, 0])
+    expected = plain_value(problem, placement.device_of)
+    assert Simulator(problem).value(placement) == pytest.approx(expected, rel=1e-9)

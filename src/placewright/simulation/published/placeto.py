@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import heapq
 import math
+from collections import deque
 from itertools import accumulate
 from typing import ClassVar
 
@@ -102,7 +103,8 @@ class _Run:
         made = graph.tensor_producers >= 0
         self.missing = [int(made[row].sum()) for row in self.inputs]
         self.waiting = [len(row) for row in self.readers]
-        self.device_free = [0.0] * problem.n_devices
+        self.queues: list[deque[int]] = [deque() for _ in range(problem.n_devices)]
+        self.is_busy = [False] * problem.n_devices
         self.bus_free = [0.0] * problem.n_devices
         self.made: dict[int, float] = {}  # tensor -> start of its op
         self.read: dict[int, float] = {}  # tensor -> end of its last reader
@@ -111,7 +113,7 @@ class _Run:
     def runtime(self) -> float:
         for unit, missing in enumerate(self.missing):
             if missing == 0:
-                self.begin(unit, 0.0)
+                self.queue(unit, 0.0)
         last = 0.0
         while self.events:
             now, is_transfer, index = heapq.heappop(self.events)
@@ -124,7 +126,7 @@ class _Run:
 
     def peaks(self) -> FloatArray:
         """Peak bytes of each device, (n_devices,); at an instant bytes are freed first."""
-        changes: list[list[tuple[float, float]]] = [[] for _ in self.device_free]
+        changes: list[list[tuple[float, float]]] = [[] for _ in self.queues]
         for tensor, start in self.made.items():
             end = self.read.get(tensor, math.inf)
             if start < end:
@@ -134,16 +136,28 @@ class _Run:
         totals = (accumulate((size for _, size in sorted(row)), initial=0.0) for row in changes)
         return np.array([max(total) for total in totals])
 
-    def begin(self, unit: int, now: float) -> None:
-        """Queue a unit that became ready on its device."""
+    def queue(self, unit: int, now: float) -> None:
+        """Queue a unit that became ready on its device, and begin it if the device is idle."""
         device = self.device_of[unit]
+        self.queues[device].append(unit)
+        if not self.is_busy[device]:
+            self.begin_next(device, now)
+
+    def begin_next(self, device: int, now: float) -> None:
+        """Begin the first unit of a device's queue.
+
+        Its end becomes an event only now: a unit that takes no time must not end before the unit
+        that it has waited for.
+        """
+        self.is_busy[device] = bool(self.queues[device])
+        if not self.is_busy[device]:
+            return
+        unit = self.queues[device].popleft()
         seconds = float(self.arrays.seconds[unit, device])
-        start = max(now, self.device_free[device])
         for tensor in self.outputs[unit]:
-            self.made[tensor] = start
-        end = start + seconds
-        self.device_free[device] = end + (OP_OVERHEAD if seconds > 0 else 0.0)
-        heapq.heappush(self.events, (self.device_free[device], 0, unit))
+            self.made[tensor] = now
+        end = now + seconds
+        heapq.heappush(self.events, (end + (OP_OVERHEAD if seconds > 0 else 0.0), 0, unit))
 
     def finish(self, unit: int, now: float) -> None:
         device = self.device_of[unit]
@@ -158,6 +172,7 @@ class _Run:
                 size = float(self.arrays.tensor_bytes[tensor])
                 self.bus_free[device] = start + size / BYTES_PER_SECOND + TRANSFER_OVERHEAD
                 heapq.heappush(self.events, (self.bus_free[device], 1, tensor))
+        self.begin_next(device, now)
 
     def deliver(self, tensor: int, now: float, *, here: bool) -> None:
         home = self.device_of[int(self.arrays.producer[tensor])]
@@ -165,4 +180,4 @@ class _Run:
             if (self.device_of[reader] == home) == here:
                 self.missing[reader] -= 1
                 if self.missing[reader] == 0:
-                    self.begin(reader, now)
+                    self.queue(reader, now)
