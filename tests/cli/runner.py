@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import resource
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 
@@ -57,6 +60,22 @@ def the_line(result: subprocess.CompletedProcess[str], code: int) -> str:
     return lines[0]
 
 
+@contextmanager
+def signals_as_before() -> Iterator[None]:
+    """Undo what a command does to the signals of its process, which it expects to end with it.
+
+    After a command, its handlers ignore the first signal and end the process at the second one.
+    """
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    hook = sys.unraisablehook
+    try:
+        yield
+    finally:
+        sys.unraisablehook = hook
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+
+
 class InProcess:
     """Runs commands in this process, which saves the start of one for each."""
 
@@ -71,7 +90,7 @@ class InProcess:
         app.app.registered_groups.clear()
         words = [str(argument) for argument in arguments]
         self._capture.readouterr()
-        with self._patch.context() as patch:
+        with signals_as_before(), self._patch.context() as patch:
             patch.chdir(cwd)
             patch.setattr(sys, "argv", ["placewright", *words])
             with pytest.raises(SystemExit) as ended:
@@ -96,7 +115,7 @@ class Benchmark:
         command = getattr(import_module(f"benchmarks.{name}"), name)
         words = [str(argument) for argument in arguments]
         self._capture.readouterr()
-        with self._patch.context() as patch:
+        with signals_as_before(), self._patch.context() as patch:
             patch.chdir(cwd)
             patch.setattr(sys, "argv", [name, *words])
             with pytest.raises(SystemExit) as ended:

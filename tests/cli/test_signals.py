@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from cli.runner import InProcess
 
 
 def placing_ends_by(signal: str, program: str, folder: Path, seconds: float) -> None:
@@ -252,3 +254,13 @@ def test_a_program_that_is_itself_imported_is_interrupted(tmp_path: Path) -> Non
         timeout=600,
     )
     assert (result.returncode, result.stderr) == (143, "placewright: terminated\n")
+
+
+def test_commands_in_the_process_of_the_tests_leave_its_signals(
+    cli: InProcess, tmp_path: Path
+) -> None:
+    """Their handlers ignore a signal once the command ended: a later test would wait for it."""
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    before = [signal.getsignal(number) for number in numbers], sys.unraisablehook
+    assert cli("graph", "none.onnx", cwd=tmp_path).returncode == 2
+    assert ([signal.getsignal(number) for number in numbers], sys.unraisablehook) == before

@@ -35,7 +35,7 @@ from placewright.simulation.model import Simulator
 from placewright.suites.random_graphs import random_series_parallel_problem
 from placewright.testing.problems import random_problem
 
-HOUR = Budget(seconds=3600.0)  # nothing but the signal ends these searches
+LONG = Budget(seconds=120.0)  # nothing but the signal ends these searches
 SIGNALS = [signal.SIGINT, signal.SIGTERM]
 
 
@@ -54,7 +54,7 @@ def termination_as_in_a_command() -> Iterator[None]:
 def interrupted_search(problem: Problem, placer: Placer) -> Solution:
     """What a search had found when it was interrupted."""
     with pytest.raises(Interrupted) as caught:
-        search(problem, placer, HOUR)
+        search(problem, placer, LONG)
     found = caught.value.solution
     assert isinstance(found, Solution)
     assert found.stop is Stop.INTERRUPTED
