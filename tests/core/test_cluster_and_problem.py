@@ -120,7 +120,7 @@ def test_pins_and_support_limit_where_units_may_run() -> None:
 
 def test_two_pins_in_one_unit_are_refused() -> None:
     merged = problem([[1, 1]] * 4, pins={1: 0, 2: 1}).coarsened(Grouping.from_labels([0, 1, 1, 2]))
-    with pytest.raises(InputError, match="a unit moves as one"):
+    with pytest.raises(InputError, match="the unit of op 'right' with 'left' moves"):
         merged.allowed  # noqa: B018
 
 

@@ -171,6 +171,7 @@ def graph(
     """
     from placewright.core.graph import PHASE_NAMES
     from placewright.core.quantities import format_bytes
+    from placewright.core.unit_text import largest_unit
     from placewright.files.graph_file import write_graph
     from placewright.report.plan_text import loss_lines
     from placewright.session.models import ModelOfRequest
@@ -185,12 +186,14 @@ def graph(
     if ops is not None:
         _print_ops(listed_ops(loaded, ops), model, as_json)
         return
+    largest = None if loaded.units is None else largest_unit(read, loaded.units)
     summary: dict[str, Any] = {
         "model": model,
         "ops": read.n_ops,
         "edges": read.n_edges,
         "tensors": read.n_tensors,
         "units": loaded.n_units,
+        "largest_unit": None if largest is None else vars(largest),
         "flops": float(read.op_flops.sum()),
         "weight_bytes": float(read.weight_bytes.sum()),
         "tensor_bytes": float(read.tensor_bytes.sum()),
@@ -201,6 +204,8 @@ def graph(
         print_json(summary)
         return
     print_line(f"{model}: {read.n_ops} ops, {read.n_edges} edges, {loaded.n_units} units")
+    if largest is not None:
+        print_line(largest.text)
     if read.op_phases.any():
         print_line(", ".join(f"{count} {name}" for name, count in summary["phases"].items()))
     for line in loss_lines(loaded.source):
@@ -209,8 +214,7 @@ def graph(
         f"{summary['flops'] / 1e9:.2f} GFLOP, {format_bytes(summary['weight_bytes'])} of weights, "
         f"{format_bytes(summary['tensor_bytes'])} of tensors"
     )
-    rows = [[kind, str(count)] for kind, count in summary["kinds"].items()]
-    print_table("Kinds", ["kind", "ops"], rows)
+    print_table("Kinds", ["kind", "ops"], [[kind, str(n)] for kind, n in summary["kinds"].items()])
 
 
 def _print_ops(listing: OpListing, model: str, as_json: bool) -> None:

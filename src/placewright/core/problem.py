@@ -30,6 +30,7 @@ from placewright.core.quantities import format_bytes
 from placewright.core.residency import Kept, kept_of, working_bytes
 from placewright.core.resident_inputs import check_resident, with_resident_inputs
 from placewright.core.source import ModelSource
+from placewright.core.unit_text import unit_text
 from placewright.errors import CostError, FieldError, InputError, UnknownNameError
 
 Objective = Literal["latency", "throughput", "training"]
@@ -214,7 +215,8 @@ class Problem:
                 raise InputError(
                     f"op '{self.graph.op_names[op]}' is pinned to "
                     f"'{self.cluster.devices[device].name}', but another op of its unit to "
-                    f"'{self.cluster.devices[int(pinned[unit])].name}'; a unit moves as one"
+                    f"'{self.cluster.devices[int(pinned[unit])].name}'; "
+                    f"{unit_text(self.graph, self.units, unit)} moves as one"
                 )
             pinned[unit] = device
         return frozen_ints(pinned)

@@ -14,7 +14,6 @@ from placewright.execution.exported_program import ProgramFile, port_names
 
 if TYPE_CHECKING:
     from placewright.core.graph import ComputationGraph
-    from placewright.core.grouping import Grouping
     from placewright.core.problem import Objective
     from placewright.core.source import ModelSource
     from placewright.execution.runtime import OpSegment, Runtime
@@ -100,6 +99,7 @@ class Framework(Protocol):
     suffixes: ClassVar[tuple[str, ...]]  # of files that it reads by itself
     formats: ClassVar[tuple[str, ...]]  # of sources whose op names it knows
     reads_modules: ClassVar[bool]  # modules in memory that are not of the zoo
+    fuses_ops: ClassVar[bool]  # into kernels that only a compiled model shows
     converts_programs: ClassVar[bool]  # PyTorch programs that another framework loads
     compile_options: ClassVar[Mapping[str, str]]  # of a device, to compile segments
     precision_options: ClassVar[tuple[str, ...]]  # of a device, that set the precision
@@ -138,13 +138,6 @@ class Framework(Protocol):
 
         Raises:
             MissingExtraError: the library is not installed.
-        """
-        ...
-
-    def joined(self, graph: ComputationGraph) -> Grouping | None:
-        """Group ops that are one unit on every device, before any measurement.
-
-        The result is None if only a compiled model shows them. See `execution.runtime.FormsUnits`.
         """
         ...
 

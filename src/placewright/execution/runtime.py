@@ -184,12 +184,8 @@ class Runtime(Protocol):
 
 
 @runtime_checkable
-class FormsUnits(Protocol):
-    """A runtime whose library fuses nothing, so that the runtime itself groups ops."""
-
-    def joined(self, graph: ComputationGraph) -> Grouping:
-        """Group ops that move together on every device."""
-        ...
+class RunsOpByOp(Protocol):
+    """A runtime whose library fuses nothing; `profiling.units.light_ops_joined` forms its units."""
 
     def keeps_inner_tensors(self, devices: Sequence[Device]) -> bool:
         """True if tensors inside a group take memory of their own, as between two groups."""

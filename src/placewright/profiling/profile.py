@@ -17,14 +17,14 @@ from placewright.core.grouping import Grouping
 from placewright.core.problem import Objective, Problem
 from placewright.core.source import ModelSource
 from placewright.execution.runtime import (
-    FormsUnits,
     LoadedModel,
     MeasuresMemory,
+    RunsOpByOp,
     Runtime,
 )
 from placewright.profiling.measure import Effort, Ends, Progress, ProgressCallback, measure_costs
 from placewright.profiling.store import CostStore
-from placewright.profiling.units import common_units
+from placewright.profiling.units import common_units, light_ops_joined
 
 _GROUPS_VERSION = 2  # increase it if runtimes group in another way
 _KEY = "last measured 1"  # of the store
@@ -87,9 +87,9 @@ def profile(
         if progress is not None:
             progress(Progress(f"what {device.name} fuses", 0.0, None))
         groups.append(_fused_groups(loaded, device, store, context))
-    forms = runtime if isinstance(runtime, FormsUnits) else None
-    if forms is not None:
-        groups.append(forms.joined(graph))
+    eager = runtime if isinstance(runtime, RunsOpByOp) else None
+    if eager is not None:
+        groups.append(light_ops_joined(graph))
     units = common_units(graph, groups)
     seconds = measure_costs(
         loaded,
@@ -103,7 +103,7 @@ def profile(
     )
     times = UnitTimes(cluster.device_names, units, frozen_floats(seconds))
     keep_last(store, model_identity(graph, source), times)
-    is_eager = forms is not None and forms.keeps_inner_tensors(cluster.devices)
+    is_eager = eager is not None and eager.keeps_inner_tensors(cluster.devices)
     return Problem(
         graph=graph,
         cluster=cluster,

@@ -1,17 +1,34 @@
-"""Units: the finest convex grouping of ops that keeps the fused ops of every device together."""
+"""Units: the finest convex grouping of ops that keeps the fused ops of every device together.
+
+Each device tells which ops it executes as one kernel. A library that fuses nothing, such as
+PyTorch, has thousands of views, element-wise functions and updates that take microseconds each.
+Placing one of them away from its neighbours never pays, so `light_ops_joined` gives each to a heavy
+op. What it lets a unit hold is bounded:
+
+- one heavy op: a large computation, or a weight of 1 MiB or more;
+- light ops with less than 1 MiB of weights together;
+- forward ops of one layer of the model.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from placewright.core.arrays import IntArray
-from placewright.core.graph import ComputationGraph
+from placewright.core.arrays import BoolArray, Csr, FloatArray, IntArray
+from placewright.core.graph import FORWARD, UPDATE, ComputationGraph
 from placewright.core.grouping import Grouping
+
+LARGE_WEIGHT_BYTES = 2.0**20
+_FLOPS_PER_BYTE = 1.0  # ops below it wait for memory: a softmax has 0.6, a matrix product more
+_BYTES_OF_A_NUMBER = {"f16": 2, "bf16": 2, "i8": 1, "u8": 1, "boolean": 1}
+_F32_BYTES = 4.0
+_MOST_LOOKED_AT = 200  # groups behind a light op that a search for another path visits
 
 
 def common_units(graph: ComputationGraph, fused: Iterable[Grouping]) -> Grouping:
@@ -53,3 +70,253 @@ def _components(
     matrix = coo_array((np.ones(len(ends[0]), dtype=np.int8), ends), shape=(n_nodes, n_nodes))
     _, component_of = connected_components(matrix.tocsr(), directed=True, connection=connection)
     return np.asarray(component_of, dtype=np.int64)
+
+
+def light_ops_joined(graph: ComputationGraph) -> Grouping:
+    """Group at most one heavy op with the light ops around it.
+
+    A light op joins a heavy op whose only consumer it is, else its only consumer, else its only
+    producer, else its heaviest neighbour. The edge to an only neighbour can be contracted without
+    making a cycle; for the heaviest one a search shows that no other path leads there. Neighbours
+    in the other pass do not count, since nothing of the backward pass or the update feeds the
+    forward pass: of a forward op only forward consumers count, of other ops only producers outside
+    it.
+
+    No group has ops of two colocation classes, or forward ops and others. The updates of a
+    parameter are in one group, perhaps with ops that make its gradient.
+    """
+    joining = _Joining(graph)
+    joining.join_updates()
+    order = graph.topological_order.tolist()
+    # Against the order, so that each heavy op takes the sum to which it is added. The gradient of a
+    # weight that many steps share is then summed up step by step, and no step's part waits.
+    for op in reversed(order):
+        joining.take_consumers(op)
+    # Against the order: consumers have joined before, so that chains end at one op.
+    for op in reversed(order):
+        joining.join_consumer(op)
+    for op in order:
+        joining.join_producer(op)
+    groups = joining.ordered()
+    for op in reversed(order):
+        joining.join_heaviest(op, groups)
+    return joining.grouping()
+
+
+def is_heavy(graph: ComputationGraph) -> BoolArray:
+    """True where an op has a large weight or computes much, shape (n_ops,).
+
+    Much is more than one operation per byte of inputs and outputs, as if they were 32-bit numbers.
+    Weights do not count there: a matrix product of one row reads them once, and takes long. Views
+    of a weight make no bytes, and updates belong to their parameter: they stay light.
+    """
+    numbers = np.array([_F32_BYTES / _BYTES_OF_A_NUMBER.get(d, _F32_BYTES)
+                        for d in graph.tensor_dtypes])  # fmt: skip
+    sizes = graph.tensor_bytes * numbers
+    made = _sums(graph.op_outputs, sizes, graph)
+    moved = _sums(graph.op_inputs, sizes, graph) + made
+    holds = (largest_weight(graph) >= LARGE_WEIGHT_BYTES) & (made > 0)
+    result: BoolArray = (graph.op_flops > _FLOPS_PER_BYTE * moved) | (
+        holds & (graph.op_phases != UPDATE)
+    )
+    return result
+
+
+def largest_weight(graph: ComputationGraph) -> FloatArray:
+    """Bytes of the largest weight of each op, shape (n_ops,)."""
+    largest = np.zeros(graph.n_ops)
+    rows = graph.op_weights
+    np.maximum.at(largest, rows.row_of_each(), graph.weight_bytes[rows.indices])
+    return largest
+
+
+def numbered_layers(modules: Iterable[str]) -> list[str]:
+    """The layer of each module path: its outermost numbered module that has modules inside.
+
+    ``layers.3.attention`` is of ``layers.3``; ``net.0`` is of none if nothing is inside it.
+    """
+    paths = [tuple(path.split(".")) for path in modules]
+    insides = {path[:at] for path in paths for at in range(1, len(path))}
+    return [
+        next(
+            (".".join(path[:at]) for at in range(1, len(path) + 1)
+             if path[at - 1].isdigit() and path[:at] in insides),
+            "",
+        )
+        for path in paths
+    ]  # fmt: skip
+
+
+def _sums(tensors: Csr, sizes: FloatArray, graph: ComputationGraph) -> FloatArray:
+    sums = np.bincount(tensors.row_of_each(), sizes[tensors.indices], minlength=graph.n_ops)
+    return sums.astype(np.float64)
+
+
+class _Joining:
+    """Groups as a forest, with what each root's group holds."""
+
+    def __init__(self, graph: ComputationGraph) -> None:
+        self.graph = graph
+        self.parent = list(range(graph.n_ops))
+        self.members = [[op] for op in range(graph.n_ops)]
+        heavy = is_heavy(graph)
+        self.heavy = heavy.tolist()
+        self.light_bytes = np.where(heavy, 0.0, graph.op_weight_bytes).tolist()
+        self.colocation = graph.op_colocation.tolist()
+        self.is_forward = (graph.op_phases == FORWARD).tolist()
+        self.layer = numbered_layers(graph.op_modules)
+
+    def root(self, op: int) -> int:
+        """The op that represents the group of `op`."""
+        while self.parent[op] != op:
+            self.parent[op] = self.parent[self.parent[op]]
+            op = self.parent[op]
+        return op
+
+    def join_updates(self) -> None:
+        """Join updates that pass tensors to each other; nothing else reads from them."""
+        graph = self.graph
+        for op in np.flatnonzero(graph.op_phases == UPDATE).tolist():
+            for reader in graph.successors.row(op).tolist():
+                self._join(self.root(op), self.root(reader))
+
+    def take_consumers(self, op: int) -> None:
+        """Join light groups to the heavy group of `op` while a single group consumes from it."""
+        mine = self.root(op)
+        while self.heavy[mine]:
+            consumers = self._consumers(mine)
+            if len(consumers) != 1 or self.heavy[consumers[0]]:
+                return
+            if not self._fit(mine, consumers[0]):
+                return
+            self._join(mine, consumers[0])
+            mine = consumers[0]
+
+    def join_consumer(self, op: int) -> None:
+        """Join the group of `op` to the only group that consumes from it."""
+        mine = self.root(op)
+        self._join_only(mine, self._consumers(mine))
+
+    def join_producer(self, op: int) -> None:
+        """Join the group of `op` to the only group from which it consumes."""
+        mine = self.root(op)
+        self._join_only(mine, self._producers(mine))
+
+    def join_heaviest(self, op: int, order: _Order) -> None:
+        """Join a group without a heavy op to the heaviest neighbour that it can join."""
+        mine = self.root(op)
+        if self.heavy[mine]:
+            return
+        sides = [(other, mine, other) for other in self._consumers(mine)]
+        sides += [(other, other, mine) for other in self._producers(mine)]
+        flops = self.graph.op_flops
+        sides.sort(key=lambda side: (-float(flops[self.members[side[0]]].sum()), side[0]))
+        for other, first, second in sides:
+            if self.heavy[other] and self._fit(mine, other) and order.contract(first, second):
+                self._join(mine, other)
+                order.rename(second, other)
+                return
+
+    def ordered(self) -> _Order:
+        """The groups in an order in which producers come first."""
+        groups = [op for op in range(self.graph.n_ops) if self.parent[op] == op]
+        edges = self.graph.successors
+        behind = {group: self._neighbours(group, edges) for group in groups}
+        left = Counter(other for others in behind.values() for other in others)
+        ready, order = [group for group in groups if not left[group]], []
+        while ready:
+            order.append(ready.pop())
+            for other in behind[order[-1]]:
+                left[other] -= 1
+                if not left[other]:
+                    ready.append(other)
+        return _Order(lambda group: self._neighbours(group, edges), order)
+
+    def _consumers(self, mine: int) -> list[int]:
+        others = self._neighbours(mine, self.graph.successors)
+        return [other for other in others if self.is_forward[other] or not self.is_forward[mine]]
+
+    def _producers(self, mine: int) -> list[int]:
+        others = self._neighbours(mine, self.graph.predecessors)
+        return [other for other in others if self.is_forward[mine] or not self.is_forward[other]]
+
+    def _neighbours(self, mine: int, edges: Csr) -> list[int]:
+        ends = [end for op in self.members[mine] for end in edges.row(op).tolist()]
+        roots = dict.fromkeys(self.root(end) for end in ends)
+        roots.pop(mine, None)
+        return list(roots)
+
+    def _join_only(self, mine: int, others: list[int]) -> None:
+        if len(others) == 1 and not self.heavy[mine] and self._fit(mine, others[0]):
+            self._join(mine, others[0])
+
+    def _fit(self, mine: int, other: int) -> bool:
+        classes = (self.colocation[mine], self.colocation[other])
+        apart = min(classes) >= 0 and classes[0] != classes[1]
+        if apart or self.is_forward[mine] != self.is_forward[other]:
+            return False
+        if not self.is_forward[mine]:
+            return True  # gradients and updates follow the classes of their parameters
+        layers = (self.layer[mine], self.layer[other])
+        within = layers[0] == layers[1] or "" in layers
+        return within and self.light_bytes[mine] + self.light_bytes[other] < LARGE_WEIGHT_BYTES
+
+    def _join(self, mine: int, other: int) -> None:
+        if mine == other:
+            return
+        self.parent[mine] = other
+        self.members[other] += self.members[mine]
+        self.heavy[other] = self.heavy[other] or self.heavy[mine]
+        self.light_bytes[other] += self.light_bytes[mine]
+        self.colocation[other] = max(self.colocation[mine], self.colocation[other])
+        self.layer[other] = self.layer[other] or self.layer[mine]
+
+    def grouping(self) -> Grouping:
+        """The groups, numbered by their first op."""
+        return Grouping.from_labels([self.root(op) for op in range(self.graph.n_ops)])
+
+
+class _Order:
+    """A topological order of groups, kept while edges are contracted (Pearce and Kelly 2006).
+
+    Args:
+        behind: the groups that consume from a group.
+        order: of all groups.
+    """
+
+    def __init__(self, behind: Callable[[int], list[int]], order: list[int]) -> None:
+        self._behind = behind
+        self._order = order
+        self._place = {group: at for at, group in enumerate(order)}
+
+    def contract(self, first: int, second: int) -> bool:
+        """Contract an edge unless another path leads from its producer to its consumer.
+
+        The two groups are then one, at the consumer's place. False also if the search for a path
+        would visit too many groups.
+        """
+        place, end = self._place, self._place[second]
+        waiting = [group for group in self._behind(first) if group != second and place[group] < end]
+        seen = set(waiting)
+        while waiting:
+            for group in self._behind(waiting.pop()):
+                if group == second or len(seen) > _MOST_LOOKED_AT:
+                    return False
+                if place[group] < end and group not in seen:
+                    seen.add(group)
+                    waiting.append(group)
+        # What lies behind the producer goes behind the pair; the producer's slot stays empty.
+        start = place[first]
+        window = [group for group in self._order[start + 1 : end] if group >= 0]
+        moved = [group for group in window if group not in seen]
+        moved += [second, *(group for group in window if group in seen)]
+        self._order[start : end + 1] = [-1] * (end + 1 - start - len(moved)) + moved
+        for at, group in enumerate(moved, end + 1 - len(moved)):
+            place[group] = at
+        return True
+
+    def rename(self, group: int, name: int) -> None:
+        """Give a group another name."""
+        at = self._place.pop(group)
+        self._order[at] = name
+        self._place[name] = at

@@ -35,17 +35,30 @@ def _dispatch(problem: Problem) -> str:
     return f" (dispatch {model.dispatch})"
 
 
+def _proven(plan: Plan) -> str:
+    """The bound with the gap, or why there is nothing to prove."""
+    problem = plan.problem
+    choices = problem.allowed_by_class.sum(axis=1)
+    if (choices == 1).all():
+        return "only one placement exists, because every unit has one possible device"
+    if len(choices) == 1:
+        return f"all ops move together, so only {choices[0]} placements exist, each on one device"
+    gap = f"{plan.gap:.1%}" if math.isfinite(plan.gap) else "unknown"
+    groups = " on these groups" if (problem.cluster.replicas > 1).any() else ""
+    return (
+        f"by these costs no placement{groups} takes less than "
+        f"{value_text(plan.lower_bound, problem.time_unit)}{_by(plan)} (gap {gap}, {plan.status})"
+    )
+
+
 def plan_lines(plan: Plan, model: str) -> list[str]:
     """The lines below the verdict: value, bound, gap, and the share of each device."""
     problem = plan.problem
     unit = problem.time_unit
-    gap = f"{plan.gap:.1%}" if math.isfinite(plan.gap) else "unknown"
-    groups = " on these groups" if (problem.cluster.replicas > 1).any() else ""
     lines = [
         f"{model}: {problem.graph.n_ops} ops in {problem.n_units} units, "
         f"{problem.objective} under '{problem.execution_model.name}'{_dispatch(problem)}",
-        f"predicted {value_text(plan.value, unit)}; by these costs no placement{groups} takes less "
-        f"than {value_text(plan.lower_bound, unit)}{_by(plan)} (gap {gap}, {plan.status})",
+        f"predicted {value_text(plan.value, unit)}; {_proven(plan)}",
     ]
     lines += [f"found by {search_text(plan.placer)}", *loss_lines(problem.source)]
     counts = np.bincount(plan.placement.device_of, minlength=problem.n_devices).tolist()

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from placewright.core.graph import ComputationGraph
+from placewright.core.grouping import Grouping
 from placewright.core.plan import Plan
 from placewright.core.problem import Objective, Problem
 from placewright.core.source import ModelSource
@@ -47,6 +48,7 @@ from placewright.frameworks.registry import (
 )
 from placewright.io.json_text import read_json_object
 from placewright.io.opened import shown_name
+from placewright.profiling.units import light_ops_joined
 from placewright.session.request import Request
 
 ZOO_PREFIX = "zoo:"
@@ -259,13 +261,18 @@ class Model:
     @property
     def n_units(self) -> int:
         """Number of units if they are known, else of ops."""
+        units = self.units
+        return self.graph.n_ops if units is None else units.n_groups
+
+    @cached_property
+    def units(self) -> Grouping | None:
+        """Units of the model; None if only a compiled model shows what its devices fuse."""
         if self.problem is not None:
-            return self.problem.n_units
+            return self.problem.units
         framework = None if self.source is None else framework_of(self.source)
-        joined = None if framework is None else framework.joined(self.graph)
-        if joined is not None:
-            return joined.n_groups  # on every device alike
-        return self.graph.n_ops
+        if framework is None or framework.fuses_ops:
+            return None
+        return light_ops_joined(self.graph)  # on every device alike
 
 
 def load_model(

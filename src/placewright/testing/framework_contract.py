@@ -30,9 +30,6 @@ def check_framework(framework: Framework, path: Path, *, find: Find = found_path
     graph, source = framework.read(str(path), find, ReadOptions())
     check_source(framework, source, path)
     assert _same(framework.again(source, find), graph), "read again, it is another graph"
-    joined = framework.joined(graph)
-    if joined is not None:
-        assert joined.group_of.shape == (graph.n_ops,), "every op is in a group"
     check_runtime(framework.runtime(find), framework.runnable(source, find), graph)
 
 

@@ -22,7 +22,6 @@ from placewright.io.onnx_parts import onnx_files
 
 if TYPE_CHECKING:
     from placewright.core.graph import ComputationGraph
-    from placewright.core.grouping import Grouping
     from placewright.core.problem import Objective
     from placewright.core.source import ModelSource
     from placewright.execution.runtime import Runtime
@@ -38,6 +37,7 @@ class OnnxFramework:
     suffixes: ClassVar[tuple[str, ...]] = (".onnx",)
     formats: ClassVar[tuple[str, ...]] = ("onnx",)
     reads_modules: ClassVar[bool] = False
+    fuses_ops: ClassVar[bool] = True
     converts_programs: ClassVar[bool] = True
     compile_options: ClassVar[Mapping[str, str]] = MappingProxyType({})  # it always compiles
     precision_options: ClassVar[tuple[str, ...]] = ()
@@ -73,10 +73,6 @@ class OnnxFramework:
         from placewright.frameworks.onnxruntime.small_model import small_model_file
 
         return small_model_file(folder)
-
-    def joined(self, graph: ComputationGraph) -> Grouping | None:
-        """None: the optimized model of a session shows its kernels."""
-        return None
 
     def companions(self, path: Path) -> tuple[Path, ...]:
         """The data files to which the model refers."""

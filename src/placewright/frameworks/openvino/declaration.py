@@ -20,7 +20,6 @@ from placewright.frameworks.openvino.model_files import SUFFIXES, checked_files
 
 if TYPE_CHECKING:
     from placewright.core.graph import ComputationGraph
-    from placewright.core.grouping import Grouping
     from placewright.core.problem import Objective
     from placewright.core.source import ModelSource
     from placewright.execution.runtime import Runtime
@@ -36,6 +35,7 @@ class OpenVinoFramework:
     suffixes: ClassVar[tuple[str, ...]] = SUFFIXES
     formats: ClassVar[tuple[str, ...]] = ("openvino",)
     reads_modules: ClassVar[bool] = False
+    fuses_ops: ClassVar[bool] = True
     converts_programs: ClassVar[bool] = True
     compile_options: ClassVar[Mapping[str, str]] = MappingProxyType({})  # it always compiles
     precision_options: ClassVar[tuple[str, ...]] = ("INFERENCE_PRECISION_HINT",)
@@ -65,10 +65,6 @@ class OpenVinoFramework:
         from placewright.frameworks.openvino.small_model import small_model_file
 
         return small_model_file(folder)
-
-    def joined(self, graph: ComputationGraph) -> Grouping | None:
-        """None: a compiled model shows its kernels."""
-        return None
 
     def companions(self, path: Path) -> tuple[Path, ...]:
         """The weights of an IR file, also of a damaged one, and data files of an ONNX file."""

@@ -21,7 +21,6 @@ from placewright.frameworks.torch.programs import (
 
 if TYPE_CHECKING:
     from placewright.core.graph import ComputationGraph
-    from placewright.core.grouping import Grouping
     from placewright.core.problem import Objective
     from placewright.core.source import ModelSource
     from placewright.execution.runtime import Runtime
@@ -37,6 +36,7 @@ class TorchFramework:
     suffixes: ClassVar[tuple[str, ...]] = (".pt2",)
     formats: ClassVar[tuple[str, ...]] = FORMATS
     reads_modules: ClassVar[bool] = True
+    fuses_ops: ClassVar[bool] = False
     converts_programs: ClassVar[bool] = False  # it loads them itself
     compile_options: ClassVar[Mapping[str, str]] = MappingProxyType({"compile": "inductor"})
     precision_options: ClassVar[tuple[str, ...]] = ()
@@ -77,12 +77,6 @@ class TorchFramework:
         from placewright.frameworks.torch.small_model import small_model_in_memory
 
         return small_model_in_memory()
-
-    def joined(self, graph: ComputationGraph) -> Grouping | None:
-        """Light ops join a heavy neighbour, since PyTorch fuses nothing by itself."""
-        from placewright.frameworks.torch.running.light_ops import light_ops_joined
-
-        return light_ops_joined(graph)
 
     def companions(self, path: Path) -> tuple[Path, ...]:
         """None: a ``.pt2`` file holds everything."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
+from placewright.core.unit_text import unit_text
 from placewright.simulation.behaviours import behaviour_of
 from placewright.simulation.layout import NO_ROUTE, routes
 
@@ -144,8 +145,8 @@ def _unit_too_large(problem: Problem, working: FloatArray) -> str | None:
     if short <= 0:
         return None
     return (
-        f"op '{_name(problem, unit)}' with its weights, inputs and outputs needs "
-        f"{needed[unit, device]:.0f} B; the largest device that may run it, "
+        f"{unit_text(problem.graph, problem.units, unit)} with its weights, inputs and outputs "
+        f"needs {needed[unit, device]:.0f} B; the largest device that may run it, "
         f"'{problem.cluster.device_names[device]}', is {short:.0f} B short"
     )
 

@@ -122,12 +122,24 @@ def _exported(
         return load_program(existing_path(model))
     try:
         with torch.no_grad(), plain_results(model):
-            exported: ExportedProgram = torch.export.export(model, tuple(example_inputs))
+            given = where_the_module_is(model, example_inputs)
+            exported: ExportedProgram = torch.export.export(model, given)
             return exported
     except Exception as error:  # tracing runs the module's own code
         raise InputError(
             f"module {type(model).__name__} cannot be exported: {one_line(error)}"
         ) from error
+
+
+def where_the_module_is(model: torch.nn.Module, examples: Sequence[Any]) -> tuple[Any, ...]:
+    """Example inputs, on the meta device if the module is there: shapes without values."""
+    tensors = [*model.parameters(), *model.buffers()]
+    if not any(tensor.is_meta for tensor in tensors):
+        return tuple(examples)
+    to_meta = _torch().utils._pytree.tree_map_only(
+        _torch().Tensor, lambda tensor: tensor.to("meta"), tuple(examples)
+    )
+    return tuple(to_meta)
 
 
 def _functional(program: ExportedProgram) -> ExportedProgram:
@@ -190,6 +202,8 @@ def program_hash(program: ExportedProgram) -> str:
     for name, tensor in sorted({**program.constants, **program.state_dict}.items()):
         if hasattr(tensor, "untyped_storage"):
             digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
+            if tensor.is_meta:
+                continue
             flat = tensor.detach().cpu().contiguous().view(-1)
             digest.update(flat.view(_torch().uint8).numpy().data)
     return digest.hexdigest()

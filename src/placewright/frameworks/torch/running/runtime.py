@@ -36,7 +36,6 @@ from placewright.execution.runtime import (
     whole_segment,
 )
 from placewright.frameworks.torch.reading.fx_program import FxProgram
-from placewright.frameworks.torch.running.light_ops import light_ops_joined
 
 try:
     import torch
@@ -70,6 +69,21 @@ _TOLERANCE = {"f32": 2e-4, "f64": 2e-4, "f16": 3e-2, "bf16": 1e-1}
 _ACCELERATOR_TOLERANCE = 1e-2  # convolutions may use 10-bit mantissas (TF32) there
 _KEPT_FUNCTIONS = 4_000  # about 300 KiB each
 _FLAG_VALUES = 2  # so few distinct values are flags, not numbers
+
+
+def _require_values(program: FxProgram, source: ModelSource) -> None:
+    """Refuse a module on the meta device.
+
+    Raises:
+        InputError: a parameter has no values.
+    """
+    for name, value in program.state.items():
+        if value.is_meta:
+            raise InputError(
+                f"model '{source.path}' cannot run: '{name}' is on the meta device and has no "
+                "values; load its weights, or place it with described devices "
+                "(devices='catalogue:2gpu')"
+            )
 
 
 def no_program(source: ModelSource) -> FxProgram:
@@ -122,10 +136,6 @@ class TorchRuntime:
         """
         return torch_devices.completed(device)
 
-    def joined(self, graph: ComputationGraph) -> Grouping:
-        """Light ops join a heavy neighbour."""
-        return light_ops_joined(graph)
-
     def keeps_inner_tensors(self, devices: Sequence[Device]) -> bool:
         """True unless a device compiles its segments, which fuses their ops."""
         return not any("compile" in device.options for device in devices)
@@ -143,6 +153,7 @@ class TorchRuntime:
         """
         keep_freed_memory()
         program = self.load_program(source)
+        _require_values(program, source)
         nodes = NodeMap(program, graph, source)
         return TorchModel(program, graph, nodes, require_signature(source))
 

@@ -35,7 +35,7 @@ from placewright.frameworks.torch.reading.fx_program import (
     inference_program,
     tensors_in,
 )
-from placewright.frameworks.torch.reading.reader import program_hash
+from placewright.frameworks.torch.reading.reader import program_hash, where_the_module_is
 from placewright.frameworks.torch.training.joint import JointGraph, joint_graph
 from placewright.frameworks.torch.training.optimizers import optimizer_of
 from placewright.frameworks.torch.training.update import Updates, add_updates
@@ -151,7 +151,8 @@ def _exported(
     try:
         for part in modes:
             part.training = isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
-        exported: ExportedProgram = torch.export.export(model, tuple(example_inputs))
+        given = where_the_module_is(model, example_inputs)
+        exported: ExportedProgram = torch.export.export(model, given)
         return exported
     except Exception as error:  # tracing runs the module's own code
         raise InputError(
