@@ -53,10 +53,18 @@ class FileFormatError(InputError):
 
 
 class UnknownNameError(InputError):
-    """A name is not in its registry; the message lists the known ones."""
+    """A name is not in its registry; the message lists near ones first, then the known ones."""
 
-    def __init__(self, what: str, name: str, known: list[str] | tuple[str, ...]) -> None:
-        super().__init__(f"unknown {what} '{name}'; available: {', '.join(known)}")
+    def __init__(
+        self,
+        what: str,
+        name: str,
+        known: list[str] | tuple[str, ...],
+        *,
+        near: tuple[str, ...] = (),
+    ) -> None:
+        suggested = f"did you mean {' or '.join(near)}? " if near else ""
+        super().__init__(f"unknown {what} '{name}'; {suggested}available: {', '.join(known)}")
 
 
 class MissingExtraError(InputError):

@@ -230,11 +230,36 @@ def test_devices_of_the_catalogue_need_no_hardware(tmp_path: Path, cli: InProces
     result = cli("compare", *words, "--placers", "single", "--devices", two, "--json", cwd=tmp_path)
     assert result.returncode == 0, result.stderr
     unknown = cli("compare", *words, "--devices", "catalogue:9gpu", cwd=tmp_path)
-    assert "unknown catalogue cluster '9gpu'; available: cpu+gpu" in the_line(unknown, 2)
+    line = the_line(unknown, 2)
+    assert "unknown catalogue cluster '9gpu'; did you mean 8gpu or" in line
+    assert "available: cpu+gpu" in line
     file = tmp_path / "mixed.yaml"
     file.write_text(
         "format: placewright.cluster/1\ndevices:\n"
         "- {name: a, fingerprint: 'catalogue:gpu-t4'}\n- {name: 'cpu:0'}\n"
     )
     mixed = cli("compare", *words, "--cluster", file, cwd=tmp_path)
-    assert "device 'cpu:0' is not of the catalogue, but others are" in the_line(mixed, 2)
+    assert "device 'cpu:0' is not of the catalogue and has no peak, but" in the_line(mixed, 2)
+
+
+def test_a_card_of_ones_own_and_a_precision(tmp_path: Path, cli: InProcess) -> None:
+    """A cluster file with peaks needs no hardware; what really runs is said."""
+    words = ["zoo:moe/tiny", "--runtime", "torch", "--evaluations", 5, "--placer", "single"]
+    file = tmp_path / "card.yaml"
+    file.write_text(
+        "format: placewright.cluster/1\ndevices:\n- {name: card, kind: gpu, "
+        "peak: {f16: 101 TFLOPS, f32: 12.7 TFLOPS}, bandwidth: 360GB/s, memory: 12GiB}\n"
+    )
+    told = {}
+    for precision in (None, "f16", "bf16"):
+        wish = [] if precision is None else ["--precision", precision]
+        result = cli("place", *words, "--cluster", file, *wish, "-o", "p.json", cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+        told[precision] = next(line for line in result.stderr.splitlines() if "products" in line)
+    assert told[None].endswith("card: products run in f32")
+    assert told["f16"].endswith("card: products run in f16")
+    assert told["bf16"].endswith("run in f16; its data sheet has no rate for bf16")
+    wrong = cli("place", *words, "--cluster", file, "--precision", "f8", cwd=tmp_path)
+    assert "unknown precision 'f8'; available: f32, tf32" in the_line(wrong, 2)
+    here = cli("place", *words, "--devices", "cpu:0", "--precision", "f16", cwd=tmp_path)
+    assert "--precision f16: says in which precision devices of the" in the_line(here, 2)

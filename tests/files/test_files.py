@@ -15,6 +15,7 @@ from core.test_cluster_and_problem import PAIR, problem
 from hypothesis import given
 from hypothesis import strategies as st
 
+from placewright.core.data_sheet import DataSheet
 from placewright.core.grouping import Grouping
 from placewright.core.placement import Placement
 from placewright.core.plan import Measurement, PlacerRecord, Plan, Searched
@@ -97,6 +98,20 @@ def test_groups_of_devices_round_trip(tmp_path: Path) -> None:
     assert "replicas" not in str(cluster_data(PAIR))
 
 
+def test_a_cluster_with_a_card_of_ones_own(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(
+        "format: placewright.cluster/1\ndevices:\n- {name: card, kind: gpu, memory: 12GiB, "
+        "peak: {f16: 101 TFLOPS, f32: 12700GFLOP/s, i8: 203e12}, bandwidth: 360GB/s}\n"
+    )
+    cluster, _ = read_cluster(path)
+    sheet = DataSheet({"f16": 101e12, "f32": 12.7e12, "i8": 203e12}, 360e9)
+    assert cluster.devices[0].data_sheet == sheet
+    write_cluster(tmp_path / "again.yaml", cluster)
+    assert read_cluster(tmp_path / "again.yaml")[0].devices == cluster.devices
+    assert "peak" not in str(cluster_data(PAIR))
+
+
 def test_cluster_by_hand(tmp_path: Path) -> None:
     path = tmp_path / "c.yaml"
     path.write_text(
@@ -117,6 +132,29 @@ def test_cluster_by_hand(tmp_path: Path) -> None:
         ("just text", "has format None"),
         ("format: placewright.cluster/1\ndevices: [{name: a, memroy: 1}]", "memroy"),
         ("format: placewright.cluster/1\ndevices: []", "at least one device"),
+        (
+            "format: placewright.cluster/1\ndevices: [{name: a, peak: {f32: 5 TFLOPS}}]",
+            "device 'a' has no bandwidth; a data sheet needs both",
+        ),
+        (
+            "format: placewright.cluster/1\ndevices: [{name: a, bandwidth: 9GB/s}]",
+            "device 'a' has no peak",
+        ),
+        (
+            "format: placewright.cluster/1\n"
+            "devices: [{name: a, bandwidth: 9GB/s, peak: {fp32: 5 TFLOPS}}]",
+            "device 'a': peak names precision 'fp32'; known: f32, tf32",
+        ),
+        (
+            "format: placewright.cluster/1\n"
+            "devices: [{name: a, bandwidth: 9GB/s, peak: {f32: 5 GHz}}]",
+            "expected operations per second such as 101 TFLOPS or 24 TOPS, got '5 GHz'",
+        ),
+        (
+            "format: placewright.cluster/1\n"
+            "devices: [{name: a, bandwidth: 0, peak: {f32: 5 TFLOPS}}]",
+            "device 'a': bandwidth of a data sheet must be > 0 B/s",
+        ),
         (
             "format: placewright.cluster/1\ndevices: [{name: a}, {name: b}]\n"
             "links: [{from: a, to: b, bandwidth: -1GB/s}]",

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import re
+from importlib import resources
 from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device
+from placewright.core.data_sheet import DataSheet
 from placewright.core.execution_models import MaxLoad
 from placewright.core.graph import ComputationGraph
 from placewright.errors import ClusterError, UnknownNameError
@@ -18,9 +21,12 @@ from placewright.profiling.catalogue import (
     catalogue_cluster,
     cluster_names,
     device_entry,
+    device_name,
     device_names,
+    is_device_name,
     link_entry,
     link_names,
+    with_precision,
 )
 from placewright.profiling.roofline import roofline_costs, roofline_problem
 
@@ -168,8 +174,8 @@ def test_peer_links_connect_accelerators_directly() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"devices": ["gpu-z"]}, "unknown catalogue device 'gpu-z'; available: cpu-"),
-        ({"devices": "3gpu"}, r"unknown catalogue cluster '3gpu'; available: cpu\+gpu"),
+        ({"devices": ["gpu-z"]}, "unknown catalogue device 'gpu-z'; did you mean gpu-"),
+        ({"devices": "3gpu"}, r"'3gpu'; did you mean .*2gpu.* available: cpu\+gpu"),
         ({"devices": ["gpu-t4"], "link": "string"}, "unknown catalogue link 'string'"),
         ({"devices": ["gpu-t4"], "precision": "f8"}, "unknown precision 'f8'"),
     ],
@@ -177,6 +183,63 @@ def test_peer_links_connect_accelerators_directly() -> None:
 def test_unknown_names_list_the_known(arguments: dict[str, object], message: str) -> None:
     with pytest.raises(UnknownNameError, match=message):
         catalogue_cluster(**arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "gpu-a100-80gb"),  # torch.cuda.get_device_name()
+        ("Tesla T4", "gpu-t4"),
+        ("nvidia geforce rtx 4090", "gpu-rtx-4090"),
+        ("Intel(R) Arc(TM) A770 Graphics (dGPU)", "gpu-arc-a770"),  # OpenVINO's FULL_DEVICE_NAME
+        ("12th Gen Intel(R) Core(TM) i9-12900K", "cpu-i9-12900k"),
+        ("gpu-l4", "gpu-l4"),
+    ],
+)
+def test_devices_have_the_names_of_pytorch_and_openvino(given: str, name: str) -> None:
+    assert is_device_name(given)
+    assert device_entry(given).name == name
+    cluster = catalogue_cluster([given])
+    assert cluster.devices[0].fingerprint == f"catalogue:{name}"
+
+
+def test_no_alias_names_two_devices() -> None:
+    text = resources.files("placewright.profiling").joinpath("catalogue.yaml").read_text("utf-8")
+    for name, entry in yaml.safe_load(text)["devices"].items():
+        for alias in entry.get("aliases", ()):
+            assert device_name(alias) == name
+
+
+def test_an_unknown_name_suggests_near_ones() -> None:
+    with pytest.raises(UnknownNameError, match=r"did you mean .*gpu-rtx-3090"):
+        device_name("NVIDIA GeForce RTX 3060")
+    with pytest.raises(UnknownNameError, match=r"did you mean .*gpu-a100-80gb"):
+        device_name("A100")
+
+
+CARD = DataSheet({"f16": 101e12, "f32": 12.7e12}, 360e9)
+
+
+def test_a_card_of_ones_own_has_the_assumptions_of_its_kind() -> None:
+    card = Device("card", kind="gpu", memory_bytes=12 * 2**30, data_sheet=CARD)
+    costs = roofline_costs(three_ops(), Cluster((card,)))
+    expected = [2e9 / (12.7e12 * 0.65) + 5e-6, 8e6 / (360e9 * 0.8) + 5e-6, 0.0]
+    np.testing.assert_allclose(costs.seconds[:, 0], expected, rtol=1e-12)
+    half = with_precision(Cluster((card,)), "f16")
+    assert roofline_costs(three_ops(), half).seconds[0, 0] == pytest.approx(
+        2e9 / (101e12 * 0.65) + 5e-6
+    )
+
+
+def test_peaks_of_ones_own_replace_those_of_the_catalogue() -> None:
+    device = Device("npu", kind="npu", fingerprint="catalogue:npu-lunar-lake", data_sheet=CARD)
+    seconds = roofline_costs(three_ops(), Cluster((device,))).seconds[0, 0]
+    assert seconds == pytest.approx(2e9 / (12.7e12 * 0.5) + 20e-6)  # launches of the NPU
+
+
+def test_a_card_of_a_kind_without_assumptions_is_refused() -> None:
+    with pytest.raises(ClusterError, match=r"kind 'fpga'; .* need kind cpu, gpu, npu"):
+        roofline_costs(three_ops(), Cluster((Device("card", kind="fpga", data_sheet=CARD),)))
 
 
 def test_a_device_outside_the_catalogue_is_refused_by_name() -> None:

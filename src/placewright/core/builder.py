@@ -30,6 +30,7 @@ class GraphBuilder:
     _colocation: list[int] = field(default_factory=list)
     _op_weights: list[list[int]] = field(default_factory=list)
     _weight_bytes: list[float] = field(default_factory=list)
+    _weight_dtypes: list[str] = field(default_factory=list)
     _tensor_bytes: list[float] = field(default_factory=list)
     _producers: list[int] = field(default_factory=list)
     _consumers: list[dict[int, None]] = field(default_factory=list)
@@ -85,9 +86,10 @@ class GraphBuilder:
         """Add an output tensor of op `producer`; its tensor index."""
         return self._add_tensor(producer, size_bytes, shape, dtype, is_output)
 
-    def add_weight(self, size_bytes: float) -> int:
+    def add_weight(self, size_bytes: float, *, dtype: str = "") -> int:
         """Add a weight of `size_bytes` that ops may share; its index."""
         self._weight_bytes.append(float(size_bytes))
+        self._weight_dtypes.append(dtype)
         return len(self._weight_bytes) - 1
 
     def connect(self, tensor: int, consumer: int) -> None:
@@ -128,6 +130,7 @@ class GraphBuilder:
             tensor_shapes=tuple(self._shapes),
             tensor_dtypes=tuple(self._dtypes),
             consumers_as_read=consumers_as_read(rows) if as_read else None,
+            weight_dtypes=tuple(self._weight_dtypes) if any(self._weight_dtypes) else (),
         )
 
     def _add_tensor(

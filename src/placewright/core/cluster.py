@@ -17,6 +17,7 @@ from placewright.core.arrays import (
     frozen_floats,
     frozen_ints,
 )
+from placewright.core.data_sheet import DataSheet
 from placewright.errors import ClusterError, UnknownNameError
 
 _NOT_NEGATIVE = (
@@ -59,6 +60,7 @@ class Device:
         fingerprint: identifies the hardware, driver and options that costs were measured on.
         speed_scatter: how far its rounds were from what calibration fitted, as a share, nineteen
             times in twenty; None where that is not known.
+        data_sheet: peaks that costs without measurement come from; None where there are none.
     """
 
     name: str
@@ -79,6 +81,7 @@ class Device:
     options: Mapping[str, str] = field(default_factory=dict)
     fingerprint: str = ""
     speed_scatter: float | None = None
+    data_sheet: DataSheet | None = None
 
     def __post_init__(self) -> None:
         if not self.name:

@@ -44,6 +44,7 @@ class ComputationGraph:
         tensor_dtypes: for example ``"f32"``, length n_tensors; "" where unknown.
         consumers_as_read: the rows of `tensor_consumers` in the order of the file, where a method
             depends on it; None where that is the ascending order or unknown.
+        weight_dtypes: for example ``"f16"``, length n_weights, "" where unknown; () if all are.
 
     Raises:
         GraphError: a duplicate name, an index out of range, a negative or NaN size, a cycle.
@@ -64,6 +65,7 @@ class ComputationGraph:
     tensor_shapes: tuple[tuple[int, ...], ...]
     tensor_dtypes: tuple[str, ...]
     consumers_as_read: Csr | None = None
+    weight_dtypes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         self._check_lengths()
@@ -149,6 +151,8 @@ class ComputationGraph:
         rows = self.tensor_consumers.n_rows
         if any(len(column) != n_tensors for column in per_tensor) or rows != n_tensors:
             raise GraphError(f"every tensor column must have {n_tensors} entries")
+        if self.weight_dtypes and len(self.weight_dtypes) != len(self.weight_bytes):
+            raise GraphError(f"weight dtypes must have {len(self.weight_bytes)} entries, or none")
 
     def _check_names(self) -> None:
         if len(self.op_index) < self.n_ops:

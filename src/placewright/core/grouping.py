@@ -142,6 +142,7 @@ def quotient(
             tensor_shapes=tuple(graph.tensor_shapes[tensor] for tensor in leaving),
             tensor_dtypes=tuple(graph.tensor_dtypes[tensor] for tensor in leaving),
             consumers_as_read=_as_read(graph, grouping, leaving),
+            weight_dtypes=graph.weight_dtypes,
         )
     except GraphError as error:
         raise GroupingError(f"the groups do not form an acyclic graph: {error}") from error

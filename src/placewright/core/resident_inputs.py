@@ -88,6 +88,7 @@ def with_resident_inputs(graph: ComputationGraph, inputs: Sequence[int]) -> Quot
     rows = np.concatenate([graph.op_weights.row_of_each(), readers[~stays]])
     weights = np.concatenate([graph.op_weights.indices, weight_of[tensors[~stays]]])
     as_read = graph.consumers_as_read
+    added = tuple(graph.tensor_dtypes[tensor] for tensor in np.flatnonzero(gone))
     changed = replace(
         graph,
         op_weights=Csr.from_pairs(rows, weights, graph.n_ops),
@@ -101,5 +102,6 @@ def with_resident_inputs(graph: ComputationGraph, inputs: Sequence[int]) -> Quot
         consumers_as_read=None
         if as_read is None
         else Csr.from_rows([as_read.row(int(tensor)) for tensor in staying]),
+        weight_dtypes=(*(graph.weight_dtypes or ("",) * n_weights), *added),
     )
     return Quotient(changed, frozen_ints(staying))

@@ -10,7 +10,14 @@ import yaml
 from pydantic import BeforeValidator, Field, JsonValue, WithJsonSchema
 
 from placewright.core.cluster import Cluster, Device, Link
-from placewright.files.quantities import parse_bandwidth, parse_bytes, parse_seconds
+from placewright.core.data_sheet import DataSheet
+from placewright.errors import ClusterError
+from placewright.files.quantities import (
+    parse_bandwidth,
+    parse_bytes,
+    parse_operations,
+    parse_seconds,
+)
 from placewright.files.schema import Strict, validated
 from placewright.io.json_text import read_text
 from placewright.io.written import write_text
@@ -24,6 +31,7 @@ _QUANTITY = WithJsonSchema({"type": ["number", "string"]})
 Bytes = Annotated[float, BeforeValidator(parse_bytes), _QUANTITY]
 Seconds = Annotated[float, BeforeValidator(parse_seconds), _QUANTITY]
 Bandwidth = Annotated[float, BeforeValidator(parse_bandwidth), _QUANTITY]
+Operations = Annotated[float, BeforeValidator(parse_operations), _QUANTITY]
 _NO_LIMIT: dict[str, JsonValue] = {"default": "inf"}
 
 
@@ -48,6 +56,8 @@ class DeviceEntry(Strict):
     options: dict[str, str] = Field(default_factory=dict)
     fingerprint: str = ""
     speed_scatter: float | None = None
+    peak: dict[str, Operations] | None = None
+    bandwidth: Bandwidth | None = None
 
 
 class LinkEntry(Strict):
@@ -131,7 +141,24 @@ def _device(entry: DeviceEntry) -> Device:
         options=entry.options,
         fingerprint=entry.fingerprint,
         speed_scatter=entry.speed_scatter,
+        data_sheet=_data_sheet(entry),
     )
+
+
+def _data_sheet(entry: DeviceEntry) -> DataSheet | None:
+    """The data sheet of a device's own peaks; None if it has none."""
+    if entry.peak is None and entry.bandwidth is None:
+        return None
+    if entry.peak is None or entry.bandwidth is None:
+        missing = "peak" if entry.peak is None else "bandwidth"
+        raise ClusterError(
+            f"device '{entry.name}' has no {missing}; a data sheet needs both, for example "
+            "peak: {f16: 101 TFLOPS, f32: 12.7 TFLOPS} and bandwidth: 360GB/s"
+        )
+    try:
+        return DataSheet(entry.peak, entry.bandwidth)
+    except ClusterError as error:
+        raise ClusterError(f"device '{entry.name}': {error}") from None
 
 
 def cluster_data(cluster: Cluster) -> dict[str, Any]:
@@ -177,7 +204,12 @@ def _device_data(device: Device) -> dict[str, Any]:
         "options": dict(device.options),
         "fingerprint": device.fingerprint,
         **_known({"speed_scatter": device.speed_scatter}),
+        **_sheet_data(device.data_sheet),
     }
+
+
+def _sheet_data(sheet: DataSheet | None) -> dict[str, Any]:
+    return {} if sheet is None else {"peak": dict(sheet.peak), "bandwidth": sheet.bandwidth}
 
 
 def _replica_data(device: Device) -> dict[str, Any]:

@@ -83,6 +83,7 @@ class GraphColumns(Strict):
     ops: OpColumns
     tensors: TensorColumns
     weight_bytes: list[float]
+    weight_dtypes: list[str] = Field(default_factory=list)
 
 
 class GraphDocument(Strict):
@@ -137,6 +138,7 @@ def graph_data(graph: ComputationGraph) -> dict[str, Any]:
             "dtype": list(graph.tensor_dtypes),
         },
         "weight_bytes": graph.weight_bytes.tolist(),
+        **({"weight_dtypes": list(graph.weight_dtypes)} if graph.weight_dtypes else {}),
     }
 
 
@@ -170,6 +172,7 @@ def graph_of(columns: GraphColumns, path: object) -> ComputationGraph:
         consumers_as_read=consumers_as_read(
             [list(dict.fromkeys(row)) for row in tensors.consumers]
         ),
+        weight_dtypes=tuple(columns.weight_dtypes),
     )
 
 

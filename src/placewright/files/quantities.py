@@ -1,4 +1,4 @@
-"""Parses quantities with units: ``16GiB``, ``12us``, ``24GB/s``."""
+"""Parses quantities with units: ``16GiB``, ``12us``, ``24GB/s``, ``101 TFLOPS``."""
 
 from __future__ import annotations
 
@@ -25,6 +25,13 @@ _SECONDS = {
     "min": 60.0,
     "h": 3600.0,
 }
+
+_PREFIXES = {"": 1.0, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+_OPERATIONS = {
+    "": 1.0,
+    **{f"{prefix}{word}": factor for prefix, factor in _PREFIXES.items() if prefix
+       for word in ("FLOPS", "FLOP/s", "OPS", "OP/s")},
+}  # fmt: skip
 
 
 def parse_bytes(text: str | float) -> float:
@@ -53,6 +60,15 @@ def parse_bandwidth(text: str | float) -> float:
     """
     units = {f"{unit}/s": factor for unit, factor in _BYTES.items() if unit} | {"": 1.0}
     return _parse(text, units, "a bandwidth such as 24GB/s")
+
+
+def parse_operations(text: str | float) -> float:
+    """Operations per second of a text such as ``"101 TFLOPS"``; without a unit, operations.
+
+    Raises:
+        InputError: the text is not a rate >= 0.
+    """
+    return _parse(text, _OPERATIONS, "operations per second such as 101 TFLOPS or 24 TOPS")
 
 
 def _parse(text: str | float, units: dict[str, float], expected: str) -> float:

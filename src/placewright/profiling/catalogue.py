@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
 
 import yaml
 
 from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.data_sheet import PRECISIONS
 from placewright.errors import ClusterError, UnknownNameError
 
 _PREFIX = "catalogue:"
-_PRECISIONS = ("f32", "tf32", "bf16", "f16", "i8")
+_PARTS = ("matmul", "convolution", "vector", "bandwidth")
+_LINK = "pcie-4-x16"  # unless another is named
+_NEAR = 4  # names to suggest
 _INSTEAD = ("f16", "bf16", "f32")  # tried in this order if a device lacks the wanted precision
 
 
@@ -89,28 +94,72 @@ def cluster_names() -> tuple[str, ...]:
 
 @functools.cache
 def device_entry(name: str) -> CatalogueDevice:
-    """The device called `name`.
+    """The device called `name`, see `device_name`.
 
     Raises:
         UnknownNameError: the catalogue has no such device.
     """
     document = _document()
-    if name not in document["devices"]:
-        raise UnknownNameError("catalogue device", name, device_names())
-    entry = document["devices"][name]
+    known = device_name(name)
+    entry = document["devices"][known]
     assumed = {**document["assumptions"][entry["kind"]], **entry}
-    parts = ("matmul", "convolution", "vector", "bandwidth")
     return CatalogueDevice(
-        name=name,
+        name=known,
         description=entry["name"],
         kind=entry["kind"],
         memory_bytes=entry["memory_gib"] * 2.0**30,
         bandwidth=entry["bandwidth_gb_per_s"] * 1e9,
         peak={precision: rate * 1e12 for precision, rate in entry["peak_tflops"].items()},
-        efficiency={part: float(assumed[part]) for part in parts},
+        efficiency={part: float(assumed[part]) for part in _PARTS},
         launch_seconds=assumed["launch_us"] * 1e-6,
         source=entry["source"],
     )
+
+
+def device_name(name: str) -> str:
+    """The catalogue's name of a device that PyTorch or OpenVINO call `name`.
+
+    Upper case, trade marks and punctuation do not matter: ``"NVIDIA A100-SXM4-80GB"`` and
+    ``"gpu-a100-80gb"`` are the same device.
+
+    Raises:
+        UnknownNameError: the catalogue has no such device; the message has near names.
+    """
+    known, plain = _names(), _plain(name)
+    if plain in known:
+        return known[plain]
+    near = _near_devices(name)[:_NEAR]
+    raise UnknownNameError("catalogue device", name, device_names(), near=near)
+
+
+def is_device_name(name: str) -> bool:
+    """Whether the catalogue has a device of a name, see `device_name`."""
+    return _plain(name) in _names()
+
+
+def _near_devices(name: str) -> tuple[str, ...]:
+    """Devices whose names contain the words of a name, then those whose names are like it."""
+    known, plain = _names(), _plain(name)
+    containing = [other for other in known if set(plain.split()) <= set(other.split())]
+    like = difflib.get_close_matches(plain, known, n=2 * _NEAR)
+    return tuple(dict.fromkeys(known[found] for found in (*containing, *like)))
+
+
+@functools.cache
+def _names() -> Mapping[str, str]:
+    """Plain name -> the catalogue's name."""
+    devices = _document()["devices"]
+    return {
+        _plain(given): name
+        for name, entry in devices.items()
+        for given in (name, *entry.get("aliases", ()))
+    }
+
+
+def _plain(name: str) -> str:
+    """A name in lower case, without trade marks, and with spaces for punctuation."""
+    text = re.sub(r"\((r|tm)\)|®|™", "", name.lower())
+    return " ".join(re.findall(r"[a-z0-9.+]+", text))
 
 
 @functools.cache
@@ -129,25 +178,83 @@ def link_entry(name: str) -> CatalogueLink:
 
 
 def entry_of(device: Device) -> CatalogueDevice:
-    """The catalogue's entry of a device, by the device's fingerprint.
+    """The catalogue's entry of a device, by the device's fingerprint, or that of its data sheet.
+
+    A device with a data sheet of its own has the assumed efficiencies of its kind, or of the
+    catalogue device that its fingerprint names.
 
     Raises:
-        ClusterError: the device is not of the catalogue.
+        ClusterError: the device is not of the catalogue and has no data sheet.
     """
-    if not device.fingerprint.startswith(_PREFIX):
+    sheet = device.data_sheet
+    entry = (
+        device_entry(device.fingerprint.removeprefix(_PREFIX))
+        if device.fingerprint.startswith(_PREFIX)
+        else None
+    )
+    if sheet is None and entry is None:
         raise ClusterError(
-            f"device '{device.name}' is not of the catalogue; give it the fingerprint "
-            f"'{_PREFIX}NAME' with one of {', '.join(device_names())}"
+            f"device '{device.name}' is not of the catalogue; give it peak and bandwidth, or the "
+            f"fingerprint '{_PREFIX}NAME' with one of {', '.join(device_names())}"
         )
-    return device_entry(device.fingerprint.removeprefix(_PREFIX))
+    if sheet is None or entry is None:
+        return entry or _own_entry(device)
+    return replace(entry, peak=sheet.peak, bandwidth=sheet.bandwidth, source="the cluster")
+
+
+def has_data_sheet(device: Device) -> bool:
+    """Whether the costs of a device come from a data sheet, of the catalogue or its own."""
+    return device.data_sheet is not None or device.fingerprint.startswith(_PREFIX)
+
+
+def with_precision(cluster: Cluster, precision: str | None) -> Cluster:
+    """Let the devices of a cluster, which have data sheets, compute in a precision if they can.
+
+    Args:
+        cluster: its devices keep their options if `precision` is None.
+        precision: of all floating-point data; a device without it takes f16, bf16 or f32.
+    """
+    if precision is None:
+        return cluster
+    devices = tuple(
+        replace(
+            device,
+            options={**device.options, "precision": entry_of(device).precision(precision)},
+        )
+        for device in cluster.devices
+    )
+    return replace(cluster, devices=devices)
+
+
+def _own_entry(device: Device) -> CatalogueDevice:
+    """The entry of a device with a data sheet that the catalogue does not have."""
+    sheet, assumptions = device.data_sheet, _document()["assumptions"]
+    assert sheet is not None
+    if device.kind not in assumptions:
+        raise ClusterError(
+            f"device '{device.name}' has kind '{device.kind}'; costs from a data sheet need kind "
+            f"{', '.join(kind for kind in assumptions if kind != 'link_efficiency')}"
+        )
+    assumed = assumptions[device.kind]
+    return CatalogueDevice(
+        name=device.name,
+        description=device.name,
+        kind=device.kind,
+        memory_bytes=device.memory_bytes,
+        bandwidth=sheet.bandwidth,
+        peak=sheet.peak,
+        efficiency={part: float(assumed[part]) for part in _PARTS},
+        launch_seconds=assumed["launch_us"] * 1e-6,
+        source="the cluster",
+    )
 
 
 def catalogue_cluster(
     devices: str | Sequence[str],
     *,
-    link: str = "pcie-4-x16",
+    link: str = _LINK,
     peer_link: str | None = None,
-    precision: str = "f32",
+    precision: str | None = None,
 ) -> Cluster:
     """Make a cluster of catalogue devices.
 
@@ -158,35 +265,53 @@ def catalogue_cluster(
         devices: catalogue names, or the name of a cluster (`cluster_names`), which has its links.
         link: between the host and every other device, each with a link of its own.
         peer_link: between every two devices that are not CPUs; None sends through the host.
-        precision: of matrix products and convolutions: f32, tf32, bf16, f16 or i8. A device
-            without it takes f16, bf16 or f32.
+        precision: of all floating-point data: f32, tf32, bf16, f16 or i8; None leaves each op the
+            precision of its own data. A device without it takes f16, bf16 or f32.
 
     Raises:
         UnknownNameError: the catalogue lacks a name.
     """
-    if precision not in _PRECISIONS:
-        raise UnknownNameError("precision", precision, _PRECISIONS)
+    if precision is not None and precision not in PRECISIONS:
+        raise UnknownNameError("precision", precision, PRECISIONS)
     if isinstance(devices, str):
         if devices not in _document()["clusters"]:
-            raise UnknownNameError("catalogue cluster", devices, cluster_names())
+            near = [*difflib.get_close_matches(devices, cluster_names()), *_near_devices(devices)]
+            raise UnknownNameError(
+                "catalogue cluster", devices, cluster_names(), near=tuple(near)[:_NEAR]
+            )
         known = _document()["clusters"][devices]
         devices, link, peer_link = known["devices"], known["link"], known.get("peer_link")
     members = _devices([device_entry(name) for name in devices], precision)
     cpus = [device.name for device in members if device.kind == "cpu"]
     host = cpus[0] if cpus else "host"
-    pairs = [(host, device.name, link) for device in members if device.name != host]
+    return linked(Cluster(members, host=host), link, peer_link)
+
+
+def linked(cluster: Cluster, link: str = _LINK, peer_link: str | None = None) -> Cluster:
+    """Connect the devices of a cluster, in place of its links.
+
+    Args:
+        cluster: devices and host.
+        link: between the host and every other device, each with a link of its own.
+        peer_link: between every two devices that are not CPUs; None sends through the host.
+
+    Raises:
+        UnknownNameError: the catalogue lacks a name.
+    """
+    host = cluster.host
+    pairs = [(host, device.name, link) for device in cluster.devices if device.name != host]
     if peer_link is not None:
-        peers = [device.name for device in members if device.kind != "cpu"]
+        peers = [device.name for device in cluster.devices if device.kind != "cpu"]
         pairs += [(a, b, peer_link) for i, a in enumerate(peers) for b in peers[i + 1 :]]
     links = tuple(
         Link(source, destination, link_entry(name).latency_seconds, link_entry(name).bandwidth)
         for first, second, name in pairs
         for source, destination in ((first, second), (second, first))
     )
-    return Cluster(members, links, host=host)
+    return replace(cluster, links=links)
 
 
-def _devices(entries: Sequence[CatalogueDevice], precision: str) -> tuple[Device, ...]:
+def _devices(entries: Sequence[CatalogueDevice], precision: str | None) -> tuple[Device, ...]:
     kinds = [entry.kind for entry in entries]
     seen: dict[str, int] = {}
     made = []
@@ -199,7 +324,7 @@ def _devices(entries: Sequence[CatalogueDevice], precision: str) -> tuple[Device
                 f"{entry.kind}:{number}" if several else entry.kind,
                 kind=entry.kind,
                 memory_bytes=entry.memory_bytes,
-                options={"precision": entry.precision(precision)},
+                options={} if precision is None else {"precision": entry.precision(precision)},
                 fingerprint=f"{_PREFIX}{entry.name}",
             )
         )

@@ -4,6 +4,7 @@ Williams, Waterman, Patterson: "Roofline: an insightful visual performance model
 architectures", CACM 2009. An op takes as long as its arithmetic at the peak rate or its bytes at
 the peak bandwidth, whichever is longer; both rates are scaled by an assumed efficiency, and every
 kernel adds the time to start it. Predictions are too low for small ops, which do not fill a device.
+Rates and bytes follow the precision of each op's data (see `profiling.precision`).
 """
 
 from __future__ import annotations
@@ -21,8 +22,7 @@ from placewright.core.grouping import Grouping
 from placewright.core.problem import Objective, Problem
 from placewright.core.source import ModelSource
 from placewright.profiling.catalogue import catalogue_cluster, entry_of
-
-_BYTES = {"f32": 4, "tf32": 4, "bf16": 2, "f16": 2, "i8": 1}
+from placewright.profiling.precision import bytes_on, own_precisions, precisions_on
 
 # Kinds in the spelling of OpenVINO and ATen, lower case and without punctuation.
 _CONVOLUTION = re.compile(
@@ -32,6 +32,7 @@ _MATMUL = re.compile(
     r"b?mm|addb?mm|baddbmm|matmul|gemm|linear|einsum|(scaleddotproduct.*)"
     r"|(lstm|gru|rnn)(cell|sequence)?|fusedmatmul|innerproduct"
 )
+VECTOR = "vector"  # work that is neither a product nor a convolution
 _FREE = frozenset(
     {
         *("constant", "parameter", "result", "shapeof", "reshape", "squeeze", "unsqueeze", "view"),
@@ -83,12 +84,46 @@ def roofline_costs(graph: ComputationGraph, cluster: Cluster) -> CostTable:
         ClusterError: a device is not of the catalogue.
     """
     kinds = [re.sub(r"[^a-z0-9]", "", kind.lower()) for kind in graph.op_kinds]
-    columns = [_seconds_on(graph, kinds, device) for device in cluster.devices]
+    own = own_precisions(graph)
+    columns = [_seconds_on(graph, kinds, own, device) for device in cluster.devices]
     return CostTable(frozen_floats(np.stack(columns, axis=1)), source="roofline")
 
 
+def precision_lines(
+    graph: ComputationGraph, cluster: Cluster, wanted: str | None = None
+) -> tuple[str, ...]:
+    """Say in which precision each device computes matrix products, one line for each device.
+
+    There is none for a graph without products.
+
+    Args:
+        graph: with flops; the shares are of the flops of its products and convolutions.
+        cluster: of devices with data sheets.
+        wanted: the precision that the user asked for.
+    """
+    own = own_precisions(graph)
+    kinds = [re.sub(r"[^a-z0-9]", "", kind.lower()) for kind in graph.op_kinds]
+    flops = np.array([0.0 if _work_of(k) == VECTOR else 1.0 for k in kinds]) * graph.op_flops
+    lines = []
+    for device in cluster.devices:
+        entry, shares = entry_of(device), dict[str, float]()
+        for used, share in zip(precisions_on(own, device, entry), flops.tolist(), strict=True):
+            shares[used] = shares.get(used, 0.0) + share
+        total = sum(shares.values())
+        told = ", ".join(
+            used if share == total else f"{used} ({share / total:.0%})"
+            for used, share in sorted(shares.items(), key=lambda item: -item[1])
+            if share > 0
+        )
+        lacks = wanted is not None and wanted not in entry.peak
+        why = f"; its data sheet has no rate for {wanted}" if lacks else ""
+        if told:
+            lines.append(f"{device.name}: products run in {told}{why}")
+    return tuple(lines)
+
+
 def _moved(
-    graph: ComputationGraph, kinds: list[str], tensor_bytes: FloatArray, weight_scale: float
+    graph: ComputationGraph, kinds: list[str], tensor_bytes: FloatArray, weights: FloatArray
 ) -> FloatArray:
     """Bytes that each op reads and writes, shape (n_ops,).
 
@@ -102,26 +137,25 @@ def _moved(
 
     reading = per_op(graph.op_inputs.row_of_each(), graph.op_inputs.indices)
     writing = per_op(graph.op_outputs.row_of_each(), graph.op_outputs.indices)
-    weights = graph.op_weight_bytes * weight_scale
     lookup = np.array([kind in _LOOKUP for kind in kinds])
     return reading + writing + np.where(lookup, np.minimum(weights, writing), weights)
 
 
-def _seconds_on(graph: ComputationGraph, kinds: list[str], device: Device) -> FloatArray:
+def _seconds_on(
+    graph: ComputationGraph, kinds: list[str], own: tuple[str, ...], device: Device
+) -> FloatArray:
     """Column of the cost table for a device, shape (n_ops,)."""
     entry = entry_of(device)
-    precision = entry.precision(device.options.get("precision", "f32"))
-    scale = _BYTES[precision] / 4
-    floating = np.array([dtype in ("f32", "") for dtype in graph.tensor_dtypes], dtype=np.bool_)
-    tensor_bytes = np.where(floating, graph.tensor_bytes * scale, graph.tensor_bytes)
-    moved = _moved(graph, kinds, tensor_bytes, scale)
-    peak, efficiency = entry.peak[precision], entry.efficiency
-    rate_of = {
-        "convolution": peak * efficiency["convolution"],
-        "matmul": peak * efficiency["matmul"],
-        "vector": entry.vector_peak * efficiency["vector"],
-    }
-    rates = np.array([rate_of[_work_of(kind)] for kind in kinds])
+    moved = _moved(graph, kinds, *bytes_on(graph, own, device, entry))
+    efficiency = entry.efficiency
+    rates = np.array(
+        [
+            efficiency[work] * (entry.vector_peak if work == VECTOR else entry.peak[precision])
+            for work, precision in zip(
+                map(_work_of, kinds), precisions_on(own, device, entry), strict=True
+            )
+        ]
+    )
     arithmetic = graph.op_flops / rates
     traffic = moved / (entry.bandwidth * efficiency["bandwidth"])
     seconds = np.maximum(arithmetic, traffic) + entry.launch_seconds
@@ -132,4 +166,4 @@ def _seconds_on(graph: ComputationGraph, kinds: list[str], device: Device) -> Fl
 def _work_of(kind: str) -> str:
     if _CONVOLUTION.fullmatch(kind):
         return "convolution"
-    return "matmul" if _MATMUL.fullmatch(kind) else "vector"
+    return "matmul" if _MATMUL.fullmatch(kind) else VECTOR

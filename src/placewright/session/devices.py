@@ -18,7 +18,12 @@ from placewright.execution.runtime import Runtime
 from placewright.execution.small_model import SmallModel
 from placewright.files.cluster_file import read_cluster
 from placewright.frameworks.registry import framework_named, framework_names
-from placewright.profiling.catalogue import catalogue_cluster, device_names
+from placewright.profiling.catalogue import (
+    catalogue_cluster,
+    has_data_sheet,
+    is_device_name,
+    linked,
+)
 from placewright.profiling.discover import completed_cluster
 from placewright.profiling.discover import discover as discover_devices
 from placewright.profiling.evidence import Evidence
@@ -95,15 +100,16 @@ def catalogue_for(names: str | None, given: Path | Cluster | None) -> Cluster | 
     """The cluster of a request whose costs come from data sheets; None for other requests.
 
     ``catalogue:4gpu`` is a cluster of the catalogue, ``catalogue:cpu-xeon-8480,gpu-t4`` devices of
-    it on PCI Express; the devices of a file have fingerprints ``catalogue:NAME``, all or none.
+    it on PCI Express; the devices of a file have fingerprints ``catalogue:NAME`` or data sheets of
+    their own, all or none, and are on PCI Express, too, if the file has no links.
 
     Raises:
         InputError: names of the catalogue are mixed with others, or both are given.
         UnknownNameError: the catalogue lacks a name.
     """
     if given is not None:
-        cluster = read_cluster(given)[0] if isinstance(given, Path) else given
-        of_catalogue = [device.fingerprint.startswith(CATALOGUE) for device in cluster.devices]
+        cluster, has_links = read_cluster(given) if isinstance(given, Path) else (given, True)
+        of_catalogue = [has_data_sheet(device) for device in cluster.devices]
         if not any(of_catalogue):
             return None
         if names is not None:
@@ -112,16 +118,15 @@ def catalogue_for(names: str | None, given: Path | Cluster | None) -> Cluster | 
             odd = cluster.devices[of_catalogue.index(False)].name
             where = f"'{given}'" if isinstance(given, Path) else "cluster"
             raise InputError(
-                f"{where}: device '{odd}' is not of the catalogue, but others are; costs are "
-                "measured for all devices or for none"
+                f"{where}: device '{odd}' is not of the catalogue and has no peak, but others are "
+                "or have; costs are measured for all devices or for none"
             )
-        return cluster
+        return cluster if has_links else linked(cluster)
     if names is None or not names.startswith(CATALOGUE):
         return None
     listed = [name.strip() for name in names.removeprefix(CATALOGUE).split(",")]
-    if len(listed) == 1 and listed[0] not in device_names():
-        return catalogue_cluster(listed[0])
-    return catalogue_cluster(listed)
+    is_cluster = len(listed) == 1 and not is_device_name(listed[0])
+    return catalogue_cluster(listed[0] if is_cluster else listed)
 
 
 def default_names(runtime: str | None) -> str:

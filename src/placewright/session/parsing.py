@@ -13,6 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from placewright.core.data_sheet import PRECISIONS
 from placewright.core.execution_models import DISPATCH_RULES, Dispatch
 from placewright.core.problem import OBJECTIVES, Objective, Samples
 from placewright.core.signature import Number
@@ -201,6 +202,17 @@ def parse_objective(raw: Any) -> Objective:
     if raw is not None and raw not in OBJECTIVES:
         raise UnknownNameError("objective", str(raw), OBJECTIVES)
     return cast(Objective, raw or "latency")
+
+
+def parse_precision(raw: Any) -> str | None:
+    """One of the precisions of data sheets; None is that of the data.
+
+    Raises:
+        UnknownNameError: there is no such precision.
+    """
+    if raw is not None and raw not in PRECISIONS:
+        raise UnknownNameError("precision", str(raw), PRECISIONS)
+    return cast(str | None, raw)
 
 
 def parse_dispatch(raw: Any) -> Dispatch | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -23,8 +24,9 @@ from placewright.errors import AnswerError, FieldError, InputError
 from placewright.execution.runtime import Runtime
 from placewright.files.model_names import model_of
 from placewright.io.opened import shown_name
+from placewright.profiling.catalogue import with_precision
 from placewright.profiling.profile import UnitTimes, last_measured, model_identity
-from placewright.profiling.roofline import roofline_problem
+from placewright.profiling.roofline import precision_lines, roofline_problem
 from placewright.profiling.store import CostStore
 from placewright.report.time_left import Steps
 from placewright.session.devices import catalogue_for, cluster_for
@@ -42,6 +44,8 @@ from placewright.session.models import (
 )
 from placewright.session.request import Request
 
+_log = logging.getLogger(__name__)
+
 
 def build(model: ModelOfRequest, steps: Steps, deadline: Deadline = NEVER) -> Measured:
     """Make the problem of a request: find the devices, read the model, measure, constrain.
@@ -58,6 +62,13 @@ def build(model: ModelOfRequest, steps: Steps, deadline: Deadline = NEVER) -> Me
     """
     request = model.request
     is_measured = _is_measured(request)
+    if request.precision is not None and (is_measured or not _has_data_sheets(request)):
+        raise FieldError(
+            "precision",
+            f"{request.precision}: says in which precision devices of the catalogue compute; name "
+            "such devices, or give devices of this machine an option of their runtime in a cluster "
+            "file",
+        )
     if is_measured:  # a stored problem has an execution model of its own
         _model_asked(request)
     machine = _machine(request, steps) if is_measured else None
@@ -146,7 +157,11 @@ def _is_measured(request: Request) -> bool:
         return False
     require_existing(request.model)
     of_file = Path(request.model).suffix == ".json"
-    return not of_file and catalogue_for(request.devices, request.cluster) is None
+    return not of_file and not _has_data_sheets(request)
+
+
+def _has_data_sheets(request: Request) -> bool:
+    return catalogue_for(request.devices, request.cluster) is not None
 
 
 def _machine(
@@ -218,9 +233,12 @@ def _of_catalogue(
     graph: ComputationGraph, source: ModelSource, catalogue: Cluster, request: Request
 ) -> Problem:
     _refuse_measuring(request)
+    computing = with_precision(catalogue, request.precision)
+    for line in precision_lines(graph, computing, request.precision):
+        _log.info(line)
     problem = roofline_problem(
         graph,
-        catalogue,
+        computing,
         request.objective,
         execution_model=_named_model(request),
         source=source,

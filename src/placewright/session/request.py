@@ -35,6 +35,7 @@ READ = ("runtime", "objective", "optimizer", "colocate_backward", "shapes", "val
 PROFILED = (
     *READ, "devices", "cluster", "execution_model", "dispatch", "compiled", "remeasure",
     "calibrate", "quick", "profiling", "samples_in_flight", "memory", "pins", "resident",
+    "precision",
 )  # fmt: skip
 # A comparison runs each placer with seeds and, behind its name, settings of its own.
 SPREAD = ("workers", "ray")  # who does the tasks of a search
@@ -147,6 +148,9 @@ class Request:
         shapes: input name, pattern of such names or symbol of open dimensions -> dimensions.
         values: input name -> its constant value: a number, or as many as it holds.
         resident: names of inputs that lie where they are used before a run begins.
+        precision: of all floating-point data on devices whose costs come from data sheets: f32,
+            tf32, bf16, f16 or i8. A device without it computes in another, which is reported. None
+            leaves each op the precision of its own data.
         check: measure the plan beside simpler contenders if it can run here; None does so, except
             for a problem in memory, which is only searched.
 
@@ -265,6 +269,10 @@ class Request:
     resident: tuple[str, ...] = said(
         "Input NAME that stays where it is used; repeatable.", (), kind=list,
         checked=_parsing("names_in", "resident", "names of inputs", None),
+    )  # fmt: skip
+    precision: str | None = said(
+        "Of data on devices of the catalogue, or with a peak: f32, tf32, bf16, f16 or i8; the "
+        "model's own without it.", checked=_parsing("parse_precision"),
     )  # fmt: skip
     check: bool | None = said("Run the placement and the baselines on the hardware.", kind=bool)
 

@@ -58,8 +58,10 @@ def test_nodes_of_constants_fold_into_one_weight(tmp_path: Path) -> None:
     graph, _ = read_onnx(path)
     assert graph.op_names == ("first", "second")
     assert graph.weight_bytes.tolist() == [64]
+    assert graph.weight_dtypes == ("f32",)
     raw, source = read_onnx(path, fold_constants=False)
     assert raw.op_names == ("decompress", "first", "second")
+    assert raw.weight_dtypes == ("f16",)
     assert source.options == {"fold_constants": "no"}
 
 

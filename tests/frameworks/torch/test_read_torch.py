@@ -56,6 +56,7 @@ class TestModule:
         tied = graph.op_weights.row(0).tolist()
         assert tied[0] == graph.op_weights.row(2).tolist()[0]
         assert graph.op_weight_bytes.tolist() == [64 + 16, 0, 64, 0, 0, 8]
+        assert set(graph.weight_dtypes) == {"f32"}
         assert graph.op_modules[2] == "second"
         outputs = [graph.op_kinds[graph.tensor_producers[t]]
                    for t in range(graph.n_tensors) if graph.tensor_is_output[t]]  # fmt: skip
@@ -63,6 +64,11 @@ class TestModule:
         assert graph.op_outputs.row(3).size == 2
         assert source.shapes == {"x": (3, 4)}
         assert source.path == "small"
+
+    def test_weights_have_the_type_of_the_module(self) -> None:
+        graph, _ = read_torch(torch.nn.Linear(4, 4).bfloat16(), (torch.ones(3, 4).bfloat16(),))
+        assert graph.weight_dtypes == ("bf16", "bf16")
+        assert graph.op_weight_bytes.tolist() == [2 * (16 + 4)]
 
     def test_constants_stay_where_asked(self) -> None:
         graph, source = read_torch(Small().eval(), EXAMPLE, fold_constants=False)

@@ -238,7 +238,9 @@ class _Reading:
 
     def _weight(self, value: str) -> int:
         if value not in self._weights:
-            self._weights[value] = self.builder.add_weight(self._constants[value])
+            held = self._initializers.get(value)
+            dtype = self._dtype(value) if held is None else _dtype(self.onnx, held.data_type)[0]
+            self._weights[value] = self.builder.add_weight(self._constants[value], dtype=dtype)
         return self._weights[value]
 
     def _tensor(self, op: int, value: str) -> int:

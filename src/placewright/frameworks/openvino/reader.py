@@ -28,7 +28,7 @@ from placewright.frameworks.openvino.conversion import kept_interface
 from placewright.frameworks.openvino.devices import openvino_library
 from placewright.frameworks.openvino.flops import bodies_of, flops_of, static_shape
 from placewright.frameworks.openvino.model_files import checked_files
-from placewright.frameworks.openvino.weights import kept_bytes, port_bytes
+from placewright.frameworks.openvino.weights import kept_weight, port_bytes
 from placewright.io.content import UniqueNames, content_hash, existing_path, one_line
 from placewright.io.onnx_parts import onnx_symbols
 
@@ -314,7 +314,8 @@ class _Reading:
 
     def _weight(self, key: tuple[int, int], value: Any) -> int:
         if key not in self._weights:
-            self._weights[key] = self.builder.add_weight(kept_bytes(value))
+            size, dtype = kept_weight(value)
+            self._weights[key] = self.builder.add_weight(size, dtype=dtype)
         return self._weights[key]
 
     def _weights_inside(self, node: Any) -> list[int]:

@@ -20,6 +20,7 @@ _PASSES_INTEGERS = (*_UNPACKS, "Relu", "MaxPool", "Squeeze", "Unsqueeze", "Split
 _LONGEST_CHAIN = 16
 _ACTIVATIONS, _DATA, _WEIGHTS = 0, 0, 1  # inputs
 _MOST_LEVELS = 256
+_QUANTIZED = "i8"  # what a `FakeQuantize` of weights becomes
 
 
 def port_bytes(port: Any) -> float:
@@ -28,23 +29,24 @@ def port_bytes(port: Any) -> float:
     return float(math.ceil(math.prod(static_shape(port.get_partial_shape())) * bits / 8))
 
 
-def kept_bytes(value: Any) -> float:
-    """Bytes that stay in memory for a constant.
+def kept_weight(value: Any) -> tuple[float, str]:
+    """Bytes that stay in memory for a constant, and their dtype.
 
     Args:
         value: an ``openvino.Output`` of a folded node, which at least one op reads.
     """
+    unpacked = port_bytes(value), str(value.get_element_type().get_type_name())
     readers = [(target.get_node(), target.get_index()) for target in value.get_target_inputs()]
     source, others = _packed(value)
     if source is None:
-        return port_bytes(value)
+        return unpacked
     if source.get_node().get_type_name() == "Constant":
         is_kept = all(_keeps(source, *reader) for reader in readers)
-        return port_bytes(source) + others if is_kept else port_bytes(value)
+        dtype = str(source.get_element_type().get_type_name())
+        return (port_bytes(source) + others, dtype) if is_kept else unpacked
     is_kept = all(_takes_integers(*reader) for reader in readers)
-    return (
-        float(math.prod(static_shape(value.get_partial_shape()))) if is_kept else port_bytes(value)
-    )
+    elements = float(math.prod(static_shape(value.get_partial_shape())))
+    return (elements, _QUANTIZED) if is_kept else unpacked
 
 
 def _packed(value: Any) -> tuple[Any | None, float]:

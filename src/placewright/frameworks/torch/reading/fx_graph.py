@@ -192,7 +192,9 @@ class _Adding:
 
     def _new_weights(self, value: Any) -> list[int]:
         return [
-            self.builder.add_weight(bytes_of(v) if v is not None else 0.0)
+            self.builder.add_weight(bytes_of(v), dtype=dtype_of(v))
+            if v is not None
+            else self.builder.add_weight(0.0)
             for v in tensor_values(value)
         ]
 

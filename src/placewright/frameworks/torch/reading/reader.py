@@ -20,6 +20,7 @@ from placewright.frameworks.torch.pt2.file import load_program
 from placewright.frameworks.torch.reading.fx_graph import (
     FxRules,
     add_fx_graph,
+    dtype_of,
     shape_of,
     signature_of,
 )
@@ -189,7 +190,9 @@ def _program_weights(builder: GraphBuilder, program: ExportedProgram) -> dict[st
         storage = tensor.untyped_storage()
         key = (storage.data_ptr(), storage.nbytes()) if storage.data_ptr() else (-1, id(tensor))
         if key not in of_storage:
-            of_storage[key] = builder.add_weight(tensor.numel() * tensor.element_size())
+            of_storage[key] = builder.add_weight(
+                tensor.numel() * tensor.element_size(), dtype=dtype_of(tensor)
+            )
         weights[placeholder] = of_storage[key]
     return weights
 

@@ -23,6 +23,7 @@ from placewright.frameworks.torch.reading.calls import is_item
 from placewright.frameworks.torch.reading.fx_graph import (
     FxRules,
     add_fx_graph,
+    dtype_of,
     shape_of,
     signature_of,
 )
@@ -119,7 +120,9 @@ def _graph(
     weights = {}
     for name, value in program.state.items():
         if id(value) not in of_tensor:
-            of_tensor[id(value)] = builder.add_weight(value.numel() * value.element_size())
+            of_tensor[id(value)] = builder.add_weight(
+                value.numel() * value.element_size(), dtype=dtype_of(value)
+            )
         weights[name] = of_tensor[id(value)]
     pairs = [(ops[0], name) for ops in updated.ops.values() for name in ops[1:]]
     classes = colocation_classes(program, [*pairs, *(joint.pairs if colocate_backward else ())])
