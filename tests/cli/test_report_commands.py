@@ -10,8 +10,8 @@ import onnx
 import pytest
 from cli.runner import InProcess, the_line
 from frameworks.common.test_runtime_contract import branching_model
+from support.page_data import unpacked
 
-from placewright.report.page import unpacked
 from tests.report.test_traces import check_trace
 
 CORES = ("--devices", "cpu:0,cpu:1", "--evaluations", 20)

@@ -8,11 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.page_data import unpacked
 
 from placewright.core.graph import ComputationGraph
 from placewright.core.placement import Placement
 from placewright.core.plan import Measurement
-from placewright.report.page import page_text, unpacked
+from placewright.report.page import page_text
 from placewright.report.page_document import document_of, page_graph, plans_document
 from placewright.report.page_graph import MOST_CHILDREN, Node, group_tree, layout_of
 from placewright.report.page_times import device_times, memory_curves, thinned

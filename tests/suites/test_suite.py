@@ -10,6 +10,7 @@ import pytest
 
 from placewright.errors import InputError
 from placewright.files.problem_file import content_sha256
+from placewright.files.results import read_rows
 from placewright.suites.random_graphs import random_series_parallel_problem
 from placewright.suites.suite.against_auto import comparisons, figures
 from placewright.suites.suite.pictures import draw_over_time, draw_profiles
@@ -20,7 +21,7 @@ from placewright.suites.suite.problems import (
     suite_problems,
 )
 from placewright.suites.suite.profiles import profiles
-from placewright.suites.suite.runs import SuiteRow, read_suite, run_suite
+from placewright.suites.suite.runs import FORMAT, SuiteRow, run_suite
 from placewright.testing.problems import random_problem
 
 
@@ -132,7 +133,7 @@ def test_runs_are_kept_and_not_repeated(tmp_path: Path) -> None:
     again = run_suite(problems, ["single", "heft"], 5.0, results, on_row=new.append)
     assert again[0] == first[0]
     assert [one.placer for one in new] == ["heft"]
-    assert len(read_suite(results)) == 3
+    assert len(read_rows(results, FORMAT, SuiteRow)) == 3
     run_suite(problems, ["single", "heft"], 5.0, results)
     assert len(builds) == 2
 

@@ -117,6 +117,19 @@ class Device:
             if what != "memory_bytes" and math.isinf(value):
                 raise ClusterError(f"device '{self.name}': {what} must be finite, got {value}")
 
+    @property
+    def without_overheads(self) -> Device:
+        """The same device without the numbers that a calibration measures."""
+        return replace(
+            self,
+            dispatch_seconds=0.0,
+            cut_seconds=0.0,
+            cut_seconds_per_byte=0.0,
+            layout_seconds=0.0,
+            layout_seconds_per_byte=0.0,
+            speed_scatter=None,
+        )
+
 
 @dataclass(frozen=True)
 class Link:
@@ -317,18 +330,7 @@ class Cluster:
     @cached_property
     def without_overheads(self) -> Cluster:
         """The same devices and links; dispatch, cuts, layouts and contention cost nothing."""
-        devices = tuple(
-            replace(
-                device,
-                dispatch_seconds=0.0,
-                cut_seconds=0.0,
-                cut_seconds_per_byte=0.0,
-                layout_seconds=0.0,
-                layout_seconds_per_byte=0.0,
-                speed_scatter=None,
-            )
-            for device in self.devices
-        )
+        devices = tuple(device.without_overheads for device in self.devices)
         return replace(self, devices=devices, contention={}, prediction_error=None)
 
     def require_single_devices(self, what: str) -> None:

@@ -20,6 +20,34 @@ from placewright.core.graph import ComputationGraph
 from placewright.errors import GraphError, GroupingError
 
 
+class DisjointSets:
+    """Sets of the numbers 0 .. n - 1 that only grow: union-find with path halving.
+
+    The smallest number of a set is its root.
+    """
+
+    def __init__(self, n: int) -> None:
+        self._parent = list(range(n))
+
+    def root(self, number: int) -> int:
+        """The smallest number of the set that holds `number`."""
+        parent = self._parent
+        while parent[number] != number:
+            parent[number] = parent[parent[number]]
+            number = parent[number]
+        return number
+
+    def join(self, first: int, second: int) -> int:
+        """Unite the sets of two numbers; return the root of the united set."""
+        low, high = sorted((self.root(first), self.root(second)))
+        self._parent[high] = low
+        return low
+
+    def grouping(self) -> Grouping:
+        """The sets as groups, numbered by their first member."""
+        return Grouping.from_labels([self.root(number) for number in range(len(self._parent))])
+
+
 @dataclass(frozen=True, eq=False)
 class Grouping:
     """A partition of n nodes into groups 0 .. n_groups - 1, none of them empty.
@@ -181,24 +209,17 @@ def _as_read(graph: ComputationGraph, grouping: Grouping, kept: IntArray) -> Csr
 
 def colocation_of_groups(classes: IntArray, grouping: Grouping) -> IntArray:
     """Colocation class of each group, -1 where free; classes that meet in a group become one."""
+    labels, numbers = np.unique(classes, return_inverse=True)
+    sets = DisjointSets(len(labels))
+    first: dict[int, int] = {}  # of each group, by its number in `labels`
     bound = np.flatnonzero(classes >= 0)
-    parent = {int(label): int(label) for label in np.unique(classes[bound])}
-
-    def root(label: int) -> int:
-        while parent[label] != label:
-            parent[label] = parent[parent[label]]
-            label = parent[label]
-        return label
-
+    for group, number in zip(
+        grouping.group_of[bound].tolist(), numbers[bound].tolist(), strict=True
+    ):
+        sets.join(first.setdefault(group, number), number)
     result = np.full(grouping.n_groups, -1, dtype=np.int64)
-    for node in bound.tolist():
-        group, label = int(grouping.group_of[node]), root(int(classes[node]))
-        if result[group] >= 0:
-            other = root(int(result[group]))
-            parent[max(label, other)] = min(label, other)
-        result[group] = root(label)
-    for group in np.flatnonzero(result >= 0).tolist():
-        result[group] = root(int(result[group]))
+    for group, number in first.items():
+        result[group] = labels[sets.root(number)]
     return result
 
 

@@ -149,17 +149,14 @@ def _split_values(
         return runner.run(inputs, keep_tensors=True), before, runner.state_values()
 
 
-def reference_tensors(
-    model: LoadedModel, device: Device, inputs: Sequence[HostArray], tensors: Sequence[int]
-) -> dict[int, HostArray]:
-    """Values of some tensors (not of graph inputs) in the unsplit model on one device."""
-    return reference_values(model, device, inputs, tensors)[0]
-
-
 def reference_values(
     model: LoadedModel, device: Device, inputs: Sequence[HostArray], tensors: Sequence[int]
 ) -> tuple[dict[int, HostArray], dict[str, HostArray]]:
-    """Values as those of `reference_tensors`, and the state after one run of the unsplit model."""
+    """Run the unsplit model once on one device.
+
+    Returns:
+        Values of `tensors`, which are not graph inputs, and the state after the run.
+    """
     whole = whole_segment(model.graph, tensors)
     with ConcurrentRunner(model, [whole], [device]) as runner:
         values = dict(runner.run(inputs, keep_tensors=True).tensors)

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from placewright.errors import InputError, StalePlanError
 from placewright.execution.exported_program import ProgramFile
@@ -39,6 +39,20 @@ class ReadsFile(Protocol):
     ) -> tuple[ComputationGraph, ModelSource]: ...
 
 
+class ConvertsModule(Protocol):
+    """A function that converts a PyTorch module to a file of the framework's own format."""
+
+    def __call__(
+        self,
+        name: str,
+        module: Any,
+        example_inputs: Sequence[Any],
+        input_names: Sequence[str],
+        *,
+        version: str,
+    ) -> Path: ...
+
+
 @dataclass(frozen=True)
 class FileReader:
     """Reader of files, and of models that are converted to files first.
@@ -46,13 +60,13 @@ class FileReader:
     Attributes:
         read_file: reads a file of the framework's own format.
         files_of: lists all files of the model at a path.
-        file_of_module: converts (a model in memory, its module) once, and returns the file.
+        file_of_module: converts a PyTorch module once, and returns the file.
         file_of_program: converts a PyTorch program in a file once, and returns the file.
     """
 
     read_file: ReadsFile
     files_of: Callable[[Path], tuple[Path, ...]]
-    file_of_module: Callable[[ModelInMemory, BuiltModule], Path]
+    file_of_module: ConvertsModule
     file_of_program: Callable[[ProgramFile], Path]
 
     def read(
@@ -88,7 +102,10 @@ class FileReader:
     def _file(self, model: FoundModel, built: BuiltModule | None) -> Path:
         if isinstance(model, ModelInMemory):
             assert built is not None
-            return self.file_of_module(model, built)
+            name = model.name.partition(":")[2]  # without its origin, such as ``zoo:``
+            return self.file_of_module(
+                name, built.module, built.example_inputs, built.input_names, version=model.version
+            )
         return self.file_of_program(model) if isinstance(model, ProgramFile) else model
 
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from placewright.core.arrays import IntArray
-from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.cluster import Cluster, Link
 from placewright.core.placement import Placement
 from placewright.core.plan import Plan, search_text
 from placewright.core.problem import Problem
@@ -192,21 +192,8 @@ def _has_same_costs(one: Problem, other: Problem) -> bool:
     return (
         np.array_equal(one.costs.seconds, other.costs.seconds)
         and one.execution_model == other.execution_model
-        and list(map(_shape, one.cluster.devices)) == list(map(_shape, other.cluster.devices))
+        and one.cluster.without_overheads.devices == other.cluster.without_overheads.devices
         and list(map(_ways, one.cluster.links)) == list(map(_ways, other.cluster.links))
-    )
-
-
-def _shape(device: Device) -> Device:
-    """A device without the numbers that every calibration measures again."""
-    return replace(
-        device,
-        dispatch_seconds=0.0,
-        cut_seconds=0.0,
-        cut_seconds_per_byte=0.0,
-        layout_seconds=0.0,
-        layout_seconds_per_byte=0.0,
-        speed_scatter=None,
     )
 
 

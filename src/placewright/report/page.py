@@ -101,13 +101,6 @@ def compressed(document: dict[str, Any]) -> str:
     return base64.b64encode(zlib.compress(text.encode(), _LEVEL)).decode()
 
 
-def unpacked(page: str) -> dict[str, Any]:
-    """The document in a page; inverse of `page_text`."""
-    letters = page.split('<script type="application/octet-stream" id="data">')[1].split("<")[0]
-    document: dict[str, Any] = json.loads(zlib.decompress(base64.b64decode(letters)))
-    return document
-
-
 def _in_script(text: str) -> str:
     """Escape the end tag of a script inside a script."""
     return text.replace("</script", "<\\/script")

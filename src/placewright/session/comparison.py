@@ -16,7 +16,7 @@ from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import FileFormatError, InputError
 from placewright.files.problem_file import content_sha256
-from placewright.io.json_text import read_json_object
+from placewright.io.json_text import finite, read_json_object
 from placewright.io.written import write_text
 from placewright.placers.anytime import pass_interrupt_on
 from placewright.placers.registry import REGISTRY, is_path, make_placer, reason_against
@@ -100,21 +100,11 @@ def _text(document: Mapping[str, Any]) -> str:
     lines = []
     for name, value in document.items():
         if isinstance(value, list) and value:
-            entries = ",\n  ".join(json.dumps(_without_inf(entry)) for entry in value)
+            entries = ",\n  ".join(json.dumps(finite(entry)) for entry in value)
             lines.append(f" {json.dumps(name)}: [\n  {entries}\n ]")
         else:
-            lines.append(f" {json.dumps(name)}: {json.dumps(_without_inf(value))}")
+            lines.append(f" {json.dumps(name)}: {json.dumps(finite(value))}")
     return "{\n" + ",\n".join(lines) + "\n}\n"
-
-
-def _without_inf(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {key: _without_inf(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_without_inf(item) for item in value]
-    return value
 
 
 Report = Callable[[float, str], None]

@@ -16,7 +16,7 @@ from placewright.core.deadline import NEVER, Deadline
 from placewright.core.execution_models import EVENT, Event, ExecutionModel, MaxLoad
 from placewright.core.graph import ComputationGraph
 from placewright.core.op_patterns import by_op, matching
-from placewright.core.problem import Objective, Problem
+from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
 from placewright.core.resident_inputs import inputs_named
 from placewright.core.source import ModelSource
@@ -274,27 +274,11 @@ def _with_model(problem: Problem, request: Request, samples: int | None = 1) -> 
     is_stored = chosen.name == stored.name and isinstance(request.execution_model, str | None)
     if is_stored:
         chosen = _dispatching(stored, request)
-    changed = problem
-    if chosen != stored:
-        objective = _objective_of(chosen, problem.objective)
-        changed = replace(problem, execution_model=chosen, objective=objective)
-    if changed.objective == "throughput" and not isinstance(chosen, MaxLoad):
-        raise FieldError(
-            "objective",
-            f"throughput is valued by execution model max-load, not by '{chosen.name}' of the "
-            "problem; give execution model max-load, or a problem of another objective",
-        )
+    changed = problem if chosen == stored else problem.under(chosen)
     asked = samples if request.samples_in_flight is None else request.samples_in_flight
     if asked is None or not isinstance(chosen, MaxLoad):
         return changed
     return changed.with_samples_in_flight(asked)
-
-
-def _objective_of(model: ExecutionModel, stored: Objective) -> Objective:
-    """The objective of a problem under another execution model."""
-    if isinstance(model, MaxLoad):
-        return "throughput" if stored == "latency" else stored
-    return "latency" if stored == "throughput" else stored
 
 
 def _model_asked(request: Request, otherwise: ExecutionModel = EVENT) -> ExecutionModel:

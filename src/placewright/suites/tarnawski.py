@@ -301,7 +301,7 @@ def _measured_row(
     """A row with the result, the seconds since `start` and the memory of this process."""
     seconds = time.perf_counter() - start
     return BenchmarkRow(
-        workload, method, value, bound, None, status, seconds, _peak_memory(), message
+        workload, method, value, bound, None, status, seconds, peak_memory(), message
     )
 
 
@@ -321,7 +321,7 @@ def _settings(method: str, path: Path) -> dict[str, str] | None:
     return {}
 
 
-def _peak_memory() -> int:
+def peak_memory() -> int:
     """Largest resident set of this process so far, in bytes; 0 if the system does not tell."""
     try:
         import resource

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import openvino as ov
 from openvino.op import if_op
+from support.openvino_graphs import graph_of_openvino_model
 
-from placewright.frameworks.openvino.reader import fix_shapes, graph_of_openvino_model
+from placewright.frameworks.openvino.reader import fix_shapes
 
 
 def flattened() -> Any:

@@ -13,8 +13,8 @@ import pytest
 openvino = pytest.importorskip("openvino")
 
 from openvino import opset13 as ops  # noqa: E402
+from support.openvino_graphs import graph_of_openvino_model  # noqa: E402
 
-from placewright.frameworks.openvino.reader import graph_of_openvino_model  # noqa: E402
 from placewright.frameworks.openvino.reader import read_openvino as read  # noqa: E402
 
 SIZE = 128

@@ -16,9 +16,10 @@ import openvino as ov
 import pytest
 from model_makers import BIAS, WEIGHT, graph_def, saved_model, write_onnx
 from onnx import TensorProto, helper
+from support.openvino_graphs import graph_of_openvino_model
 
 from placewright.errors import FileFormatError, InputError, PlacewrightError, UnknownNameError
-from placewright.frameworks.openvino.reader import graph_of_openvino_model, read_openvino
+from placewright.frameworks.openvino.reader import read_openvino
 from placewright.frameworks.openvino.reader import read_openvino as read
 from placewright.frameworks.openvino.runtime import OpenVinoRuntime
 

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, ClassVar
 from placewright.errors import InputError, PlacewrightError
 from placewright.execution.file_reader import FileReader
 from placewright.execution.framework import (
-    BuiltModule,
     Find,
     FoundModel,
-    ModelInMemory,
     ReadOptions,
     StandaloneParts,
 )
@@ -108,11 +106,7 @@ def _reader() -> FileReader:
     from placewright.frameworks.onnxruntime.conversion import onnx_file_of, onnx_file_of_program
     from placewright.frameworks.onnxruntime.reader import read_onnx
 
-    def file_of_module(model: ModelInMemory, built: BuiltModule) -> Path:
-        name, inputs = model.name.partition(":")[2], built.input_names
-        return onnx_file_of(name, built.module, built.example_inputs, inputs, version=model.version)
-
-    return FileReader(read_onnx, onnx_files, file_of_module, onnx_file_of_program)
+    return FileReader(read_onnx, onnx_files, onnx_file_of, onnx_file_of_program)
 
 
 FRAMEWORK = OnnxFramework()

@@ -21,7 +21,7 @@ import numpy as np
 
 from placewright.core.arrays import FloatArray
 from placewright.core.graph import ComputationGraph
-from placewright.core.grouping import Grouping
+from placewright.core.grouping import DisjointSets, Grouping
 
 _OP = re.compile(r"op<(\d+)>")
 _SUFFIX = re.compile(r"(_nchwc|_nhwc)?(_token_\d+)?$")
@@ -50,12 +50,11 @@ class KernelMap:
                 self._readers.setdefault(value, []).append(at)
         named = [self._ops_in_name(node) for node in nodes]
         ops = [self._with_made(node, own) for node, own in zip(nodes, named, strict=True)]
-        labels = self._labels(nodes, named, ops)
         self.op_of: dict[str, int] = {}
         anchors = self._anchors(nodes, ops)
         for node, anchor in zip(nodes, anchors, strict=True):
             self.op_of[node.name] = anchor
-        self.grouping = Grouping.from_labels(labels)
+        self.grouping = self._joined(nodes, named, ops)
 
     def seconds(self, microseconds: Mapping[str, float]) -> FloatArray:
         """Seconds of each op from those of each kernel, shape (n_ops,)."""
@@ -90,27 +89,32 @@ class KernelMap:
                 anchors[at] = next((anchors[m] for m in makers if anchors[m] >= 0), -1)
         return anchors
 
-    def _labels(
+    def _joined(
         self, nodes: Sequence[Any], named: Sequence[list[int]], ops: Sequence[list[int]]
-    ) -> Any:
-        """A label per op, equal for the ops of one kernel, and of an addition and its maker."""
-        joined = _Joined(self.graph.n_ops)
+    ) -> Grouping:
+        """Group the ops of each kernel, and those of an addition with the ops before it."""
+        joined = DisjointSets(self.graph.n_ops)
+
+        def join(ops: Sequence[int]) -> None:
+            for op in ops[1:]:
+                joined.join(ops[0], op)
+
         traced = np.zeros(self.graph.n_ops, dtype=bool)
         for at, own in enumerate(ops):
             traced[own] = True
-            joined.join(own)
+            join(own)
             if own and not named[at]:
-                joined.join([*own, *self._before_addition(nodes, ops, at)])
+                join([*own, *self._before_addition(nodes, ops, at)])
         graph = self.graph
         for op in reversed(graph.topological_order.tolist()):
             if not traced[op]:
                 readers = dict.fromkeys(joined.root(r) for r in graph.successors.row(op).tolist())
                 makers = dict.fromkeys(joined.root(m) for m in graph.predecessors.row(op).tolist())
                 if len(readers) == 1:
-                    joined.join([op, *readers])
+                    join([op, *readers])
                 elif not readers and len(makers) == 1:
-                    joined.join([op, *makers])
-        return np.array([joined.root(op) for op in range(graph.n_ops)], dtype=np.int64)
+                    join([op, *makers])
+        return joined.grouping()
 
     def _before_addition(
         self, nodes: Sequence[Any], ops: Sequence[list[int]], at: int
@@ -128,23 +132,6 @@ class KernelMap:
                 else:
                     left.append(maker)
         return before
-
-
-class _Joined:
-    """Disjoint sets of ops (union-find with path halving)."""
-
-    def __init__(self, n_ops: int) -> None:
-        self._parent = list(range(n_ops))
-
-    def root(self, op: int) -> int:
-        while self._parent[op] != op:
-            self._parent[op] = self._parent[self._parent[op]]
-            op = self._parent[op]
-        return op
-
-    def join(self, ops: Sequence[int]) -> None:
-        for op in ops[1:]:
-            self._parent[self.root(op)] = self.root(ops[0])
 
 
 def kernel_microseconds(profile: Path, runs: int) -> dict[str, float]:

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, ClassVar
 from placewright.errors import PlacewrightError
 from placewright.execution.file_reader import FileReader
 from placewright.execution.framework import (
-    BuiltModule,
     Find,
     FoundModel,
-    ModelInMemory,
     ReadOptions,
 )
 from placewright.frameworks.openvino.model_files import SUFFIXES, checked_files
@@ -82,13 +80,7 @@ def _reader() -> FileReader:
     )
     from placewright.frameworks.openvino.reader import read_openvino
 
-    def file_of_module(model: ModelInMemory, built: BuiltModule) -> Path:
-        name, inputs = model.name.partition(":")[2], built.input_names
-        return openvino_file_of(
-            name, built.module, built.example_inputs, inputs, version=model.version
-        )
-
-    return FileReader(read_openvino, checked_files, file_of_module, openvino_file_of_program)
+    return FileReader(read_openvino, checked_files, openvino_file_of, openvino_file_of_program)
 
 
 FRAMEWORK = OpenVinoFramework()

@@ -73,7 +73,7 @@ def read_openvino(
         symbols = onnx_symbols(file) if file.suffix.lower() == ".onnx" else _NO_SYMBOLS
         fix_shapes(model, shapes, symbols)
         is_stored = file.suffix.lower() == ".xml"
-        reading = _read(model, fold_constants=fold_constants, names_are_stored=is_stored)
+        reading = read_operators(model, fold_constants=fold_constants, names_are_stored=is_stored)
         graph = reading.builder.build()
         signature = reading.signature(model) if fold_constants else None
         interface = kept_interface(model)
@@ -102,10 +102,10 @@ def read_openvino(
     return graph, source if interface is None else interface.applied_to(source)
 
 
-def graph_of_openvino_model(
+def read_operators(
     model: Any, *, fold_constants: bool = True, names_are_stored: bool = False
-) -> tuple[ComputationGraph, dict[str, str]]:
-    """Make the graph of an ``openvino.Model`` with static input shapes.
+) -> Operators:
+    """Read the operators of an ``openvino.Model`` with static input shapes.
 
     An op has the friendly name of its node. A name that OpenVINO made up from the node's type and a
     running number differs from one reading to the next. Such an op is called by its type and its
@@ -116,19 +116,11 @@ def graph_of_openvino_model(
         fold_constants: False gives the raw graph.
         names_are_stored: True for a model read from an IR file, whose names never change.
 
-    Returns:
-        The graph, and op name -> native name if they differ.
-
     Raises:
         GraphError: every output of the model is constant.
     """
-    reading = _read(model, fold_constants=fold_constants, names_are_stored=names_are_stored)
-    return reading.builder.build(), reading.native_names
-
-
-def _read(model: Any, *, fold_constants: bool, names_are_stored: bool) -> _Reading:
     folded = folded_nodes(model.get_ordered_ops()) if fold_constants else frozenset()
-    reading = _Reading(model, folded, fold_constants, names_are_stored)
+    reading = Operators(model, folded, fold_constants, names_are_stored)
     for position, node in enumerate(reading.nodes):
         reading.add(position, node)
     if not reading.op_of:
@@ -235,8 +227,13 @@ def is_fixed_shape(node: Any) -> bool:
     return node.get_type_name() == "ShapeOf" and bool(node.get_input_partial_shape(0).is_static)
 
 
-class _Reading:
-    """State of a walk over a model's nodes in topological order."""
+class Operators:
+    """Operators, tensors and weights of a model, added node by node in topological order.
+
+    Attributes:
+        builder: of the graph.
+        native_names: op name -> native name if they differ.
+    """
 
     def __init__(
         self, model: Any, folded: frozenset[int], fold_constants: bool, names_are_stored: bool

@@ -20,7 +20,7 @@ import numpy as np
 
 from placewright.core.arrays import BoolArray, IntArray
 from placewright.core.graph import FORWARD
-from placewright.core.grouping import Grouping
+from placewright.core.grouping import DisjointSets, Grouping
 from placewright.core.op_patterns import op_named
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
@@ -120,18 +120,10 @@ def biconnected_tails(n_nodes: int, pairs: IntArray) -> Grouping:
     """
     component = _biconnected_components(n_nodes, pairs)
     first: dict[int, int] = {}
-    parent = list(range(n_nodes))
-
-    def root(node: int) -> int:
-        while parent[node] != node:
-            parent[node] = parent[parent[node]]
-            node = parent[node]
-        return node
-
+    fused = DisjointSets(n_nodes)
     for tail, label in zip(pairs[:, 0].tolist(), component, strict=True):
-        one, other = root(first.setdefault(label, tail)), root(tail)
-        parent[max(one, other)] = min(one, other)
-    return Grouping.from_labels([root(node) for node in range(n_nodes)])
+        fused.join(first.setdefault(label, tail), tail)
+    return fused.grouping()
 
 
 def _biconnected_components(n_nodes: int, pairs: IntArray) -> list[int]:

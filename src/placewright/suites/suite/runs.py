@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
@@ -20,12 +19,13 @@ import numpy as np
 from placewright.core.problem import Problem
 from placewright.core.solution import Budget
 from placewright.errors import InputError, MissingExtraError, PlacewrightError
-from placewright.files.results import ResultsFile, read_rows
+from placewright.files.results import ResultsFile
 from placewright.placers.anytime import pass_interrupt_on
 from placewright.placers.registry import reason_against
 from placewright.session.comparison import named_placer
 from placewright.simulation.evaluator import Evaluator
 from placewright.suites.suite.problems import SUITE_VERSION, SuiteProblem
+from placewright.suites.tarnawski import peak_memory
 from placewright.workers.interface import Workers
 from placewright.workers.opened import open_workers
 from placewright.workers.tasks import Done, Shared, Task
@@ -152,15 +152,6 @@ def run_suite(
     return [kept[key] for one in problems for key in keys[one.name]]
 
 
-def read_suite(path: Path) -> list[SuiteRow]:
-    """The rows of a results file, none if there is no file.
-
-    Raises:
-        FileFormatError: it is no results file of this benchmark.
-    """
-    return read_rows(path, FORMAT, SuiteRow)
-
-
 def _tasks(
     one: SuiteProblem, missing: Sequence[tuple[int, str, str, int, float]], keep: Report
 ) -> Iterator[Task]:
@@ -226,7 +217,7 @@ def run_one(problem: Problem, row: SuiteRow) -> SuiteRow:
         evaluations=solution.evaluations,
         seconds=round(evaluator.seconds, 3),
         processor_seconds=round(time.process_time() - began, 3),
-        peak_bytes=_peak_bytes(),
+        peak_bytes=peak_memory(),
         load=round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else 0.0,
         message=solution.message,
         history=[
@@ -234,12 +225,3 @@ def run_one(problem: Problem, row: SuiteRow) -> SuiteRow:
             for point in solution.history
         ],
     )
-
-
-def _peak_bytes() -> int:
-    try:
-        import resource
-    except ImportError:
-        return 0
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return int(peak) * (1 if sys.platform == "darwin" else 1024)

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from operator import or_
 
+from placewright.core.grouping import DisjointSets
 from placewright.placers.baselines.expert import kinds
 from placewright.placers.baselines.expert.families import contiguous
 from placewright.placers.baselines.expert.forward import ForwardGraph
@@ -58,23 +59,19 @@ def place_recurrent(view: ForwardGraph, shares: Sequence[float]) -> list[int] | 
 
 def _groups(view: ForwardGraph) -> dict[int, int]:
     """Op that makes a step -> group that shares its weight or its gates, if recurrent."""
-    parent: dict[int, int] = {}
-
-    def root(key: int) -> int:
-        while parent.setdefault(key, key) != key:
-            key = parent[key]
-        return key
-
     n_ops = view.graph.n_ops
+    sets = DisjointSets(n_ops + len(view.graph.weight_bytes))  # ops, then weights
+    steps: set[int] = set()
     fused = [op for op in view.order if kinds.is_fused_recurrence(view.kinds[op])]
     for gate in [op for op in view.order if kinds.is_gate(view.kinds[op])]:
         made_by = [op for op in view.before_through(gate, lambda op: _is_inner(view, op))
                    if view.is_layer(op) and kinds.is_product(view.kinds[op])]  # fmt: skip
         for op in made_by:
-            parent[root(op)] = root(made_by[0])
             largest = max(view.weights[op], key=lambda w: (view.graph.weight_bytes[w], -w))
-            parent[root(n_ops + largest)] = root(op)
-    members = {op: root(op) for op in view.order if op in parent}
+            sets.join(op, made_by[0])
+            sets.join(op, n_ops + largest)
+            steps.add(op)
+    members = {op: sets.root(op) for op in view.order if op in steps}
     numbers = {key: number for number, key in enumerate(dict.fromkeys(members.values()))}
     groups = {op: numbers[key] for op, key in members.items()}
     above = _ancestors(view, groups)
