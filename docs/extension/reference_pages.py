@@ -13,9 +13,11 @@ from typing import Any
 from sphinx.application import Sphinx
 
 import placewright
+from placewright.cli.help import EXAMPLES, default_of, metavar_of, names_of, panels_of
 from placewright.placers.registry import placer_class, placer_names
 
 _ATTRIBUTES = r"\n\s*Attributes(?: \(.*\))?:\n"  # such as "Attributes (besides those of Base):"
+_BENCH = ("auto", "learned", "paper", "suite", "tarnawski")
 _OPTIONS_HEADER = "| option | default | meaning |\n| --- | --- | --- |\n"
 
 
@@ -71,23 +73,21 @@ def _description(command: Any) -> str:
 
 def _parameters(command: Any) -> str:
     arguments = [each for each in command.params if each.param_type_name == "argument"]
-    options = [each for each in command.params if each.param_type_name == "option"]
-    usage = " ".join([*(_metavar(each) for each in arguments), "[OPTIONS]"])
-    text = f"Usage: `placewright {command.name} {usage}`\n\n"
-    if options:
-        text += _OPTIONS_HEADER + "".join(_option_row(each) for each in options)
-    return text
-
-
-def _metavar(argument: Any) -> str:
-    return str(argument.metavar or argument.name.upper())
+    usage = " ".join([*(metavar_of(each) for each in arguments), "[OPTIONS]"])
+    name = command.name if command.name not in _BENCH else f"bench {command.name}"
+    parts = [f"Usage: `placewright {name} {usage}`"]
+    for panel, options in panels_of(command, shows_all=True):
+        rows = "".join(_option_row(each) for each in options)
+        parts.append(f"**{panel}**\n\n{_OPTIONS_HEADER}{rows}")
+    if examples := EXAMPLES.get(command.name, ()):
+        lines = "\n".join(f"placewright {line}" for line in examples)
+        parts.append(f"**Examples**\n\n```sh\n{lines}\n```")
+    return "\n\n".join(parts)
 
 
 def _option_row(option: Any) -> str:
-    names = ", ".join(f"`{name}`" for name in option.opts)
-    default = option.default
-    shown = "" if default in (None, False, (), []) or callable(default) else f"`{default}`"
-    return f"| {names} | {shown} | {_escaped(option.help or '')} |\n"
+    default = "required" if option.required else default_of(option)
+    return f"| `{names_of(option)}` | {_escaped(default)} | {_escaped(option.help or '')} |\n"
 
 
 def _escaped(text: str) -> str:

@@ -6,8 +6,12 @@ each as one line without a traceback.
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Sequence
 from typing import Any
 
+_MOST_NEAR = 3  # suggestions
+_LONGEST_LIST = 150  # characters of a list of names
 Requires = tuple[tuple[str, str], ...]  # optional packages, each with its extra
 
 
@@ -52,19 +56,41 @@ class FileFormatError(InputError):
     """A file has another format than its name or header, or is damaged."""
 
 
+def near_names(name: str, known: Sequence[str]) -> tuple[str, ...]:
+    """The known names, at most three, that are most like a name; upper case does not matter."""
+    plain = {other.lower(): other for other in known}
+    like = difflib.get_close_matches(name.lower(), plain, n=_MOST_NEAR)
+    return tuple(plain[other] for other in like)
+
+
 class UnknownNameError(InputError):
-    """A name is not in its registry; the message lists near ones first, then the known ones."""
+    """A name is not in its registry; the message lists near ones first, then the known ones.
+
+    Args:
+        what: kind of the name, as in "placer".
+        name: that somebody gave.
+        known: all names that there are.
+        near: names that were perhaps meant; without any, those that are like `name`.
+    """
 
     def __init__(
-        self,
-        what: str,
-        name: str,
-        known: list[str] | tuple[str, ...],
-        *,
-        near: tuple[str, ...] = (),
+        self, what: str, name: str, known: Sequence[str], *, near: Sequence[str] = ()
     ) -> None:
-        suggested = f"did you mean {' or '.join(near)}? " if near else ""
-        super().__init__(f"unknown {what} '{name}'; {suggested}available: {', '.join(known)}")
+        near = near or near_names(name, known)
+        meant = f"did you mean {' or '.join(near)}? " if near else ""
+        super().__init__(f"unknown {what} '{name}'; {meant}available: {_listed(known)}")
+
+
+def _listed(names: Sequence[str]) -> str:
+    """Names with commas between them; a long list ends with the number of those left out."""
+    shown, length = 0, 0
+    for name in names:
+        length += len(name) + 2
+        if length > _LONGEST_LIST:
+            break
+        shown += 1
+    text = ", ".join(names[:shown]) or "none"
+    return text if shown == len(names) else f"{text} and {len(names) - shown} more"
 
 
 class MissingExtraError(InputError):

@@ -172,7 +172,7 @@ def test_memory_that_is_too_small_is_the_answer_no(workload: Path, cli: InProces
         (["place", "zoo:alexnet"], "unknown zoo model 'alexnet'"),
         (["place", "chain.json", "--budget", "banana"], "got 'banana'"),
         (["place", "chain.json", "--placer", "best"], "unknown placer 'best'"),
-        (["place", "chain.json", "--set-placer", "x=1"], "no setting 'x'"),
+        (["place", "chain.json", "--set-placer", "x=1"], "unknown setting of placer auto 'x'"),
         (["place", "chain.json", "--pin", "1=tpu"], "unknown device 'tpu'"),
         (["place", "chain.json", "--pin", "nothing"], "--pin expects OP=DEVICE"),
         (["place", "chain.json", "--memory", "acc:0=lots"], "got 'lots'"),

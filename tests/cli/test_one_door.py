@@ -179,7 +179,7 @@ def test_no_command_declares_by_hand_what_a_request_has(tmp_path: Path, cli: InP
 
 def test_every_field_is_an_option_and_an_argument(tmp_path: Path, cli: InProcess) -> None:
     """All but what only Python can give: examples of a module, and a calibration left out."""
-    listed = cli("place", "--help", cwd=tmp_path).stdout
+    listed = cli("place", "--help-all", cwd=tmp_path).stdout
     taken = inspect.signature(pw.place).parameters
     for one in fields(Request):
         assert one.name in taken

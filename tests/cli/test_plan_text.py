@@ -46,12 +46,14 @@ def test_one_unit_in_one_segment_is_singular() -> None:
 def test_where_nothing_can_be_chosen_there_is_no_proof() -> None:
     """One unit, one device for each unit, and a choice."""
     one_unit = plan_with(chain("a"), [Device("x"), Device("y")], lambda op: 0)
-    assert "all ops move together, so only 2 placements exist, each on one device" in (
-        plan_lines(one_unit, "m")[1]
+    assert (
+        "all ops move together, so only 2 placements exist, each on one device"
+        in (plan_lines(one_unit, "m")[1])
     )
     one_device = plan_with(chain("a", "b"), [Device("x")], lambda op: 0)
-    assert "only one placement exists, because every unit has one possible device" in (
-        plan_lines(one_device, "m")[1]
+    assert (
+        "only one placement exists, because every unit has one possible device"
+        in (plan_lines(one_device, "m")[1])
     )
     choice = plan_with(chain("a", "b"), [Device("x"), Device("y")], lambda op: 0)
     assert "no placement takes less than" in plan_lines(choice, "m")[1]

@@ -13,6 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
+from placewright.cli.help import Application
 from placewright.cli.output import (
     drop_results,
     error_line,
@@ -30,7 +31,7 @@ EXIT_NO, EXIT_WRONG_INPUT, EXIT_BUG = 1, 2, 70
 _OPS = "--ops"  # an option of `graph`
 _VALUE = re.compile(rf"{ANY}|{HERE}|{ADDRESS}")  # of --ray
 
-app = typer.Typer(
+app = Application(
     name="placewright",
     help="Decide which device runs each operator of a neural network, prove it, run it.",
     add_completion=False,
@@ -116,7 +117,8 @@ def with_bare_options(arguments: Sequence[str]) -> list[str]:
 
 def _exit_code() -> int:
     try:
-        result = app(with_bare_options(sys.argv[1:]), standalone_mode=False)
+        arguments = with_bare_options(sys.argv[1:])
+        result = app(arguments, prog_name="placewright", standalone_mode=False)
         sys.stdout.flush()  # report a full disk here and not when the interpreter ends
     except (typer.Abort, KeyboardInterrupt):
         state.is_ending = True
@@ -138,8 +140,7 @@ def _code_of(error: Exception) -> int:
         if type(error).__name__ == "NoArgsIsHelpError":  # Typer does not export this class
             sys.stdout.write(f"{error.format_message().rstrip()}\n")
             return 0
-        text = error.format_message() if isinstance(error, typer.BadParameter) else str(error)
-        return _fail(text, EXIT_WRONG_INPUT)
+        return _fail(_message_of_typer(error), EXIT_WRONG_INPUT)
     if isinstance(error, PlacewrightError):
         from placewright.cli.wording import message_of
 
@@ -164,6 +165,13 @@ def _code_of(error: Exception) -> int:
         "set PLACEWRIGHT_TRACEBACK=1 to see where",
         EXIT_BUG,
     )
+
+
+def _message_of_typer(error: TyperException) -> str:
+    near = getattr(error, "possibilities", None)  # of an unknown option
+    if near:
+        return f"{error}; did you mean {' or '.join(sorted(near))}?"
+    return error.format_message() if isinstance(error, typer.BadParameter) else str(error)
 
 
 def _interrupted() -> int:

@@ -13,6 +13,7 @@ import typer
 
 from placewright.cli import options as opt
 from placewright.cli.command import command, plain_command
+from placewright.cli.help import Application
 from placewright.cli.output import (
     Report,
     print_json,
@@ -50,7 +51,7 @@ Results = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the `bench` group."""
-    group = typer.Typer(help="Reproduce tables and figures.", no_args_is_help=True)
+    group = Application(help="Reproduce tables and figures.", no_args_is_help=True)
     group.callback()(_reported)
     for member in (tarnawski, learned, paper, suite, auto):
         group.command()(member)

@@ -16,6 +16,7 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from placewright.cli.each_size import for_each_size
+from placewright.cli.help import has_rare, help_all
 from placewright.cli.isolate import ISOLATION, in_isolation
 from placewright.cli.overwriting import outputs_of, refuse_to_overwrite_inputs
 from placewright.cli.wording import option_of, with_options
@@ -105,6 +106,8 @@ def _wrapped(
             run(**given)
 
     whole = [*parameters, *added]
+    if has_rare([option_of(one.name) for one in whole]):
+        whole.append(help_all())
     wrapper.__signature__ = inspect.Signature(whole)  # type: ignore[attr-defined]
     wrapper.__annotations__ = {one.name: one.annotation for one in whole}
     wrapper.is_wrapped = True  # type: ignore[attr-defined]

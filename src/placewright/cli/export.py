@@ -32,11 +32,15 @@ def export(
     plan_file: opt.PlanFile,
     form: Annotated[
         str,
-        typer.Option("--to", help="device-map, onnx-layers, onnx-segments or openvino-affinity."),
+        typer.Option(
+            "--to", help="Write device-map, onnx-layers, onnx-segments or openvino-affinity."
+        ),
     ],
     output: Annotated[
         Path,
-        typer.Option("-o", "--output", help="File to write; a folder for onnx-segments."),
+        typer.Option(
+            "-o", "--output", help="Write to this file, or into this folder (onnx-segments)."
+        ),
         Writes(_parts),
     ],
     searched: opt.Searched = False,

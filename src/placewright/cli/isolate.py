@@ -20,7 +20,9 @@ Isolate = Annotated[
 ]
 IsolationLimits = Annotated[
     str | None,
-    typer.Option("--isolation-limits", help="With --isolate: such as memory=8GiB,cpu=1h."),
+    typer.Option(
+        "--isolation-limits", help="With --isolate: set limits such as memory=8GiB,cpu=1h."
+    ),
 ]
 # Parameter -> annotation and default.
 ISOLATION = {"isolate": (Isolate, False), "isolation_limits": (IsolationLimits, None)}

@@ -16,8 +16,10 @@ Searched = Annotated[
 ]
 ModelOfPlan = Annotated[
     Path | None,
-    typer.Option("--model", help="File of the plan's model, if it has moved."),
+    typer.Option("--model", help="Read the plan's model from this file, if it has moved."),
 ]
-Output = Annotated[Path | None, typer.Option("-o", "--output", help="File to write."), Writes()]
+Output = Annotated[
+    Path | None, typer.Option("-o", "--output", help="Write to this file."), Writes()
+]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON document and nothing else.")]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Show no progress on standard error.")]

@@ -24,6 +24,7 @@ _STDOUT, _STDERR = 1, 2  # file descriptors
 _SECONDS_BETWEEN_LINES = 60.0
 _recording: ContextVar[list[Any] | None] = ContextVar("recording", default=None)
 _LONGEST_LINE = 299  # characters of an error message
+_LONGEST_WORD = 40  # characters; a longer one, such as a path, is cut in its middle
 _LONGEST_HINT = 200  # characters behind its last semicolon
 
 
@@ -84,8 +85,14 @@ def error_line(message: str) -> str:
     if len(line) <= _LONGEST_LINE:
         return line
     hint = line.rpartition("; ")[2]
-    end = hint if 100 < len(hint) <= _LONGEST_HINT else line[-100:]
-    return f"{line[: _LONGEST_LINE - 5 - len(end)]} ... {end}"
+    end = hint if 100 < len(hint) <= _LONGEST_HINT else _whole_words(line[-100:][::-1])[::-1]
+    return f"{_whole_words(line[: _LONGEST_LINE - 5 - len(end)])} ... {end}"
+
+
+def _whole_words(cut: str) -> str:
+    """A text without its last word, which was cut; a long word stays as it is."""
+    words, space, last = cut.rpartition(" ")
+    return words if space and len(last) < _LONGEST_WORD else cut
 
 
 def print_json(document: Any) -> None:

@@ -37,7 +37,9 @@ def _beside(plan: Path) -> list[Path]:
 
 
 PlanOutput = Annotated[
-    Path | None, typer.Option("-o", "--output", help="File to write."), Writes(_beside)
+    Path | None,
+    typer.Option("-o", "--output", help="Write the plan to this file."),
+    Writes(_beside),
 ]
 
 
@@ -51,7 +53,8 @@ def place_model(
 ) -> None:
     """Find, prove, run and write the best placement of MODEL.
 
-    --shape past=64|128 or past=64..512 makes one plan for each size: plan-past=64.json, ...
+    With several sizes, as in --shape past=64|128 or past=64..512, each size gets a plan file of
+    its own.
     """
     from placewright.errors import Interrupted
     from placewright.files.plan_file import write_plan

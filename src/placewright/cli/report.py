@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ReportFile = Annotated[
     Path | None,
-    typer.Option("--report", help="Also write a self-contained page, FILE.html."),
+    typer.Option("--report", help="Write a self-contained page, too, such as plan.html."),
     Writes(),
 ]
 
@@ -59,9 +59,9 @@ def report(
     other_file: Annotated[
         Path | None, typer.Argument(metavar="[OTHER]", help="A plan to compare it with.")
     ] = None,
-    output: Annotated[Path, typer.Option("-o", "--output", help="File to write."), Writes()] = Path(
-        "report.html"
-    ),
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Write the page to this file."), Writes()
+    ] = Path("report.html"),
     searched: opt.Searched = False,
     model_file: opt.ModelOfPlan = None,
     as_json: opt.Json = False,

@@ -32,7 +32,7 @@ Samples = Annotated[
 ]
 InFlight = Annotated[
     int | None,
-    typer.Option("--in-flight", help="With --samples: most samples in flight; chosen if left out."),
+    typer.Option("--in-flight", help="With --samples: keep at most N samples in flight."),
 ]
 
 
@@ -143,13 +143,13 @@ def _print_loads(plan: Plan, simulator: Simulator, as_json: bool) -> None:
 def run(
     request: Request,
     plan_file: opt.PlanFile,
-    runs: Annotated[int, typer.Option(help="Number of measured runs of each contender.")] = 15,
+    runs: Annotated[int, typer.Option(help="Measure N runs of each contender.")] = 15,
     boundaries: Annotated[
-        bool, typer.Option("--boundaries", help="Also compare every tensor that crosses devices.")
+        bool, typer.Option("--boundaries", help="Compare every tensor that crosses devices, too.")
     ] = False,
     inputs: Annotated[
         Path | None,
-        typer.Option("--inputs", help="An .npz file with a value for each input; else random."),
+        typer.Option("--inputs", help="Read a value for each input from an .npz file."),
     ] = None,
     samples: Samples = None,
     seconds: Annotated[
@@ -161,7 +161,7 @@ def run(
         str | None,
         typer.Option(
             "--timeout",
-            help="Limit of each run, such as 60s; 60 s or 20 times the prediction without.",
+            help="Stop a run that takes longer than a time such as 60s.",
         ),
     ] = None,
     searched: opt.Searched = False,

@@ -23,20 +23,24 @@ def register(app: typer.Typer) -> None:
 @command("settings", "devices", "cluster", "runtime", "seed", *SPREAD, model=None)
 def train(
     request: Request,
-    placer: Annotated[str, typer.Option("--placer", help="A placer that needs training.")],
+    placer: Annotated[str, typer.Option("--placer", help="Train this placer, such as zero-shot.")],
     graphs: Annotated[
-        list[str], typer.Option("--graphs", help="A problem file or model; repeatable.")
+        list[str], typer.Option("--graphs", help="Train on a problem file or model; repeatable.")
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="Policy file to write."), Writes()],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", help="Write the policy to this file."), Writes()
+    ],
     more_graphs: Annotated[
         list[str] | None, typer.Argument(metavar="[GRAPH]...", help="More problem files or models.")
     ] = None,
-    episodes: Annotated[int, typer.Option(help="Number of episodes.")] = 1000,
+    episodes: Annotated[int, typer.Option(help="Train for N episodes.")] = 1000,
     patience: Annotated[
         int,
         typer.Option(help="Stop after this many episodes without a faster round; 0 never stops."),
     ] = 0,
-    tensorboard: Annotated[str, typer.Option(help="Folder for TensorBoard scalars.")] = "",
+    tensorboard: Annotated[
+        str, typer.Option(help="Write TensorBoard scalars into this folder.")
+    ] = "",
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:

@@ -148,8 +148,8 @@ def make_placer(name: str, settings: Mapping[str, str] | None = None) -> Placer:
     """A placer with hyperparameters given as text (``--set-placer key=value``).
 
     Raises:
-        UnknownNameError: the name is not registered.
-        InputError: an unknown hyperparameter, or a value of the wrong type or range.
+        UnknownNameError: the name or a hyperparameter is not registered.
+        InputError: a value of the wrong type or range.
         MissingExtraError: a package that the placer needs is not installed.
     """
     placer_type = placer_class(name)
@@ -160,9 +160,7 @@ def make_placer(name: str, settings: Mapping[str, str] | None = None) -> Placer:
     values: dict[str, object] = {}
     for key, text in (settings or {}).items():
         if key not in fields:
-            raise InputError(
-                f"placer '{name}' has no setting '{key}'; it has: {', '.join(fields) or 'none'}"
-            )
+            raise UnknownNameError(f"setting of placer {name}", key, list(fields))
         values[key] = _parsed(name, key, text, _type_of(placer_type, fields[key]))
     return placer_type(**values)
 

@@ -24,6 +24,7 @@ from placewright.errors import (
     InputError,
     StalePlanError,
     UnknownNameError,
+    near_names,
 )
 from placewright.execution.framework import (
     BuiltModule,
@@ -50,6 +51,8 @@ from placewright.io.json_text import read_json_object
 from placewright.io.opened import shown_name
 from placewright.profiling.units import light_ops_joined
 from placewright.session.request import Request
+
+_MOST_FILES = 1000  # of a folder, whose names are compared with a name that does not exist
 
 ZOO_PREFIX = "zoo:"
 MODULE_PREFIX = "module:"
@@ -118,9 +121,17 @@ def require_file(name: str) -> None:
         InputError: there is no such file.
     """
     if not (name and Path(name).exists()):
-        raise InputError(
-            f"model '{name}' does not exist; give a file, or zoo:NAME for a model built here"
-        )
+        near = _files_like(Path(name))
+        meant = f"did you mean {' or '.join(near)}?" if near else "give a file, or zoo:NAME"
+        raise InputError(f"model '{name}' does not exist; {meant}")
+
+
+def _files_like(path: Path) -> tuple[str, ...]:
+    try:
+        found = [str(file) for file in path.parent.iterdir()]
+    except OSError:
+        return ()
+    return near_names(str(path), found[:_MOST_FILES])
 
 
 def _zoo_variant(name: str) -> tuple[str, str]:

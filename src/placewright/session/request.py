@@ -11,11 +11,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
-from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from placewright.errors import FieldError, InputError
+from placewright.errors import FieldError, InputError, UnknownNameError, near_names
 from placewright.workers.opened import require_processes
 
 if TYPE_CHECKING:
@@ -40,6 +39,7 @@ PROFILED = (
 # A comparison runs each placer with seeds and, behind its name, settings of its own.
 SPREAD = ("workers", "ray")  # who does the tasks of a search
 COMPARED = (*PROFILED, "budget", "evaluations", "core_seconds", "evaluator", *SPREAD)
+EVALUATORS = ("simulated", "measured")
 QUICK_SECONDS, USUAL_SECONDS = 5.0, 10.0
 PROFILING_SECONDS = 120.0
 
@@ -161,27 +161,27 @@ class Request:
     model: Any
     example_inputs: tuple[Any, ...] = ()
     devices: str | None = said(
-        "For example cpu:0,cpu:1, cores, catalogue:4gpu.", checked=lambda raw: _devices(raw)
+        "Place on these devices, such as cpu:0,cpu:1, cores or catalogue:4gpu.",
+        checked=lambda raw: _devices(raw),
     )
-    cluster: Path | Cluster | None = said("YAML file of devices and links.", kind=Path)
-    runtime: str | None = said("openvino, onnxruntime or torch.")
+    cluster: Path | Cluster | None = said("Take devices and links from a YAML file.", kind=Path)
+    runtime: str | None = said("Measure and run with openvino, onnxruntime or torch.")
     objective: Objective = said(
-        "latency, throughput or training.", checked=_parsing("parse_objective")
+        "Minimise latency, time per sample (throughput) or a training step.",
+        checked=_parsing("parse_objective"),
     )
     execution_model: str | ExecutionModel | None = said(
-        "event, max-load, subgraph, subgraph-ip or placeto.",
+        "Value placements by event, max-load, subgraph, subgraph-ip or placeto.",
         checked=lambda raw: _execution_model(raw),
     )
     dispatch: Dispatch | None = said(
-        "Which ready op a device without an order begins: rank (highest first) or fifo (execution "
-        "model event).", checked=_parsing("parse_dispatch"),
+        "Let a device without an order begin the ready op of highest rank (rank) or the first one "
+        "(fifo), under event.", checked=_parsing("parse_dispatch"),
     )  # fmt: skip
-    optimizer: str = said(
-        "Of a training step: sgd, adam or adamw, as in adam:learning_rate=1e-4.", "sgd"
-    )
+    optimizer: str = said("Train with sgd, adam or adamw, as in adam:learning_rate=1e-4.", "sgd")
     colocate_backward: bool = said("Keep each backward op with its forward op.", False, kind=bool)
     compiled: bool = said(
-        "Segments through torch.compile (argument `runtime` torch).",
+        "Compile segments with torch.compile (argument `runtime` torch).",
         False,
         kind=bool,
         word="compile",
@@ -189,92 +189,102 @@ class Request:
     remeasure: bool = said("Measure again what earlier runs have stored.", False, kind=bool)
     calibrate: bool = True
     profiling: float | None = said(
-        "Limit on measuring and calibrating, such as 10min; inf is none.",
+        "Limit measuring and calibrating to a time such as 10min; inf is no limit.",
         PROFILING_SECONDS,
         checked=_parsing("parse_duration", "profiling"),
     )
-    placer: str | Placer = said("See `placewright placers`.", "auto")
+    placer: str | Placer = said(
+        "Search with this placer; `placewright placers` lists them.", "auto"
+    )
     settings: Mapping[str, str] = said(
-        "Hyperparameter KEY=VALUE; repeatable.", {}, kind=list, word="set-placer",
+        "Set a hyperparameter of the placer; repeatable.", {}, kind=list, word="set-placer",
         checked=_parsing("parse_settings"),
     )  # fmt: skip
     policy: Path | None = said(
-        "Trained policy (.safetensors) to apply.",
+        "Apply a trained policy (.safetensors).",
         kind=Path,
         checked=_parsing("parse_path", "policy"),
     )
     budget: float | None = said(
-        "Wall-clock limit such as 30s.", checked=_parsing("parse_duration", "budget")
+        "Search for this long, such as 30s.", checked=_parsing("parse_duration", "budget")
     )
     evaluations: int | None = said(
-        "Limit on queries to the evaluator.", kind=int,
+        "Limit the number of placements that the evaluator values.", kind=int,
         checked=_parsing("parse_count", "evaluations"),
     )  # fmt: skip
     core_seconds: float | None = said(
-        "Limit such as 60s on the processor time of the search, of all threads and workers.",
+        "Limit the processor time of the search, of all threads and workers, such as 60s.",
         checked=_parsing("parse_duration", "core_seconds"),
     )
     total: float | None = said(
-        "Limit such as 60s on everything: profiling, calibration, search, check.",
+        "Limit everything, such as 60s: profiling, calibration, search and check.",
         checked=_parsing("parse_duration", "total"),
     )
     quick: bool = said(
-        "Few rounds, a stored calibration or a short one, 5 s of search, and a probe of a split "
-        "instead of the check on the hardware.",
+        "Measure few rounds, search for 5 s, and probe a split instead of the full check on the "
+        "hardware.",
         False, kind=bool,
     )  # fmt: skip
     replicate: bool = said(
-        "Groups of alike devices may take turns with the samples (throughput).", False, kind=bool
+        "Let groups of equal devices take turns with the samples (throughput).", False, kind=bool
     )
     latency_limit: float | None = said(
-        "95 % of the samples of a stream take less, e.g. 200ms (throughput).",
+        "Keep 95 % of the samples of a stream below a time such as 200ms (throughput).",
         checked=_parsing("parse_duration", "latency_limit"),
     )
-    seed: int = said("Seed of every random choice.", 0, kind=int, checked=_parsing("parse_seed"))
+    seed: int = said(
+        "Set the seed of every random choice.", 0, kind=int, checked=_parsing("parse_seed")
+    )
     evaluator: str = said(
-        "simulated, or measured on the hardware.", "simulated",
+        "Value placements as simulated, or measured on the hardware.", "simulated",
         checked=lambda raw: _evaluator(raw),
     )  # fmt: skip
     workers: int | None = said(
-        "Processes that search at the same time; with argument `ray`, tasks at a time.", kind=int,
+        "Search in N processes; with argument `ray`, with N tasks at a time.", kind=int,
         checked=_parsing("parse_count", "workers"),
     )  # fmt: skip
     ray: str | None = said(
-        "Search on a Ray cluster: [HOST:PORT], auto (also without a value) or local.",
+        "Use a Ray cluster: HOST:PORT, auto (also without a value) or local.",
         checked=_parsing("parse_ray"), bare="auto",
     )  # fmt: skip
     samples_in_flight: Samples | None = said(
-        "Samples whose tensors a device keeps (throughput): a number, 0 for weights only, or "
-        "pipeline: as many as devices.", checked=_parsing("parse_samples"),
+        "Count the tensors of N samples in a device's memory (throughput); 0 counts weights only, "
+        "pipeline as many samples as devices.", checked=_parsing("parse_samples"),
     )  # fmt: skip
     memory: Mapping[str, float] = said(
-        "Limit DEVICE=2GiB; repeatable.", {}, kind=list, checked=_parsing("parse_memory")
+        "Limit the memory of a device, as in cpu:0=2GiB; repeatable.",
+        {},
+        kind=list,
+        checked=_parsing("parse_memory"),
     )
     pins: Mapping[str, str] = said(
-        "Fix OP=DEVICE or 'layers.0.*=DEVICE'; repeatable.",
+        "Fix an op, or all of a pattern as in 'layers.0.*=cpu:0'; repeatable.",
         {},
         kind=list,
         word="pin",
         checked=_parsing("parse_pins"),
     )
     shapes: Mapping[str, tuple[int, ...]] = said(
-        "Input or pattern NAME=1,3,224,224, or open dimension NAME=128; repeatable.", {},
+        "Set the shape of an input or pattern (x=1,3,224,224) or an open dimension (n=128); "
+        "repeatable.", {},
         kind=list, word="shape",
         checked=_parsing("parse_shapes"),
     )  # fmt: skip
     values: Mapping[str, tuple[int | float, ...]] = said(
-        "Input NAME=16000 that always has this value; repeatable.", {}, kind=list, word="value",
+        "Give an input a constant value, as in sr=16000; repeatable.", {}, kind=list, word="value",
         checked=_parsing("parse_values"),
     )  # fmt: skip
     resident: tuple[str, ...] = said(
-        "Input NAME that stays where it is used; repeatable.", (), kind=list,
+        "Keep an input where it is used before a run begins; repeatable.", (), kind=list,
         checked=_parsing("names_in", "resident", "names of inputs", None),
     )  # fmt: skip
     precision: str | None = said(
-        "Of data on devices of the catalogue, or with a peak: f32, tf32, bf16, f16 or i8; the "
-        "model's own without it.", checked=_parsing("parse_precision"),
+        "Compute in f32, tf32, bf16, f16 or i8 on devices of the catalogue or with a peak.",
+        checked=_parsing("parse_precision"),
     )  # fmt: skip
-    check: bool | None = said("Run the placement and the baselines on the hardware.", kind=bool)
+    check: bool | None = said(
+        "Run the placement and simpler ones on the hardware before the verdict.", kind=bool
+    )
 
     def __post_init__(self) -> None:
         self._take_objects()
@@ -366,8 +376,8 @@ def _execution_model(raw: Any) -> Any:
 
 
 def _evaluator(raw: Any) -> str:
-    if raw not in ("simulated", "measured"):
-        raise FieldError("evaluator", f"is simulated or measured, got '{raw}'")
+    if raw not in EVALUATORS:
+        raise FieldError("evaluator", str(UnknownNameError("value", str(raw), EVALUATORS)))
     return str(raw)
 
 
@@ -389,8 +399,8 @@ def refuse_unknown(what: str, said: Mapping[str, Any], known: Sequence[str]) -> 
     """
     for name in said:
         if name not in known:
-            near = get_close_matches(name, known, n=3) or sorted(known)
-            raise InputError(f"{what} takes no '{name}'; did you mean {', '.join(near)}?")
+            near = near_names(name, known) or sorted(known)
+            raise InputError(f"{what} takes no '{name}'; did you mean {' or '.join(near)}?")
 
 
 Function = TypeVar("Function", bound=Callable[..., Any])

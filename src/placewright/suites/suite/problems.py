@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from placewright.core.problem import Objective, Problem
-from placewright.errors import InputError
+from placewright.errors import UnknownNameError
 from placewright.files.tarnawski import read_workload
 from placewright.suites.learned import zoo_cases
 from placewright.suites.random_graphs import (
@@ -95,14 +95,14 @@ def chosen_problems(problems: Sequence[SuiteProblem], parts: Sequence[str]) -> l
     """Problems named by one of `parts`, or with a part in their name if no name is equal.
 
     Raises:
-        InputError: a part is in no name.
+        UnknownNameError: a part is in no name.
     """
     wanted: dict[str, SuiteProblem] = {}
     for part in parts:
         matches = [problem for problem in problems if problem.name == part]
         matches = matches or [problem for problem in problems if part in problem.name]
         if not matches:
-            raise InputError(f"no problem of the suite has '{part}' in its name")
+            raise UnknownNameError("problem", part, [problem.name for problem in problems])
         wanted |= {problem.name: problem for problem in matches}
     return [p for p in problems if p.name in wanted] if parts else list(problems)
 

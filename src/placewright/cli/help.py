@@ -1,0 +1,274 @@
+"""Help of a command: options in panels with values and defaults, examples, `--help-all`."""
+
+from __future__ import annotations
+
+import inspect
+import shlex
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+MODEL, LIMITS, GOAL, SEARCH, MEASURING, OUTPUT, ISOLATION, OTHER = PANELS = (
+    "Model",
+    "Devices and limits",
+    "Goal",
+    "Search",
+    "Measuring",
+    "Output",
+    "Isolation",
+    "Options",
+)
+
+
+@dataclass(frozen=True)
+class Shown:
+    """How the help shows an option.
+
+    Attributes:
+        panel: one of `PANELS`.
+        value: placeholder of the value; "" for a flag.
+        default: text of a default that the option's declaration leaves to the program.
+        is_rare: only `--help-all` shows it.
+    """
+
+    panel: str
+    value: str = ""
+    default: str = ""
+    is_rare: bool = False
+
+
+OPTIONS = {
+    "--shape": Shown(MODEL, "NAME=SIZES", "those of the file"),
+    "--value": Shown(MODEL, "NAME=NUMBER", is_rare=True),
+    "--resident": Shown(MODEL, "NAME", is_rare=True),
+    "--fold-constants": Shown(MODEL),
+    "--optimizer": Shown(MODEL, "NAME"),
+    "--colocate-backward": Shown(MODEL, is_rare=True),
+    "--model": Shown(MODEL, "FILE", "the path in the plan"),
+    "--inputs": Shown(MODEL, "FILE", "random values"),
+    "--searched": Shown(MODEL),
+    "--set": Shown(MODEL, "OP=DEVICE"),
+    "--devices": Shown(LIMITS, "NAMES", "those of the runtime"),
+    "--cluster": Shown(LIMITS, "FILE"),
+    "--runtime": Shown(LIMITS, "NAME", "the reader's, else the first installed"),
+    "--memory": Shown(LIMITS, "DEVICE=BYTES", "what the device has"),
+    "--pin": Shown(LIMITS, "OP=DEVICE"),
+    "--precision": Shown(LIMITS, "NAME", "that of the model", is_rare=True),
+    "--objective": Shown(GOAL, "NAME", "latency"),
+    "--latency-limit": Shown(GOAL, "TIME", "none"),
+    "--execution-model": Shown(GOAL, "NAME", "event; max-load for throughput", is_rare=True),
+    "--dispatch": Shown(GOAL, "RULE", "rank", is_rare=True),
+    "--replicate": Shown(GOAL, is_rare=True),
+    "--samples-in-flight": Shown(GOAL, "N", "1, or the number in a stored problem", is_rare=True),
+    "--placer": Shown(SEARCH, "NAME"),
+    "--placers": Shown(SEARCH, "NAMES"),
+    "--set-placer": Shown(SEARCH, "KEY=VALUE", is_rare=True),
+    "--policy": Shown(SEARCH, "FILE", is_rare=True),
+    "--budget": Shown(SEARCH, "TIME", "10s, or 5s with --quick, without another limit"),
+    "--evaluations": Shown(SEARCH, "N", "no limit"),
+    "--core-seconds": Shown(SEARCH, "TIME", "no limit", is_rare=True),
+    "--total": Shown(SEARCH, "TIME", "no limit"),
+    "--seed": Shown(SEARCH, "N"),
+    "--seeds": Shown(SEARCH, "N"),
+    "--evaluator": Shown(SEARCH, "NAME", is_rare=True),
+    "--workers": Shown(SEARCH, "N", "this process alone"),
+    "--ray": Shown(SEARCH, "[ADDRESS]", is_rare=True),
+    "--quick": Shown(MEASURING),
+    "--profiling": Shown(MEASURING, "TIME", is_rare=True),
+    "--remeasure": Shown(MEASURING, is_rare=True),
+    "--compile": Shown(MEASURING, is_rare=True),
+    "--check": Shown(MEASURING, default="--check"),
+    "--runs": Shown(MEASURING, "N"),
+    "--boundaries": Shown(MEASURING),
+    "--samples": Shown(MEASURING, "N", "a single sample"),
+    "--seconds": Shown(MEASURING, "SECONDS"),
+    "--in-flight": Shown(MEASURING, "N", "chosen"),
+    "--timeout": Shown(MEASURING, "TIME", "60s, or 20 times the prediction if that is more"),
+    "--output": Shown(OUTPUT, "FILE"),
+    "--to": Shown(OUTPUT, "FORMAT"),
+    "--graphs": Shown(MODEL, "FILE"),
+    "--episodes": Shown(SEARCH, "N"),
+    "--patience": Shown(SEARCH, "N"),
+    "--tensorboard": Shown(OUTPUT, "FOLDER"),
+    "--ops": Shown(OUTPUT, "[PATTERN]"),
+    "--report": Shown(OUTPUT, "FILE"),
+    "--trace": Shown(OUTPUT, "FILE"),
+    "--json": Shown(OUTPUT),
+    "--quiet": Shown(OUTPUT),
+    "--isolate": Shown(ISOLATION, is_rare=True),
+    "--isolation-limits": Shown(ISOLATION, "LIMITS", is_rare=True),
+}
+_PLACEHOLDERS = {"int": "N", "float": "NUMBER", "Path": "FILE"}
+
+EXAMPLES = {
+    "devices": ("devices --runtime openvino", "devices --devices cpu:0,cpu:1 -o cluster.yaml"),
+    "graph": ("graph model.onnx", "graph model.onnx --ops 'layers.0.*'"),
+    "profile": ("profile model.onnx --devices cpu:0,cpu:1",),
+    "placers": ("placers",),
+    "place": (
+        "place model.onnx --devices cpu:0,cpu:1 --report plan.html",
+        "place model.onnx --devices cpu:0,cpu:1 --memory cpu:0=400MB --quick",
+        "place model.onnx --devices catalogue:4gpu --objective throughput",
+    ),
+    "simulate": ("simulate plan.json --set 'layers.0.*=cpu:1'",),
+    "run": ("run plan.json", "run plan.json --inputs batch.npz", "run plan.json --samples 100"),
+    "report": ("report plan.json -o plan.html",),
+    "explain": ("explain plan.json conv1",),
+    "diff": ("diff plan.json other.json",),
+    "export": ("export plan.json --to onnx-segments -o segments",),
+    "compare": ("compare model.onnx --placers auto,heft,hsdag --evaluations 500",),
+    "train": ("train --graphs zoo:rnnlm/tiny --placer zero-shot -o policy.safetensors",),
+    "tarnawski": ("bench tarnawski --fetch workloads",),
+    "suite": ("bench suite --problems inception --placers auto,heft",),
+    "auto": ("bench auto --seconds 20",),
+    "learned": ("bench learned --models resnet50 --seeds 5",),
+    "paper": ("bench paper hsdag",),
+}
+
+
+class PanelledCommand(TyperCommand):
+    """A command whose help has panels. Typer draws panels with Rich alone, not in plain text."""
+
+    shows_all = False
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Arguments as users write them, then the options."""
+        arguments = [metavar_of(each) for each in _arguments(self)]
+        return [*arguments, self.options_metavar or ""]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments, then each panel with its options."""
+        arguments = [(metavar_of(each), each.help or "") for each in _arguments(self)]
+        if arguments:
+            with formatter.section("Arguments"):
+                formatter.write_dl(arguments)
+        for panel, options in panels_of(self, shows_all=self.shows_all):
+            with formatter.section(panel):
+                formatter.write_dl([record_of(each) for each in options])
+        with formatter.section("Help"):
+            formatter.write_dl(self._helps())
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the examples."""
+        examples = EXAMPLES.get(self.name or "", ())
+        if examples:
+            with formatter.section("Examples"):
+                for line in examples:
+                    formatter.write(f"{' ' * formatter.current_indent}placewright {line}\n")
+
+    def _helps(self) -> list[tuple[str, str]]:
+        rows = [("--help", "Show this page.")]
+        n_more = sum(shown_of(each).is_rare for each in _options(self))
+        if n_more and not self.shows_all:
+            rows.append(("--help-all", f"Show {n_more} rarely used options, too."))
+        return rows
+
+
+class Application(typer.Typer):
+    """Typer whose commands have panels."""
+
+    def command(self, name: str | None = None, **given: Any) -> Any:
+        """See `typer.Typer.command`."""
+        return super().command(name, **{"cls": PanelledCommand, **given})
+
+
+def panels_of(command: Any, *, shows_all: bool) -> Iterator[tuple[str, list[Any]]]:
+    """Each panel that has options, in the order of `PANELS`.
+
+    Args:
+        command: of Typer.
+        shows_all: take rarely used options, too.
+    """
+    options = [each for each in _options(command) if shows_all or not shown_of(each).is_rare]
+    for panel in PANELS:
+        within = [each for each in options if shown_of(each).panel == panel]
+        if within:
+            yield panel, within
+
+
+def shown_of(option: Any) -> Shown:
+    """How the help shows an option; one without an entry of its own is in the last panel."""
+    return OPTIONS.get(_flag(option)) or Shown(OTHER)
+
+
+def names_of(option: Any) -> str:
+    """The names of an option with the placeholder of its value, as in ``-o, --output FILE``."""
+    names = ", ".join(option.opts)
+    if option.is_flag:
+        return " / ".join([names, *option.secondary_opts])
+    return f"{names} {shown_of(option).value or _placeholder(option)}"
+
+
+def default_of(option: Any) -> str:
+    """Text of an option's default; "" for a flag that is off and for a value that is optional."""
+    value = option.default
+    if option.required:
+        return ""
+    if value is None or value is False or value in ("", (), []) or callable(value):
+        return shown_of(option).default
+    if value is True:
+        return str(option.opts[0])
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def record_of(option: Any) -> tuple[str, str]:
+    """Names and help of an option, with its default."""
+    default = "required" if option.required else default_of(option)
+    note = default if option.required else f"default: {default}"
+    text = option.help or ""
+    return names_of(option), f"{text}  [{note}]" if default else text
+
+
+def metavar_of(argument: Any) -> str:
+    """An argument as usage lines write it."""
+    return str(argument.metavar or argument.name.upper())
+
+
+def show_all(ctx: typer.Context, is_asked: bool) -> None:
+    """Print the help with rarely used options, and end: the callback of ``--help-all``."""
+    if is_asked:
+        assert isinstance(ctx.command, PanelledCommand)
+        ctx.command.shows_all = True
+        typer.echo(ctx.get_help())
+        raise typer.Exit
+
+
+def help_all() -> inspect.Parameter:
+    """The parameter of a command that is its option ``--help-all``."""
+    option = typer.Option("--help-all", is_eager=True, callback=show_all, expose_value=False)
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter("help_all", kind, default=False, annotation=Annotated[bool, option])
+
+
+def has_rare(flags: Sequence[str]) -> bool:
+    """Are some of these options shown by ``--help-all`` alone?"""
+    return any(OPTIONS[flag].is_rare for flag in flags if flag in OPTIONS)
+
+
+def example_words(name: str) -> list[list[str]]:
+    """The arguments of each example of a command."""
+    return [shlex.split(line) for line in EXAMPLES[name]]
+
+
+def _options(command: Any) -> list[Any]:
+    return [
+        each
+        for each in command.params
+        if each.param_type_name == "option" and _flag(each) != "--help-all" and not each.hidden
+    ]
+
+
+def _arguments(command: Any) -> list[Any]:
+    return [each for each in command.params if each.param_type_name == "argument"]
+
+
+def _flag(option: Any) -> str:
+    return next((str(name) for name in option.opts if name.startswith("--")), str(option.opts[0]))
+
+
+def _placeholder(option: Any) -> str:
+    kind = getattr(option.type_descriptor, "annotation", str)
+    return _PLACEHOLDERS.get(getattr(kind, "__name__", ""), "TEXT")
