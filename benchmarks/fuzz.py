@@ -72,7 +72,7 @@ def mutated(data: bytes, rng: random.Random) -> bytes:
 def corpus(folder: Path) -> dict[str, tuple[Callable[[], list[bytes]], str]]:
     """Format -> function that makes its seeds, and the suffix of the files."""
     sys.path.insert(0, str(ROOT / "tests"))
-    from cli.test_bad_input import CHAIN, make_onnx, make_pb, make_pt2, make_tflite, make_xml
+    from support.model_files import CHAIN, make_onnx, make_pb, make_pt2, make_tflite, make_xml
 
     def bytes_of(make: Callable[[Path], Path]) -> Callable[[], list[bytes]]:
         return lambda: [make(folder).read_bytes()]

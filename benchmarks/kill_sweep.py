@@ -70,8 +70,8 @@ class Sweep:
     def prepared(cls, folder: Path, commands: Sequence[str]) -> Sweep:
         """Run each command once without a signal; `run` and `train` need files of the first two."""
         sys.path.insert(0, str(ROOT / "tests"))
-        from cli.test_bad_input import CHAIN, make_onnx
         from platformdirs import user_cache_path
+        from support.model_files import CHAIN, make_onnx
 
         base = folder / "base"
         workloads = base / "work" / "workloads" / "latency" / "made"

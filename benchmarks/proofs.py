@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests" / "testing"), str(ROOT / "tests" / "simulation")]
+sys.path.insert(0, str(ROOT / "tests"))
 BATCH = 20  # problems between two writes
 
 
@@ -53,7 +53,7 @@ def main() -> None:
 
 def one_batch(model: str, wanted: Any, known: dict[str, Any]) -> bool:
     """Check further problems of an execution model; False if all are done."""
-    from proof_campaign import Tally, look_at
+    from testing.proof_campaign import Tally, look_at
 
     row = known.setdefault("problems", {}).setdefault(
         model,
@@ -84,7 +84,7 @@ def one_batch(model: str, wanted: Any, known: dict[str, Any]) -> bool:
 
 def count_changes(model: str, wanted: Any, known: dict[str, Any]) -> None:
     """Share of problems that each feature changes."""
-    from proof_campaign import changes
+    from testing.proof_campaign import changes
 
     if known.get("changes", {}).get(model, {}).get("problems") == wanted.changes:
         return
@@ -96,8 +96,8 @@ def count_changes(model: str, wanted: Any, known: dict[str, Any]) -> None:
 
 def break_each(models: list[str], wanted: Any, known: dict[str, Any]) -> None:
     """Problems until a broken implication shows a false claim."""
-    from proof_campaign import Tally, ask, least_value, look_at
-    from proof_mutations import MUTATIONS
+    from testing.proof_campaign import Tally, ask, least_value, look_at
+    from testing.proof_mutations import MUTATIONS
 
     rows = known.setdefault("mutations", {})
     for name, mutation in MUTATIONS.items():

@@ -2,7 +2,7 @@
 
     python -m benchmarks.refusals [-o FILE] [--code FOLDER]
 
-Each case of `tests/cli/nasty_files.py` and `tests/cli/test_edited_plans.py` is a command in its own
+Each case of `tests/cli/nasty_files.py` and `tests/cli/edited_plans.py` is a command in its own
 process, with compiled kernels. Time and memory are counted after the import of libraries. The
 program exits with 1 if a case takes more than 5 s or 1 GiB, or is not refused with exit code 1 or 2
 and one line of at most 300 characters. `--code` takes Placewright from another folder, such as the
@@ -48,9 +48,9 @@ with open(3, "w") as measured:
 def cases() -> dict[str, Callable[[Path], list[object]]]:
     """Make the files of each case in a folder; the words of its command."""
     sys.path.insert(0, str(ROOT / "tests"))
+    from cli.edited_plans import CHANGES, EARLIER
     from cli.nasty_files import NASTY
     from cli.stranger_files import STRANGERS
-    from cli.test_edited_plans import CHANGES, EARLIER
 
     def edited(name: str) -> Callable[[Path], list[object]]:
         of, change, _ = CHANGES[name]

@@ -147,6 +147,27 @@ def test_folders_of_tests_are_rooms() -> None:
     assert folders - EVERYTHING == {"benchmarks", "data", "golden", "guard", "own_order", "support"}
 
 
+TESTS = sorted((ROOT / "tests").rglob("*.py"))
+
+
+def test_no_test_imports_another() -> None:
+    """Tests share helpers in modules that are no tests; only conftest.py extends the path."""
+    importing = {
+        f"{path.relative_to(ROOT)} imports {module}"
+        for path in (*TESTS, *sorted((ROOT / "benchmarks").rglob("*.py")))
+        for module in imported_modules(ast.parse(path.read_text()))
+        if module.split(".")[-1].startswith("test_")
+    }
+    assert importing == set()
+    extending = {
+        path.name
+        for path in TESTS
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "sys.path.insert"
+    }
+    assert extending == {"conftest.py"}
+
+
 def test_no_file_and_no_function_grows_too_long() -> None:
     long: list[str] = []
     for path in FILES:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from frameworks.common.test_runtime_contract import branching_model
+from support.branching_model import branching_model
 
 from benchmarks.foreign import verdicts
 from benchmarks.foreign.verdict_report import (

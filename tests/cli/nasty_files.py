@@ -8,8 +8,8 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from cli.test_bad_input import CHAIN, make_onnx, make_pt2, make_xml
 from model_makers import WEIGHT, saved_model, write_onnx
+from support.model_files import CHAIN, make_onnx, make_pt2, make_xml
 
 CLUSTER = "format: placewright.cluster/1\ndevices: "
 Maker = Callable[[Path], list[object]]  # folder -> words of the command

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from cli.nasty_files import Maker, cluster, workload
-from cli.test_bad_input import CHAIN, make_onnx, make_pt2, make_tflite, make_xml
 from model_makers import WEIGHT, write_onnx
+from support.model_files import CHAIN, make_onnx, make_pt2, make_tflite, make_xml
 
 ORT = ["--runtime", "onnxruntime"]
 CALLS = "evil"  # the domain of functions that a model defines

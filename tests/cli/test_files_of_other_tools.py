@@ -77,7 +77,7 @@ def test_a_program_of_torch_export(runtime: str, tmp_path: Path, cli: InProcess)
 def test_no_option_at_all(tmp_path: Path, cli: InProcess) -> None:
     """`placewright place model.onnx` measures, searches, runs, compares and writes plan.json."""
     import onnx
-    from frameworks.common.test_runtime_contract import branching_model
+    from support.branching_model import branching_model
 
     onnx.save(branching_model(), str(tmp_path / "model.onnx"))
     done = cli("place", "model.onnx", "--budget", "1s", cwd=tmp_path)

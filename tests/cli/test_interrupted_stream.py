@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from own_order.models import WRITERS
-from own_order.test_formats import split_plan
+from own_order.plans import split_plan
 
 import placewright as pw
 

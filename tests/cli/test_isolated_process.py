@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from cli.runner import InProcess
-from cli.test_bad_input import make_onnx
+from support.model_files import make_onnx
 
 from placewright.isolation import confined
 from placewright.isolation.call_filter import lacks_call_filter

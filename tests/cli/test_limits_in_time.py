@@ -21,7 +21,7 @@ PAIR = ("--devices", "cpu:0,cpu:1")
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     import onnx
-    from frameworks.common.test_runtime_contract import branching_model
+    from support.branching_model import branching_model
 
     onnx.save(branching_model(), str(tmp_path / "m.onnx"))
     return tmp_path

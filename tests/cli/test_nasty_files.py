@@ -13,7 +13,7 @@ import pytest
 from cli.nasty_files import NASTY, anchors, endless, inflating_pt2
 from cli.runner import InProcess, placewright, the_line
 from cli.stranger_files import STRANGERS
-from cli.test_bad_input import CHAIN, make_onnx
+from support.model_files import CHAIN, make_onnx
 
 _LONGEST_LINE = 300
 ALL = {**NASTY, **STRANGERS}

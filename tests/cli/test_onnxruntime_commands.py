@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from cli.runner import Benchmark, InProcess, the_line
-from frameworks.common.test_runtime_contract import branching_model
+from support.branching_model import branching_model
 
 import placewright as pw
 

@@ -11,8 +11,8 @@ from typing import Annotated, get_args, get_type_hints
 import pytest
 import typer
 from cli.runner import InProcess, the_line
-from cli.test_bad_input import make_onnx, make_xml
 from model_makers import saved_model
+from support.model_files import make_onnx, make_xml
 
 from placewright.cli.command import plain_command
 from placewright.cli.overwriting import Writes, files_behind

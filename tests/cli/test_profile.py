@@ -24,7 +24,7 @@ def test_calibration_goes_with_the_devices_and_not_with_the_objective(
     tmp_path: Path, cli: InProcess, caplog: pytest.LogCaptureFixture
 ) -> None:
     import onnx
-    from frameworks.common.test_runtime_contract import branching_model
+    from support.branching_model import branching_model
 
     onnx.save(branching_model(), str(tmp_path / "m.onnx"))
     (tmp_path / "pair.yaml").write_text(FILE)
@@ -56,7 +56,7 @@ def test_a_core_too_small_for_the_model_is_calibrated_and_left_empty(
     tmp_path: Path, cli: InProcess
 ) -> None:
     import onnx
-    from frameworks.common.test_runtime_contract import branching_model
+    from support.branching_model import branching_model
 
     onnx.save(branching_model(), str(tmp_path / "m.onnx"))
     (tmp_path / "pair.yaml").write_text(FILE.replace("64MiB", "8B"))
@@ -71,7 +71,7 @@ def test_a_core_too_small_for_the_model_is_calibrated_and_left_empty(
 def test_python_profiles_as_the_command_does(tmp_path: Path, cli: InProcess) -> None:
     """Calibration included: the same model and devices, the same problem."""
     import onnx
-    from frameworks.common.test_runtime_contract import branching_model
+    from support.branching_model import branching_model
 
     import placewright as pw
     from placewright.files.problem_file import problem_text

@@ -9,10 +9,9 @@ from pathlib import Path
 import onnx
 import pytest
 from cli.runner import InProcess, the_line
-from frameworks.common.test_runtime_contract import branching_model
+from support.branching_model import branching_model
 from support.page_data import unpacked
-
-from tests.report.test_traces import check_trace
+from support.trace_check import check_trace
 
 CORES = ("--devices", "cpu:0,cpu:1", "--evaluations", 20)
 pytestmark = pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two cores")

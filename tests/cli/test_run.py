@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 from cli.runner import InProcess
-from frameworks.common.test_runtime_contract import branching_model
+from support.branching_model import branching_model
 
 import placewright as pw
 from placewright.profiling.hardware import measure_interleaved

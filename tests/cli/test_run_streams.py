@@ -9,7 +9,7 @@ from pathlib import Path
 import onnx
 import pytest
 from cli.runner import InProcess, the_line
-from frameworks.common.test_runtime_contract import branching_model
+from support.branching_model import branching_model
 
 from placewright.session import checking
 

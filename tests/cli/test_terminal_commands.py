@@ -18,7 +18,7 @@ from pathlib import Path
 import onnx
 import pytest
 from cli.runner import InProcess
-from frameworks.common.test_runtime_contract import branching_model
+from support.branching_model import branching_model
 
 from placewright.cli.output import error_line
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from core.test_graph import diamond
+from support.small_problems import PAIR, diamond, problem
 
 from placewright.core.arrays import frozen_floats
 from placewright.core.cluster import Cluster, Device, Link
@@ -14,7 +14,6 @@ from placewright.core.costs import CostTable
 from placewright.core.execution_models import EVENT, MaxLoad, Placeto, Subgraph
 from placewright.core.grouping import Grouping
 from placewright.core.op_patterns import op_named
-from placewright.core.problem import Problem
 from placewright.errors import (
     ClusterError,
     CostError,
@@ -24,29 +23,7 @@ from placewright.errors import (
     UnknownNameError,
 )
 
-PAIR = Cluster(
-    (Device("cpu:0"), Device("cpu:1", memory_bytes=1e9)),
-    (
-        Link("cpu:0", "cpu:1", 1e-4, 2e9, "bus"),
-        Link("cpu:1", "cpu:0", 2e-4, 1e9, "bus"),
-        Link("host", "cpu:0"),
-    ),
-)
-
-
 GROUP = replace(PAIR, devices=(replace(PAIR.devices[0], replicas=2), PAIR.devices[1]))
-
-
-def problem(seconds: list[list[float]], **changes: object) -> Problem:
-    graph = diamond()
-    units = Grouping.identity(graph.n_ops)
-    settings: dict[str, object] = {"cluster": PAIR, **changes}
-    return Problem(
-        graph,
-        costs=CostTable(frozen_floats(seconds)),
-        units=units,
-        **settings,  # type: ignore[arg-type]
-    )
 
 
 def test_matrices_cover_devices_and_host() -> None:

@@ -3,25 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from support.small_problems import diamond
 
 from placewright.core.builder import GraphBuilder
-from placewright.core.graph import ComputationGraph
 from placewright.errors import GraphError
-
-
-def diamond() -> ComputationGraph:
-    """split -> left, right -> join, with a shared weight of left and right."""
-    builder = GraphBuilder()
-    source = builder.add_input(4)
-    shared = builder.add_weight(100)
-    split = builder.add_op("split", "Split", inputs=[source], flops=1)
-    halves = [builder.add_tensor(split, 8), builder.add_tensor(split, 16)]
-    left = builder.add_op("left", "MatMul", inputs=[halves[0]], flops=2, weights=[shared])
-    right = builder.add_op("right", "MatMul", inputs=halves, flops=3, weights=[shared, shared])
-    outputs = [builder.add_tensor(left, 2), builder.add_tensor(right, 2)]
-    join = builder.add_op("join", "Add", inputs=outputs, flops=4)
-    builder.add_tensor(join, 4, is_output=True)
-    return builder.build()
 
 
 def test_builder_links_ops_through_tensors() -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from core.test_graph import diamond
 from hypothesis import given
 from hypothesis import strategies as st
+from support.small_problems import diamond
 
 from placewright.core.arrays import frozen_ints
 from placewright.core.grouping import Grouping, colocation_of_groups, quotient

@@ -11,9 +11,9 @@ from pathlib import Path
 import jsonschema
 import numpy as np
 import pytest
-from core.test_cluster_and_problem import PAIR, problem
 from hypothesis import given
 from hypothesis import strategies as st
+from support.small_problems import PAIR, problem
 
 from placewright.core.data_sheet import DataSheet
 from placewright.core.grouping import Grouping

@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from dataclasses import replace
 from math import inf
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from support.pipelines import best_by_brute_force
-from workloads import (
+from golden.workloads import (
     EXPERT_LATENCY,
     FOLDER,
     GIVEN_THROUGHPUT,
@@ -22,6 +18,7 @@ from workloads import (
     expert_file,
     needs_workloads,
 )
+from support.pipelines import best_by_brute_force
 
 from placewright.core.execution_models import SubgraphIP
 from placewright.core.placement import Placement

@@ -12,43 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 from own_order.models import CASES, INPUTS, OUTPUTS, SHAPE, WRITERS, by_hand, values
-from writers.plans import plan_with
+from own_order.plans import own_order, split_plan
 
 import placewright as pw
-from placewright.core.plan import Plan
 from placewright.errors import FileFormatError, InputError, UnknownNameError
 from placewright.execution.comparing import compare_outputs
 from placewright.execution.output_check import RoundsOtherwise
-from placewright.session.models import load_model, loaded_model, runtime_named
-
-
-def split_plan(path: Path, runtime: str) -> Plan:
-    """Ops dealt to two cores in turn: every tensor travels."""
-    model = load_model(str(path), runtime=runtime)
-    cores = [one for one in runtime_named(runtime).discover() if one.name.startswith("cpu:")][:2]
-    cores = cores if len(cores) == 2 else cores * 2
-    assert model.source is not None
-    return plan_with(model.graph, cores, lambda op: op % 2, model.source, runtime)
-
-
-def own_order(path: Path, runtime: str) -> tuple[list[str], list[str]]:
-    """Names in the order of the library that the file was made for."""
-    if runtime == "torch" or path.suffix == ".pt2":
-        return list(INPUTS), list(OUTPUTS)  # of the module's ``forward`` and its dictionary
-    if runtime == "onnxruntime":
-        import onnxruntime
-
-        session = onnxruntime.InferenceSession(str(path))
-        return [i.name for i in session.get_inputs()], [o.name for o in session.get_outputs()]
-    import openvino
-
-    compiled = openvino.compile_model(str(path), "CPU")
-
-    def known(ports: Any, names: tuple[str, ...]) -> list[str]:
-        bare = [{name.partition(":")[0] for name in port.get_names()} for port in ports]
-        return [next(name for name in names if name in found) for found in bare]
-
-    return known(compiled.inputs, INPUTS), known(compiled.outputs, OUTPUTS)
+from placewright.session.models import loaded_model
 
 
 def test_every_exchange_shows() -> None:

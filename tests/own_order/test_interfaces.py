@@ -13,7 +13,7 @@ import pytest
 import torch
 from own_order.models import SHAPE
 from own_order.modules import Nested, Odd
-from own_order.test_formats import split_plan
+from own_order.plans import split_plan
 from writers.plans import plan_with
 
 import placewright as pw

@@ -10,8 +10,7 @@ import onnx
 import pytest
 import torch
 from own_order.models import write_onnx
-from own_order.test_formats import split_plan
-from own_order.test_loaded_plans import for_throughput, unsplit
+from own_order.plans import for_throughput, split_plan, unsplit
 
 import placewright as pw
 from placewright.core.plan import Plan

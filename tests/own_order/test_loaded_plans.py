@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from own_order.models import OUTPUTS, SHAPE, WRITERS, by_hand, values
-from own_order.test_formats import own_order, split_plan
+from own_order.plans import for_throughput, own_order, split_plan, unsplit
 
 import placewright as pw
 from placewright.core.execution_models import MaxLoad
@@ -28,11 +28,6 @@ from placewright.session.models import loaded_model
 from placewright.session.plans import plan_of, searched_plan
 
 
-def unsplit(plan: Plan) -> Plan:
-    alone = Placement.on_one_device(plan.problem.n_units, 0)
-    return plan_of(plan.problem, Solution(alone, 1.0, "feasible", 0.0), plan.placer, plan.runtime)
-
-
 def recommended(plan: Plan, way: str) -> Plan:
     return replace(plan, measured=Measurement(1.0, 0.0, 1, {way: 0.5}, way))
 
@@ -41,12 +36,6 @@ def replicated(plan: Plan) -> Plan:
     alone = replace(plan.problem, objective="throughput", execution_model=MaxLoad())
     problem = grouped(alone, [[0, 1]])
     found = Solution(Placement.on_one_device(problem.n_units, 0), 1.0, "feasible", 0.0)
-    return plan_of(problem, found, plan.placer, plan.runtime)
-
-
-def for_throughput(plan: Plan) -> Plan:
-    problem = replace(plan.problem, objective="throughput", execution_model=MaxLoad())
-    found = Solution(Placement.of(plan.placement.device_of), 1.0, "feasible", 0.0)
     return plan_of(problem, found, plan.placer, plan.runtime)
 
 

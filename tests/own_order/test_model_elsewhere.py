@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cli.runner import InProcess, the_line
 from own_order.models import WRITERS
-from own_order.test_formats import split_plan
+from own_order.plans import split_plan
 
 import placewright as pw
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from cli.runner import InProcess
 from own_order.models import CASES, INPUTS, OUTPUTS, SHAPE, WRITERS, by_hand, values
-from own_order.test_formats import own_order
+from own_order.plans import own_order
 
 import placewright as pw
 

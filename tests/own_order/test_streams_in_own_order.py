@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from cli.runner import InProcess
 from own_order.models import CASES, INPUTS, OUTPUTS, SHAPE, WRITERS, by_hand
-from own_order.test_formats import own_order, split_plan
+from own_order.plans import own_order, split_plan
 
 import placewright as pw
 from benchmarks.accuracy import run_accuracy_benchmark

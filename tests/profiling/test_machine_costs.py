@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from profiling.test_calibration import segments
+from support.segment_rows import segments
 
 from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder

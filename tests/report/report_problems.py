@@ -114,3 +114,19 @@ def layered_plan(n_ops: int, seed: int = 1, *, modules: bool = True) -> Plan:
     problem = layered_problem(n_ops, modules=modules)
     blocks = np.random.default_rng(seed).integers(0, 4, -(-n_ops // 50))
     return plan_for(problem, np.repeat(blocks, 50)[:n_ops])
+
+
+N_PROBLEMS, N_MOVES = 10, 50
+
+
+def moved_rows(problem: Problem, seed: int, n_moves: int) -> np.ndarray:
+    """One placement after another, each with one unit elsewhere, legal or not."""
+    rng = np.random.default_rng(seed)
+    start = allowed_rows(problem, rng, 1)
+    row = start[0] if len(start) else np.zeros(problem.n_units, dtype=np.int64)
+    rows = []
+    for _ in range(n_moves):
+        row = row.copy()
+        row[rng.integers(problem.n_units)] = rng.integers(problem.n_devices)
+        rows.append(row)
+    return np.array(rows)

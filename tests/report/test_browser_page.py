@@ -10,13 +10,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from report.report_problems import N_MOVES, N_PROBLEMS, moved_rows
 
 from placewright.core.placement import Placement
 from placewright.report.page import page_text
 from placewright.report.page_document import event_data, plans_document
 from placewright.simulation.model import Simulator
 from tests.report.report_problems import layered_plan, odd_problem, plan_for
-from tests.report.test_what_if_vectors import N_MOVES, N_PROBLEMS, moved_rows
 
 playwright = pytest.importorskip(
     "playwright.sync_api", reason="playwright is not installed: pip install playwright"

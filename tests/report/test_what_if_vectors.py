@@ -12,18 +12,16 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
+from report.report_problems import N_MOVES, N_PROBLEMS, moved_rows
 
 from placewright.core.placement import Placement
-from placewright.core.problem import Problem
 from placewright.report.page import EVENT_MODEL, asset
 from placewright.report.page_document import event_data
 from placewright.simulation.model import Simulator
-from tests.report.report_problems import allowed_rows, odd_problem
+from tests.report.report_problems import odd_problem
 from tests.simulation.oracle import Reference
 
-N_PROBLEMS, N_MOVES = 10, 50
 _ASK = """
 const cases = JSON.parse(require("fs").readFileSync(process.argv[2]));
 const { eventModel, simulate } = globalThis.placewright;
@@ -36,19 +34,6 @@ const answers = cases.map(({ model, rows }) => {
 });
 process.stdout.write(JSON.stringify(answers));
 """
-
-
-def moved_rows(problem: Problem, seed: int, n_moves: int) -> np.ndarray:
-    """One placement after another, each with one unit elsewhere, legal or not."""
-    rng = np.random.default_rng(seed)
-    start = allowed_rows(problem, rng, 1)
-    row = start[0] if len(start) else np.zeros(problem.n_units, dtype=np.int64)
-    rows = []
-    for _ in range(n_moves):
-        row = row.copy()
-        row[rng.integers(problem.n_units)] = rng.integers(problem.n_devices)
-        rows.append(row)
-    return np.array(rows)
 
 
 def test_five_hundred_moves_have_the_value_that_python_says(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from frameworks.common.test_runtime_contract import branching_model
+from support.branching_model import branching_model
 
 import placewright as pw
 from placewright.core.arrays import frozen_floats

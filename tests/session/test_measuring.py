@@ -9,7 +9,7 @@ from typing import Any
 
 import onnx
 import pytest
-from frameworks.common.test_runtime_contract import branching_model
+from support.branching_model import branching_model
 
 from placewright.core.deadline import Deadline, Stopwatch
 from placewright.report.time_left import KERNELS, Steps

@@ -9,10 +9,9 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
+from workers.searches import Searches, found_by, problem_of
 
 import placewright as pw
 from placewright.core.execution_models import Event, ExecutionModel, Placeto, Subgraph, SubgraphIP
@@ -21,17 +20,11 @@ from placewright.core.solution import Budget, Stop
 from placewright.errors import FieldError
 from placewright.files.problem_file import write_problem
 from placewright.placers.portfolio.auto import Auto
-from placewright.placers.portfolio.schedule import PortfolioMembers
 from placewright.session.search import SpreadAuto, search
 from placewright.simulation.evaluator import Evaluator
-from placewright.testing.problems import random_problem, under_subgraphs
+from placewright.testing.problems import under_subgraphs
 from placewright.workers.interface import ThisProcess, Workers
 from placewright.workers.processes import Processes
-
-
-def problem_of(n_ops: int = 14, objective: Objective = "latency") -> Problem:
-    rng = np.random.default_rng(5)
-    return random_problem(rng, n_ops=n_ops, n_devices=3, objective=objective)
 
 
 def problem_under(model: str, n_ops: int) -> Problem:
@@ -47,41 +40,6 @@ def problem_under(model: str, n_ops: int) -> Problem:
     if model.startswith("subgraph"):
         return under_subgraphs(problem, models[model])
     return replace(problem, execution_model=models.get(model, problem.execution_model))
-
-
-class Searches(Auto):
-    """No proof closes the gap, so that all rounds take place."""
-
-    def members(self, problem: Problem) -> PortfolioMembers:
-        quick = (("single", 0.1), ("heft", 0.1), ("m-topo", 0.1))
-        return replace(super().members(problem), quick=quick, steps=())
-
-
-def found_by(
-    workers: Workers | None,
-    problem: Problem,
-    evaluations: int,
-    auto: Auto | None = None,
-    seed: int = 3,
-) -> list[Any]:
-    """All of an answer but its seconds."""
-    by = auto or Searches(gap=0.0)
-    placer = by if workers is None else SpreadAuto(by, workers)
-    found = search(problem, placer, Budget(evaluations=evaluations), seed=seed)
-    assert found.evaluations <= evaluations
-    placement = found.placement
-    return [
-        found.value.hex(),
-        found.lower_bound.hex(),
-        found.status,
-        found.stop,
-        found.message,
-        found.bound_method,
-        found.evaluations,
-        None if placement is None else placement.device_of.tolist(),
-        None if placement is None or placement.order is None else placement.order.tolist(),
-        [(point.evaluations, point.value, point.lower_bound) for point in found.history],
-    ]
 
 
 @pytest.fixture(scope="module")

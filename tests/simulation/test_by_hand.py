@@ -6,40 +6,20 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from support.small_problems import graph_of, problem_of
 
 from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
 from placewright.core.execution_models import MaxLoad, Placeto
-from placewright.core.graph import BACKWARD, ComputationGraph
+from placewright.core.graph import BACKWARD
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.simulation.model import Simulator
 from placewright.simulation.segments import segments_of
 
 MICRO = 1e-6
-
-
-def graph_of(n_ops: int, edges: list[tuple[int, list[int]]], size: float = 4.0) -> ComputationGraph:
-    """Ops in order; each entry of `edges` is a producer of one tensor and its readers."""
-    builder = GraphBuilder()
-    made: list[tuple[int, list[int]]] = []
-    for op in range(n_ops):
-        reads = [tensor for tensor, readers in made if op in readers]
-        builder.add_op(f"op{op}", "Op", inputs=reads)
-        for _, readers in [edge for edge in edges if edge[0] == op]:
-            made.append((builder.add_tensor(op, size), readers))
-    return builder.build()
-
-
-def problem_of(
-    graph: ComputationGraph, seconds: list[list[float]], links: list[Link], **device: float
-) -> Problem:
-    names = [f"d{index}" for index in range(len(seconds[0]))]
-    devices = tuple(replace(Device(name), **device) for name in names)  # type: ignore[arg-type]
-    costs = CostTable(frozen_floats(np.array(seconds)))
-    return Problem.of_ops(graph, Cluster(devices, tuple(links)), costs)
 
 
 def test_a_chain_pays_latency_and_bytes_over_bandwidth() -> None:

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from simulation.oracle import Reference
-from simulation.test_by_hand import graph_of, problem_of
 from strategies import random_order, random_placement, random_problem, seeds
+from support.small_problems import graph_of, problem_of
 
 from placewright.core.cluster import Link
 from placewright.core.execution_models import DISPATCH_RULES, Dispatch, Event

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable
-from pathlib import Path
 
 import numpy as np
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "simulation"))
-from event_truth import least_makespan, legal_placements
-from published_oracles import MaxLoadReference, PlacetoReference, SubgraphReference
+from simulation.published_oracles import MaxLoadReference, PlacetoReference, SubgraphReference
+from testing.event_truth import least_makespan, legal_placements
 
 from placewright.core.execution_models import Event, MaxLoad, Placeto, Subgraph, SubgraphIP
 from placewright.core.placement import Placement

@@ -9,10 +9,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from event_truth import legal_placements, makespan
-from plain_truth import least_value, plain_value
-from proof_methods import METHODS, Claim, faults
-from proof_problems import EVENT, drawn_features, features_of, proof_problem
+from testing.event_truth import legal_placements, makespan
+from testing.plain_truth import least_value, plain_value
+from testing.proof_methods import METHODS, Claim, faults
+from testing.proof_problems import EVENT, drawn_features, features_of, proof_problem
 
 from placewright.core.problem import Problem
 from placewright.simulation.model import Simulator

@@ -13,7 +13,7 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from proof_problems import EVENT, LOAD, PIECES, SERIAL, problem_of_later_readers
+from testing.proof_problems import EVENT, LOAD, PIECES, SERIAL, problem_of_later_readers
 
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem

@@ -2,22 +2,14 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
-from plain_truth import plain_value
-
-from placewright.simulation.model import Simulator
-
-sys.path.insert(0, str(Path(__file__).parent))
-sys.path.insert(0, str(Path(__file__).parents[1] / "simulation"))
-from event_truth import least_makespan, legal_placements, makespan, told, topological_orders
-from oracle import Reference
-from proof_campaign import Tally, ask, look_at
-from proof_mutations import MUTATIONS
-from proof_problems import (
+from simulation.oracle import Reference
+from testing.event_truth import least_makespan, legal_placements, makespan, told, topological_orders
+from testing.plain_truth import plain_value
+from testing.proof_campaign import Tally, ask, look_at
+from testing.proof_mutations import MUTATIONS
+from testing.proof_problems import (
     FEATURES,
     MODELS,
     drawn_features,
@@ -27,6 +19,7 @@ from proof_problems import (
 )
 
 from placewright.core.placement import Placement
+from placewright.simulation.model import Simulator
 from placewright.testing.brute_force import brute_force
 
 

@@ -17,7 +17,7 @@ import ray
 from ray.cluster_utils import Cluster
 from placewright.workers.interface import ThisProcess
 from placewright.workers.ray_tasks import RayWorkers
-from tests.workers.test_spread_runs import found_by, problem_of
+from tests.workers.searches import found_by, problem_of
 
 moments = json.loads(sys.argv[1])
 few = {"num_cpus": 1, "object_store_memory": 80 << 20}

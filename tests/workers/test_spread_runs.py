@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from workers.searches import problem_of
 
 import placewright as pw
-from placewright.core.problem import Objective, Problem
 from placewright.core.solution import Budget
 from placewright.errors import FieldError
 from placewright.files.problem_file import read_problem, write_problem
@@ -22,16 +22,10 @@ from placewright.placers.portfolio.auto import Auto
 from placewright.session.comparison import compare
 from placewright.session.search import SpreadAuto, search
 from placewright.suites.learned import Case, read_runs, run_learned_benchmark
-from placewright.testing.problems import random_problem
 from placewright.workers.interface import ThisProcess, Workers
 from placewright.workers.processes import Processes
 
 KILLED = "workers.killed_search:KilledSearch"
-
-
-def problem_of(n_ops: int = 14, objective: Objective = "latency") -> Problem:
-    rng = np.random.default_rng(5)
-    return random_problem(rng, n_ops=n_ops, n_devices=3, objective=objective)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from frameworks.common.test_runtime_contract import branching_model
+from support.branching_model import branching_model
 from writers.plans import plan_with
 
 from placewright.core.cluster import Device

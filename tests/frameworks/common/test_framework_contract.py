@@ -8,7 +8,7 @@ from typing import Any
 import onnx
 import pytest
 import torch
-from frameworks.common.test_runtime_contract import branching_model
+from support.branching_model import branching_model
 
 from placewright.frameworks.registry import framework_named
 from placewright.session.models import finder

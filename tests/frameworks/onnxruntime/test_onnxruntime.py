@@ -12,8 +12,8 @@ import numpy as np
 import onnx
 import onnxruntime as ort
 import pytest
-from frameworks.common.test_runtime_contract import branching_model
 from onnx import TensorProto, helper, numpy_helper
+from support.branching_model import branching_model
 
 from placewright.core.cluster import Device
 from placewright.errors import InputError, MissingExtraError, RuntimeFailure, UnknownNameError
