@@ -94,9 +94,9 @@ def _parsing(name: str, *arguments: Any) -> Checked:
 class Request:
     """All that a user asks for; None leaves a choice to the default.
 
-    Texts are taken wherever the command line takes them: ``pins=["op=cpu:0"]`` means the same as
-    ``pins={"op": "cpu:0"}``, ``memory={"cpu:0": "2GiB"}`` the same as that many bytes. The fields
-    of a request that is made hold values: bytes, seconds, tuples.
+    You can give texts in the form of the command line: ``pins=["op=cpu:0"]`` is equal to
+    ``pins={"op": "cpu:0"}``, and ``memory={"cpu:0": "2GiB"}`` to that many bytes. The constructor
+    converts texts, so that the fields hold values: bytes, seconds, tuples.
 
     Attributes:
         model: a path, ``"zoo:NAME"``, a PyTorch module, a model from `placewright.read`, a problem,
@@ -115,7 +115,7 @@ class Request:
         colocate_backward: every backward op shares a device with its forward op.
         compiled: segments go through ``torch.compile``; overheads are not calibrated then, since
             every placement would be compiled for it.
-        remeasure: measure and calibrate again, whatever earlier runs stored.
+        remeasure: measure and calibrate again, instead of using stored samples.
         calibrate: measure a few placements to fit overheads and contention.
         profiling: seconds after which nothing further is measured or calibrated; a later call adds
             to the stored samples. None is no limit.
@@ -129,15 +129,15 @@ class Request:
             the turns of its workers.
         total: seconds of everything, measuring and checking included; None is no limit.
         quick: few rounds, a stored calibration or a short one, a probe instead of the check.
-        replicate: groups of alike devices may take turns.
+        replicate: groups of equal devices may take turns.
         latency_limit: of a throughput plan: seconds that 95 % of its samples may take from entry to
             end; None is no limit.
         seed: of every random choice.
         evaluator: ``"simulated"`` or ``"measured"``.
-        workers: that do the tasks of a search: processes of this machine, or tasks at a time on a
-            cluster. None is this process alone, or all cores of a cluster. With `evaluations` alone
-            the answer is the same for any number.
-        ray: a Ray cluster that does them instead: ``"HOST:PORT"``, ``"auto"`` for the one that
+        workers: number of processes that search, or of tasks at a time on a cluster. None is this
+            process alone, or all cores of a cluster. With `evaluations` alone the answer is the
+            same for any number.
+        ray: a Ray cluster that searches instead: ``"HOST:PORT"``, ``"auto"`` for the one that
             ``RAY_ADDRESS`` names or that runs here (else one is started here), ``"local"`` for one
             that is started here.
         samples_in_flight: whose tensors a device keeps at a time under max-load; 0 counts weights
@@ -320,7 +320,11 @@ class Request:
             self._set("samples_in_flight", self.execution_model.samples_in_flight)
 
     def _agree(self) -> None:
-        """Make max-load without an objective throughput, which no other execution model values."""
+        """Set objective throughput if the request names max-load and no objective.
+
+        Raises:
+            FieldError: the request combines throughput with another execution model.
+        """
         from placewright.core.execution_models import MaxLoad
 
         model = getattr(self.execution_model, "name", self.execution_model)

@@ -1,4 +1,4 @@
-"""Simulated annealing of the latency of subgraphs: single items and stretches of an order."""
+"""Simulated annealing under `subgraph`: moves of a colocation class, or of a few in a row."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _put(
     uses: IntArray,
     resident: FloatArray,
 ) -> None:
-    """Send each of the first `n_items` items to its target; `targets` becomes the way back."""
+    """Exchange devices and targets of the first `n_items` items: a second call undoes the first."""
     member_ptr, members = moves.member_ptr, moves.members
     weight_ptr, weights, weight_bytes = moves.weight_ptr, moves.weights, moves.weight_bytes
     for index in range(n_items):

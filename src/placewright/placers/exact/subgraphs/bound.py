@@ -1,9 +1,9 @@
 """A lower bound on the latency of atomic subgraphs: paths that pay for leaving an accelerator.
 
 The published program (see `program`) allows q serialised subgraphs per accelerator, so its bound
-does not hold where pieces are as many as a placement makes (`subgraph`). This one relaxes both
-execution models. It keeps the classes' assignment to one of the accelerators or to the CPUs, the
-accelerators' memory, and of time this:
+does not hold if a placement may have any number of pieces (`subgraph`). This program relaxes both
+execution models. It keeps the assignment of each class to an accelerator or to the CPUs, and the
+memory of the accelerators. Of time, it keeps the following:
 
 A piece first receives, then computes in topological order, then sends. Let end[v] be the moment
 when unit v is computed in it (or has run on its CPU). For every tensor t from u to v
@@ -105,7 +105,7 @@ class _Builder:
         self.leaves: dict[tuple[int, int], list[int]] = {}
 
     def build(self) -> BoundProgram:
-        """All blocks in turn."""
+        """Add all columns and rows."""
         n_integer = len(self.upper)
         for item in range(len(self.placed)):
             used = self.placed[item][self.placed[item] >= 0].tolist()
@@ -152,7 +152,7 @@ class _Builder:
             self.rows.add(-np.inf, 1.0, columns, values)
 
     def _windows(self) -> None:
-        """If a root is on an accelerator, its window is not all there; see the module."""
+        """Forbid that a whole window is on the accelerator of its root; see the module."""
         limit = self.problem.cluster.memory_bytes[self.accelerators].max(initial=0.0)
         for window in Windows(self.problem, self.arrays.transfer, float(limit)):
             terms: dict[int, float] = {}
@@ -282,7 +282,7 @@ class Window:
 
 
 class Windows:
-    """Windows from each unit along a heavy path, and from each unit by dearest edges.
+    """Windows that grow from each unit: along heavy paths, and by the most expensive tensors.
 
     Args:
         problem: the problem to solve.
@@ -325,7 +325,11 @@ class Windows:
         return list(self._weights.row(int(self._group_of[unit])).tolist())
 
     def _along(self, order: IntArray, forward: bool) -> Callable[[int], Window | None]:
-        """Windows on the path from which most bytes can be met, in one direction."""
+        """Return a function that grows a window along one path from its root.
+
+        The path leads to consumers, or to producers; each step takes the neighbour from which the
+        path with the most weight bytes starts.
+        """
         graph = self._graph
         neighbours = graph.successors if forward else graph.predecessors
         ahead = np.array(self._own)
@@ -347,7 +351,7 @@ class Windows:
         return grown
 
     def _dearest(self, root: int) -> Window | None:
-        """The window that grows by the dearest tensor that crosses its border."""
+        """Grow a window by the most expensive of the tensors that cross its border."""
         held, inside = _Held(self._sizes, self._kept(root)), {root}
         edges: list[tuple[int, int, bool]] = []
         border = [(*edge, root) for edge in self._neighbours[root]]
