@@ -115,3 +115,11 @@ def test_placeto_ends_a_unit_without_seconds_after_the_unit_that_it_waited_for()
     placement = Placement.of([0, 1, 1, 0, 0, 0])
     expected = plain_value(problem, placement.device_of)
     assert Simulator(problem).value(placement) == pytest.approx(expected, rel=1e-9)
+
+
+def test_a_bound_that_rises_tick_by_tick_ends_with_the_limit_of_work() -> None:
+    """The solver's own measure counts the rise as next to nothing, and would let it go on."""
+    tally = Tally()
+    look_at("event", 1521, tally, ("cp-sat",))
+    assert tally.faults == []
+    assert tally.counts["cp-sat"]["feasible"] == 1

@@ -27,7 +27,7 @@ from placewright.core.solution import Solution
 from placewright.errors import BudgetSpent, InputError
 from placewright.placers.anytime import anytime, found_none, pass_interrupt_on
 from placewright.placers.exact.max_load.program import max_load_limits
-from placewright.placers.exact.schedule_program.model import ScheduleProgram
+from placewright.placers.exact.schedule_program.model import ScheduleProgram, limit_work
 from placewright.placers.exact.schedule_program.variables import Ticks
 from placewright.placers.exact.subgraphs.bound import subgraph_limits
 from placewright.placers.pipelines.ideals.load_model import why_not_separable
@@ -167,7 +167,7 @@ class CpSat:
             solver.parameters.num_workers = self.workers
         else:
             most = min(seconds, self.deterministic_seconds)
-            solver.parameters.max_deterministic_time = most
+            limit_work(solver, most)
             solver.parameters.num_workers = 1
         return solver
 

@@ -20,7 +20,7 @@ from placewright.core.problem import Problem
 from placewright.placers.exact.parts.bound import articulation_units, is_too_large, least_of_parts
 from placewright.placers.exact.parts.problems import Pair, Part, Twins, part_problem
 from placewright.placers.exact.schedule_program.implied import add_implied
-from placewright.placers.exact.schedule_program.model import ScheduleProgram
+from placewright.placers.exact.schedule_program.model import ScheduleProgram, limit_work
 from placewright.placers.exact.schedule_program.variables import Ticks
 from placewright.simulation.interruptible import interruptible
 
@@ -187,7 +187,7 @@ def _solver(seconds: float, threads: int, deterministic: bool) -> Any:
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = threads
     if deterministic:
-        solver.parameters.max_deterministic_time = seconds
+        limit_work(solver, seconds)
     else:
         solver.parameters.max_time_in_seconds = max(0.01, seconds)
     return solver

@@ -22,6 +22,22 @@ from placewright.core.problem import Problem
 from placewright.placers.exact.schedule_program.transfers import add_transfers, serve_in_turn
 from placewright.placers.exact.schedule_program.variables import ChannelUse, Ticks, Variables
 
+_CONFLICTS = 20_000  # of the search, for each second of the solver's own measure of work
+
+
+def limit_work(solver: Any, seconds: float) -> None:
+    """Limit the work of a `CpSolver`, alike on every machine.
+
+    A bound that rises by a tick at a time counts next to nothing in the solver's own measure, so
+    that conflicts are limited, too.
+
+    Args:
+        solver: its parameters are set.
+        seconds: in the solver's own measure of work.
+    """
+    solver.parameters.max_deterministic_time = seconds
+    solver.parameters.max_number_of_conflicts = max(1, int(_CONFLICTS * seconds))
+
 
 class ScheduleProgram(Variables):
     """The program of one problem."""
