@@ -23,7 +23,7 @@ from placewright.testing.problems import random_problem
 
 def odd_problem(seed: int) -> Problem:
     """A random problem with what makes time and memory hard to count: each third has another mix
-    of ways through the host, links that never queue, contention, layouts and own transfers.
+    of ways through the host, links that never queue, contention, layouts, pools and own transfers.
     Half of them dispatch first in, first out."""
     rng = np.random.default_rng(seed)
     n_ops, n_devices = int(rng.integers(4, 40)), int(rng.integers(2, 5))
@@ -45,10 +45,15 @@ def odd_problem(seed: int) -> Problem:
         for device in cluster.devices
     )
     contention = {"shared": (1.0, 1.25, 1.5)} if seed % 4 else {}
+    pools = {}
+    if seed % 5 == 3:
+        total = float(problem.graph.weight_bytes.sum() + problem.graph.tensor_bytes.sum())
+        pools = {"ram": total}
+        devices = (*(replace(one, pool="ram") for one in devices[:2]), *devices[2:])
     own = frozen_floats(rng.integers(0, 5, problem.graph.n_tensors) / 4.0)
     return replace(
         problem,
-        cluster=Cluster(devices, tuple(links), host="host", contention=contention),
+        cluster=Cluster(devices, tuple(links), "host", contention, pools=pools),
         transfer_seconds=own if seed % 5 == 0 else None,
         execution_model=Event(dispatch="fifo" if seed % 4 in (1, 2) else "rank"),
     )

@@ -25,13 +25,18 @@ from placewright.session.advice import (
     smallest_changes,
     tightest_packing,
     with_copy,
-    with_memory,
+    with_limit,
 )
 from placewright.session.search import find_plan
 from placewright.simulation.bounds.feasibility import prove_infeasible
 from placewright.simulation.model import Simulator
 from placewright.testing.problems import impossible_problem, packing_problem, random_problem
 from tests.simulation.oracle import Reference
+
+
+def with_memory(problem: Problem, device: int, limit: float) -> Problem:
+    """The problem with another limit of one device."""
+    return with_limit(problem, problem.cluster.device_names[device], limit)
 
 
 def _too_small(seed: int) -> Problem | None:

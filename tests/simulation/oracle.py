@@ -6,8 +6,20 @@ import heapq
 import math
 from dataclasses import dataclass, field
 
+from placewright.core.cluster import Cluster
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
+
+
+def is_too_full(cluster: Cluster, peaks: list[float]) -> bool:
+    """A device is over its limit, or the devices of a pool together over that of the pool."""
+    taken = dict.fromkeys(cluster.pools, 0.0)
+    for device, peak in zip(cluster.devices, peaks, strict=True):
+        if peak > device.memory_bytes:
+            return True
+        if device.pool is not None:
+            taken[device.pool] += device.replicas * peak
+    return any(taken[name] > size for name, size in cluster.pools.items())
 
 
 @dataclass
@@ -71,9 +83,7 @@ class Reference:
         if not self.is_legal():
             return math.inf
         last = self.play()
-        limits = self.cluster.memory_bytes
-        peaks = self.peaks()
-        over = any(peaks[d] > limits[d] for d in range(self.problem.n_devices))
+        over = is_too_full(self.cluster, self.peaks())
         return math.inf if self.is_cut_off or over else last
 
     def is_legal(self) -> bool:

@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
+from oracle import is_too_full
+
 from placewright.core.execution_models import MaxLoad, SubgraphIP, splits_phases
 from placewright.core.graph import UPDATE
 from placewright.core.placement import Placement
@@ -147,7 +149,7 @@ class MaxLoadReference:
         devices = range(self.problem.n_devices)
         if not is_legal(self.problem, self.device_of) or None in self.ways.values():
             return math.inf
-        if any(self.memory(d) > self.cluster.memory_bytes[d] for d in devices):
+        if is_too_full(self.cluster, [self.memory(d) for d in devices]):
             return math.inf
         names = sorted({link.channel for link in self.cluster.links if link.channel is not None})
         return sum(
@@ -221,9 +223,9 @@ class SubgraphReference:
         problem = self.problem
         if not is_legal(problem, self.device_of):
             return math.inf
-        for device, limit in enumerate(problem.cluster.memory_bytes.tolist()):
-            if weights_of(problem, self.device_of, device) > limit:
-                return math.inf
+        devices = range(problem.n_devices)
+        if is_too_full(problem.cluster, [weights_of(problem, self.device_of, d) for d in devices]):
+            return math.inf
         block_of = [self.block_of(unit) for unit in range(problem.n_units)]
         model = problem.execution_model
         serial = isinstance(model, SubgraphIP)

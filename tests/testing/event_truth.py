@@ -30,6 +30,8 @@ class Told(NamedTuple):
     layout: np.ndarray
     layout_per_byte: np.ndarray
     memory: np.ndarray
+    pool: np.ndarray  # (D,), -1 without
+    pool_bytes: np.ndarray  # (n_pools,)
     domain: np.ndarray  # (D,), -1 without
     factors: np.ndarray  # (n_domains, D): for so many devices in use, less one
     hop: np.ndarray  # (T, E, E): seconds; inf without a link
@@ -88,6 +90,8 @@ def told(problem: Problem) -> Told:
         of("layout_seconds"),
         of("layout_seconds_per_byte"),
         of("memory_bytes"),
+        np.array([-1 if d.pool is None else list(cluster.pools).index(d.pool) for d in devices]),
+        np.array(list(cluster.pools.values()), dtype=np.float64),
         np.array(
             [-1 if d.memory_domain is None else domains.index(d.memory_domain) for d in devices]
         ),
@@ -259,11 +263,16 @@ def _wait(model: Told, state: _State, device_of: np.ndarray, order: np.ndarray) 
 
 @numba.njit(cache=True, nogil=True)
 def _fits(model: Told, state: _State, resident: np.ndarray) -> bool:
-    """On no device there is more at one instant than it holds."""
+    """On no device there is more at one instant than it holds; peaks of a pool fit together."""
+    peak = resident.copy()
     for d in range(len(resident)):
         for t in range(len(model.size)):
-            if resident[d] + _alive(model, state, d, state.start[t, d]) > model.memory[d]:
-                return False
+            peak[d] = max(peak[d], resident[d] + _alive(model, state, d, state.start[t, d]))
+        if peak[d] > model.memory[d]:
+            return False
+    for pool in range(len(model.pool_bytes)):
+        if peak[model.pool == pool].sum() > model.pool_bytes[pool]:
+            return False
     return True
 
 

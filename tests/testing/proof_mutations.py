@@ -179,6 +179,9 @@ def _one_less(of: Callable[..., Any]) -> Callable[..., Any]:
     return first
 
 
+_half_pools = _with_arrays(pool_bytes=lambda size: np.floor(size * 0.5))
+
+
 def _less_memory(share: float) -> Change:
     return _with_arrays(memory=lambda memory: np.floor(memory * share))
 
@@ -293,6 +296,7 @@ def _mutations() -> dict[str, Mutation]:
         "_run_units",
         _with_arrays(streams=lambda streams: np.ones_like(streams)),
     )
+    event("half of each pool", model.ScheduleProgram, "_keep_memory", _half_pools)
     event("two fifths of the memory", model.ScheduleProgram, "_keep_memory", _less_memory(0.4))
     event(
         "every tensor goes home",
@@ -389,6 +393,7 @@ def _add_loads(add: Callable[..., None]) -> None:
         "outputs cost the host half as much again": {
             "standing": lambda of: of.standing * 1.5 + 0.1
         },
+        "half of each pool": {"pool_bytes": lambda of: of.pool_bytes * 0.5},
         "four fifths of the memory": {"memory": lambda of: of.memory * 0.8},
         "all tensors are of the forward phase": {
             "is_forward": lambda of: np.ones_like(of.is_forward)
@@ -437,7 +442,7 @@ def _add_loads(add: Callable[..., None]) -> None:
             "_exchanges",
             lambda of: lambda self: [[(c, 10.0 * v) for c, v in row] for row in of(self)],
         ),
-        first=556,  # groups of devices that train: one problem in a hundred
+        first=789,  # groups of devices that train: one problem in a hundred
     )
     add(
         "classes keep three times the bytes under max-load",

@@ -44,10 +44,12 @@ class Feature:
     Attributes:
         chance: that a problem has it.
         models: execution models under which it may change a value.
+        is_later: added to a problem of a seed that was there before, drawn with numbers of its own.
     """
 
     chance: float
     models: tuple[str, ...]
+    is_later: bool = False
 
 
 # What docs/reference/simulation.md knows, by name. `without` takes these names.
@@ -85,6 +87,7 @@ FEATURES: dict[str, Feature] = {
     "overlap": Feature(0.5, (LOAD,)),
     "devices that pay no transfers": Feature(0.3, (LOAD, PIECES, SERIAL)),
     "several subgraphs": Feature(0.97, (SERIAL,)),
+    "memory pools": Feature(0.5, (EVENT, LOAD, PIECES, SERIAL), is_later=True),
 }
 
 # Programs in which a device's load depends on nothing but what it runs take problems without these.
@@ -118,7 +121,11 @@ class _Draw:
     def __init__(self, seed: int, model: str, without: Collection[str]) -> None:
         rng = self.rng = np.random.default_rng([seed, MODELS.index(model)])
         self.model = model
-        drawn = {name: bool(rng.random() < one.chance) for name, one in FEATURES.items()}
+        later = np.random.default_rng([seed, MODELS.index(model), 1])
+        drawn = {
+            name: bool((later if one.is_later else rng).random() < one.chance)
+            for name, one in FEATURES.items()
+        }
         absent = {*without, *(_NOT_SEPARABLE if rng.random() < 0.3 and model == LOAD else ())}
         self.has = {
             name: is_drawn and name not in absent and model in FEATURES[name].models
@@ -151,6 +158,10 @@ class _Draw:
         self.wish = rng.random(shape)
         self.is_shuffled, self.number = rng.random() < 0.5, rng.random(MOST_OPS)
         self.draw_cluster(rng)
+        self.pool = later.choice(["left", "left", "right", ""], MOST_DEVICES)
+        self.pool_room = later.uniform(0.5, 1.1, 2)
+        if model in (PIECES, SERIAL):  # tensors take no memory
+            self.pool_room *= 0.7
         if not self.has["unlike links"]:
             self.latency[:], self.bandwidth[:] = self.latency[0, 1], self.bandwidth[0, 1]
         if self.has["alike devices"]:
@@ -163,7 +174,7 @@ class _Draw:
         of_device = (
             *(self.streams, self.dispatch, self.cut, self.cut_per_byte, self.layout),
             *(self.layout_per_byte, self.domain, self.is_limited, self.room, self.replicas),
-            *(self.replica_bandwidth, self.overlaps, self.pays),
+            *(self.replica_bandwidth, self.overlaps, self.pays, self.pool),
         )
         for array in of_device:
             array[other] = array[one]
@@ -364,11 +375,16 @@ class _Draw:
                     pays_transfers=not free,
                     replicas=int(self.replicas[d]) if group else 1,
                     replica_bandwidth=float(self.replica_bandwidth[d]) if group else None,
+                    pool=str(self.pool[d]) or None if has["memory pools"] else None,
                 )
             )
         contention = {"ram": self.factors} if has["contention"] else {}
         host = "host" if has["host that is no device"] else "d0"
-        return Cluster(tuple(devices), self.links(host), host, contention)
+        pools = {}
+        if has["memory pools"]:
+            for name, room in zip(("left", "right"), self.pool_room, strict=True):
+                pools[name] = float(math.floor(total * room))
+        return Cluster(tuple(devices), self.links(host), host, contention, pools=pools)
 
     @staticmethod
     def makes_gradients(graph: ComputationGraph) -> bool:

@@ -26,7 +26,7 @@ from placewright.testing.brute_force import brute_force
 def test_two_references_of_event_agree_to_the_last_bit() -> None:
     """Both are written from the page, apart from each other."""
     finite = 0
-    for seed in range(40):
+    for seed in range(56):
         problem, rng = proof_problem(seed, "event"), np.random.default_rng(seed)
         placements, orders = legal_placements(problem), topological_orders(told(problem).edge)
         for _ in range(4 if len(placements) else 0):

@@ -14,7 +14,7 @@ from placewright.cli.output import print_json, print_line, print_note, print_tab
 from placewright.session.request import PROFILED, READ, Request
 
 if TYPE_CHECKING:
-    from placewright.core.cluster import Cluster
+    from placewright.core.cluster import Cluster, Device
     from placewright.session.problems import OpListing
 
 
@@ -119,6 +119,14 @@ def _print_split_costs(cluster: Cluster) -> None:
             print_line(f"All devices of memory '{domain}' at once: {factors[-1]:.2f} times as slow")
 
 
+def _in_pool(device: Device) -> str:
+    """The memory of a device of a pool: its own limit, if it has one, and the pool."""
+    from placewright.core.quantities import format_bytes
+
+    own = "" if math.isinf(device.memory_bytes) else f"{format_bytes(device.memory_bytes)} "
+    return f"{own}of '{device.pool}'"
+
+
 def _print_cluster(cluster: Cluster, title: str) -> None:
     from placewright.core.quantities import format_bytes, format_duration
 
@@ -126,13 +134,16 @@ def _print_cluster(cluster: Cluster, title: str) -> None:
         [
             device.name,
             device.kind,
-            format_bytes(device.memory_bytes),
+            format_bytes(device.memory_bytes) if device.pool is None else _in_pool(device),
             str(device.streams),
             ", ".join(f"{key}={value}" for key, value in sorted(device.options.items())) or "-",
         ]
         for device in cluster.devices
     ]
     print_table(title, ["device", "kind", "memory", "streams", "options"], rows)
+    for name, size in cluster.pools.items():
+        members = [device.name for device in cluster.devices if device.pool == name]
+        print_line(f"Memory pool '{name}', {format_bytes(size)}: {', '.join(members)} share it")
     if cluster.links:
         links = [
             [

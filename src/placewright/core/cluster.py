@@ -61,6 +61,8 @@ class Device:
         speed_scatter: how far its rounds were from what calibration fitted, as a share, nineteen
             times in twenty; None where that is not known.
         data_sheet: peaks that costs without measurement come from; None where there are none.
+        pool: name of the memory pool that its bytes come from (see `Cluster.pools`); None if it
+            shares its memory with no other device.
     """
 
     name: str
@@ -82,6 +84,7 @@ class Device:
     fingerprint: str = ""
     speed_scatter: float | None = None
     data_sheet: DataSheet | None = None
+    pool: str | None = None
 
     def __post_init__(self) -> None:
         if not self.name:
@@ -181,6 +184,8 @@ class Cluster:
         prediction_error: how far calibration's own placements were from their predictions, as a
             share of what dispatch, cuts and contention add to these (see
             `report.predicted_gain`); None without a calibration.
+        pools: memory pool -> bytes, inf is no limit. The peaks of a pool's devices must fit into it
+            together, and each device also keeps its own limit. Devices name their pool.
     """
 
     devices: tuple[Device, ...]
@@ -188,6 +193,7 @@ class Cluster:
     host: str = "host"
     contention: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     prediction_error: float | None = None
+    pools: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.devices:
@@ -224,6 +230,23 @@ class Cluster:
         error = self.prediction_error
         if error is not None and not 0 <= error < math.inf:
             raise ClusterError(f"prediction_error must be >= 0, got {error}")
+        self._check_pools()
+
+    def _check_pools(self) -> None:
+        for name, size in self.pools.items():
+            if not name or name in self.endpoint_index:
+                raise ClusterError(
+                    f"pool '{name}' needs a name that no device and no host has; rename it"
+                )
+            if not size >= 0:
+                raise ClusterError(f"pool '{name}': bytes must be >= 0, got {size}")
+        for device in self.devices:
+            if device.pool is not None and device.pool not in self.pools:
+                known = ", ".join(self.pools) or "none"
+                raise ClusterError(
+                    f"device '{device.name}' names pool '{device.pool}', which the cluster does "
+                    f"not have; known: {known}"
+                )
 
     @property
     def n_devices(self) -> int:
@@ -304,8 +327,68 @@ class Cluster:
 
     @cached_property
     def memory_bytes(self) -> FloatArray:
-        """Memory of each device, shape (n_devices,); inf is no limit."""
-        return frozen_floats([device.memory_bytes for device in self.devices])
+        """Most bytes that each device can take, (n_devices,): its limit and its pool's; or inf."""
+        own = np.array([device.memory_bytes for device in self.devices])
+        pools = [
+            math.inf if device.pool is None else self.pools[device.pool] / device.replicas
+            for device in self.devices
+        ]
+        return frozen_floats(np.minimum(own, pools))
+
+    @cached_property
+    def shared_pools(self) -> tuple[str, ...]:
+        """Names of the pools with a limit that several devices share, in the order of `pools`.
+
+        A pool of one device is a limit of that device, and part of `memory_bytes`.
+        """
+        used = [device.pool for device in self.devices]
+        return tuple(
+            name for name, size in self.pools.items() if used.count(name) > 1 and size < math.inf
+        )
+
+    @cached_property
+    def pool_of(self) -> IntArray:
+        """Number of each device's shared pool, -1 for none, shape (n_devices,)."""
+        number = {name: at for at, name in enumerate(self.shared_pools)}
+        return frozen_ints([number.get(device.pool or "", -1) for device in self.devices])
+
+    @cached_property
+    def pool_bytes(self) -> FloatArray:
+        """Bytes of each shared pool, shape (n_pools,)."""
+        return frozen_floats([self.pools[name] for name in self.shared_pools])
+
+    @cached_property
+    def memory_limits(self) -> FloatArray:
+        """`memory_bytes`, then `pool_bytes`: shape (n_devices + n_pools,)."""
+        return frozen_floats(np.concatenate([self.memory_bytes, self.pool_bytes]))
+
+    def pooled(self, peaks: FloatArray) -> FloatArray:
+        """Bytes that the devices of each shared pool take together, shape (n_pools,).
+
+        Every member of a group of replicas takes as much as the group's peak says.
+
+        Args:
+            peaks: bytes of each device, shape (n_devices,).
+        """
+        members = np.flatnonzero(self.pool_of >= 0)
+        taken = peaks[members] * self.replicas[members]
+        total = np.bincount(self.pool_of[members], taken, minlength=len(self.pool_bytes))
+        return np.asarray(total, dtype=np.float64)
+
+    def room(self, devices: BoolArray) -> float:
+        """The most bytes that a set of devices can keep together, by all limits.
+
+        Args:
+            devices: True for those of the set, shape (n_devices,).
+        """
+        alone = devices & (self.pool_of < 0)
+        total = float(self.memory_bytes[alone].sum())
+        for number, size in enumerate(self.pool_bytes.tolist()):
+            members = devices & (self.pool_of == number)
+            if members.any():
+                own = float(self.memory_bytes[members].sum())
+                total += min(own, size / int(self.replicas[members].min()))
+        return total
 
     @cached_property
     def replicas(self) -> IntArray:
@@ -332,6 +415,29 @@ class Cluster:
         """The same devices and links; dispatch, cuts, layouts and contention cost nothing."""
         devices = tuple(device.without_overheads for device in self.devices)
         return replace(self, devices=devices, contention={}, prediction_error=None)
+
+    @cached_property
+    def without_memory_limits(self) -> Cluster:
+        """The same devices and links; neither devices nor pools have a limit."""
+        devices = tuple(
+            replace(device, memory_bytes=math.inf, pool=None) for device in self.devices
+        )
+        return replace(self, devices=devices, pools={})
+
+    def with_limit(self, name: str, size: float) -> Cluster:
+        """The cluster with another limit of one device or pool, in bytes.
+
+        Raises:
+            UnknownNameError: there is no such device or pool.
+        """
+        if name in self.pools:
+            return replace(self, pools={**self.pools, name: size})
+        if name not in self.device_index:
+            raise UnknownNameError("device", name, (*self.device_names, *self.pools))
+        devices = list(self.devices)
+        at = self.device_index[name]
+        devices[at] = replace(devices[at], memory_bytes=size)
+        return replace(self, devices=tuple(devices))
 
     def require_single_devices(self, what: str) -> None:
         """Refuse groups of equal devices if only single devices are supported.

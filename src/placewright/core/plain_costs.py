@@ -16,7 +16,7 @@ from placewright.core.execution_models import MaxLoad
 from placewright.core.graph import ComputationGraph
 from placewright.errors import FieldError, GraphError
 
-_OF_CLUSTER = ("host", "streams", "channels")
+_OF_CLUSTER = ("host", "streams", "channels", "pools")
 
 
 def plain_graph(graph: Any) -> ComputationGraph:
@@ -98,6 +98,7 @@ def plain_cluster(
     host: str | None = None,
     streams: ArrayLike = 1,
     channels: Any = None,
+    pools: Mapping[str, tuple[float, Sequence[str]]] | None = None,
 ) -> Cluster:
     """Devices with a link between every two that have bandwidth.
 
@@ -114,6 +115,7 @@ def plain_cluster(
         streams: ops that each device runs at once, shape (n_devices,), or one number for all.
         channels: name of the channel of each link, in the shape of `links`, or one name for all;
             links of one name wait for each other, and None (or an empty text) is its own channel.
+        pools: memory pool -> bytes and names of the devices that share them.
 
     Raises:
         FieldError: a shape does not fit.
@@ -134,8 +136,15 @@ def plain_cluster(
     at_once = _filled("streams", streams, (n_devices,))
     if (at_once % 1 != 0).any():
         raise FieldError("streams", f"are whole numbers, got {at_once.tolist()}")
+    pool_of = _pool_of({} if pools is None else pools, called)
     devices = [
-        Device(name, kind="accelerator", memory_bytes=size, streams=int(count))
+        Device(
+            name,
+            kind="accelerator",
+            memory_bytes=size,
+            streams=int(count),
+            pool=pool_of.get(name),
+        )
         for name, size, count in zip(called, sizes.tolist(), at_once.tolist(), strict=True)
     ]
     pairs = [(a, b) for a in range(len(ends)) for b in range(len(ends)) if a != b]
@@ -144,7 +153,22 @@ def plain_cluster(
         for a, b in pairs
         if bandwidth[a, b] != 0
     )
-    return Cluster(tuple(devices), between, host=home)
+    shared_bytes = {name: float(size) for name, (size, _) in (pools or {}).items()}
+    return Cluster(tuple(devices), between, host=home, pools=shared_bytes)
+
+
+def _pool_of(
+    pools: Mapping[str, tuple[float, Sequence[str]]], devices: Sequence[str]
+) -> dict[str, str]:
+    """Device -> pool, by names."""
+    found: dict[str, str] = {}
+    for pool, (_, members) in pools.items():
+        for device in members:
+            if device not in devices:
+                raise FieldError("pools", f"pool '{pool}' names '{device}', which is no device")
+            if found.setdefault(device, pool) != pool:
+                raise FieldError("pools", f"'{device}' is in pools '{found[device]}' and '{pool}'")
+    return found
 
 
 def plain_options(

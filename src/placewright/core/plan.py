@@ -206,12 +206,20 @@ def _devices(plan: Plan) -> list[str]:
     for device in shown:
         spec = problem.cluster.devices[device]
         pieces = str(held[device]) if plan.segments is not None else "-"
-        limit = "-" if math.isinf(spec.memory_bytes) else format_bytes(spec.memory_bytes)
+        most = float(problem.cluster.memory_bytes[device])
+        limit = "-" if math.isinf(most) else format_bytes(most)
         memory = format_bytes(plan.memory[spec.name])
         name = _cut(spec.name, _NAME - 1)
         rows.append(f"{name:<{_NAME}}{counts[device]:>10}{pieces:>10}{memory:>14}{limit:>14}")
     if len(used) > len(shown):
         rows.append(f"... and {len(used) - len(shown)} more devices")
+    cluster = problem.cluster
+    peaks = np.array([plan.memory[name] for name in cluster.device_names])
+    pools = zip(cluster.shared_pools, cluster.pooled(peaks), cluster.pool_bytes, strict=True)
+    for name, taken, size in pools:
+        title = _cut(f"pool {name}", _NAME - 1)
+        memory, limit = format_bytes(float(taken)), format_bytes(float(size))
+        rows.append(f"{title:<{_NAME}}{'':>10}{'':>10}{memory:>14}{limit:>14}")
     return rows
 
 

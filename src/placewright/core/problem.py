@@ -132,7 +132,7 @@ class Problem:
                 of shape (n_devices, n_devices), from row to column; bandwidth 0 is no link.
             memory: bytes of each device, shape (n_devices,), or one number; None is no limit.
             devices: their names; None are ``device:0`` ...
-            others: `host`, `streams` and `channels` of the cluster (see
+            others: `host`, `streams`, `channels` and `pools` of the cluster (see
                 `core.plain_costs.plain_cluster`), `pins` by name, and further fields of the
                 problem, such as `objective`. The execution model is max-load for throughput and
                 event otherwise, unless `execution_model` is given.
@@ -197,6 +197,16 @@ class Problem:
     def kept(self) -> Kept:
         """Bytes that devices keep for the units at all times."""
         return kept_of(self.unit_graph, self.execution_model)
+
+    @cached_property
+    def keeps_everything(self) -> bool:
+        """True if every device can keep the entries of all units beside all other devices.
+
+        Kept bytes then break no limit. Live tensors may still break one under `event`.
+        """
+        total, cluster = self.kept.total, self.cluster
+        all_of = cluster.pooled(frozen_floats(np.full(self.n_devices, total)))
+        return bool(total <= cluster.memory_bytes.min() and (all_of <= cluster.pool_bytes).all())
 
     @cached_property
     def unit_transfer_seconds(self) -> FloatArray | None:
@@ -414,6 +424,9 @@ def _summary(problem: Problem) -> str:
         f"{problem.time_unit}",
         f"devices      {_listed(list(map(_device, cluster.devices)))}; host '{cluster.host}'",
     ]
+    if cluster.pools:
+        pools = [f"{name} ({format_bytes(size)})" for name, size in cluster.pools.items()]
+        lines.append(f"pools        {_listed(pools)}")
     if problem.source is not None:
         lines.insert(1, f"model        {problem.source.path}")
     if problem.pins:
@@ -430,7 +443,9 @@ def _summary(problem: Problem) -> str:
 
 def _device(device: Device) -> str:
     limit = device.memory_bytes
-    return device.name if math.isinf(limit) else f"{device.name} ({format_bytes(limit)})"
+    known = [] if math.isinf(limit) else [format_bytes(limit)]
+    known += [] if device.pool is None else [f"pool '{device.pool}'"]
+    return f"{device.name} ({', '.join(known)})" if known else device.name
 
 
 def _listed(texts: list[str]) -> str:

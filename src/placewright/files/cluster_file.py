@@ -58,6 +58,7 @@ class DeviceEntry(Strict):
     speed_scatter: float | None = None
     peak: dict[str, Operations] | None = None
     bandwidth: Bandwidth | None = None
+    pool: str | None = None
 
 
 class LinkEntry(Strict):
@@ -81,6 +82,7 @@ class ClusterDocument(Strict):
     links: list[LinkEntry] | None = None
     contention: dict[str, list[float]] = Field(default_factory=dict)
     prediction_error: float | None = None
+    pools: dict[str, Bytes] = Field(default_factory=dict)
 
 
 def read_cluster(path: Path | str) -> tuple[Cluster, bool]:
@@ -118,7 +120,14 @@ def cluster_of(document: ClusterDocument) -> Cluster:
         ]
     devices = tuple(_device(entry) for entry in document.devices)
     contention = {domain: tuple(factors) for domain, factors in document.contention.items()}
-    return Cluster(devices, tuple(links), document.host, contention, document.prediction_error)
+    return Cluster(
+        devices,
+        tuple(links),
+        document.host,
+        contention,
+        document.prediction_error,
+        document.pools,
+    )
 
 
 def _device(entry: DeviceEntry) -> Device:
@@ -142,6 +151,7 @@ def _device(entry: DeviceEntry) -> Device:
         fingerprint=entry.fingerprint,
         speed_scatter=entry.speed_scatter,
         data_sheet=_data_sheet(entry),
+        pool=entry.pool,
     )
 
 
@@ -183,6 +193,7 @@ def cluster_data(cluster: Cluster) -> dict[str, Any]:
         "links": links,
         "contention": contention,
         **_known({"prediction_error": cluster.prediction_error}),
+        **_pools_data(cluster),
     }
 
 
@@ -205,11 +216,18 @@ def _device_data(device: Device) -> dict[str, Any]:
         "fingerprint": device.fingerprint,
         **_known({"speed_scatter": device.speed_scatter}),
         **_sheet_data(device.data_sheet),
+        **({} if device.pool is None else {"pool": device.pool}),
     }
 
 
 def _sheet_data(sheet: DataSheet | None) -> dict[str, Any]:
     return {} if sheet is None else {"peak": dict(sheet.peak), "bandwidth": sheet.bandwidth}
+
+
+def _pools_data(cluster: Cluster) -> dict[str, Any]:
+    """The pools; nothing without any, so that files of earlier versions keep their hashes."""
+    pools = {name: _number(size) for name, size in cluster.pools.items()}
+    return {"pools": pools} if pools else {}
 
 
 def _replica_data(device: Device) -> dict[str, Any]:

@@ -21,11 +21,11 @@ class ResidentMemory:
 
     Args:
         problem: the problem to solve.
-        limits: resident bytes of each device, shape (n_devices,); default its memory.
+        limits: resident bytes of devices and pools; default `Cluster.memory_limits`.
     """
 
     def __init__(self, problem: Problem, limits: FloatArray | None = None) -> None:
-        self.free = np.array(problem.cluster.memory_bytes if limits is None else limits)
+        self.free = np.array(problem.cluster.memory_limits if limits is None else limits)
         self._weights = weights_of(problem)
         self._held = new_holdings(self._weights, problem.n_devices)
 
@@ -37,13 +37,18 @@ class ResidentMemory:
         return float(weights.own_bytes[group] + weights.shared_bytes[missing].sum())
 
     def fits(self, group: int, device: int) -> bool:
-        """True if the class fits into the free memory of the device."""
-        return bool(self.needed(group, device) <= self.free[device])
+        """True if the class fits into the free memory of the device and of its pool."""
+        needed, pool = self.needed(group, device), self._weights.pool_at[device]
+        in_pool = pool < 0 or needed * self._weights.pool_share[device] <= self.free[pool]
+        return bool(needed <= self.free[device] and in_pool)
 
     def add(self, group: int, device: int) -> None:
         """Add the weights of the class to the device."""
         weights = self._weights
-        self.free[device] -= self.needed(group, device)
+        needed, pool = self.needed(group, device), self._weights.pool_at[device]
+        self.free[device] -= needed
+        if pool >= 0:
+            self.free[pool] -= needed * self._weights.pool_share[device]
         shared = weights.shared[weights.shared_ptr[group] : weights.shared_ptr[group + 1]]
         self._held[shared, device] += 1
 
@@ -78,18 +83,19 @@ def evaluate_within_memory(
     """Evaluate a method's proposals with ever lower limits until live tensors fit, too.
 
     Methods plan with resident bytes; the simulator also counts live tensors. Each round lowers the
-    resident limit of the device that exceeded its memory by the excess.
+    resident limit of the device or pool that exceeded its memory by the excess.
 
     Args:
         evaluator: counts every round.
-        propose: resident limits, shape (n_devices,) -> devices and order (or None).
+        propose: resident limits of devices, then of shared pools, shape (n_devices + n_pools,)
+            -> devices and order (or None).
         rounds: largest number of proposals.
 
     Returns:
         The value of the last proposal; inf if none was feasible.
     """
     cluster = evaluator.problem.cluster
-    limits = np.array(cluster.memory_bytes)
+    limits = np.array(cluster.memory_limits)
     for _ in range(rounds):
         device_of, order = propose(limits)
         value = evaluator.evaluate(device_of, order)
@@ -101,7 +107,7 @@ def evaluate_within_memory(
 
 
 def tighten(evaluator: Evaluator, proposal: Proposal, limits: FloatArray) -> bool:
-    """Lower the limit of the device whose memory a proposal exceeds, by the excess.
+    """Lower the limit of the device or pool whose memory a proposal exceeds, by the excess.
 
     Returns:
         False if the proposal breaks another constraint than memory.
@@ -109,8 +115,14 @@ def tighten(evaluator: Evaluator, proposal: Proposal, limits: FloatArray) -> boo
     violation = evaluator.simulator.violation(Placement.of(*proposal))
     if violation is None or violation.constraint != "memory":
         return False
-    device = evaluator.problem.cluster.device(violation.where)
-    limits[device] = max(0.0, limits[device] - max(1.0, violation.excess))
+    cluster = evaluator.problem.cluster
+    if violation.where in cluster.shared_pools:
+        at = cluster.n_devices + cluster.shared_pools.index(violation.where)
+    elif violation.where in cluster.pools:  # a pool of one device
+        at = next(d for d, one in enumerate(cluster.devices) if one.pool == violation.where)
+    else:
+        at = cluster.device(violation.where)
+    limits[at] = max(0.0, limits[at] - max(1.0, violation.excess))
     return True
 
 

@@ -12,6 +12,7 @@ from placewright.core.problem import Problem
 from placewright.placers.resident import (
     ClassWeights,
     class_bytes,
+    has_room,
     keep,
     needed_bytes,
     new_holdings,
@@ -42,25 +43,26 @@ def repaired(problem: Problem, device_of: IntArray, limits: FloatArray | None = 
 
     Each colocation class goes to the allowed device where most of its seconds were. Then classes
     leave devices whose resident bytes exceed `limits`, most bytes per second first, each to the
-    fastest device where it fits.
+    fastest device where it fits. What shared pools cannot hold leaves in the same way.
 
     Args:
         problem: the problem to solve.
         device_of: device of each unit, shape (n_units,); -1 if a method has no wish.
-        limits: resident bytes of each device, shape (n_devices,); default the devices' memory.
+        limits: resident bytes of devices and pools; default `Cluster.memory_limits`.
 
     Returns:
         Shape (n_units,). Pins, support and colocation hold; memory only if the pass succeeded.
     """
     tables = repair_tables(problem)
     device_of_class = _wished(tables, frozen_ints(device_of))
-    free = np.array(problem.cluster.memory_bytes if limits is None else limits, dtype=np.float64)
+    free = np.array(problem.cluster.memory_limits if limits is None else limits, dtype=np.float64)
     if np.isfinite(free).any():
         weights = weights_of(problem)
         held = new_holdings(weights, problem.n_devices)
         _fill(weights, held, free, device_of_class)
-        for device in np.flatnonzero(free < 0).tolist():
-            _unload(tables, weights, held, free, device_of_class, device)
+        for at in np.flatnonzero(free < 0).tolist():
+            unload = _unload if at < problem.n_devices else _unload_pool
+            unload(tables, weights, held, free, device_of_class, at)
     return np.asarray(device_of_class[problem.colocation.group_of], dtype=np.int64)
 
 
@@ -154,7 +156,7 @@ def _unload(
     """Move classes off a device until the rest fits."""
     if free[device] >= 0:
         return
-    n_devices = len(free)
+    n_devices = tables.allowed.shape[1]
     members = np.flatnonzero(device_of_class == device)
     density = class_bytes(weights)[members]
     for at in range(len(members)):
@@ -169,8 +171,82 @@ def _unload(
             seconds[target] = tables.seconds[group, target] if is_allowed else np.inf
         for target in np.argsort(seconds, kind="mergesort"):
             usable = target != device and np.isfinite(seconds[target])
-            if usable and needed_bytes(weights, held, group, target) <= free[target]:
+            if usable and has_room(weights, held, free, group, target):
                 release(weights, held, free, group, device)
                 keep(weights, held, free, group, target)
                 device_of_class[group] = target
                 break
+
+
+@compiled
+def _unload_pool(
+    tables: RepairTables,
+    weights: ClassWeights,
+    held: IntArray,
+    free: FloatArray,
+    device_of_class: IntArray,
+    pool: int,
+) -> None:
+    """Move classes off the devices of a pool until the rest fits.
+
+    Within the pool a class moves only if less is kept there then, next to weights that it shares.
+    """
+    n_devices = tables.allowed.shape[1]
+    members = np.flatnonzero(weights.pool_at[device_of_class] == pool)
+    density = class_bytes(weights)[members]
+    for at in range(len(members)):
+        group = members[at]
+        density[at] = -(density[at] / (1e-12 + tables.seconds[group, device_of_class[group]]))
+    for at in np.argsort(density, kind="mergesort"):
+        if free[pool] >= 0:
+            return
+        group, home, before = members[at], device_of_class[members[at]], free[pool]
+        release(weights, held, free, group, home)
+        best, least = home, np.inf
+        for target in range(n_devices):
+            if not tables.allowed[group, target] or tables.seconds[group, target] >= least:
+                continue
+            needed = needed_bytes(weights, held, group, target)
+            if weights.pool_at[target] == pool:
+                added = needed * weights.pool_share[target]
+                fits = needed <= free[target] and free[pool] - added > before
+            else:
+                fits = has_room(weights, held, free, group, target)
+            if target != home and fits:
+                best, least = target, tables.seconds[group, target]
+        keep(weights, held, free, group, best)
+        device_of_class[group] = best
+    for home in range(n_devices):
+        for target in range(n_devices):
+            in_pool = weights.pool_at[home] == pool and weights.pool_at[target] == pool
+            if in_pool and home != target and free[pool] < 0:
+                _merge(tables, weights, held, free, device_of_class, home, target)
+
+
+@compiled
+def _merge(
+    tables: RepairTables,
+    weights: ClassWeights,
+    held: IntArray,
+    free: FloatArray,
+    device_of_class: IntArray,
+    home: int,
+    target: int,
+) -> None:
+    """Move all classes of a device to another one of its pool, if the pool then keeps less."""
+    pool = weights.pool_at[home]
+    members, before = np.flatnonzero(device_of_class == home), free[pool]
+    for at in range(len(members)):
+        if not tables.allowed[members[at], target]:
+            return
+    for at in range(len(members)):
+        release(weights, held, free, members[at], home)
+        keep(weights, held, free, members[at], target)
+    is_better = free[pool] > before and free[target] >= 0
+    for at in range(len(members)):
+        group = members[at]
+        if is_better:
+            device_of_class[group] = target
+        else:
+            release(weights, held, free, group, target)
+            keep(weights, held, free, group, home)

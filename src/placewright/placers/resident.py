@@ -23,6 +23,8 @@ class ClassWeights(NamedTuple):
     shared_ptr: IntArray  # (n_classes + 1,)
     shared: IntArray  # numbers of the shared weights that each class reads
     shared_bytes: FloatArray  # (n_shared,)
+    pool_at: IntArray  # (n_devices,): place of the device's shared pool in a row of limits, or -1
+    pool_share: FloatArray  # (n_devices,): times that the pool keeps what the device keeps
 
 
 _known: WeakKeyDictionary[Problem, ClassWeights] = WeakKeyDictionary()
@@ -52,7 +54,10 @@ def _weights_of(problem: Problem) -> ClassWeights:
     pointer = np.zeros(classes.n_groups + 1, dtype=np.int64)
     np.cumsum(np.bincount(group[~alone], minlength=classes.n_groups), out=pointer[1:])
     sizes = kept.sizes[shared] if len(shared) else np.zeros(0)
-    return read_only(ClassWeights(own, pointer, number[weight[~alone]], sizes))
+    cluster = problem.cluster
+    pool_at = np.where(cluster.pool_of >= 0, cluster.n_devices + cluster.pool_of, -1)
+    share = cluster.replicas.astype(np.float64)
+    return read_only(ClassWeights(own, pointer, number[weight[~alone]], sizes, pool_at, share))
 
 
 def new_holdings(weights: ClassWeights, n_devices: int) -> IntArray:
@@ -72,9 +77,22 @@ def needed_bytes(weights: ClassWeights, held: IntArray, group: int, device: int)
 
 
 @inlined
+def has_room(
+    weights: ClassWeights, held: IntArray, free: FloatArray, group: int, device: int
+) -> bool:
+    """True if the weights of a class fit into the free memory of a device and of its pool."""
+    needed, pool = needed_bytes(weights, held, group, device), weights.pool_at[device]
+    in_pool = pool < 0 or needed * weights.pool_share[device] <= free[pool]
+    return bool(needed <= free[device] and in_pool)
+
+
+@inlined
 def keep(weights: ClassWeights, held: IntArray, free: FloatArray, group: int, device: int) -> None:
-    """Add the weights of a class to a device."""
-    free[device] -= needed_bytes(weights, held, group, device)
+    """Add the weights of a class to a device; `free` is of devices, then of shared pools."""
+    needed, pool = needed_bytes(weights, held, group, device), weights.pool_at[device]
+    free[device] -= needed
+    if pool >= 0:
+        free[pool] -= needed * weights.pool_share[device]
     for at in range(weights.shared_ptr[group], weights.shared_ptr[group + 1]):
         held[weights.shared[at], device] += 1
 
@@ -86,7 +104,10 @@ def release(
     """Remove the weights of a class from a device."""
     for at in range(weights.shared_ptr[group], weights.shared_ptr[group + 1]):
         held[weights.shared[at], device] -= 1
-    free[device] += needed_bytes(weights, held, group, device)
+    needed, pool = needed_bytes(weights, held, group, device), weights.pool_at[device]
+    free[device] += needed
+    if pool >= 0:
+        free[pool] += needed * weights.pool_share[device]
 
 
 @compiled

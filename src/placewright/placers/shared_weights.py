@@ -24,7 +24,7 @@ def with_shared_weights_tied(problem: Problem) -> Problem:
     A placement of the tied problem is also a placement of the original: the units are the same.
     """
     graph = problem.unit_graph
-    if problem.kept.total <= float(problem.cluster.memory_bytes.min()):
+    if problem.keeps_everything:
         return problem
     classes = problem.colocation.group_of
     label = _joined(classes, graph.op_weights.row_of_each(), graph.op_weights.indices)

@@ -261,7 +261,7 @@ def without_limits(cluster: Cluster) -> Cluster:
     A limit on one of them is for placing, not for measuring.
     """
     devices = tuple(
-        replace(device, memory_bytes=math.inf) if device.kind == "cpu" else device
+        replace(device, memory_bytes=math.inf, pool=None) if device.kind == "cpu" else device
         for device in cluster.devices
     )
     return replace(cluster, devices=devices)

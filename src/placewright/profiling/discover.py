@@ -49,14 +49,16 @@ def discover(
         for device in chosen
     ]
     check_no_overlap(chosen)
-    return Cluster(tuple(chosen), tuple(measure_links(chosen, runtime)))
+    pooled, pools = _in_pools(chosen, _pools_of(known.values()), {})
+    return Cluster(pooled, tuple(measure_links(chosen, runtime)), pools=pools)
 
 
 def completed_cluster(cluster: Cluster, runtime: Runtime) -> Cluster:
     """Complete a cluster that was read from a file.
 
-    Options and fingerprints follow from the device's name. Memory and memory domain are those of
-    the machine's device of that name, or of its whole CPU. A file without links gets measured ones.
+    Options and fingerprints follow from the device's name. Memory, pool and memory domain are those
+    of the machine's device of that name, or of its whole CPU. A file without links gets measured
+    ones.
 
     Raises:
         UnknownNameError: the runtime has no such device here.
@@ -69,7 +71,46 @@ def completed_cluster(cluster: Cluster, runtime: Runtime) -> Cluster:
     )
     check_no_overlap(devices)
     links = cluster.links or tuple(measure_links(devices, runtime, host=cluster.host))
-    return replace(cluster, devices=devices, links=links)
+    pooled, pools = _in_pools(devices, _pools_of(known.values()), cluster.pools)
+    return replace(cluster, devices=pooled, links=links, pools=pools)
+
+
+def _pools_of(machine: Iterable[Device]) -> dict[str, float]:
+    """Memory pool -> bytes: what a runtime reports as the memory of its devices."""
+    sizes: dict[str, float] = {}
+    for device in machine:
+        if device.pool is not None:
+            sizes[device.pool] = max(device.memory_bytes, sizes.get(device.pool, 0.0))
+    return sizes
+
+
+def _in_pools(
+    devices: Sequence[Device], machine: Mapping[str, float], given: Mapping[str, float]
+) -> tuple[tuple[Device, ...], dict[str, float]]:
+    """Devices with the pools that two or more of them share, and the bytes of all pools.
+
+    The memory of the machine is the limit of the pool, and a device keeps a smaller limit of its
+    own. A device that shares the machine's pool with no other keeps the memory as its limit.
+
+    Args:
+        devices: which may name pools.
+        machine: pools of the machine, with bytes.
+        given: pools of a cluster file, with bytes.
+    """
+    names, used = [device.pool for device in devices], {device.name for device in devices}
+    pools, pooled = dict(given), []
+    for device in devices:
+        name = device.pool
+        if name is not None and name not in given:
+            is_shared = names.count(name) > 1 and name not in used
+            if not is_shared:
+                device = replace(device, pool=None)
+            else:
+                size = pools[name] = machine.get(name, math.inf)
+                own = device.memory_bytes
+                device = replace(device, memory_bytes=own if own < size else math.inf)
+        pooled.append(device)
+    return tuple(pooled), pools
 
 
 def _with_memory(device: Device, machine: Device | None) -> Device:
@@ -81,6 +122,7 @@ def _with_memory(device: Device, machine: Device | None) -> Device:
         device,
         memory_bytes=machine.memory_bytes if is_open else device.memory_bytes,
         memory_domain=device.memory_domain or machine.memory_domain,
+        pool=device.pool or machine.pool,
     )
 
 

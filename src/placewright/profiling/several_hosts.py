@@ -71,7 +71,9 @@ def joined_cluster(clusters: Mapping[str, Cluster], ways: Mapping[tuple[str, str
         for host, own in clusters.items()
         for domain, factors in own.contention.items()
     }
-    return Cluster(tuple(devices), tuple(links), "host", contention)
+    pools = {f"{host}:{name}": size for host, own in clusters.items()
+             for name, size in own.pools.items()}  # fmt: skip
+    return Cluster(tuple(devices), tuple(links), "host", contention, pools=pools)
 
 
 def joined_problem(problems: Mapping[str, Problem], ways: Mapping[tuple[str, str], Way]) -> Problem:
@@ -134,7 +136,8 @@ def _name(host: str, device: Device) -> str:
 
 def _named(host: str, device: Device) -> Device:
     domain = None if device.memory_domain is None else f"{host}:{device.memory_domain}"
-    return replace(device, name=_name(host, device), memory_domain=domain)
+    pool = None if device.pool is None else f"{host}:{device.pool}"
+    return replace(device, name=_name(host, device), memory_domain=domain, pool=pool)
 
 
 def _renamed(host: str, own: Cluster, link: Link) -> Link:

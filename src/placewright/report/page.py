@@ -273,7 +273,22 @@ def _memory(document: dict[str, Any]) -> str:
         share = "-" if not limit else f"{peak / limit:.0%}"
         limit_text = "no limit" if limit is None else format_bytes(limit)
         rows.append([device["name"], format_bytes(peak), limit_text, share])
-    return html_table(["device", "peak", "limit", "of the limit"], rows)
+    text = html_table(["device", "peak", "limit", "of the limit"], rows)
+    return text + _pools(document) if document["pools"] else text
+
+
+def _pools(document: dict[str, Any]) -> str:
+    """A row per memory pool that devices share: the sum of their peaks, and its limit."""
+    rows = []
+    for pool in document["pools"]:
+        names = [document["devices"][at]["name"] for at in pool["devices"]]
+        peaks = [document["plan"]["peaks"][name] for name in names]
+        total = sum(peak * share for peak, share in zip(peaks, pool["shares"], strict=True))
+        share = f"{total / pool['bytes']:.0%}" if pool["bytes"] else "-"
+        row = [pool["name"], ", ".join(names), format_bytes(total), format_bytes(pool["bytes"])]
+        rows.append([*row, share])
+    columns = ["pool", "devices", "sum of their peaks", "limit", "of the limit"]
+    return html_table(columns, rows)
 
 
 def _alternatives(plan: dict[str, Any], unit: str) -> str:

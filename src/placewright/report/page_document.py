@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from placewright.core.arrays import FloatArray
+from placewright.core.cluster import Cluster
 from placewright.core.execution_models import Event, MaxLoad
 from placewright.core.graph import compute_bound_tensors
 from placewright.core.placement import Placement
@@ -58,9 +59,12 @@ def document_of(plan: Plan, title: str) -> dict[str, Any]:
             "edges": problem.graph.n_edges,
         },
         "devices": [
-            {"name": device.name, "kind": device.kind, "memory": finite(device.memory_bytes)}
-            for device in problem.cluster.devices
+            {"name": device.name, "kind": device.kind, "memory": finite(limit)}
+            for device, limit in zip(
+                problem.cluster.devices, problem.cluster.memory_bytes.tolist(), strict=True
+            )
         ],
+        "pools": _pools(problem.cluster),
         "endpoints": list(problem.cluster.endpoint_index),
         "units": _units(problem),
         "graph": page_graph(problem),
@@ -269,6 +273,7 @@ def event_data(problem: Problem, placement: Placement) -> dict[str, Any]:
         "endpoints": cluster.n_endpoints,
         "host": cluster.host_endpoint,
         "devices": _devices(problem),
+        "pools": _pools(cluster),
         "contention": {name: list(factors) for name, factors in cluster.contention.items()},
         "seconds": numbers(problem.costs.seconds),
         "pins": [[int(unit), int(problem.pinned_device[unit])] for unit in pinned],
@@ -300,6 +305,19 @@ def event_data(problem: Problem, placement: Placement) -> dict[str, Any]:
     }
 
 
+def _pools(cluster: Cluster) -> list[dict[str, Any]]:
+    """The shared memory pools, with the devices of each and how often it keeps what they keep."""
+    return [
+        {
+            "name": name,
+            "bytes": float(cluster.pool_bytes[number]),
+            "devices": np.flatnonzero(cluster.pool_of == number).tolist(),
+            "shares": cluster.replicas[cluster.pool_of == number].tolist(),
+        }
+        for number, name in enumerate(cluster.shared_pools)
+    ]
+
+
 def _devices(problem: Problem) -> list[dict[str, Any]]:
     return [
         {
@@ -309,10 +327,12 @@ def _devices(problem: Problem) -> list[dict[str, Any]]:
             "cut_per_byte": device.cut_seconds_per_byte,
             "layout": device.layout_seconds,
             "layout_per_byte": device.layout_seconds_per_byte,
-            "memory": device.memory_bytes if math.isfinite(device.memory_bytes) else None,
+            "memory": limit if math.isfinite(limit) else None,
             "domain": device.memory_domain,
         }
-        for device in problem.cluster.devices
+        for device, limit in zip(
+            problem.cluster.devices, problem.cluster.memory_bytes.tolist(), strict=True
+        )
     ]
 
 

@@ -93,7 +93,9 @@ def limit_warning(problem: Problem) -> str | None:
     """Warning that memory limits do not count tensors; None if all tensors fit anyway."""
     left_out = float(problem.unit_graph.tensor_bytes.sum())
     most = float(problem.kept.total) + left_out
-    is_roomy = most <= float(problem.cluster.memory_bytes.min())
+    cluster = problem.cluster
+    of_pools = cluster.pooled(np.full(cluster.n_devices, most))
+    is_roomy = most <= float(cluster.memory_bytes.min()) and (of_pools <= cluster.pool_bytes).all()
     if problem.execution_model.memory_counts != "weights only" or left_out == 0 or is_roomy:
         return None
     text = (
@@ -111,13 +113,14 @@ def left_out_lines(plan: Plan) -> list[str]:
     model = problem.execution_model
     if not isinstance(model, MaxLoad) or model.samples_in_flight > 0:
         return []
-    roomy = tuple(replace(device, memory_bytes=math.inf) for device in problem.cluster.devices)
-    cluster = replace(problem.cluster, devices=roomy)
-    flying = replace(problem, cluster=cluster).with_samples_in_flight(1)
-    whole = Simulator(flying).memory_peaks(plan.placement)
+    cluster = problem.cluster
+    roomy = replace(problem, cluster=cluster.without_memory_limits)
+    whole = Simulator(roomy.with_samples_in_flight(1)).memory_peaks(plan.placement)
+    needed = [*whole.tolist(), *cluster.pooled(whole).tolist()]
+    names = (*cluster.device_names, *cluster.shared_pools)
     return [
-        f"warning: with one sample in flight '{device.name}' needs {format_bytes(size)} and has "
-        f"{format_bytes(device.memory_bytes)}; argument `samples_in_flight` 1 counts it"
-        for device, size in zip(problem.cluster.devices, whole.tolist(), strict=True)
-        if size > device.memory_bytes
+        f"warning: with one sample in flight '{name}' needs {format_bytes(size)} and has "
+        f"{format_bytes(limit)}; argument `samples_in_flight` 1 counts it"
+        for name, size, limit in zip(names, needed, cluster.memory_limits.tolist(), strict=True)
+        if size > limit
     ]

@@ -1,6 +1,6 @@
 """The smallest change that makes an infeasible problem feasible.
 
-It is a higher memory limit of one device, or further devices like one of the cluster. Small
+It is a higher limit of one device or memory pool, or further devices like one of the cluster. Small
 problems are enumerated, and the answer is exact for placements without an order. Larger ones are
 packed and searched with a fixed number of evaluations, the largest are only packed: every change
 was verified with a placement, and the proofs of `bounds.feasibility` bound it from below.
@@ -56,13 +56,12 @@ def tightest_packing(problem: Problem, device: int, enough: float = 0.0) -> Pack
     """
     limits = np.array(problem.cluster.memory_bytes)
     limits[device] = math.inf
-    roomy = tuple(replace(one, memory_bytes=math.inf) for one in problem.cluster.devices)
-    simulator = Simulator(replace(problem, cluster=replace(problem.cluster, devices=roomy)))
+    simulator = Simulator(replace(problem, cluster=problem.cluster.without_memory_limits))
     others = [other for other in range(problem.n_devices) if other != device]
     others.sort(key=lambda other: -limits[other])
     best: Packing | None = None
     for items in _orders(problem):
-        for packing in _rounds(items, simulator, limits, others, device):
+        for packing in _rounds(items, simulator, limits, others, problem.cluster):
             if best is None or packing.peak < best.peak:
                 best = packing
             if best.peak <= enough:
@@ -71,9 +70,10 @@ def tightest_packing(problem: Problem, device: int, enough: float = 0.0) -> Pack
 
 
 def _rounds(
-    items: _Items, simulator: Simulator, limits: FloatArray, others: Sequence[int], device: int
+    items: _Items, simulator: Simulator, limits: FloatArray, others: Sequence[int], cluster: Cluster
 ) -> Iterator[Packing]:
     """Yield packings within the limits; the peaks of a round correct the capacities of the next."""
+    device = next(at for at in range(cluster.n_devices) if at not in others)
     capacities = np.where(np.isfinite(limits), limits, items.total)
     known: set[bytes] = set()
     for number in range(_ROUNDS):
@@ -87,6 +87,12 @@ def _rounds(
             capacities[others] *= 0.5
             continue
         over = np.maximum(peaks - limits, 0.0)
+        is_full = np.append(cluster.pooled(peaks) > cluster.pool_bytes, False)  # the last: no pool
+        if is_full.any():
+            shrinks = is_full[cluster.pool_of]
+            shrinks[device] = False
+            capacities[shrinks] *= 0.5
+            continue
         if not over.any():
             yield Packing(placement, float(peaks[device]))
             spare = np.where(np.isfinite(limits), limits - peaks, 0.0)
@@ -169,7 +175,7 @@ class LimitChange:
     """A memory limit that is high enough.
 
     Attributes:
-        device: its name.
+        device: name of the device, or of the memory pool.
         limit: bytes; a placement with this limit was found.
         more: bytes above the present limit.
         at_least: no placement fits with a limit below, by enumeration or proof.
@@ -232,7 +238,8 @@ def smallest_changes(
         return ()
     is_large = problem.n_units > _MOST_SEARCHED  # equal devices have equal limits
     tried = _distinct_devices(problem) if is_large else range(problem.n_devices)
-    raised = (_limit(problem, device, most_enumerated) for device in tried)
+    names = [problem.cluster.device_names[device] for device in tried] + _used_pools(problem)
+    raised = (_limit(problem, name, most_enumerated) for name in names)
     limits = sorted((one for one in raised if one is not None), key=lambda one: one.more)
     if limits and limits[0].more <= 0:  # the placement found with a higher limit does not need it
         return ()
@@ -250,54 +257,86 @@ def advice(problem: Problem) -> str:
     return f"the smallest change that fits: {', or '.join(texts)}" if texts else ""
 
 
-def _limit(problem: Problem, device: int, most: int) -> LimitChange | None:
-    """The smallest sufficient limit of one device, with the limits of the others as they are."""
-    now = float(problem.cluster.memory_bytes[device])
+def _used_pools(problem: Problem) -> list[str]:
+    """Memory pools that have a device."""
+    used = [device.pool for device in problem.cluster.devices]
+    return [name for name in problem.cluster.pools if name in used]
+
+
+def _size(problem: Problem, name: str) -> float:
+    """The limit of a device or pool, in bytes."""
+    cluster = problem.cluster
+    if name in cluster.pools:
+        return cluster.pools[name]
+    return cluster.devices[cluster.device(name)].memory_bytes
+
+
+def _taken(problem: Problem, name: str, peaks: FloatArray) -> float:
+    """Bytes that a device takes, or the devices of a pool together.
+
+    Args:
+        problem: with the device or pool.
+        name: of the device or pool.
+        peaks: of each device, shape (n_devices,).
+    """
+    cluster = problem.cluster
+    if name not in cluster.pools:
+        return float(peaks[cluster.device(name)])
+    mine = np.array([device.pool == name for device in cluster.devices])
+    return float((peaks * cluster.replicas)[mine].sum())
+
+
+def _limit(problem: Problem, name: str, most: int) -> LimitChange | None:
+    """The smallest sufficient limit of a device or pool, with the other limits as they are."""
+    now = _size(problem, name)
     if math.isinf(now):
         return None
-    roomy = with_memory(problem, device, math.inf)
+    roomy = with_limit(problem, name, math.inf)
     rows = _all_placements(roomy, most)
-    name = problem.cluster.device_names[device]
     if rows is not None:
         peaks = _peaks(roomy, rows)
         if not len(peaks):
             return None
-        least = float(peaks[:, device].min())
+        least = min(_taken(problem, name, row) for row in peaks)
         return LimitChange(name, least, least - now, least)
-    packing = tightest_packing(problem, device)
-    high = math.inf if packing is None else packing.peak
+    high = math.inf
+    if name not in problem.cluster.pools:
+        packing = tightest_packing(problem, problem.cluster.device(name))
+        high = math.inf if packing is None else packing.peak
+    elif problem.n_units > _MOST_SEARCHED and (placement := _packed(roomy)) is not None:
+        high = _taken(problem, name, Simulator(roomy).memory_peaks(placement))
     if problem.n_units <= _MOST_SEARCHED:
-        high = _searched_limit(problem, device, high, most)
+        high = _searched_limit(problem, name, high, most)
     if math.isinf(high):
         return None
-    return LimitChange(name, high, high - now, _proven(problem, device, now, high))
+    return LimitChange(name, high, high - now, _proven(problem, name, now, high))
 
 
-def _searched_limit(problem: Problem, device: int, high: float, most: int) -> float:
+def _searched_limit(problem: Problem, name: str, high: float, most: int) -> float:
     """A sufficient limit, bisected by searches below a known one; inf if none was found."""
-    low = float(problem.cluster.memory_bytes[device])
+    low = _size(problem, name)
     if math.isinf(high):
-        roomy = with_memory(problem, device, math.inf)
+        roomy = with_limit(problem, name, math.inf)
         placement = _found(roomy, most)
         if placement is None:
             return math.inf
-        high = float(Simulator(roomy).memory_peaks(placement)[device])
+        high = _taken(problem, name, Simulator(roomy).memory_peaks(placement))
     for _ in range(_STEPS):
         middle = (low + high) / 2
-        narrower = with_memory(problem, device, middle)
+        narrower = with_limit(problem, name, middle)
         placement = _found(narrower, most)
         if placement is None:
             low = middle
         else:
-            high = float(Simulator(narrower).memory_peaks(placement)[device])
+            high = _taken(problem, name, Simulator(narrower).memory_peaks(placement))
     return high
 
 
-def _proven(problem: Problem, device: int, low: float, high: float) -> float:
+def _proven(problem: Problem, name: str, low: float, high: float) -> float:
     """The largest limit below which a proof excludes every placement."""
     for _ in range(_STEPS):
         middle = (low + high) / 2
-        if prove_infeasible(with_memory(problem, device, middle)) is None:
+        if prove_infeasible(with_limit(problem, name, middle)) is None:
             high = middle
         else:
             low = middle
@@ -339,11 +378,12 @@ def _proven_copies(larger: Sequence[Problem]) -> int:
 
 
 def _distinct_devices(problem: Problem) -> list[int]:
-    """The first of each set of devices with the same memory and costs."""
-    known: dict[tuple[float, bytes], int] = {}
+    """The first of each set of devices with the same memory, pool and costs."""
+    known: dict[tuple[float, str, bytes], int] = {}
     for device in range(problem.n_devices):
         costs = np.ascontiguousarray(problem.costs.seconds[:, device]).tobytes()
-        known.setdefault((float(problem.cluster.memory_bytes[device]), costs), device)
+        pool = problem.cluster.devices[device].pool or ""
+        known.setdefault((float(problem.cluster.memory_bytes[device]), pool, costs), device)
     return list(known.values())
 
 
@@ -400,11 +440,9 @@ def _peaks(problem: Problem, rows: IntArray) -> FloatArray:
     return np.array(feasible).reshape(len(feasible), problem.n_devices)
 
 
-def with_memory(problem: Problem, device: int, limit: float) -> Problem:
-    """The problem with another memory limit of one device."""
-    devices = list(problem.cluster.devices)
-    devices[device] = replace(devices[device], memory_bytes=limit)
-    return replace(problem, cluster=replace(problem.cluster, devices=tuple(devices)))
+def with_limit(problem: Problem, name: str, limit: float) -> Problem:
+    """The problem with another memory limit of one device or pool, in bytes."""
+    return replace(problem, cluster=problem.cluster.with_limit(name, limit))
 
 
 def with_copy(problem: Problem, device: int) -> Problem:

@@ -439,9 +439,10 @@ def why_default_is_not_comparable(problem: Problem, simulator: Simulator) -> str
     for index, device in enumerate(problem.cluster.devices):
         everything = Placement.on_one_device(problem.n_units, index)
         size = float(simulator.memory_peaks(everything)[index])
-        if device.kind == "cpu" and size > device.memory_bytes:
+        limit = float(problem.cluster.memory_bytes[index])
+        if device.kind == "cpu" and size > limit:
             return (
                 f"it keeps the whole model, {format_bytes(size)}, in one memory, and "
-                f"'{device.name}' has {format_bytes(device.memory_bytes)}"
+                f"'{device.name}' has {format_bytes(limit)}"
             )
     return None

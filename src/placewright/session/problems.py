@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -185,30 +186,30 @@ def _machine(
     steps.tell("", "devices and links")
     cluster = cluster_for(request.devices, request.cluster, runtime.name)
     cluster.require_single_devices("a measurement (groups that take turns are formed after it)")
-    for device in (*request.memory, *request.pins.values()):
+    for name in request.memory:
+        cluster.with_limit(name, math.inf)
+    for device in request.pins.values():
         cluster.device(device)
     return _compiling(cluster, runtime) if request.compiled else cluster, runtime
 
 
 def constrained(problem: Problem, memory: Mapping[str, float], pins: Mapping[str, str]) -> Problem:
-    """Add memory limits and pins to a problem.
+    """Add memory limits of devices and pools, and pins, to a problem.
 
     Raises:
-        UnknownNameError: there is no such device.
+        UnknownNameError: there is no such device or pool.
         GraphError: there is no such op, or two names of one unit are pinned to different devices.
     """
     cluster = problem.cluster
-    devices = list(cluster.devices)
     for name, size in memory.items():
-        at = cluster.device(name)
-        devices[at] = replace(devices[at], memory_bytes=size)
+        cluster = cluster.with_limit(name, size)
     said = {op: cluster.device(at) for op, at in by_op(problem.graph, pins).items()}
     unit_of, names = problem.units.group_of, problem.graph.op_names
     of_unit = {int(unit_of[op]): at for op, at in said.items()}
     added = {op: at if names[op] in pins else of_unit[int(unit_of[op])] for op, at in said.items()}
     changed = replace(
         problem,
-        cluster=replace(cluster, devices=tuple(devices)),
+        cluster=cluster,
         pins={**problem.pins, **added},
     )
     changed.allowed  # noqa: B018 - raises where two pins split a unit

@@ -143,7 +143,7 @@ class Request:
         samples_in_flight: whose tensors a device keeps at a time under max-load; 0 counts weights
             only, ``"pipeline"`` one sample for each device. None is 1 for a model that is read and
             the number of a stored problem or a workload.
-        memory: device name -> bytes.
+        memory: name of a device or memory pool -> bytes.
         pins: op name, or pattern of names -> device name; later patterns win, and names over all.
         shapes: input name, pattern of such names or symbol of open dimensions -> dimensions.
         values: input name -> its constant value: a number, or as many as it holds.
@@ -252,7 +252,7 @@ class Request:
         "pipeline as many samples as devices.", checked=_parsing("parse_samples"),
     )  # fmt: skip
     memory: Mapping[str, float] = said(
-        "Limit the memory of a device, as in cpu:0=2GiB; repeatable.",
+        "Limit the memory of a device or pool, as in cpu:0=2GiB; repeatable.",
         {},
         kind=list,
         checked=_parsing("parse_memory"),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.core.cluster import Cluster
 from placewright.core.graph import compute_bound_tensors
 from placewright.core.problem import Problem
 from placewright.simulation.compiled import compiled, inlined, read_only
@@ -56,7 +57,10 @@ class ProblemArrays(NamedTuple):
     kept_ptr: IntArray  # (n_kept + 1,)
     kept_units: IntArray  # units that need each entry of `Problem.kept`
     kept_bytes: FloatArray  # (n_kept,)
-    memory: FloatArray  # (n_devices,) bytes
+    memory: FloatArray  # (n_devices,) bytes: the limit of the device and of its pool
+    pool_of: IntArray  # (n_devices,): shared memory pool, -1 for none
+    pool_share: FloatArray  # (n_devices,) times that a pool keeps what the device keeps
+    pool_bytes: FloatArray  # (n_pools,)
 
 
 _made: WeakKeyDictionary[Problem, ProblemArrays] = WeakKeyDictionary()
@@ -116,9 +120,19 @@ def _laid_out(problem: Problem) -> ProblemArrays:
         kept_ptr=kept.units.indptr,
         kept_units=kept.units.indices,
         kept_bytes=kept.sizes,
-        memory=cluster.memory_bytes,
+        **_limits(cluster),
     )
     return read_only(arrays)
+
+
+def _limits(cluster: Cluster) -> dict[str, Any]:
+    """Memory of devices and shared pools, by the names of `ProblemArrays`."""
+    return {
+        "memory": cluster.memory_bytes,
+        "pool_of": cluster.pool_of,
+        "pool_share": cluster.replicas.astype(np.float64),
+        "pool_bytes": cluster.pool_bytes,
+    }
 
 
 def routes(problem: Problem) -> IntArray:
@@ -184,6 +198,40 @@ def transfer_seconds(arrays: ProblemArrays, tensor: int, source: int, target: in
             arrays, tensor, arrays.host, target
         )
     return np.inf
+
+
+def broken_limit(arrays: ProblemArrays, used: FloatArray) -> int:
+    """The first device, or n_devices + shared pool, that keeps too much; -1 if all limits hold.
+
+    Args:
+        arrays: of the problem.
+        used: bytes of each device, shape (n_devices,).
+    """
+    over = np.flatnonzero(used > arrays.memory)
+    if len(over):
+        return int(over[0])
+    pool = overfull_pool(arrays.pool_of, arrays.pool_share, arrays.pool_bytes, used)
+    return -1 if pool < 0 else len(used) + int(pool)
+
+
+@inlined
+def overfull_pool(
+    pool_of: IntArray, pool_share: FloatArray, pool_bytes: FloatArray, used: FloatArray
+) -> int:
+    """The first shared pool whose devices take too much together, -1 for none.
+
+    Args:
+        pool_of, pool_share, pool_bytes: of `ProblemArrays`.
+        used: bytes of each device, shape (n_devices,).
+    """
+    for pool in range(len(pool_bytes)):
+        total = 0.0
+        for device in range(len(used)):
+            if pool_of[device] == pool:
+                total += used[device] * pool_share[device]
+        if total > pool_bytes[pool]:
+            return pool
+    return -1
 
 
 @compiled

@@ -13,6 +13,7 @@ from placewright.core.quantities import format_bytes
 from placewright.simulation.compiled import compiled
 from placewright.simulation.layout import ProblemArrays
 
+_MOST_SHOWN = 8  # devices of a pool in a message
 NO_ORDER = frozen_ints([])  # the execution model's own dispatch
 # Why a placement has no value.
 FINE, NOT_ALLOWED, SPLIT_CLASS, BAD_ORDER, CUT_OFF, TOO_LARGE = range(6)
@@ -55,7 +56,7 @@ class Violation:
     Attributes:
         constraint: ``"support"``, ``"pin"``, ``"colocation"``, ``"order"``, ``"route"``,
             ``"memory"`` or ``"subgraphs"``.
-        where: name of the op or device concerned.
+        where: name of the op, device or memory pool concerned.
         message: what is wrong and what to do, in one line.
         excess: bytes over the limit for ``"memory"``, else 0.
     """
@@ -75,7 +76,8 @@ def violation_of(
         problem: the problem that was placed.
         placement: the placement with the fault.
         fault: its code, as above.
-        at: unit, position in the order, tensor or device, depending on the fault.
+        at: unit, position in the order, tensor, device, or n_devices + number of a shared pool,
+            depending on the fault.
         peaks: bytes that each device would need, shape (n_devices,).
     """
     graph, cluster = problem.unit_graph, problem.cluster
@@ -102,16 +104,37 @@ def violation_of(
             f"host '{cluster.host}'; add a link",
         )
     assert fault == TOO_LARGE
-    device = cluster.devices[at]
-    excess = float(peaks[at] - device.memory_bytes)
-    counts = problem.execution_model.memory_counts
+    return _too_large(problem, at, peaks)
+
+
+def _too_large(problem: Problem, at: int, peaks: FloatArray) -> Violation:
+    """Describe the limit of a device, or of pool `at` - n_devices, that a placement breaks."""
+    cluster, counts = problem.cluster, problem.execution_model.memory_counts
     counted = "" if counts == "peak" else f" ({counts})"
+    pool = cluster.shared_pools[at - cluster.n_devices] if at >= cluster.n_devices else None
+    if pool is None and peaks[at] <= cluster.devices[at].memory_bytes:
+        pool = cluster.devices[at].pool
+    if pool is not None:
+        members = [d for d, device in enumerate(cluster.devices) if device.pool == pool]
+        shares = [float(peaks[d]) * cluster.devices[d].replicas for d in members]
+        needed, limit, where = sum(shares), cluster.pools[pool], pool
+        takers = [
+            f"{format_bytes(share)} on '{cluster.device_names[d]}'"
+            for d, share in zip(members, shares, strict=True)
+            if share > 0
+        ]
+        what = f"pool '{pool}' needs {format_bytes(needed)} ({', '.join(takers[:_MOST_SHOWN])})"
+        ways = "move ops to devices of another pool"
+    else:
+        device = cluster.devices[at]
+        needed, limit, where = float(peaks[at]), device.memory_bytes, device.name
+        what, ways = f"device '{where}' needs {format_bytes(needed)}", "move ops away"
+    excess = needed - limit
     return Violation(
         "memory",
-        device.name,
-        f"device '{device.name}' needs {format_bytes(peaks[at])} and has "
-        f"{format_bytes(device.memory_bytes)}: {format_bytes(excess)} short{counted}; "
-        "move ops away or raise its limit (argument `memory`)",
+        where,
+        f"{what} and has {format_bytes(limit)}: {format_bytes(excess)} short{counted}; "
+        f"{ways} or raise its limit (argument `memory`)",
         excess,
     )
 

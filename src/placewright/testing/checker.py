@@ -6,6 +6,8 @@ kernel cannot confirm itself.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from placewright.core.arrays import IntArray
@@ -77,6 +79,7 @@ def check_max_load(problem: Problem, placement: Placement, value: float) -> None
     """
     least = 0.0
     total = 0.0
+    keeps: list[float] = []
     for device, spec in enumerate(problem.cluster.devices):
         mine = placement.device_of == device
         load = float(problem.costs.seconds[mine, device].sum()) / spec.streams / spec.replicas
@@ -84,6 +87,8 @@ def check_max_load(problem: Problem, placement: Placement, value: float) -> None
         kept = _resident(problem, placement.device_of, device)
         kept += _samples(problem) * _sample_bytes(problem, placement.device_of, device)
         assert kept <= spec.memory_bytes + _TOLERANCE
+        keeps.append(kept)
+    _check_pools(problem, keeps)
     factor = 1 - _TOLERANCE
     assert value >= least * factor, f"value {value} is below a device's compute {least}"
     if len(np.unique(placement.device_of)) == 1 and problem.cluster.host_endpoint in (
@@ -140,6 +145,19 @@ def _check_memory(problem: Problem, placement: Placement, timeline: Timeline) ->
         assert peak <= spec.memory_bytes + _TOLERANCE, f"device {device} is over its memory"
         held = _resident(problem, placement.device_of, device)
         assert peak >= held - _TOLERANCE, f"the peak of device {device} is below what it keeps"
+    _check_pools(problem, timeline.memory_peaks.tolist())
+
+
+def _check_pools(problem: Problem, peaks: Sequence[float]) -> None:
+    """What the devices of a pool take together is no more than it has."""
+    cluster = problem.cluster
+    for name, size in cluster.pools.items():
+        taken = sum(
+            peak * device.replicas
+            for peak, device in zip(peaks, cluster.devices, strict=True)
+            if device.pool == name
+        )
+        assert taken <= size + _TOLERANCE, f"pool '{name}' is over its memory"
 
 
 def _resident(problem: Problem, device_of: IntArray, device: int) -> float:

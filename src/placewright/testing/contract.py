@@ -27,6 +27,7 @@ from placewright.testing.problems import (
     packing_problem,
     random_problem,
     under_subgraphs,
+    with_pool,
     with_replicas,
 )
 
@@ -76,6 +77,8 @@ def contract_problems(placer: Placer, n_problems: int = 6) -> list[Problem]:
                 problem = with_replicas(problem, 2 + index // 2)
             if objective == "throughput" and index % 3 == 2:
                 problem = problem.with_samples_in_flight(1 + index % 2)
+            if index == 1 or index == 3:
+                problem = with_pool(problem)
             found += _as_supported(placer, problem, index)
     return found
 

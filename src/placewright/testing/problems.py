@@ -104,6 +104,17 @@ def with_replicas(problem: Problem, replicas: int) -> Problem:
     return replace(problem, cluster=replace(problem.cluster, devices=devices))
 
 
+def with_pool(problem: Problem) -> Problem:
+    """The same problem; its first two devices share a pool with room for one copy of everything."""
+    cluster, graph = problem.cluster, problem.graph
+    total = float(graph.weight_bytes.sum() + graph.tensor_bytes.sum())
+    devices = tuple(
+        replace(device, pool="ram") if at < 2 else device
+        for at, device in enumerate(cluster.devices)
+    )
+    return replace(problem, cluster=replace(cluster, devices=devices, pools={"ram": total}))
+
+
 def under_subgraphs(problem: Problem, model: ExecutionModel) -> Problem:
     """The same problem under `subgraph` or `subgraph-ip`: its last device is a CPU, the others
     accelerators with up to two subgraphs each; a transfer takes 2 seconds."""

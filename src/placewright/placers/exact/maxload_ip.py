@@ -111,7 +111,8 @@ class MaxloadIp:
         if not program.found:
             return None
         device_of = items.grouping.expand(program.devices())
-        evaluator.evaluate(device_of)
+        if math.isinf(evaluator.evaluate(device_of)) and problem.cluster.shared_pools:
+            return None  # the split knows no pools
         return device_of[grouping.members.indices[grouping.members.indptr[:-1]]]
 
     def _annealed(
@@ -240,5 +241,5 @@ def _spread(model: LoadModel) -> IntArray:
 
 def _that_fits(model: LoadModel) -> str:
     total = model.weight_bytes.sum()
-    held = (model.memory * model.counts).sum()
+    held = model.most_bytes
     return f"packing of {total:.0f} B into {held:.0f} B on all devices"

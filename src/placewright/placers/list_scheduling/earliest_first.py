@@ -72,7 +72,7 @@ def planned_earliest_first(
 
     Args:
         problem: the problem to solve.
-        limits: resident bytes of each device, shape (n_devices,); default its memory.
+        limits: resident bytes of devices and pools; default `Cluster.memory_limits`.
         favourite: favourite child of each unit, -1 for none, shape (n_units,); default none.
         is_over: called between slices; True ends the work.
         tables: the problem with modified times; default its own.

@@ -10,8 +10,8 @@ from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.placers.resident import (
     ClassWeights,
+    has_room,
     keep,
-    needed_bytes,
     new_holdings,
     weights_of,
 )
@@ -23,14 +23,14 @@ class FreeMemory(NamedTuple):
 
     weights: ClassWeights
     held: IntArray  # (n_shared weights, n_devices); empty where no device has a limit
-    free: FloatArray  # (n_devices,) bytes
+    free: FloatArray  # (n_devices + n_pools,) bytes: of devices, then of shared pools
     device_of_class: IntArray  # (n_classes,): -1 before its first unit is placed
     is_limited: bool
 
 
 def new_free_memory(problem: Problem, limits: FloatArray | None) -> FreeMemory:
-    """The memory before any placement; limits in resident bytes, (n_devices,), default all."""
-    free = np.array(problem.cluster.memory_bytes if limits is None else limits, dtype=np.float64)
+    """The memory before any placement; limits as `Cluster.memory_limits`, the default."""
+    free = np.array(problem.cluster.memory_limits if limits is None else limits, dtype=np.float64)
     weights = weights_of(problem)
     is_limited = bool(np.isfinite(free).any())
     held = new_holdings(weights, problem.n_devices if is_limited else 0)
@@ -41,7 +41,7 @@ def new_free_memory(problem: Problem, limits: FloatArray | None) -> FreeMemory:
 @inlined
 def fits(memory: FreeMemory, group: int, device: int) -> bool:
     """True if the class' weights fit beside those that the device keeps."""
-    return bool(needed_bytes(memory.weights, memory.held, group, device) <= memory.free[device])
+    return bool(has_room(memory.weights, memory.held, memory.free, group, device))
 
 
 @inlined

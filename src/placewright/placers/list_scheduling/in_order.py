@@ -79,7 +79,7 @@ def planned_in_order(
     Args:
         problem: the problem to solve.
         order: producers before consumers, shape (n_units,).
-        limits: resident bytes of each device, shape (n_devices,); default its memory.
+        limits: resident bytes of devices and pools; default `Cluster.memory_limits`.
         preferences: of devices.
         is_over: called between slices; True ends the work.
         tables: the problem with modified times; default its own.

@@ -55,7 +55,7 @@ class Greedy:
 def filled(problem: Problem) -> IntArray | None:
     """Device of each unit, shape (n_units,); None if a remaining block has no device."""
     blocks, order = blocks_in_order(problem)
-    memory = problem.cluster.memory_bytes
+    memory, cluster = problem.cluster.memory_bytes, problem.cluster
     fast, slow = _device_ranks(problem)
     used: list[dict[int, None]] = [{} for _ in range(problem.n_devices)]
     device_of = np.empty(problem.n_units, dtype=np.int64)
@@ -69,7 +69,10 @@ def filled(problem: Problem) -> IntArray | None:
 
         def fits(device: int, entries: list[int] = entries) -> bool:
             weights = np.fromiter(dict.fromkeys([*used[device], *entries]), np.int64)
-            return bool(sizes[weights].sum() <= memory[device])
+            kept = np.array([float(sizes[list(own)].sum()) for own in used])
+            kept[device] = sizes[weights].sum()
+            in_pools = (cluster.pooled(kept) <= cluster.pool_bytes).all()
+            return bool(kept[device] <= memory[device] and in_pools)
 
         chosen = -1
         own_bytes = sum(float(sizes[entry]) for entry in dict.fromkeys(entries))

@@ -115,12 +115,11 @@ def _bounds_without_waiting(problem: Problem, rows: IntArray) -> FloatArray:
     Returns:
         Shape (n_placements,); inf where a tensor has no route.
     """
-    cluster = problem.cluster
+    cluster = problem.cluster.without_memory_limits
     unlimited = [
         replace(
             device,
             streams=problem.n_units,
-            memory_bytes=math.inf,
             dispatch_seconds=0.0,
             cut_seconds=0.0,
             cut_seconds_per_byte=0.0,

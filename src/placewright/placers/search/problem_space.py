@@ -156,7 +156,7 @@ class _Search:
         has_preferences = problem.n_units * problem.n_devices <= _PREFERENCES_UP_TO
         self._n_groups = min(settings.groups, problem.n_units) if has_preferences else 0
         self._step = settings.step
-        self._limits = np.array(problem.cluster.memory_bytes)
+        self._limits = np.array(problem.cluster.memory_limits)
         self._value = math.inf
         no_preferences = np.zeros((self._n_groups, problem.n_devices))
         self._parent = _Perturbation(False, 0.0, np.zeros(0), no_preferences)

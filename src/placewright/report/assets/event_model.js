@@ -83,6 +83,7 @@
       nDevices: data.devices.length,
       nEndpoints: ends,
       host: data.host,
+      pools: data.pools,
       devices: data.devices.map((device) => ({ ...device, memory: device.memory ?? NEVER })),
       contention: data.contention,
       seconds: floats(data.seconds),

@@ -109,9 +109,10 @@
       state.show(this.view(deviceOf, result));
     }
 
-    brokenText({ constraint, unit, device, excess }) {
+    brokenText({ constraint, unit, device, pool, excess }) {
       const name = unit >= 0 ? this.state.names[unit] : "graph input";
       const at = device >= 0 ? this.state.devices[device].name : "";
+      if (pool !== undefined) return `pool ${this.state.data.pools[pool].name} is ${bytesText(excess)} short of memory`;
       if (constraint === "memory") return `${at} is ${bytesText(excess)} short of memory`;
       if (constraint === "pin") return `${name} is pinned to ${at}`;
       if (constraint === "support") return `${name} cannot run on ${at}`;

@@ -78,6 +78,13 @@
       const broken = { constraint: "memory", unit: -1, device: over, excess };
       return { value: Infinity, broken, run, peaks };
     }
+    for (const [pool, { bytes, devices, shares }] of model.pools.entries()) {
+      const taken = devices.reduce((sum, device, at) => sum + peaks[device] * shares[at], 0);
+      if (taken > bytes) {
+        const broken = { constraint: "memory", unit: -1, device: -1, pool, excess: taken - bytes };
+        return { value: Infinity, broken, run, peaks };
+      }
+    }
     return { value: last, broken: null, run, peaks };
   }
 

@@ -206,10 +206,9 @@ def _no_route(problem: Problem, fits: BoolArray) -> str | None:
 def _set_of_devices_too_small(problem: Problem, fits: BoolArray, working: FloatArray) -> str | None:
     """Name a set of devices that cannot hold all ops that are confined to it."""
     kept, classes = problem.kept, problem.colocation
-    memory = problem.cluster.memory_bytes
     least = np.where(fits[classes.group_of], working, np.inf).min(axis=1)
     for mask in _sets_of_devices(fits):
-        room = float(memory[mask].sum())
+        room = problem.cluster.room(mask)
         if np.isinf(room):
             continue
         confined = np.asarray((fits <= mask).all(axis=1), dtype=np.bool_)
@@ -222,6 +221,7 @@ def _set_of_devices_too_small(problem: Problem, fits: BoolArray, working: FloatA
                 f"{_ops_confined_to(problem, mask)} keep {resident:.0f} B resident, and one of "
                 f"them needs {widest:.0f} B for its inputs and outputs; {_devices(problem, mask)} "
                 f"{'is' if mask.sum() == 1 else 'together are'} {short:.0f} B short"
+                f"{_pools_of(problem, mask)}"
             )
     return None
 
@@ -247,6 +247,18 @@ def _who_share_a_device(problem: Problem, units: IntArray) -> str:
 
 def _ops_confined_to(problem: Problem, mask: BoolArray) -> str:
     return "all ops" if mask.all() else f"the ops that only {_devices(problem, mask)} may run"
+
+
+def _pools_of(problem: Problem, mask: BoolArray) -> str:
+    """The pools whose limits count for a set of devices, as a clause; empty without any."""
+    devices = problem.cluster.devices
+    used = dict.fromkeys(devices[at].pool for at in np.flatnonzero(mask).tolist())
+    known = [
+        f"'{name}' with {problem.cluster.pools[name]:.0f} B"
+        for name in used
+        if name is not None and np.isfinite(problem.cluster.pools[name])
+    ]
+    return f" (pool {' and '.join(known)})" if known else ""
 
 
 def _devices(problem: Problem, mask: BoolArray) -> str:

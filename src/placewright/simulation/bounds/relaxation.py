@@ -98,27 +98,44 @@ class RelaxedProgram(ABC):
             self.equal.add([(first + d, 1.0) for d in range(self.n_devices)], 1.0)
 
     def memory(self) -> None:
-        """Add a row for each device: resident bytes, a shared weight once."""
-        arrays = self.arrays
+        """Add a row for each device and each shared pool: resident bytes, a shared weight once."""
+        arrays, of_pools = self.arrays, [list[tuple[int, float]]() for _ in self.arrays.pool_bytes]
+        ample = self.skips_ample_memory and self.problem.keeps_everything
         for device in np.flatnonzero(np.isfinite(arrays.memory)).tolist():
-            if self.skips_ample_memory and self.problem.kept.total <= arrays.memory[device]:
+            pool = -1 if ample else int(arrays.pool_of[device])
+            fits = self.skips_ample_memory and self.problem.kept.total <= arrays.memory[device]
+            if fits and pool < 0:
                 continue
-            terms: list[tuple[int, float]] = []
-            for weight, size in enumerate(arrays.kept_bytes.tolist()):
-                first, stop = arrays.kept_ptr[weight], arrays.kept_ptr[weight + 1]
-                columns = sorted({self.x(int(u), device) for u in arrays.kept_units[first:stop]})
-                if size == 0 or not columns:
-                    continue
-                kept = columns[0]
-                if len(columns) > 1:
-                    kept = self.column(1.0)
-                    for column in columns:
-                        self.less.add([(column, 1.0), (kept, -1.0)], 0.0)
-                terms.append((kept, size))
-            if terms:
-                scale = max(size for _, size in terms)
-                limit = float(arrays.memory[device]) / scale
-                self.less.add([(column, size / scale) for column, size in terms], limit)
+            terms = self._kept_on(device)
+            self._at_most(terms, math.inf if fits else float(arrays.memory[device]))
+            if pool >= 0:
+                share = float(arrays.pool_share[device])
+                of_pools[pool] += [(column, size * share) for column, size in terms]
+        for terms, size in zip(of_pools, arrays.pool_bytes.tolist(), strict=True):
+            self._at_most(terms, size)
+
+    def _kept_on(self, device: int) -> list[tuple[int, float]]:
+        """Column and bytes of each entry that a device may keep."""
+        arrays = self.arrays
+        terms: list[tuple[int, float]] = []
+        for weight, size in enumerate(arrays.kept_bytes.tolist()):
+            first, stop = arrays.kept_ptr[weight], arrays.kept_ptr[weight + 1]
+            columns = sorted({self.x(int(u), device) for u in arrays.kept_units[first:stop]})
+            if size == 0 or not columns:
+                continue
+            kept = columns[0]
+            if len(columns) > 1:
+                kept = self.column(1.0)
+                for column in columns:
+                    self.less.add([(column, 1.0), (kept, -1.0)], 0.0)
+            terms.append((kept, size))
+        return terms
+
+    def _at_most(self, terms: list[tuple[int, float]], limit: float) -> None:
+        """Add the row: bytes of the terms <= limit."""
+        if terms and math.isfinite(limit):
+            scale = max(size for _, size in terms)
+            self.less.add([(column, size / scale) for column, size in terms], limit / scale)
 
     def loads(self) -> None:
         """Collect seconds of each device, divided by its streams and replicas, as terms of rows."""

@@ -78,7 +78,26 @@ def holds_everything(tables: EventTables, state: State, held: FloatArray) -> boo
     for device in range(n_devices):
         if held[device] * _ROUNDED_UP > tables.devices[device].memory:
             return False
-    return True
+    return bool(full_pool(tables, held, _ROUNDED_UP) < 0)
+
+
+@uncounted
+def full_pool(tables: EventTables, used: FloatArray, factor: float) -> int:
+    """The first shared pool whose devices take too much together; -1 for none.
+
+    Args:
+        used: bytes of each device, shape (n_devices,).
+        factor: that their sum is multiplied by.
+    """
+    n_members, total = U(len(tables.pools)), 0.0
+    for at in range(ZERO, n_members):
+        member = tables.pools[at]
+        total += used[member.device] * member.share
+        if at + ONE == n_members or tables.pools[at + ONE].pool != member.pool:
+            if total * factor > member.bytes:
+                return int(member.pool)
+            total = 0.0
+    return -1
 
 
 @uncounted

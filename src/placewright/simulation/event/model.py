@@ -19,7 +19,7 @@ from placewright.simulation.bounds.feasibility import Proofs, proof_of
 from placewright.simulation.bounds.lower import balanced_load_bound, critical_path_bound
 from placewright.simulation.compiled import compiled, machine_code, uncounted
 from placewright.simulation.event.kernel import advance
-from placewright.simulation.event.memory import holds_everything, memory_peaks
+from placewright.simulation.event.memory import full_pool, holds_everything, memory_peaks
 from placewright.simulation.event.prepare import prepare
 from placewright.simulation.event.records import (
     LOWER_QUARTER,
@@ -79,7 +79,9 @@ class EventModel:
         self._arrays = arrays
         self._has_classes = arrays.n_classes < problem.n_units
         all_bytes = float(arrays.tensor_bytes.sum() + arrays.kept_bytes.sum())
+        of_pools = problem.cluster.pooled(np.full(problem.n_devices, all_bytes))
         may_overflow = bool((arrays.memory < all_bytes).any())
+        may_overflow |= bool((arrays.pool_bytes < of_pools).any())
         self._n_devices = problem.n_devices
         self._n_wanted_peaks = problem.n_devices if may_overflow else 0
         self._sizes = state_sizes(
@@ -281,6 +283,9 @@ def evaluate(
     for device in range(len(peaks)):
         if peaks[device] > tables.devices[device].memory:
             return np.inf, TOO_LARGE, device
+    pool = full_pool(tables, peaks, 1.0)
+    if pool >= 0:
+        return np.inf, TOO_LARGE, len(peaks) + pool
     return makespan, FINE, -1
 
 

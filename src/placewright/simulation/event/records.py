@@ -71,6 +71,16 @@ DEVICE_TABLE = np.dtype(
     ],
     align=True,
 )
+# A device of a shared memory pool.
+POOL_MEMBER = np.dtype(
+    [
+        ("bytes", _SECONDS),  # of the pool
+        ("share", _SECONDS),  # times that the pool keeps what the device keeps
+        ("device", _INDEX),
+        ("pool", _INDEX),
+    ],
+    align=True,
+)
 WEIGHT = np.dtype([("bytes", _SECONDS), ("unit", _INDEX), ("padding", _INDEX)], align=True)
 TENSOR = np.dtype(
     [

@@ -30,6 +30,7 @@ from placewright.simulation.event.records import (
     NOWHERE,
     ORIGIN,
     PAIR,
+    POOL_MEMBER,
     QUEUE,
     RANK_EDGE,
     RELAY,
@@ -78,6 +79,7 @@ class EventTables(NamedTuple):
     weight_units: IntArray  # units that keep each weight resident, uint32
     # host, has_overheads, is_plain: one hop, one stream, none of these and by rank; dispatch rule
     scalars: IntArray
+    pools: Records  # (n_members,) POOL_MEMBER by pool, empty without shared pools
 
 
 # Entries of EventTables.scalars.
@@ -121,6 +123,7 @@ def tables_in(
         part(block, places, 10, WEIGHT),
         part(block, places, 11, np.uint32),
         part(block, places, 12, np.int64),
+        part(block, places, 13, POOL_MEMBER),
     )
 
 
@@ -160,6 +163,7 @@ def packed_tables(problem: Problem, arrays: ProblemArrays) -> tuple[PackedTables
             _weights(arrays),
             arrays.kept_units.astype(np.uint32),
             np.array([arrays.host, has_overheads, is_plain, rule]),
+            _pools(arrays),
         ]
     )
     tables = PackedTables(
@@ -198,6 +202,17 @@ def _devices(arrays: ProblemArrays, n_units: int) -> Records:
     devices["layout_per_byte"] = arrays.layout_per_byte
     devices["domain"] = np.where(arrays.domain < 0, NO_INDEX, arrays.domain)
     return padded
+
+
+def _pools(arrays: ProblemArrays) -> Records:
+    """Devices of shared pools, those of one pool together."""
+    shared = np.flatnonzero(arrays.pool_of >= 0)
+    devices = shared[np.argsort(arrays.pool_of[shared], kind="stable")]
+    members = np.zeros(len(devices), POOL_MEMBER)
+    members["device"], members["pool"] = devices, arrays.pool_of[devices]
+    members["bytes"] = arrays.pool_bytes[arrays.pool_of[devices]]
+    members["share"] = arrays.pool_share[devices]
+    return members
 
 
 def _weights(arrays: ProblemArrays) -> Records:

@@ -18,7 +18,7 @@ from placewright.core.problem import Problem
 from placewright.simulation.behaviours import BoundsByMethod, Explanation
 from placewright.simulation.bounds.feasibility import Proofs, proof_of
 from placewright.simulation.bounds.lower import balanced_load_bound
-from placewright.simulation.layout import ProblemArrays
+from placewright.simulation.layout import ProblemArrays, broken_limit
 from placewright.simulation.legality import CUT_OFF, FINE, NO_ORDER, TOO_LARGE, check
 from placewright.simulation.max_load.sums import load_tables, loads_and_bytes
 
@@ -71,9 +71,9 @@ class Loads:
         loads, memory, cut_off = loads_and_bytes(self._arrays, self._tables, device_of)
         if cut_off >= 0:
             return math.inf, CUT_OFF, int(cut_off), memory
-        over = memory > self._arrays.memory
-        if over.any():
-            return math.inf, TOO_LARGE, int(over.argmax()), memory
+        over = broken_limit(self._arrays, memory)
+        if over >= 0:
+            return math.inf, TOO_LARGE, over, memory
         return float(loads.max(axis=1).sum()), FINE, -1, memory
 
     def loads(self, device_of: IntArray) -> FloatArray:

@@ -21,7 +21,7 @@ from placewright.core.problem import Problem
 from placewright.simulation.behaviours import BoundsByMethod, Explanation
 from placewright.simulation.bounds.feasibility import Proofs, proof_of
 from placewright.simulation.bounds.lower import balanced_load_bound, critical_path_bound
-from placewright.simulation.layout import ProblemArrays
+from placewright.simulation.layout import ProblemArrays, broken_limit
 from placewright.simulation.legality import BAD_ORDER, FINE, NO_ORDER, TOO_LARGE, check
 
 OP_OVERHEAD = 5.7e-6
@@ -70,9 +70,9 @@ class PlacetoModel:
         if fault not in (FINE, BAD_ORDER):
             return math.inf, fault, at, np.zeros(len(arrays.memory))
         value, peaks = placeto_runtime(self._problem, arrays, device_of)
-        over = np.flatnonzero(peaks > arrays.memory)
-        if len(over):
-            return math.inf, TOO_LARGE, int(over[0]), peaks
+        over = broken_limit(arrays, peaks)
+        if over >= 0:
+            return math.inf, TOO_LARGE, over, peaks
         return value, FINE, -1, peaks
 
 

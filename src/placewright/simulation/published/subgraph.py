@@ -21,7 +21,7 @@ from placewright.simulation.behaviours import BoundsByMethod, Explanation
 from placewright.simulation.bounds.feasibility import Proofs, proof_of
 from placewright.simulation.bounds.lower import critical_path_bound
 from placewright.simulation.compiled import compiled, read_only
-from placewright.simulation.layout import ProblemArrays, resident_bytes
+from placewright.simulation.layout import ProblemArrays, broken_limit, resident_bytes
 from placewright.simulation.legality import BAD_ORDER, FINE, NO_ORDER, TOO_LARGE, check
 
 
@@ -91,9 +91,9 @@ class Latency:
         if fault not in (FINE, BAD_ORDER):
             return math.inf, fault, at, np.zeros(len(arrays.memory))
         memory = resident_bytes(arrays, device_of)
-        over = np.flatnonzero(memory > arrays.memory)
-        if len(over):
-            return math.inf, TOO_LARGE, int(over[0]), memory
+        over = broken_limit(arrays, memory)
+        if over >= 0:
+            return math.inf, TOO_LARGE, over, memory
         return float(latency(self._tables, device_of)), FINE, -1, memory
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray
 from placewright.core.problem import Problem
 from placewright.errors import InfeasibleError, InputError
-from placewright.simulation.layout import ProblemArrays, resident_bytes
+from placewright.simulation.layout import ProblemArrays, broken_limit, resident_bytes
 from placewright.simulation.segments import Segment
 from placewright.simulation.stream.kernel import play
 from placewright.simulation.stream.memory import stream_peaks
@@ -157,16 +157,17 @@ class _Player:
         return float(work.max(initial=0.0))
 
     def check(self, stream: Stream) -> None:
-        limits = self.problem.cluster.memory_bytes
-        over = np.flatnonzero(stream.memory_peaks > limits)
-        if len(over):
-            device = int(over[0])
-            raise InfeasibleError(
-                f"a stream with {stream.in_flight} samples in flight takes "
-                f"{stream.memory_peaks[device]:.0f} bytes on "
-                f"'{self.problem.cluster.device_names[device]}', which has "
-                f"{limits[device]:.0f}; let fewer samples in or give it more memory"
-            )
+        at = broken_limit(self.arrays, stream.memory_peaks)
+        if at < 0:
+            return
+        cluster = self.problem.cluster
+        limits, names = cluster.memory_limits, (*cluster.device_names, *cluster.shared_pools)
+        taken = [*stream.memory_peaks.tolist(), *cluster.pooled(stream.memory_peaks).tolist()]
+        where = f"'{names[at]}'" if at < cluster.n_devices else f"the devices of pool '{names[at]}'"
+        raise InfeasibleError(
+            f"a stream with {stream.in_flight} samples in flight takes {taken[at]:.0f} bytes on "
+            f"{where}, which has {limits[at]:.0f}; let fewer samples in or give it more memory"
+        )
 
     def best_in_flight(self) -> int:
         """The fewest samples in flight whose period is within one percent of the shortest."""
@@ -177,7 +178,7 @@ class _Player:
         enough = 2 * int(self.tasks.tables.n_members[at].sum()) + 2
         for in_flight in range(2, enough + 1):
             stream = self.play(6 * in_flight + 8, in_flight)
-            if np.any(stream.memory_peaks > self.problem.cluster.memory_bytes):
+            if broken_limit(self.arrays, stream.memory_peaks) >= 0:
                 break
             periods.append(stream.steady.period)
         return 1 + next(at for at, one in enumerate(periods) if one <= _NEAR * min(periods))

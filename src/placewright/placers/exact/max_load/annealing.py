@@ -28,6 +28,9 @@ class Fixed(NamedTuple):
     producers: IntArray  # (n_tensors,): item, FROM_HOST (-1) or AT_HOST (-2)
     host_device: int  # -1 if the host is no device
     memory: FloatArray  # (n_devices,)
+    pool_of: IntArray  # (n_devices,): shared memory pool, -1 for none
+    pool_share: FloatArray  # (n_devices,)
+    pool_bytes: FloatArray  # (n_pools,)
     overlaps: BoolArray  # (n_devices,)
     input_ptr: IntArray
     inputs: IntArray
@@ -74,6 +77,9 @@ def fixed_arrays(model: LoadModel, *, split_phases: bool) -> Fixed:
         producers=model.producers,
         host_device=model.host_device,
         memory=model.memory[kinds],
+        pool_of=model.pool_of[kinds],
+        pool_share=model.pool_share[kinds],
+        pool_bytes=model.pool_bytes,
         overlaps=model.overlaps[kinds],
         input_ptr=model.inputs.indptr,
         inputs=model.inputs.indices,
@@ -229,12 +235,15 @@ def _move(items, targets, n_moved, fixed, state) -> None:  # type: ignore[no-unt
 
 
 @compiled
-def _measure(compute, transfers, resident, memory, overlaps, penalty) -> tuple[float, float]:  # type: ignore[no-untyped-def]
+def _measure(compute, transfers, resident, memory, fixed, penalty) -> tuple[float, float]:  # type: ignore[no-untyped-def]
     """The 8-norm of the loads, their true value, both summed over phases; inf value over memory."""
     smooth, value, over = 0.0, 0.0, 0.0
+    overlaps = fixed.overlaps
     for device in range(len(memory)):
         if resident[device] > memory[device]:
             over += resident[device] / memory[device] - 1.0
+    if penalty > 0 and len(fixed.pool_bytes) > 0:
+        over += _over_pools(resident, fixed)
     for phase in range(len(compute)):
         largest = 1e-300
         for device in range(len(memory)):
@@ -256,6 +265,20 @@ def _measure(compute, transfers, resident, memory, overlaps, penalty) -> tuple[f
     if over > 0:
         return smooth + penalty * (over + 0.1), np.inf
     return smooth, value
+
+
+@compiled
+def _over_pools(resident, fixed) -> float:  # type: ignore[no-untyped-def]
+    """Bytes over the limits of shared memory pools, as shares of the limits."""
+    over = 0.0
+    for pool in range(len(fixed.pool_bytes)):
+        kept = 0.0
+        for device in range(len(resident)):
+            if fixed.pool_of[device] == pool:
+                kept += resident[device] * fixed.pool_share[device]
+        if kept > fixed.pool_bytes[pool]:
+            over += (kept - fixed.pool_bytes[pool]) / max(fixed.pool_bytes[pool], 1.0)
+    return over
 
 
 @compiled
@@ -328,22 +351,22 @@ def anneal(fixed, state, best, best_value, rng, n_steps, hot, cold) -> float:  #
     items = np.zeros(max(2, min(24, n_items)), dtype=np.int64)
     targets = np.zeros(len(items), dtype=np.int64)
     chosen = np.zeros(n_items, dtype=np.bool_)
-    memory, overlaps = fixed.memory, fixed.overlaps
+    memory = fixed.memory
     compute, transfers, resident = state.compute, state.transfers, state.resident
-    penalty = _measure(compute, transfers, resident, np.full_like(memory, np.inf), overlaps, 0.0)[0]
-    current, value = _measure(compute, transfers, resident, memory, overlaps, penalty)
+    penalty = _measure(compute, transfers, resident, np.full_like(memory, np.inf), fixed, 0.0)[0]
+    current, value = _measure(compute, transfers, resident, memory, fixed, penalty)
     cooling = (cold / hot) ** (1.0 / max(1, n_steps))
     temperature = hot
     for step in range(n_steps):
         temperature *= cooling
         if step % 100_000 == 99_999:  # removes the rounding errors of many updates
             _fill(fixed, state)
-            current, value = _measure(compute, transfers, resident, memory, overlaps, penalty)
+            current, value = _measure(compute, transfers, resident, memory, fixed, penalty)
         n_moved = _choose(rng, items, targets, chosen, fixed, state.device_of)
         if n_moved == 0:
             continue
         _move(items, targets, n_moved, fixed, state)
-        new, value = _measure(compute, transfers, resident, memory, overlaps, penalty)
+        new, value = _measure(compute, transfers, resident, memory, fixed, penalty)
         if new > current and rng.random() >= np.exp((current - new) / temperature):
             _move(items, targets, n_moved, fixed, state)
             continue

@@ -77,6 +77,7 @@ class _Builder:
         self.n_integer = 0
         self.placed = self._columns(allowed, 1.0)
         self.n_integer = self.n_columns
+        self.kept: dict[int, tuple[list[int], list[float]]] = {}
 
     def build(self, successors: Csr | None) -> MaxLoadProgram:
         """All blocks in turn."""
@@ -89,6 +90,8 @@ class _Builder:
         for device in range(self.n_devices):
             self._load(device, peak, received, sent)
             self._memory(device)
+        for pool in range(len(model.pool_bytes)):
+            self._pool(pool)
         if successors is not None:
             for device in range(self.n_devices):
                 self._contiguity(device, successors)
@@ -182,6 +185,30 @@ class _Builder:
         limit = float(model.memory[self.kinds[device]])
         if not np.isfinite(limit) or model.weight_bytes.sum() <= limit:
             return
+        columns, sizes = self._kept_on(device)
+        self.rows.add(-np.inf, 1.0, columns, [size / limit for size in sizes])
+
+    def _pool(self, pool: int) -> None:
+        """What the devices of a shared memory pool keep fits into it."""
+        model, columns, values = self.model, list[int](), list[float]()
+        limit = float(model.pool_bytes[pool])
+        for device, kind in enumerate(self.kinds.tolist()):
+            if model.pool_of[kind] == pool:
+                share = float(model.pool_share[kind]) / max(limit, 1.0)
+                kept, sizes = self._kept_on(device)
+                columns += kept
+                values += [size * share for size in sizes]
+        if columns:
+            self.rows.add(-np.inf, limit / max(limit, 1.0), columns, values)
+
+    def _kept_on(self, device: int) -> tuple[list[int], list[float]]:
+        """Columns and bytes of all weights that a device may keep, made once."""
+        if device not in self.kept:
+            self.kept[device] = self._new_kept(device)
+        return self.kept[device]
+
+    def _new_kept(self, device: int) -> tuple[list[int], list[float]]:
+        model = self.model
         users = model.weights.transposed(len(model.weight_bytes))
         columns: list[int] = []
         values: list[float] = []
@@ -194,8 +221,8 @@ class _Builder:
                     self.rows.add(0.0, np.inf, [kept, column], [1.0, -1.0])
                 keepers = [kept]
             columns += keepers
-            values += [size / limit] * len(keepers)
-        self.rows.add(-np.inf, 1.0, columns, values)
+            values += [size] * len(keepers)
+        return columns, values
 
     def _contiguity(self, device: int, successors: Csr) -> None:
         """z[v] >= x[v]; for an edge (v, w): z[w] <= z[v], z[w] <= x[w] - x[v] + 1."""

@@ -119,7 +119,6 @@ def _bare(cluster: Cluster) -> Cluster:
     devices = tuple(
         replace(
             device,
-            memory_bytes=math.inf,
             dispatch_seconds=0.0,
             cut_seconds=0.0,
             cut_seconds_per_byte=0.0,
@@ -127,9 +126,9 @@ def _bare(cluster: Cluster) -> Cluster:
             layout_seconds_per_byte=0.0,
             memory_domain=None,
         )
-        for device in cluster.devices
+        for device in cluster.without_memory_limits.devices
     )
-    return replace(cluster, devices=devices, contention={})
+    return replace(cluster, devices=devices, contention={}, pools={})
 
 
 class Twins:

@@ -150,22 +150,34 @@ class ScheduleProgram(Variables):
         ]
 
     def _keep_memory(self) -> None:
-        """Resident bytes, a shared weight once per device."""
+        """Resident bytes of each device and shared pool, a shared weight once per device."""
         arrays = self.arrays
+        of_pools: list[list[Any]] = [[] for _ in arrays.pool_bytes]
         for device in np.flatnonzero(np.isfinite(arrays.memory)).tolist():
-            terms = []
-            for weight, size in enumerate(arrays.kept_bytes.tolist()):
-                first, stop = arrays.kept_ptr[weight], arrays.kept_ptr[weight + 1]
-                groups = np.unique(self.group_of[arrays.kept_units[first:stop]]).tolist()
-                keepers = [self.x[g][device] for g in groups if device in self.x[g]]
-                if len(keepers) > 1:
-                    is_kept = self.literal()
-                    for keeper in keepers:
-                        self.model.add_implication(keeper, is_kept)
-                    keepers = [is_kept]
-                terms += [keeper * int(size) for keeper in keepers]
+            terms = self._kept_on(device)
             if terms:
                 self.model.add(sum(terms) <= int(arrays.memory[device]))
+            if arrays.pool_of[device] >= 0:
+                of_pools[int(arrays.pool_of[device])] += terms
+        for terms, size in zip(of_pools, arrays.pool_bytes.tolist(), strict=True):
+            if terms:
+                self.model.add(sum(terms) <= int(size))
+
+    def _kept_on(self, device: int) -> list[Any]:
+        """Bytes of each entry that a device may keep, as terms."""
+        arrays = self.arrays
+        terms = []
+        for weight, size in enumerate(arrays.kept_bytes.tolist()):
+            first, stop = arrays.kept_ptr[weight], arrays.kept_ptr[weight + 1]
+            groups = np.unique(self.group_of[arrays.kept_units[first:stop]]).tolist()
+            keepers = [self.x[g][device] for g in groups if device in self.x[g]]
+            if len(keepers) > 1:
+                is_kept = self.literal()
+                for keeper in keepers:
+                    self.model.add_implication(keeper, is_kept)
+                keepers = [is_kept]
+            terms += [keeper * int(size) for keeper in keepers]
+        return terms
 
 
 class Extra:

@@ -11,7 +11,8 @@ from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 from placewright.placers.pipelines.ideals.items import unit_edges
 from placewright.placers.pipelines.ideals.load_model import allowed_devices, grouped_entries
-from placewright.simulation.compiled import compiled
+from placewright.simulation.compiled import compiled, inlined
+from placewright.simulation.layout import overfull_pool
 from placewright.simulation.published.subgraph import LatencyArrays, latency
 
 
@@ -30,6 +31,9 @@ class Moves(NamedTuple):
     weights: IntArray
     weight_bytes: FloatArray
     memory: FloatArray  # (n_devices,)
+    pool_of: IntArray  # (n_devices,): shared memory pool, -1 for none
+    pool_share: FloatArray  # (n_devices,)
+    pool_bytes: FloatArray  # (n_pools,)
 
 
 def moves_of(problem: Problem, arrays: LatencyArrays) -> Moves:
@@ -54,6 +58,9 @@ def moves_of(problem: Problem, arrays: LatencyArrays) -> Moves:
         weights=weights.indices,
         weight_bytes=weight_bytes,
         memory=problem.cluster.memory_bytes,
+        pool_of=problem.cluster.pool_of,
+        pool_share=problem.cluster.replicas.astype(np.float64),
+        pool_bytes=problem.cluster.pool_bytes,
     )
 
 
@@ -76,6 +83,16 @@ def _choices(arrays: LatencyArrays) -> IntArray:
         if not atomic:
             seen[column] = None
     return np.array(chosen, dtype=np.int64)
+
+
+@inlined
+def _fits(moves: Moves, resident: FloatArray) -> bool:
+    """True if all limits hold for the bytes that each device keeps, (n_devices,)."""
+    for device in range(len(resident)):
+        if resident[device] > moves.memory[device]:
+            return False
+    pool = overfull_pool(moves.pool_of, moves.pool_share, moves.pool_bytes, resident)
+    return bool(pool < 0)
 
 
 @compiled
@@ -208,7 +225,7 @@ def anneal(
     items = np.empty(n_items, dtype=np.int64)
     targets = np.empty(n_items, dtype=np.int64)
     current = latency(arrays, device_of)
-    if np.all(resident <= moves.memory) and current < best_value:
+    if _fits(moves, resident) and current < best_value:
         best_value = current
         best[:] = item_device
     cooling = (cold / hot) ** (1.0 / max(1, n_steps))
@@ -220,7 +237,7 @@ def anneal(
             continue
         _put(items, n_moved, targets, moves, device_of, item_device, uses, resident)
         new = np.inf
-        if np.all(resident <= moves.memory):
+        if _fits(moves, resident):
             new = latency(arrays, device_of)
         if new > current and rng.random() >= np.exp((current - new) / temperature):
             _put(items, n_moved, targets, moves, device_of, item_device, uses, resident)

@@ -142,7 +142,12 @@ class ListState:
         self._class_device = np.full((k, problem.problem.colocation.n_groups), -1, dtype=np.int64)
         self._space = ActionSpace(problem.problem, problem.problem.colocation)
         self._weights = problem.problem.kept.bytes_by_label(self._classes)
-        self._memory = problem.problem.cluster.memory_bytes - bytes_kept_free(problem.problem)
+        cluster, kept_free = problem.problem.cluster, bytes_kept_free(problem.problem)
+        self._memory = cluster.memory_bytes - kept_free
+        self._pool_bytes = cluster.pool_bytes - kept_free
+        numbers = np.arange(len(cluster.pool_bytes))
+        # How often a pool keeps what a device keeps, (D, pools).
+        self._pools = (cluster.pool_of[:, None] == numbers) * cluster.replicas[:, None]
 
     def arrival(self, unit: int) -> FloatArray:
         """When all inputs of a unit could be on each device, shape (k, D)."""
@@ -161,7 +166,12 @@ class ListState:
         taken = self._class_device[:, self._classes[unit]]
         same = np.arange(base.shape[1]) == taken[:, None]
         base = np.where((taken >= 0)[:, None], same, base)
-        fits = base & (self.resident + self._added(unit)[:, None] <= self._memory)
+        added = self._added(unit)[:, None]
+        fits = base & (self.resident + added <= self._memory)
+        if self._pools.shape[1]:
+            spare = self._pool_bytes - self.resident @ self._pools  # (k, pools)
+            too_much = added[:, :, None] * self._pools > spare[:, None, :]  # (k, D, pools)
+            fits &= ~(too_much & (self._pools > 0)).any(axis=2)
         return np.where(fits.any(axis=1, keepdims=True), fits, base)
 
     def features(self, unit: int) -> tuple[FloatArray, FloatArray]:

@@ -51,8 +51,7 @@ def items_of(problem: Problem, fused: Grouping | None = None) -> Items:
     grouping, absorbed_memory = _idle_leaves_absorbed(problem, grouping)
     pairs = precedence_pairs(problem, grouping)
     successors = Csr.from_pairs(pairs[:, 0], pairs[:, 1], grouping.n_groups)
-    is_tight = problem.kept.total > float(problem.cluster.memory_bytes.min())
-    return Items(grouping, successors, absorbed_memory and is_tight)
+    return Items(grouping, successors, absorbed_memory and not problem.keeps_everything)
 
 
 def precedence_pairs(problem: Problem, grouping: Grouping) -> IntArray:

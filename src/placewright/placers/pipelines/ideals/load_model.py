@@ -52,6 +52,9 @@ class LoadModel:
         weight_bytes: shape (n_weights,).
         memory: bytes of each kind, shape (n_kinds,).
         overlaps: load is the larger of compute and transfers, shape (n_kinds,).
+        pool_of: number of each kind's shared memory pool, -1 for none, shape (n_kinds,).
+        pool_share: times that the pool keeps what a device of the kind keeps, shape (n_kinds,).
+        pool_bytes: shape (n_pools,).
     """
 
     kind_of: IntArray
@@ -68,6 +71,9 @@ class LoadModel:
     weight_bytes: FloatArray
     memory: FloatArray
     overlaps: BoolArray
+    pool_of: IntArray
+    pool_share: FloatArray
+    pool_bytes: FloatArray
 
     @property
     def n_items(self) -> int:
@@ -88,6 +94,15 @@ class LoadModel:
     def counts(self) -> IntArray:
         """Devices of each kind, shape (n_kinds,)."""
         return np.bincount(self.kind_of, minlength=self.n_kinds).astype(np.int64)
+
+    @cached_property
+    def most_bytes(self) -> float:
+        """Bytes that all devices keep together at most, by their limits and their pools'."""
+        alone, total = self.pool_of < 0, 0.0
+        for pool, size in enumerate(self.pool_bytes.tolist()):
+            mine = self.pool_of == pool
+            total += min(size, float((self.memory * self.pool_share * self.counts)[mine].sum()))
+        return total + float((self.memory * self.counts)[alone].sum())
 
     @cached_property
     def outputs(self) -> Csr:
@@ -150,8 +165,12 @@ class LoadModel:
     def is_feasible(self, device_of: IntArray) -> bool:
         """True if support, pins and memory hold."""
         kinds = self.kind_of[device_of]
-        fits = self.resident_bytes(device_of) <= self.memory[self.kind_of]
-        return bool(np.isfinite(self.seconds[kinds, np.arange(self.n_items)]).all() and fits.all())
+        kept = self.resident_bytes(device_of)
+        fits = bool((kept <= self.memory[self.kind_of]).all())
+        pools, share = self.pool_of[self.kind_of], self.pool_share[self.kind_of]
+        for pool, size in enumerate(self.pool_bytes.tolist()):
+            fits &= float((kept * share)[pools == pool].sum()) <= size
+        return bool(np.isfinite(self.seconds[kinds, np.arange(self.n_items)]).all() and fits)
 
     def _transfers(self, device_of: IntArray) -> tuple[tuple[IntArray, IntArray], ...]:
         """(tensor, device) of each receive and of each send, every pair once."""
@@ -193,7 +212,8 @@ def load_model_of(
     overlaps = np.array([device.overlaps_transfers for device in devices])
     memory = problem.cluster.memory_bytes
     weights, weight_bytes = grouped_entries(problem, grouping)
-    if problem.kept.total <= memory.min():  # no limit can bind
+    cluster = problem.cluster
+    if problem.keeps_everything:  # no limit can bind
         weights, weight_bytes = Csr.from_rows([()] * grouping.n_groups), frozen_floats([])
     columns = np.vstack(
         [
@@ -203,6 +223,8 @@ def load_model_of(
             send.T,
             memory[None, :],
             overlaps[None, :],
+            cluster.pool_of[None, :],
+            cluster.replicas[None, :] * (cluster.pool_of >= 0),
             tensors.standing,
             *([] if traits is None else [traits]),
         ]
@@ -224,6 +246,9 @@ def load_model_of(
         weight_bytes=weight_bytes,
         memory=frozen_floats(memory[first]),
         overlaps=frozen_bools(overlaps[first]),
+        pool_of=frozen_ints(cluster.pool_of[first]),
+        pool_share=frozen_floats(cluster.replicas[first]),
+        pool_bytes=cluster.pool_bytes,
     )
 
 

@@ -245,6 +245,11 @@ def why_not_in_order(problem: Problem) -> str | None:
         return "its value is one maximum, not max forward + max backward; use maxload-ip"
     if has_backward_to_forward_edge(problem):
         return "a forward op reads a backward op's output, so the forward graph has no ideals"
+    if problem.cluster.shared_pools and not problem.keeps_everything:
+        return (
+            f"its table knows no memory that devices share, and pool "
+            f"'{problem.cluster.shared_pools[0]}' may be too small; use maxload-ip"
+        )
     return None
 
 
