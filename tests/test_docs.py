@@ -66,6 +66,39 @@ def test_the_table_of_the_house_names_files_and_rooms_that_exist() -> None:
     assert sorted(rooms) == sorted(path.parent.name for path in source.glob("*/__init__.py"))
 
 
+def test_paths_and_modules_in_decisions_exist() -> None:
+    """A path is of the repository, of the package or of the documentation."""
+    source = ROOT / "src" / "placewright"
+    rooms = {path.name.removesuffix(".py") for path in source.iterdir()}
+    missing: list[str] = []
+    for document in (ROOT / "docs" / "develop" / "decisions").glob("*.md"):
+        text = re.sub(r"^(```|~~~).*?^\1", "", document.read_text(), flags=re.S | re.M)
+        for name in re.findall(r"`([\w./-]+)`", text):
+            first, *rest = name.split(".")
+            if "/" in name and name == name.lower():
+                homes = (ROOT, source, ROOT / "docs")
+                exists = any((home / name).exists() for home in homes)
+            elif first in rooms and rest and "/" not in name:
+                exists = _is_defined(source, name)
+            else:
+                continue
+            missing += [] if exists else [f"{document.name}: {name}"]
+    assert missing == []
+
+
+def _is_defined(source: Path, name: str) -> bool:
+    """True if a dotted name is a module of the package, or of a name that its module defines."""
+    parts = name.split(".")
+    for length in range(len(parts), 0, -1):
+        path = source.joinpath(*parts[:length])
+        module = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        if module.exists():
+            rest = parts[length:]
+            defined = re.findall(r"^(?:def|class) (\w+)|^(\w+)\b.* = ", module.read_text(), re.M)
+            return not rest or any(rest[0] in names for names in defined)
+    return False
+
+
 def test_placers_in_commands_exist() -> None:
     for path in DOCUMENTS:
         for names in re.findall(r"--placers? ([\w,:-]+)", path.read_text()):

@@ -168,6 +168,36 @@ def test_no_test_imports_another() -> None:
     assert extending == {"conftest.py"}
 
 
+def replaced_names(path: Path) -> list[str]:
+    """Dotted names of the package that a test replaces through `monkeypatch`, as far as known."""
+    tree = ast.parse(path.read_text())
+    module_of: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                module_of[alias.asname or alias.name] = f"{node.module}.{alias.name}"
+    names = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith(".setattr"):
+            first, second, *_ = [*node.args, None]
+            if isinstance(first, ast.Constant):
+                names.append(str(first.value))
+            elif isinstance(first, ast.Name) and isinstance(second, ast.Constant):
+                names.append(f"{module_of.get(first.id, '')}.{second.value}")
+    return [name for name in names if name.startswith("placewright.")]
+
+
+def test_no_test_replaces_a_private_name_of_another_room() -> None:
+    replaced = {
+        f"{path.relative_to(ROOT)} replaces {name}"
+        for path in TESTS
+        for name in replaced_names(path)
+        if name.split(".")[-1].startswith("_")
+        and name.split(".")[1] != path.relative_to(ROOT / "tests").parts[0]
+    }
+    assert replaced == set()
+
+
 def test_no_file_and_no_function_grows_too_long() -> None:
     long: list[str] = []
     for path in FILES:

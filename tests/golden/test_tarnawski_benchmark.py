@@ -39,11 +39,8 @@ def in_this_process(workload: str, path: Path, method: str, seconds: float) -> B
     return run_one(workload, str(path), method, seconds)
 
 
-def test_rows_gaps_and_resuming(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rows_gaps_and_resuming(data: Path, tmp_path: Path) -> None:
     """Methods that are not defined for a workload give no row; a second call runs nothing."""
-    monkeypatch.setattr(tarnawski, "_run_apart", in_this_process)
     results = tmp_path / "results.json"
     seen: list[BenchmarkRow] = []
     rows = run_tarnawski_benchmark(
@@ -52,6 +49,7 @@ def test_rows_gaps_and_resuming(
         seconds_per_run=60.0,
         results_path=results,
         on_row=seen.append,
+        run=in_this_process,
     )
     by_key = {(row.workload.split("/")[0], row.method): row for row in rows}
     assert sorted(by_key) == [
@@ -67,27 +65,24 @@ def test_rows_gaps_and_resuming(
     assert contiguous.gap == pytest.approx(17 / 14 - 1, rel=1e-4)  # against the best bound
     assert free.peak_memory_bytes > 1e6
 
-    monkeypatch.setattr(tarnawski, "_run_apart", lambda *_: pytest.fail("ran again"))
     again = run_tarnawski_benchmark(
         data,
         methods=["ideal-dp", "maxload-ip"],
         workloads=["throughput"],
         seconds_per_run=60.0,
         results_path=results,
+        run=lambda *_: pytest.fail("ran again"),
     )
     assert [row.value for row in again] == [contiguous.value, free.value]
 
 
-def test_a_run_is_found_by_content_and_budget_not_by_path(
-    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_run_is_found_by_content_and_budget_not_by_path(data: Path, tmp_path: Path) -> None:
     ran: list[tuple[str, float]] = []
 
     def noted(workload: str, path: Path, method: str, seconds: float) -> BenchmarkRow | None:
         ran.append((workload, seconds))
         return in_this_process(workload, path, method, seconds)
 
-    monkeypatch.setattr(tarnawski, "_run_apart", noted)
     file = data / "throughput" / "LayerGraphs" / "small.json"
 
     def run(seconds: float) -> list[str]:
@@ -97,6 +92,7 @@ def test_a_run_is_found_by_content_and_budget_not_by_path(
             workloads=["throughput"],
             seconds_per_run=seconds,
             results_path=tmp_path / "r.json",
+            run=noted,
         )
         return [row.workload for row in rows]
 
@@ -114,17 +110,19 @@ def test_a_run_is_found_by_content_and_budget_not_by_path(
     ]
 
 
-def test_replicas_have_a_row_of_their_own(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replicas_have_a_row_of_their_own(data: Path) -> None:
     """Three accelerators of 20 bytes: two take turns with 10 to 13, (3 + 5 + 4 + 6 + 0.5 + 1) / 2;
     14 is 7 s on the CPU; 15 and 16 are 2 + 3 + 0.5 + 0.5 s. The gap is to balanced load, not to
     what the others prove without replicas; training has no value, latency no row."""
-    monkeypatch.setattr(tarnawski, "_run_apart", in_this_process)
     folder = data / "throughput" / "LayerGraphs"
     content = json.loads(SMALL.read_text()) | {"maxFPGAs": 3, "maxSizePerFPGA": 20}
     (folder / "small.json").write_text(json.dumps(content))
     shutil.copy(SMALL.with_name("small_training.json"), folder / "training.json")
     rows = run_tarnawski_benchmark(
-        data, methods=["ideal-dp", REPLICATED], results_path=data / "results.json"
+        data,
+        methods=["ideal-dp", REPLICATED],
+        results_path=data / "results.json",
+        run=in_this_process,
     )
     found = {(row.workload.split("/")[-1], row.method): row for row in rows}
     assert sorted(found) == [

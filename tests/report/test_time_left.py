@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 
 import pytest
 
-from placewright.core.execution_models import EVENT
-from placewright.placers.portfolio import kernels
 from placewright.profiling.calibration import calibration_seconds
 from placewright.profiling.rounds import Rounds
 from placewright.report.time_left import (
@@ -83,21 +80,6 @@ def test_a_step_that_tells_its_part_tells_its_time() -> None:
         "comparing, about 6 s left",
         "measuring, about 40 s left",
     ]
-
-
-def test_kernels_are_ahead_until_they_were_compiled(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Where another version's took 33 s, so will these."""
-    mark = tmp_path / "new" / "ready-latency-event"
-    mark.parent.mkdir()
-    monkeypatch.setattr(kernels, "_mark", lambda objective, model: mark)
-    assert kernels.seconds_to_compile("latency", EVENT) > 10.0
-    (tmp_path / "old").mkdir()
-    (tmp_path / "old" / mark.name).write_text("33.0")
-    assert kernels.seconds_to_compile("latency", EVENT) == 33.0
-    mark.write_text("45.0")
-    assert kernels.seconds_to_compile("latency", EVENT) == 0.0
 
 
 def test_a_calibration_is_announced_by_its_usual_rounds() -> None:

@@ -33,7 +33,7 @@ from placewright.report.contender_table import ContenderTable
 from placewright.report.plan_text import plan_lines
 from placewright.report.verdict import verdict_lines
 from placewright.session import checking, running
-from placewright.session.checking import check_on_hardware, probe_on_hardware
+from placewright.session.checking import check_on_hardware, probe_on_hardware, repeated
 from placewright.session.models import loaded_model
 from placewright.session.plans import predicted_plan, recommendation_lines, searched_plan
 from placewright.session.running import RunResult, execute
@@ -365,3 +365,11 @@ def test_only_a_split_that_would_be_recommended_is_probed(
     assert same is alone
     assert names == []
     assert "nor simpler ways measured" in left_out
+
+
+def test_samples_repeat_until_their_seconds_have_passed() -> None:
+    """Each look at the clock is a tenth of a second later: the first sets the end, 49 samples."""
+    ticks = iter(range(100))
+    samples = [[np.zeros(1)], [np.ones(1)]]
+    taken = list(repeated(samples, 5.0, lambda: next(ticks) / 10))
+    assert [float(sample[0][0]) for sample in taken] == [0.0, 1.0] * 24 + [0.0]

@@ -479,7 +479,7 @@ def execute_stream(
             deadline.require(f"'{member.name}' was compiled")
             servers[member.name] = member.open(stack, None)
         report(0.1, "comparing the outputs of every sample")
-        given = inputs if length.seconds is None else _until(inputs, length.seconds)
+        given = inputs if length.seconds is None else repeated(inputs, length.seconds)
         compare = _Comparing(model, plan)
         first = contender_to_run(plan) if contender_to_run(plan) in servers else PLAN
         count, worst, error = compare.worst(servers[first], given)
@@ -533,16 +533,14 @@ class _Comparing:
         return count, worst, largest
 
 
-def _now() -> float:
-    return time.monotonic()
-
-
-def _until(samples: Sequence[Sample], seconds: float) -> Iterator[Sample]:
-    """The samples again and again, until so many seconds have passed since the first."""
-    end = _now() + seconds
+def repeated(
+    samples: Sequence[Sample], seconds: float, clock: Callable[[], float] = time.monotonic
+) -> Iterator[Sample]:
+    """Repeat samples until so many seconds have passed."""
+    end = clock() + seconds
     while True:
         for sample in samples:
-            if _now() >= end:
+            if clock() >= end:
                 return
             yield sample
 

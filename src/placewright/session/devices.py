@@ -192,7 +192,7 @@ class MachineCosts:
         framework = framework_named(self._runtime.name)
         if self.known is None and isinstance(framework, MakesSmallModel):
             try:
-                self.known = self._of_small_model(framework, progress, deadline)
+                self.known = self.measure_small_model(framework, progress, deadline)
             except PlacewrightError:  # a device that cannot run the small model may run others
                 return None
             if self.known is not None:
@@ -201,9 +201,10 @@ class MachineCosts:
                 self.known = Evidence.of_text(self.known.text())
         return self.known
 
-    def _of_small_model(
+    def measure_small_model(
         self, framework: Framework, progress: ProgressCallback | None, deadline: Deadline
     ) -> Evidence | None:
+        """Measure placements of the framework's small model; None if the time was too short."""
         assert isinstance(framework, MakesSmallModel)
         with tempfile.TemporaryDirectory(prefix="placewright-") as folder:
             found = framework.small_model(Path(folder))

@@ -95,6 +95,10 @@ class BenchmarkRow:
         return self.workload.partition("/")[0], self.key, self.method, self.budget_seconds
 
 
+# Workload, its file, method, seconds -> row; None if the method is not defined for the workload.
+Run = Callable[[str, Path, str, float], BenchmarkRow | None]
+
+
 def run_tarnawski_benchmark(
     data_folder: Path | str,
     *,
@@ -104,6 +108,7 @@ def run_tarnawski_benchmark(
     results_path: Path | str,
     on_row: Callable[[BenchmarkRow], None] = lambda row: None,
     on_ahead: Callable[[int], None] = lambda number: None,
+    run: Run | None = None,
 ) -> list[BenchmarkRow]:
     """Run methods on workloads, one process per run; store each result in a file.
 
@@ -117,6 +122,7 @@ def run_tarnawski_benchmark(
         results_path: JSON file that is read first and written after every run.
         on_row: called with every new row.
         on_ahead: called with the number of new rows, before the first.
+        run: runs a method on a workload; None is `run_apart`.
 
     Returns:
         All requested rows, by workload and method.
@@ -148,7 +154,7 @@ def run_tarnawski_benchmark(
             known, is_new = store.rows.get(asked[workload, name]), False
             if known is None:
                 is_new = True
-                known = _run_apart(workload, path, name, seconds_per_run)
+                known = (run or run_apart)(workload, path, name, seconds_per_run)
                 if known is None:
                     continue
                 store.add([replace(known, key=key, budget_seconds=seconds_per_run)])
@@ -236,7 +242,7 @@ def _folder(root: Path, name: str) -> Path:
     return root / theirs if (root / theirs).is_dir() else root / name
 
 
-def _run_apart(workload: str, path: Path, method: str, seconds: float) -> BenchmarkRow | None:
+def run_apart(workload: str, path: Path, method: str, seconds: float) -> BenchmarkRow | None:
     """Run in a separate process, so that the peak memory is that of the run."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, context, end_with_parent) as pool:

@@ -70,11 +70,18 @@ def make_ready(objective: Objective, model: ExecutionModel) -> None:
         _LOG.warning("compiled the placers' kernels in %.0f s; the next start finds them", seconds)
 
 
-def seconds_to_compile(objective: Objective, model: ExecutionModel) -> float:
-    """Estimate the seconds of `make_ready`; 0 if this version's kernels are on the disk."""
+def seconds_to_compile(
+    objective: Objective, model: ExecutionModel, folder: Path | None = None
+) -> float:
+    """Estimate the seconds of `make_ready`; 0 if this version's kernels are on the disk.
+
+    Args:
+        objective, model: of the problem.
+        folder: of this version's kernels; those of other versions are next to it. None is Numba's.
+    """
     if not isinstance(model, Event | MaxLoad):
         return 0.0
-    mark = _mark(objective, model)
+    mark = _mark(objective, model, folder)
     if mark.exists():
         return 0.0
     before = []
@@ -84,9 +91,10 @@ def seconds_to_compile(objective: Objective, model: ExecutionModel) -> float:
     return max(before, default=_COMPILING_SECONDS)
 
 
-def _mark(objective: Objective, model: ExecutionModel) -> Path:
+def _mark(objective: Objective, model: ExecutionModel, folder: Path | None = None) -> Path:
     """The file beside the kernels of this version that exists once all are compiled."""
-    return Path(cast(Any, advance)._cache._cache_path) / f"ready-{objective}-{model.name}"
+    home = Path(cast(Any, advance)._cache._cache_path) if folder is None else folder
+    return home / f"ready-{objective}-{model.name}"
 
 
 def _small_problem(objective: Objective, model: ExecutionModel, memory: float) -> Problem:
