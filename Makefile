@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: help setup demo test test-all fuzz fuzz-proofs check lint docs site format base lowest clean
+.PHONY: help setup demo test test-all fuzz fuzz-proofs check lint docs site dist format base lowest clean
 
 help:  ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/ -/'
@@ -46,6 +46,13 @@ docs: setup  ## check that the documents name real commands, files and placers
 
 site: setup  ## build the documentation site into build/site, warnings are errors
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/site
+
+dist:  ## build the source archive and the wheel into dist, and check that an index would render them
+	$(PYTHON) -m venv build/dist-tools
+	build/dist-tools/bin/python -m pip install --quiet "build>=1.2" "twine>=6.1"
+	rm -rf dist
+	build/dist-tools/bin/python -m build
+	build/dist-tools/bin/twine check --strict dist/*
 
 format: setup  ## format the code
 	$(BIN)/ruff check --fix .

@@ -60,6 +60,13 @@ class Prose:
         return self._share(lambda sentence: ";" in sentence[:-1])
 
     @property
+    def addressed(self) -> float:
+        """Share of sentences with "you" in them."""
+        return self._share(
+            lambda sentence: re.search(r"\byou(r|rs)?\b", sentence, re.I) is not None
+        )
+
+    @property
     def openings(self) -> tuple[str, ...]:
         """Sentences, but for questions, that begin with What, Where, Who or Whose."""
         return tuple(
@@ -118,12 +125,11 @@ def _blocks(text: str) -> list[str]:
 def main(paths: Sequence[str]) -> None:
     """Print the counts of pages, all together."""
     prose = prose_of(Path(path).read_text() for path in paths)
-    you = sum(bool(re.search(r"\byou(r|rs)?\b", each, re.I)) for each in prose.sentences)
     sys.stdout.write(
         f"{len(prose.sentences)} sentences of {prose.mean_words:.1f} words in the mean, "
         f"{prose.long:.1%} above {LONG_SENTENCE} words, {prose.semicolons:.1%} with a semicolon, "
         f"{len(prose.openings)} openings with What or Where, "
-        f"{you / max(1, len(prose.sentences)):.1%} with 'you', words: {dict(prose.synonyms)}\n"
+        f"{prose.addressed:.1%} with 'you', words: {dict(prose.synonyms)}\n"
     )
 
 
