@@ -101,6 +101,74 @@ def test_a_policy_file_of_another_network_is_refused(tmp_path: Path) -> None:
             toys.run(placer, toys.two_cluster_problem(), 20)
 
 
+@pytest.mark.parametrize(
+    ("placer", "name", "values"),
+    [
+        ("zero-shot", "hidden", ["abc", -5, 0, None, True, 8.5, float("inf"), 400_000, 60_000]),
+        ("hsdag", "hidden", ["abc", -5, None, float("inf"), 400_000, 60_000]),
+        ("hsdag", "vocabulary", [None, "MatMul", [1]]),
+        ("hsdag", "without_node_id", [None, 1, "true"]),
+        ("hsdag", "features", [None, "unheard"]),
+        ("hsdag", "n_devices", [None, "2", float("nan")]),
+        ("placeto", "rounds", [None, -5, "abc", 400_000, float("inf")]),
+    ],
+)
+def test_a_policy_file_with_impossible_settings_is_refused(
+    placer: str, name: str, values: list[object], tmp_path: Path
+) -> None:
+    """A width of 60,000 is a possible number, and refused before such a network is built."""
+    from dataclasses import replace
+
+    from placewright.placers.learned.shared.checkpoint import load_checkpoint, save_checkpoint
+
+    path, problem = tmp_path / "policy.safetensors", toys.two_cluster_problem(2)
+    settings = {"hidden": "8"} if placer != "placeto" else {}
+    train(placer, [problem], path, episodes=1, settings=settings)
+    good = load_checkpoint(path, placer)
+    for value in values:
+        save_checkpoint(replace(good, metadata={**good.metadata, name: value}))
+        with pytest.raises((FileFormatError, InputError), match=f"policy|{name}"):
+            toys.run(make_placer(placer, {"policy": str(path)}), problem, 20)
+
+
+@pytest.mark.parametrize("placer", ["placeto", "hsdag", "zero-shot"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_a_policy_file_with_weights_that_are_no_numbers_is_refused(
+    placer: str, value: float, tmp_path: Path
+) -> None:
+    from dataclasses import replace
+
+    from placewright.placers.learned.shared.checkpoint import load_checkpoint, save_checkpoint
+
+    path, problem = tmp_path / "policy.safetensors", toys.two_cluster_problem(2)
+    settings = {"hidden": "8"} if placer != "placeto" else {}
+    train(placer, [problem], path, episodes=1, settings=settings)
+    good = load_checkpoint(path, placer)
+    name = next(name for name in good.tensors if name.startswith("policy."))
+    worse = good.tensors[name].clone()
+    worse.view(-1)[0] = value
+    save_checkpoint(replace(good, tensors={**good.tensors, name: worse}))
+    with pytest.raises(FileFormatError, match="no finite numbers"):
+        toys.run(make_placer(placer, {"policy": str(path)}), problem, 20)
+
+
+def test_a_training_that_lost_its_state_does_not_continue(tmp_path: Path) -> None:
+    from dataclasses import replace
+
+    from placewright.placers.learned.shared.checkpoint import load_checkpoint, save_checkpoint
+
+    path, problems = tmp_path / "policy.safetensors", [toys.two_cluster_problem(2)]
+    train("placeto", problems, path, episodes=1)
+    good = load_checkpoint(path, "placeto")
+    kept = {name: value for name, value in good.tensors.items() if "trainee" not in name}
+    save_checkpoint(replace(good, tensors=kept))
+    with pytest.raises(FileFormatError, match=r"has no 'baseline.0'"):
+        train("placeto", problems, path, episodes=2)
+    save_checkpoint(replace(good, metadata={**good.metadata, "episodes": "abc"}))
+    with pytest.raises(FileFormatError, match="'episodes' must be a whole number"):
+        train("placeto", problems, path, episodes=2)
+
+
 def test_a_damaged_policy_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "policy.safetensors"
     path.write_bytes(b"not a policy")

@@ -224,11 +224,17 @@ def _restore(target: Path, placer: str, trainee: Trainee, optimiser: Any) -> int
             f"policy '{target}' was trained with other settings or graphs; give another file"
         )
     checkpoint.give_to(trainee.policy)
-    trainee.restore(checkpoint.under("trainee"))
+    kept = checkpoint.under("trainee")
+    if missing := sorted(set(trainee.state()) - set(kept)):
+        raise FileFormatError(
+            f"policy '{target}' has no '{missing[0]}', so that its training cannot continue; "
+            "give another file"
+        )
+    trainee.restore(kept)
     state: dict[int, dict[str, Any]] = {}
     for name, value in checkpoint.under("optimiser").items():
         index, key = name.split(".", 1)
         state.setdefault(int(index), {})[key] = value
     if state:
         optimiser.load_state_dict({**optimiser.state_dict(), "state": state})
-    return int(checkpoint.setting("episodes"))
+    return checkpoint.count("episodes", least=0, most=2**62)

@@ -77,7 +77,10 @@ def learn(
     judge = Judge(choices, evaluator, MovingAverage(choices.baseline_decay))
     with learning_scope(choices.tensorboard, evaluator, rng) as (generator, scalars):
         graph = HsdagGraph.of(problem, choices, vocabulary)
-        policy = make_policy(choices, graph.features.shape[1], problem.n_devices)
+        n_features = int(graph.features.shape[1])
+        if start is not None:
+            start.check_network(lambda: make_policy(choices, n_features, problem.n_devices))
+        policy = make_policy(choices, n_features, problem.n_devices)
         if start is not None:
             start.give_to(policy)
         optimiser = torch.optim.Adam(policy.parameters(), lr=choices.learning_rate)
@@ -118,14 +121,22 @@ def trained_start(
         FileFormatError: the file is unusable, or its policy has another number of devices.
     """
     checkpoint = load_checkpoint(choices.policy, "hsdag")
-    trained = checkpoint.setting("n_devices")
+    trained = checkpoint.count("n_devices")
     if trained != problem.n_devices:
         raise FileFormatError(
             f"policy '{choices.policy}' is for {trained} devices, not {problem.n_devices}; "
             "train one for them"
         )
-    same = {name: checkpoint.setting(name) for name in NETWORK_CHOICES}
-    return replace(choices, **same), tuple(checkpoint.setting("vocabulary")), checkpoint
+    same = {name: checkpoint.like(name, getattr(choices, name)) for name in NETWORK_CHOICES}
+    same["hidden"] = checkpoint.count("hidden")
+    same["parse_rounds"] = checkpoint.count("parse_rounds", least=0)
+    vocabulary = checkpoint.like("vocabulary", ["MatMul"])
+    if not all(isinstance(kind, str) for kind in vocabulary):
+        raise FileFormatError(
+            f"policy '{choices.policy}': 'vocabulary' must list kinds of operators by name; "
+            "train it again"
+        )
+    return replace(choices, **same), tuple(vocabulary), checkpoint
 
 
 @dataclass(frozen=True, eq=False)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor, nn
@@ -17,6 +18,7 @@ from placewright.io.opened import require_regular, usable_name
 from placewright.io.written import write_files
 
 FORMAT = "placewright.policy/1"
+LARGEST_COUNT = 65_536  # of anything that a policy file counts, its episodes excepted
 
 
 @dataclass(frozen=True)
@@ -45,6 +47,46 @@ class Checkpoint:
             raise FileFormatError(f"policy '{self.path}' does not say '{name}'; train it again")
         return self.metadata[name]
 
+    def count(self, name: str, least: int = 1, most: int = LARGEST_COUNT) -> int:
+        """An entry of the metadata that is a whole number from `least` to `most`.
+
+        Raises:
+            FileFormatError: it is absent, or anything else.
+        """
+        value = self.setting(name)
+        if type(value) is not int or not least <= value <= most:  # True is no number
+            raise FileFormatError(
+                f"policy '{self.path}': '{name}' must be a whole number from {least} to {most}, "
+                f"got {json.dumps(value)[:40]}; train it again"
+            )
+        return value
+
+    def like(self, name: str, example: object) -> Any:
+        """An entry of the metadata of the same type as `example`.
+
+        Raises:
+            FileFormatError: it is absent, or of another type.
+        """
+        value = self.setting(name)
+        if type(value) is not type(example):
+            raise FileFormatError(
+                f"policy '{self.path}': '{name}' must be a value such as {json.dumps(example)}, "
+                f"got {json.dumps(value)[:40]}; train it again"
+            )
+        return value
+
+    def check_network(self, build: Callable[[], nn.Module]) -> None:
+        """Compare the file's parameters with those of a network before that takes any memory.
+
+        Args:
+            build: makes the network; here it is built without values.
+
+        Raises:
+            FileFormatError: a parameter is missing or of another shape.
+        """
+        with torch.device("meta"):
+            self._check_parameters(build())
+
     def under(self, prefix: str) -> dict[str, Tensor]:
         """Tensors whose names start with `prefix` and a dot, without this prefix."""
         return {
@@ -59,6 +101,10 @@ class Checkpoint:
         Raises:
             FileFormatError: the file's parameters are not those of the network.
         """
+        self._check_parameters(policy)
+        policy.load_state_dict(self.under("policy"), strict=False)
+
+    def _check_parameters(self, policy: nn.Module) -> None:
         tensors = self.under("policy")
         for name, value in policy.state_dict().items():
             if name not in tensors or tensors[name].shape != value.shape:
@@ -66,7 +112,6 @@ class Checkpoint:
                     f"policy '{self.path}': parameter '{name}' is missing or not of shape "
                     f"{tuple(value.shape)}; train it again"
                 )
-        policy.load_state_dict(tensors, strict=False)
 
 
 def save_checkpoint(checkpoint: Checkpoint) -> None:
@@ -100,7 +145,8 @@ def load_checkpoint(path: str | Path, placer: str | None = None) -> Checkpoint:
 
     Raises:
         InputError: it is missing or no regular file.
-        FileFormatError: it is damaged, of another format, or of another placer.
+        FileFormatError: it is damaged, of another format, of another placer, or a parameter in it
+            is not finite.
     """
     require_regular(path)
     try:
@@ -121,4 +167,11 @@ def load_checkpoint(path: str | Path, placer: str | None = None) -> Checkpoint:
         metadata = dict(json.loads(header.get("metadata", "")))
     except (ValueError, TypeError, RecursionError) as error:
         raise FileFormatError(f"policy '{path}': its metadata is damaged ({error})") from error
-    return Checkpoint(str(path), trained_for, metadata, tensors)
+    checkpoint = Checkpoint(str(path), trained_for, metadata, tensors)
+    for name, value in checkpoint.under("policy").items():
+        if not torch.isfinite(value).all():
+            raise FileFormatError(
+                f"policy '{path}': parameter '{name}' has values that are no finite numbers; "
+                "train it again"
+            )
+    return checkpoint

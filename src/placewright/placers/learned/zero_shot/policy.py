@@ -160,6 +160,8 @@ def load_policy(path: str) -> ZeroShotPolicy:
         FileFormatError: the file is unusable.
     """
     checkpoint = load_checkpoint(path or SHIPPED, "zero-shot")
-    policy = ZeroShotPolicy(int(checkpoint.setting("hidden")))
+    hidden = checkpoint.count("hidden")
+    checkpoint.check_network(lambda: ZeroShotPolicy(hidden))
+    policy = ZeroShotPolicy(hidden)
     checkpoint.give_to(policy)
     return policy
