@@ -77,6 +77,12 @@ class Prose:
         )
 
     @property
+    def figures(self) -> tuple[str, ...]:
+        """Sentences with something that may have been measured; "2 GiB each:" begins an example."""
+        told = (sentence for sentence in self.sentences if not sentence.endswith(":"))
+        return tuple(sentence for sentence in told if FIGURE.search(sentence))
+
+    @property
     def synonyms(self) -> Counter[str]:
         text = "\n".join(self.sentences).lower()
         counts = {word: len(re.findall(rf"\b{word}\b", text)) for word in SYNONYMS}
@@ -84,6 +90,18 @@ class Prose:
 
     def _share(self, matches: Callable[[str], bool]) -> float:
         return sum(map(matches, self.sentences)) / max(1, len(self.sentences))
+
+
+_NUMBER = r"\b\d[\d,.]*"
+_FACTOR = r"(?:\d|\b(?:half|twice|two|three|four|five|ten))(?: times)?"
+FIGURE = re.compile(
+    rf"{_NUMBER}\s?(?:ms|µs|us|ns|s|×|%|percent|seconds|minutes|hours|core-seconds|min|h)(?!\w)"
+    rf"|{_NUMBER}\s?(?:[KMG]i?B)\b"
+    rf"|{_FACTOR} as (?:fast|long|slow|much)\b|\btimes (?:faster|slower|longer)\b"
+    rf"|\b(?:factor|gap)s? of {_NUMBER}",
+    re.I,
+)
+"""A time, a share, a size, a factor or a gap."""
 
 
 def words(sentence: str) -> int:

@@ -21,7 +21,7 @@ from placewright.files.cluster_file import (
 from placewright.files.plan_document import PlanDocument
 from placewright.placers.registry import placer_class, placer_names
 from placewright.session import devices
-from tests.prose import Prose, prose_of
+from tests.prose import FIGURE, Prose, prose_of
 
 ROOT = Path(__file__).parents[1]
 GENERATED = re.compile(r"docs/reference/(commands/|placers/|python-names)")  # by `make site`
@@ -239,3 +239,77 @@ def _of_page(prose: Prose) -> list[str]:
     if prose.semicolons > max(SEMICOLONS_ON_A_PAGE, slack):
         faults.append(f"{prose.semicolons:.0%} of sentences with a semicolon")
     return faults
+
+
+# Sentences with a time, a share, a size or a factor that nobody measured, by the page.
+RULES_AND_EXAMPLES = {
+    "CHANGELOG.md": ["less than 1 MiB of light weights"],
+    "SECURITY.md": ["The limits are 5 s and 1 GiB"],
+    "docs/concepts/bounds.md": [
+        "A search may find 10 ms",
+        "that 9 ms is impossible",
+        "A gap of 5 % means",
+        "no placement reaches 9 ms",
+    ],
+    "docs/concepts/measuring.md": [
+        "takes under 10 ms, it is timed right after",
+        "tensors of 2 to 200 KB",
+        "5 % of the units' seconds)",
+        "The search takes 5 s.",
+        "the whole 95 % interval of the median ratio",
+        "within 20 % of the best",
+        "at least 1 %.",
+        "Differences below 0.1 ms do not count",
+        "Their limit is a factor of 1.15",
+    ],
+    "docs/concepts/plans.md": ["a weight of 1 MiB or more", "less than 1 MiB of weights"],
+    "docs/develop/decisions/030-measuring-in-place.md": ["known within 1 %", "1.2533 s / √n"],
+    "docs/develop/decisions/084-recommended-placement.md": ["more than 3 % behind", "Within 3 %"],
+    "docs/how-to/limits.md": ["95 % of them take less than the limit"],
+    "docs/how-to/report.md": ["there is a plan (6.61 ms)", "Would 64 MiB for"],
+    "docs/how-to/serve.md": ["(10 s at most)", "take up to 1 GiB by estimate"],
+    "docs/how-to/streams.md": ["within 3 % of the fastest one", "take less than 200 ms"],
+    "docs/how-to/training.md": ["60 % of the bytes that the whole step takes"],
+    "docs/reference/models.md": [
+        "over 3 % slower than one device",
+        "gains of 10 % and more",
+        "whole 95 % interval is slower",
+    ],
+    "docs/reference/runtime-onnxruntime.md": ["Initializers of 4 KiB and more"],
+    "docs/reference/simulation.md": ["at least 20 × the bytes"],
+}
+
+
+def test_measured_figures_stand_on_pages_of_results_only() -> None:
+    """Two pages cannot disagree about a number that stands on one of them.
+
+    A new rule, limit or example is added to the table above; a measurement belongs to the results.
+    """
+    found: dict[str, list[str]] = {}
+    for path in DOCUMENTS:
+        name = path.relative_to(ROOT).as_posix()
+        if not name.startswith("docs/results/"):
+            found[name] = [
+                sentence
+                for sentence in prose_of([path.read_text()]).figures
+                if not any(part in sentence for part in RULES_AND_EXAMPLES.get(name, ()))
+            ]
+    assert {name: sentences for name, sentences in found.items() if sentences} == {}
+
+
+def test_the_table_of_rules_and_examples_names_no_sentence_that_is_gone() -> None:
+    for name, parts in RULES_AND_EXAMPLES.items():
+        sentences = prose_of([(ROOT / name).read_text()]).figures
+        gone = [part for part in parts if not any(part in sentence for sentence in sentences)]
+        assert gone == [], name
+
+
+def test_figures_are_found() -> None:
+    measured = [
+        "It took 3 ms.",
+        "It is 12 % faster.",
+        "It is three times as fast.",
+        "A gap of 1.99.",
+    ]
+    assert all(map(FIGURE.search, [*measured, "OR-tools takes 48 MiB.", "It takes 1.3 × that."]))
+    assert not any(map(FIGURE.search, ["Three models run.", "It has 8,763 ops.", "Ray 2.60 runs."]))
