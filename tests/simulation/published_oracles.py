@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from oracle import is_too_full
+from simulation.oracle import is_too_full
 
 from placewright.core.execution_models import MaxLoad, SubgraphIP, splits_phases
 from placewright.core.graph import UPDATE
