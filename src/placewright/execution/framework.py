@@ -29,6 +29,7 @@ class ReadOptions:
         is_training: the whole training step instead of one inference.
         optimizer: of the training step, with its settings: ``"adam:learning_rate=1e-4"``.
         colocate_backward: every backward op of the step shares a device with its forward op.
+        dropout: the step draws random numbers, as a module in training mode does.
     """
 
     shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
@@ -36,6 +37,7 @@ class ReadOptions:
     is_training: bool = False
     optimizer: str = "sgd"
     colocate_backward: bool = False
+    dropout: bool = False
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -254,6 +255,83 @@ class SharesState(Protocol):
 
         State starts from its initial values. Only one of the plans may run at a time, and each
         continues with the values that the last one left.
+        """
+        ...
+
+
+class StepState(Protocol):
+    """State of a training step that is loaded, on all its devices.
+
+    Attributes:
+        learning_rate: of the next step.
+    """
+
+    learning_rate: float
+
+    @property
+    def steps(self) -> int:
+        """Steps done so far."""
+        ...
+
+    @property
+    def updates(self) -> int:
+        """Updates of the parameters done so far."""
+        ...
+
+    def begin(self) -> None:
+        """Tell the devices the numbers of the next step."""
+        ...
+
+    def end(self) -> None:
+        """Count a step."""
+        ...
+
+    def state_dict(self) -> dict[str, Any]:
+        """Copies of all state, tensors of the library, by name."""
+        ...
+
+    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+        """Take over what `state_dict` returned.
+
+        Raises:
+            InputError: an entry is missing, unknown, or of another shape.
+        """
+        ...
+
+    def write_back(self, module: Any) -> None:
+        """Copy parameters and buffers into the module that the step was made from.
+
+        Raises:
+            InputError: the module lacks one.
+        """
+        ...
+
+    def save(self, path: Path) -> None:
+        """Write a checkpoint; an earlier file survives every failure.
+
+        Raises:
+            InputError: the file cannot be written.
+        """
+        ...
+
+    def restore(self, path: Path) -> None:
+        """Take over a checkpoint.
+
+        Raises:
+            InputError: there is no such file, it is damaged, or of another step.
+        """
+        ...
+
+
+@runtime_checkable
+class TrainsSteps(Protocol):
+    """A loaded model whose steps continue from each other."""
+
+    def step_state(self, seed: int) -> AbstractContextManager[StepState]:
+        """Give the state of a plan that is compiled inside.
+
+        Args:
+            seed: of random operators.
         """
         ...
 

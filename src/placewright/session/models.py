@@ -295,6 +295,7 @@ def load_model(
     runtime: str | None = None,
     optimizer: str = "sgd",
     colocate_backward: bool = False,
+    dropout: bool = False,
 ) -> Model:
     """Read a model by name.
 
@@ -308,6 +309,7 @@ def load_model(
             training.
         optimizer: of a training step, for example ``"adamw:learning_rate=1e-4"``.
         colocate_backward: every backward op of a training step shares a device with its forward op.
+        dropout: a training step draws random numbers, as a module in training mode does.
 
     Raises:
         InputError: there is no such file or zoo model, or it cannot be read.
@@ -327,7 +329,12 @@ def load_model(
     if not name.startswith((ZOO_PREFIX, MODULE_PREFIX)):
         require_file(name)
     options = ReadOptions(
-        dict(shapes or {}), fold_constants, objective == "training", optimizer, colocate_backward
+        dict(shapes or {}),
+        fold_constants,
+        objective == "training",
+        optimizer,
+        colocate_backward,
+        dropout,
     )
     return Model(*framework.read(name, finder(framework), options))
 
@@ -472,6 +479,7 @@ class ModelOfRequest:
             runtime=self.request.runtime,
             optimizer=self.request.optimizer,
             colocate_backward=self.request.colocate_backward,
+            dropout=self.request.dropout,
         )
 
     def loaded(self, runtime: Runtime | str) -> LoadedModel:

@@ -30,7 +30,7 @@ from typing import TypeVar, cast
 
 Checked = Callable[[Any], Any]
 # Fields that say how a model is read, and how its problem is made.
-READ = ("runtime", "objective", "optimizer", "colocate_backward", "shapes", "values")
+READ = ("runtime", "objective", "optimizer", "colocate_backward", "dropout", "shapes", "values")
 PROFILED = (
     *READ, "devices", "cluster", "execution_model", "dispatch", "compiled", "remeasure",
     "calibrate", "quick", "profiling", "samples_in_flight", "memory", "pins", "resident",
@@ -113,6 +113,7 @@ class Request:
             ``"fifo"``; None is the execution model's own, ``"rank"`` by default.
         optimizer: of a training step.
         colocate_backward: every backward op shares a device with its forward op.
+        dropout: a training step keeps dropout and other random operators.
         compiled: segments go through ``torch.compile``; overheads are not calibrated then, since
             every placement would be compiled for it.
         remeasure: measure and calibrate again, instead of using stored samples.
@@ -180,6 +181,11 @@ class Request:
     )  # fmt: skip
     optimizer: str = said("Train with sgd, adam or adamw, as in adam:learning_rate=1e-4.", "sgd")
     colocate_backward: bool = said("Keep each backward op with its forward op.", False, kind=bool)
+    dropout: bool = said(
+        "Keep dropout on in a training step; its masks do not depend on the split.",
+        False,
+        kind=bool,
+    )
     compiled: bool = said(
         "Compile segments with torch.compile (argument `runtime` torch).",
         False,

@@ -33,7 +33,8 @@ from placewright.session.models import Model, ModelOfRequest, loaded_model
 from placewright.session.plans import Simulated, read_plan, simulated
 from placewright.session.problems import build
 from placewright.session.request import COMPARED, PROFILED, READ, Request, request_of, takes_fields
-from placewright.session.streams import StreamResult, require_streamable
+from placewright.session.streams import StreamResult, require_measured, require_streamable
+from placewright.session.training import LearningRate, LoadedStep
 
 
 class Session:
@@ -294,7 +295,8 @@ def read(model: Any, example_inputs: Sequence[Any] = (), **said: Any) -> Model:
         model: a path, ``"zoo:NAME"``, or a PyTorch module (one that returns its loss if the
             objective is training).
         example_inputs: positional inputs of a module.
-        said: `shapes`, `runtime`, `objective`, `optimizer` or `colocate_backward` of a `Request`.
+        said: `shapes`, `runtime`, `objective`, `optimizer`, `colocate_backward` or `dropout` of a
+            `Request`.
 
     Raises:
         InputError: it is missing or cannot be read.
@@ -401,25 +403,37 @@ def load(
     *,
     model: str | os.PathLike[str] | None = None,
     in_flight: int | None = None,
-) -> LoadedPlan:
-    """Load a plan once, to call it many times from any thread.
+    learning_rate: LearningRate | None = None,
+    seed: int = 0,
+) -> Any:
+    """Load a plan once, to call it many times.
 
     >>> with pw.load("plan.json") as model:  # doctest: +SKIP
     ...     scores = model(image)["scores"]
 
     The plan runs by the contender that was recommended when it was measured. An unsplit model runs
-    in the thread that calls it, on whichever core that is.
+    in the thread that calls it, on whichever core that is. Any thread may call it.
+
+    A training step continues from call to call:
+
+    >>> with pw.load(plan) as step:  # doctest: +SKIP
+    ...     for images, labels in loader:
+    ...         loss = step(images, labels)
 
     Args:
         plan: from `place` or `read_plan`, or the path of its file.
         model: where the model of a plan's file is now; None is the place that the file names.
         in_flight: calls under way at most, further ones wait; None is as many as pay.
+        learning_rate: of a training step: a number, or a function from the number of updates done
+            to the rate of the next; None is the optimizer's own.
+        seed: of a training step's random operators.
 
     Returns:
-        The loaded plan; closing it, or the end of its ``with``, frees all its memory.
+        A `session.loaded_plans.LoadedPlan`, or a `session.training.LoadedStep` for a training step;
+        closing it, or the end of its ``with``, frees all its memory.
 
     Raises:
-        InputError: the plan cannot be executed here, or is of a training step.
+        InputError: the plan cannot be executed here, or an argument does not fit it.
         StalePlanError: the model is no longer the one that the plan was made for.
         RuntimeFailure: the runtime refuses a segment.
     """
@@ -429,6 +443,14 @@ def load(
         found = plan
     else:
         found = read_plan(os.fspath(plan), model=None if model is None else os.fspath(model))
+    if found.problem.objective == "training":
+        if in_flight is not None:
+            raise FieldError("in_flight", "is not for a training step: the next one waits for it")
+        require_measured(found)
+        loaded = loaded_model(found.problem, found.runtime)
+        return LoadedStep(found, loaded, learning_rate=learning_rate, seed=seed)
+    if learning_rate is not None:
+        raise FieldError("learning_rate", "is for plans of a training step")
     require_streamable(found)
     return LoadedPlan(found, loaded_model(found.problem, found.runtime), in_flight=in_flight)
 

@@ -71,6 +71,16 @@ def require_streamable(plan: Plan) -> None:
             "a training step changes its weights, so that the next one must wait for it: a plan "
             "for training has no stream; place for throughput or latency"
         )
+    require_measured(plan)
+
+
+def require_measured(plan: Plan) -> None:
+    """Refuse a plan of devices that are not of this machine.
+
+    Raises:
+        InputError: its costs were not measured here, or it has no model.
+    """
+    problem = plan.problem
     if problem.costs.source != "measured" or problem.time_unit != "s":
         raise InputError(
             f"its costs are '{problem.costs.source}' in {problem.time_unit}; place a model on "

@@ -131,12 +131,13 @@ def test_phases_classes_and_bytes_by_hand() -> None:
     assert kinds[FORWARD] == ["mm", "tanh", "sum"]
     # x needs no gradient, so that there is one product in the backward pass: x.T @ gradient.
     assert [k for k in kinds[BACKWARD] if k in ("mm", "tanh_backward")] == ["tanh_backward", "mm"]
-    assert kinds[UPDATE] == ["mul", "add", "add"]
+    assert kinds[UPDATE] == ["mul", "add", "addcmul"]  # momentum, then the rate times it
     classes = {name: colocation for name, (_, _, colocation) in rows.items() if colocation >= 0}
     updates = [name for name, (_, phase, _) in rows.items() if phase == UPDATE]
     assert sorted(classes) == sorted(["mm", *updates])  # mm of the forward pass reads the weight
     assert len(dict.fromkeys(classes.values())) == 1
-    assert graph.weight_bytes.tolist() == [24.0, 24.0]  # the weight and its momentum, f32
+    # The weight, the rate that each step is told, and the weight's momentum, f32.
+    assert graph.weight_bytes.tolist() == [24.0, 4.0, 24.0]
     outputs = np.flatnonzero(graph.tensor_is_output)
     assert [graph.tensor_bytes[t] for t in outputs] == [4.0]  # the loss alone
     made = graph.tensor_producers[outputs].tolist()

@@ -33,8 +33,9 @@ class TorchOptions:
 
     Attributes:
         training: the whole training step instead of one inference.
-        optimizer: of the training step, as `training.optimizers.optimizer_of` takes it.
+        optimizer: of the training step, as `training.optimizers.rule_of` takes it.
         colocate_backward: every backward op shares a device with its forward op.
+        dropout: the training step draws random numbers.
         fold_constants: of inference; False keeps ops that depend only on weights.
         shapes: of a program with open dimensions, pairs of input name and dimensions.
     """
@@ -44,6 +45,7 @@ class TorchOptions:
     colocate_backward: bool = False
     fold_constants: bool = True
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
+    dropout: bool = False
 
     @classmethod
     def of_request(cls, options: ReadOptions) -> TorchOptions:
@@ -54,6 +56,7 @@ class TorchOptions:
             options.colocate_backward,
             options.fold_constants,
             tuple((name, tuple(shape)) for name, shape in sorted(options.shapes.items())),
+            options.dropout,
         )
 
     @classmethod
@@ -66,6 +69,7 @@ class TorchOptions:
             colocate_backward=options.get("colocate_backward") == "yes",
             fold_constants=options.get("fold_constants") != "no",
             shapes=tuple(sorted(source.shapes.items())) if "open_dimensions" in options else (),
+            dropout=options.get("dropout") == "yes",
         )
 
 
@@ -183,6 +187,7 @@ def _of_program(
             input_names=input_names,
             optimizer=options.optimizer,
             colocate_backward=options.colocate_backward,
+            dropout=options.dropout,
             name=name,
         )
     from placewright.frameworks.torch.reading.reader import read_inference

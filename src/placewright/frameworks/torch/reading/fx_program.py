@@ -27,6 +27,26 @@ def no_plain_call(values: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 @dataclass(frozen=True)
+class StepParts:
+    """What the state of a training step means.
+
+    Attributes:
+        paths: state placeholder -> its names in a checkpoint, several for tied parameters:
+            ``model.head.weight``, ``optimizer.head.weight.average``.
+        scalars: number that a step is told -> its placeholder.
+        scalars_at: learning rate -> these numbers.
+        learning_rate: of a step that is told no other.
+        accumulate: steps whose mean gradient makes one update.
+    """
+
+    paths: Mapping[str, tuple[str, ...]]
+    scalars: Mapping[str, str]
+    scalars_at: Callable[[float], Mapping[str, float]]
+    learning_rate: float
+    accumulate: int
+
+
+@dataclass(frozen=True)
 class FxProgram:
     """A functional graph of one inference or one training step.
 
@@ -41,6 +61,7 @@ class FxProgram:
         outputs: nodes that hold the graph outputs; of a training step only the loss.
         updates: state placeholder -> node that holds its value after the step; empty for inference.
         example_inputs: graph input placeholder -> a valid value.
+        step: of a training step; None for inference.
         plain: runs the model as PyTorch does, without this graph: values of all inputs -> all
             outputs, in the order of `inputs` and of the model's own result; state does not change.
     """
@@ -52,6 +73,7 @@ class FxProgram:
     updates: Mapping[str, str] = field(default_factory=dict)
     example_inputs: Mapping[str, torch.Tensor] = field(default_factory=dict)
     plain: Callable[[Sequence[torch.Tensor]], list[torch.Tensor]] = no_plain_call
+    step: StepParts | None = None
 
 
 @dataclass(frozen=True)

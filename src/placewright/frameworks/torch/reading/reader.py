@@ -197,15 +197,18 @@ def _program_weights(builder: GraphBuilder, program: ExportedProgram) -> dict[st
     return weights
 
 
-def program_hash(program: ExportedProgram) -> str:
-    """SHA-256 of a program's calls with their arguments, and of all weights."""
+def program_hash(program: ExportedProgram, *, with_values: bool = True) -> str:
+    """SHA-256 of a program's calls with their arguments, and of all weights.
+
+    Without values, only shapes and types of the weights count.
+    """
     digest = hashlib.sha256()
     for node in program.graph.nodes:
         digest.update(f"{node.op} {node.name} {node.target} {node.args} {node.kwargs}\n".encode())
     for name, tensor in sorted({**program.constants, **program.state_dict}.items()):
         if hasattr(tensor, "untyped_storage"):
             digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())
-            if tensor.is_meta:
+            if tensor.is_meta or not with_values:
                 continue
             flat = tensor.detach().cpu().contiguous().view(-1)
             digest.update(flat.view(_torch().uint8).numpy().data)

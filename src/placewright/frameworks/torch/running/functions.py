@@ -28,10 +28,23 @@ _FAILED_CALL = re.compile(r"^ *(\S[^=\n]*) = torch\.ops\.[^\n]*\n *~+ <--- HERE"
 _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 
 
+@dataclass
+class Draws:
+    """What random operators draw from: a seed and the number of the step.
+
+    Attributes:
+        seed: None is PyTorch's initial seed.
+        number: None lets each instance count its own runs.
+    """
+
+    seed: int | None = None
+    number: int | None = None
+
+
 class SegmentFunction(Protocol):
     """Executes one segment. Two threads may call one function at the same time."""
 
-    def state_box(self, tensors: Sequence[torch.Tensor]) -> Any:
+    def state_box(self, tensors: Sequence[torch.Tensor], draws: Draws | None = None) -> Any:
         """State in the form that `run` takes; made once."""
         ...
 
@@ -71,7 +84,7 @@ class ScriptedFunction:
     def __init__(self, segment: SegmentModule) -> None:
         self._function = compiled_script(script_text(segment.module, segment.n_inputs))
 
-    def state_box(self, tensors: Sequence[torch.Tensor]) -> Any:
+    def state_box(self, tensors: Sequence[torch.Tensor], draws: Draws | None = None) -> Any:
         """A list that the interpreter takes without converting it."""
         return torch._C.ScriptList(list(tensors))
 
@@ -88,9 +101,9 @@ class ScriptedFunction:
 class SteppedFunction:
     """Python calls one operator after the other and drops values after their last use.
 
-    Operators that draw random numbers are seeded by PyTorch's initial seed, their own number and
-    the number of runs so far. So their numbers depend neither on the order of the devices nor on
-    the split.
+    Operators that draw random numbers are seeded by a seed (without one, PyTorch's initial seed),
+    their own number and the number of runs so far. So their numbers depend neither on the order of
+    the devices nor on the split.
     """
 
     def __init__(self, segment: SegmentModule) -> None:
@@ -109,22 +122,26 @@ class SteppedFunction:
             if value not in results:
                 self._dropped.setdefault(reader, []).append(value)
 
-    def state_box(self, tensors: Sequence[torch.Tensor]) -> _SteppedState:
+    def state_box(
+        self, tensors: Sequence[torch.Tensor], draws: Draws | None = None
+    ) -> _SteppedState:
         """A plain list, with the number of runs."""
-        return _SteppedState(list(tensors))
+        return _SteppedState(list(tensors), draws or Draws())
 
     def run(self, entering: list[torch.Tensor], state: _SteppedState) -> list[torch.Tensor]:
         """Call every operator in order."""
         arguments = [*entering, *state.tensors]
         entering.clear()
         number, state.runs = state.runs, state.runs + 1
+        number = number if state.draws.number is None else state.draws.number
+        seed = torch.initial_seed() if state.draws.seed is None else state.draws.seed
         values: dict[Node, Any] = dict(zip(self._placeholders, arguments, strict=True))
         del arguments
         for node in self._calls:
             args = torch.fx.node.map_arg(node.args, values.__getitem__)
             kwargs = torch.fx.node.map_arg(node.kwargs, values.__getitem__)
             try:
-                values[node] = _called(node, args, kwargs, number)
+                values[node] = _called(node, args, kwargs, (seed, number))
             except Exception as error:  # operators raise any type
                 raise _failure(error, node.name) from error
             del args, kwargs
@@ -149,7 +166,9 @@ class CompiledFunction:
             )
         self._function = torch.compile(segment.module, dynamic=False, fullgraph=True)
 
-    def state_box(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    def state_box(
+        self, tensors: Sequence[torch.Tensor], draws: Draws | None = None
+    ) -> list[torch.Tensor]:
         """A plain list."""
         return list(tensors)
 
@@ -168,6 +187,7 @@ class _SteppedState:
     """State of a stepped function, with the number of its runs so far."""
 
     tensors: list[torch.Tensor]
+    draws: Draws
     runs: int = 0
 
 
@@ -186,11 +206,11 @@ def _failure(error: Exception, name: str = "") -> RuntimeFailure:
     return RuntimeFailure(f"{where}{line}")
 
 
-def _called(node: Node, args: Any, kwargs: Any, number: int) -> Any:
+def _called(node: Node, args: Any, kwargs: Any, seed: tuple[int, int]) -> Any:
     if is_item(node) or not draws_random_numbers(node):
         return node.target(*args, **kwargs)  # type: ignore[operator]
     with _RANDOM, torch.random.fork_rng(devices=_devices_of(args)):
-        text = f"{torch.initial_seed()} {node.meta.get('op', node.name)} {number}"
+        text = f"{seed[0]} {node.meta.get('op', node.name)} {seed[1]}"
         torch.manual_seed(zlib.crc32(text.encode()))
         return node.target(*args, **kwargs)  # type: ignore[operator]
 

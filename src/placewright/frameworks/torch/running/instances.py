@@ -10,7 +10,7 @@ import torch
 
 from placewright.errors import RuntimeFailure
 from placewright.execution.runtime import HostArray, NativeTensor
-from placewright.frameworks.torch.running.functions import SegmentFunction
+from placewright.frameworks.torch.running.functions import Draws, SegmentFunction
 from placewright.frameworks.torch.running.lanes import Lane, on_host
 from placewright.frameworks.torch.running.segments import StateWrites
 
@@ -27,6 +27,7 @@ class DeviceState:
         tensors: name -> value, for names that were requested.
         held: name -> new value that a later segment writes.
         copies: id of an initial value -> its copy; states that share them change the same tensors.
+        draws: of random operators.
     """
 
     device: torch.device
@@ -36,6 +37,7 @@ class DeviceState:
     tensors: dict[str, torch.Tensor] = field(default_factory=dict)
     held: dict[str, torch.Tensor] = field(default_factory=dict)
     copies: dict[int, torch.Tensor] = field(default_factory=dict)
+    draws: Draws = field(default_factory=Draws)
 
     def tensor(self, name: str) -> torch.Tensor:
         """The tensor of a name; tied parameters share it."""
@@ -113,7 +115,7 @@ class TorchInstance:
     def __init__(self, segment: TorchSegment) -> None:
         self.segment = segment
         tensors = [segment.state.tensor(name) for name in segment.names]
-        self._state = segment.function.state_box(tensors)
+        self._state = segment.function.state_box(tensors, segment.state.draws)
 
     def run(self, inputs: Sequence[NativeTensor]) -> Sequence[NativeTensor]:
         """Compute the outputs; a list of inputs is emptied, so that each dies at its last use."""

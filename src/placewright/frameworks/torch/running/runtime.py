@@ -49,7 +49,7 @@ from placewright.frameworks.torch.running.devices import (
     prepared_caller,
     worker_setup,
 )
-from placewright.frameworks.torch.running.functions import SegmentFunction, segment_function
+from placewright.frameworks.torch.running.functions import Draws, SegmentFunction, segment_function
 from placewright.frameworks.torch.running.instances import DeviceState, TorchSegment
 from placewright.frameworks.torch.running.lanes import Arriving, Lane, moved, on_host
 from placewright.frameworks.torch.running.memory import (
@@ -64,6 +64,7 @@ from placewright.frameworks.torch.running.segments import (
     planned_writes,
     segment_module,
 )
+from placewright.frameworks.torch.running.step_state import TorchStepState
 
 _TOLERANCE = {"f32": 2e-4, "f64": 2e-4, "f16": 3e-2, "bf16": 1e-1}
 _ACCELERATOR_TOLERANCE = 1e-2  # convolutions may use 10-bit mantissas (TF32) there
@@ -170,6 +171,7 @@ class TorchModel:
     _lanes: dict[torch.device, Lane] = field(default_factory=dict)
     _on_device: dict[tuple[str, torch.device], torch.Tensor] = field(default_factory=dict)
     _shared: dict[torch.device, dict[int, torch.Tensor]] | None = None
+    _draws: Draws | None = None
 
     def compile(
         self, segments: Sequence[OpSegment], devices: Sequence[Device]
@@ -197,7 +199,7 @@ class TorchModel:
                 function = segment_function(part, mode)
                 self._functions[key] = function
             if segment.device not in states:
-                states[segment.device] = self._state(native, self.nodes.updates)
+                states[segment.device] = self._state(native, self._changing)
             made.append(
                 TorchSegment(
                     function,
@@ -225,6 +227,18 @@ class TorchModel:
             yield
         finally:
             self._shared = None
+
+    @contextlib.contextmanager
+    def step_state(self, seed: int) -> Iterator[TorchStepState]:
+        """See `execution.runtime.TrainsSteps`."""
+        self._draws = Draws(seed, 0)
+        try:
+            with self.one_state():
+                assert self._shared is not None
+                constants = self.nodes.constants
+                yield TorchStepState(self.program, constants, self._shared, self._draws)
+        finally:
+            self._draws = None
 
     def reference(self, device: Device) -> CompiledSegment:
         """The whole unsplit model on `device`."""
@@ -377,8 +391,19 @@ class TorchModel:
         copies = {} if self._shared is None else self._shared.setdefault(device, {})
         constants = self.nodes.constants
         return DeviceState(
-            device, constants, lambda name: self._constant(name, device), changing, copies=copies
+            device,
+            constants,
+            lambda name: self._constant(name, device),
+            changing,
+            copies=copies,
+            draws=self._draws or Draws(),
         )
+
+    @property
+    def _changing(self) -> Collection[str]:
+        """State that a step changes, and numbers that it is told."""
+        step = self.program.step
+        return self.nodes.updates if step is None else {*self.nodes.updates, *step.scalars.values()}
 
     def _constant(self, name: str, device: torch.device) -> torch.Tensor:
         value: torch.Tensor = self.nodes.constants[name]

@@ -39,13 +39,15 @@ def joint_graph(
     exported: ExportedProgram,
     examples: Any = (),
     input_names: Sequence[str] = (),
+    *,
+    allow_random: bool = False,
 ) -> JointGraph:
     """Trace forward and backward of a program whose first output is a scalar loss.
 
     Tied parameters are one placeholder; their gradients are added by autograd.
 
     Raises:
-        InputError: nothing can be trained, or the step draws random numbers.
+        InputError: nothing can be trained, or the step draws random numbers and may not.
     """
     import torch
 
@@ -70,7 +72,10 @@ def joint_graph(
     fakes = [_fake(values[name], name in trainable) for name in remaining]
     graph, mutated = _traced(forward, fakes, module)
     renamed = dict(zip(read.inputs, input_names or read.inputs, strict=True))
-    return _joint(graph, remaining, mutated, read, set(trainable), renamed)
+    made = _joint(graph, remaining, mutated, read, set(trainable), renamed)
+    if not allow_random:
+        _refuse_randomness(made.program.module.graph)
+    return made
 
 
 def _trainable(exported: ExportedProgram, stands_for: dict[str, str]) -> dict[str, None]:
@@ -140,7 +145,6 @@ def _joint(
     of_parameter = dict(zip(of_parameter, others[len(updates) :], strict=True))
     graph.set_codegen(torch.fx.graph.CodeGen())  # plain arguments instead of nested ones
     graph.eliminate_dead_code()
-    _refuse_randomness(graph)
     graph.lint()
     program = FxProgram(
         torch.fx.GraphModule(traced, graph),
@@ -218,6 +222,6 @@ def _refuse_randomness(graph: Graph) -> None:
     for node in graph.nodes:
         if draws_random_numbers(node):
             raise InputError(
-                f"the training step draws random numbers ('{node.name}', {node.target}); switch "
-                "dropout off, so that the split step can be compared with the unsplit one"
+                f"the training step draws random numbers ('{node.name}', {node.target}); allow "
+                "them with argument `dropout`, or switch dropout off"
             )

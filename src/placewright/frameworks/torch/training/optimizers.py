@@ -21,13 +21,27 @@ class Optimizer(Protocol):
     """An update rule with its settings."""
 
     @property
+    def learning_rate(self) -> float:
+        """The learning rate of a step that is told no other."""
+        ...
+
+    @property
     def slots(self) -> tuple[str, ...]:
         """Names of the state tensors of each parameter, in the shape of the parameter; ``step`` is
         a scalar. All start at zero."""
         ...
 
+    def scalars(self, learning_rate: float) -> dict[str, float]:
+        """Numbers that the updates of a step read, by name: they follow the learning rate."""
+        ...
+
     def update(
-        self, emit: Emit, parameter: Any, gradient: Any, state: Sequence[Any]
+        self,
+        emit: Emit,
+        parameter: Any,
+        gradient: Any,
+        state: Sequence[Any],
+        scalars: Mapping[str, Any],
     ) -> tuple[Any, ...]:
         """Emit the operators of a parameter's update.
 
@@ -35,6 +49,7 @@ class Optimizer(Protocol):
             emit: ``emit("mul", "Tensor", a, b)`` adds one ATen call and returns its value.
             parameter, gradient: values.
             state: values of `slots`.
+            scalars: values of `scalars`, tensors without dimensions.
 
         Returns:
             The new parameter, then the new value of each slot.
@@ -69,19 +84,29 @@ class Sgd:
         """See `Optimizer.slots`."""
         return ("momentum",) if self.momentum else ()
 
+    def scalars(self, learning_rate: float) -> dict[str, float]:
+        """See `Optimizer.scalars`."""
+        return {"learning_rate": learning_rate}
+
     def update(
-        self, emit: Emit, parameter: Any, gradient: Any, state: Sequence[Any]
+        self,
+        emit: Emit,
+        parameter: Any,
+        gradient: Any,
+        state: Sequence[Any],
+        scalars: Mapping[str, Any],
     ) -> tuple[Any, ...]:
         """See `Optimizer.update`."""
         if self.weight_decay:
             gradient = emit("add", "Tensor", gradient, parameter, alpha=self.weight_decay)
+        rate = scalars["learning_rate"]
         if not self.momentum:
-            return (emit("add", "Tensor", parameter, gradient, alpha=-self.learning_rate),)
+            return (emit("addcmul", "default", parameter, gradient, rate, value=-1),)
         scaled = emit("mul", "Tensor", state[0], self.momentum)
         momentum = direction = emit("add", "Tensor", scaled, gradient)
         if self.nesterov:
             direction = emit("add", "Tensor", gradient, momentum, alpha=self.momentum)
-        new = emit("add", "Tensor", parameter, direction, alpha=-self.learning_rate)
+        new = emit("addcmul", "default", parameter, direction, rate, value=-1)
         return new, momentum
 
 
@@ -114,12 +139,21 @@ class Adam:
         """See `Optimizer.slots`."""
         return ("average", "average_of_squares", "step")
 
+    def scalars(self, learning_rate: float) -> dict[str, float]:
+        """See `Optimizer.scalars`."""
+        return {"learning_rate": learning_rate}
+
     def update(
-        self, emit: Emit, parameter: Any, gradient: Any, state: Sequence[Any]
+        self,
+        emit: Emit,
+        parameter: Any,
+        gradient: Any,
+        state: Sequence[Any],
+        scalars: Mapping[str, Any],
     ) -> tuple[Any, ...]:
         """See `Optimizer.update`."""
         average, squares, step = state
-        parameter, gradient = self._decayed(emit, parameter, gradient)
+        parameter, gradient = self._decayed(emit, parameter, gradient, scalars)
         step = emit("add", "Tensor", step, 1)
         average = emit("lerp", "Scalar", average, gradient, 1 - self.beta1)
         scaled = emit("mul", "Tensor", squares, self.beta2)
@@ -127,8 +161,8 @@ class Adam:
         correction1 = self._correction(emit, self.beta1, step)
         correction2 = self._correction(emit, self.beta2, step)
         # Everything over -learning_rate / correction1, which is then no factor of the quotient.
-        size = emit("neg", "default", emit("div", "Tensor", emit("reciprocal", "default",
-                    correction1), 1.0 / self.learning_rate))  # fmt: skip
+        size = emit("neg", "default", emit("mul", "Tensor", emit("reciprocal", "default",
+                    correction1), scalars["learning_rate"]))  # fmt: skip
         root = emit("sqrt", "default", squares)
         scale = emit("mul", "Tensor", emit("sqrt", "default", correction2), size)
         small = emit("mul", "Tensor", emit("reciprocal", "default", size), self.epsilon)
@@ -136,7 +170,9 @@ class Adam:
         new = emit("addcdiv", "default", parameter, average, denominator)
         return new, average, squares, step
 
-    def _decayed(self, emit: Emit, parameter: Any, gradient: Any) -> tuple[Any, Any]:
+    def _decayed(
+        self, emit: Emit, parameter: Any, gradient: Any, scalars: Mapping[str, Any]
+    ) -> tuple[Any, Any]:
         if not self.weight_decay:
             return parameter, gradient
         return parameter, emit("add", "Tensor", gradient, parameter, alpha=self.weight_decay)
@@ -155,18 +191,45 @@ class AdamW(Adam):
 
     weight_decay: float = 0.01
 
-    def _decayed(self, emit: Emit, parameter: Any, gradient: Any) -> tuple[Any, Any]:
+    def scalars(self, learning_rate: float) -> dict[str, float]:
+        """See `Optimizer.scalars`."""
+        decay = {"remaining": 1 - learning_rate * self.weight_decay} if self.weight_decay else {}
+        return {"learning_rate": learning_rate, **decay}
+
+    def _decayed(
+        self, emit: Emit, parameter: Any, gradient: Any, scalars: Mapping[str, Any]
+    ) -> tuple[Any, Any]:
         if not self.weight_decay:
             return parameter, gradient
-        remaining = 1 - self.learning_rate * self.weight_decay
-        return emit("mul", "Tensor", parameter, remaining), gradient
+        return emit("mul", "Tensor", parameter, scalars["remaining"]), gradient
+
+
+@dataclass(frozen=True)
+class StepRule:
+    """An optimizer, and what happens to the gradients before it.
+
+    Attributes:
+        optimizer: makes new parameters.
+        clip: largest norm of all gradients together, as ``clip_grad_norm_``; 0 sets no limit.
+        accumulate: steps whose mean gradient makes one update.
+    """
+
+    optimizer: Optimizer
+    clip: float = 0.0
+    accumulate: int = 1
+
+    def __post_init__(self) -> None:
+        if not (self.clip >= 0 and math.isfinite(self.clip)):
+            raise InputError(f"optimizer: clip must be >= 0, got {self.clip:g}")
+        if self.accumulate < 1:
+            raise InputError(f"optimizer: accumulate must be >= 1, got {self.accumulate}")
 
 
 OPTIMIZERS: Mapping[str, type[Sgd] | type[Adam]] = {"sgd": Sgd, "adam": Adam, "adamw": AdamW}
 
 
-def optimizer_of(text: str) -> Optimizer:
-    """Make an optimizer from a text such as ``"sgd"`` or ``"adamw:learning_rate=1e-4,beta2=0.95"``.
+def rule_of(text: str) -> StepRule:
+    """Make a rule from a text such as ``"sgd"`` or ``"adamw:learning_rate=1e-4,clip=1"``.
 
     Raises:
         UnknownNameError: there is no such optimizer or setting.
@@ -175,7 +238,7 @@ def optimizer_of(text: str) -> Optimizer:
     name, _, settings = text.partition(":")
     if name not in OPTIMIZERS:
         raise UnknownNameError("optimizer", name, tuple(OPTIMIZERS))
-    known = tuple(entry.name for entry in fields(OPTIMIZERS[name]))
+    known = (*(entry.name for entry in fields(OPTIMIZERS[name])), "clip", "accumulate")
     values: dict[str, float] = {}
     for part in filter(None, settings.split(",")):
         key, _, value = part.partition("=")
@@ -185,7 +248,10 @@ def optimizer_of(text: str) -> Optimizer:
             values[key] = float(value)
         except ValueError:
             raise InputError(f"optimizer {name}: {key} must be a number, got '{value}'") from None
-    return OPTIMIZERS[name](**values)
+    clip, steps = values.pop("clip", 0.0), values.pop("accumulate", 1.0)
+    if steps != math.floor(steps):
+        raise InputError(f"optimizer {name}: accumulate must be a whole number, got {steps:g}")
+    return StepRule(OPTIMIZERS[name](**values), clip, int(steps))
 
 
 def _require(optimizer: object, name: str, holds: bool, what: str) -> None:

@@ -32,13 +32,14 @@ from placewright.frameworks.torch.reading.fx_program import (
     FxInterface,
     FxProgram,
     ReadProgram,
+    StepParts,
     called,
     inference_program,
     tensors_in,
 )
 from placewright.frameworks.torch.reading.reader import program_hash, where_the_module_is
 from placewright.frameworks.torch.training.joint import JointGraph, joint_graph
-from placewright.frameworks.torch.training.optimizers import optimizer_of
+from placewright.frameworks.torch.training.optimizers import StepRule, rule_of
 from placewright.frameworks.torch.training.update import Updates, add_updates
 from placewright.io.content import content_hash, existing_path, one_line
 
@@ -58,12 +59,14 @@ def read_training(
     input_names: Sequence[str] = (),
     optimizer: str = DEFAULT_OPTIMIZER,
     colocate_backward: bool = False,
+    dropout: bool = False,
     name: str = "",
 ) -> ReadProgram:
     """Read the training step of a module that returns its loss.
 
-    A module is traced with dropout off and with batch normalisation on the batch's own statistics,
-    whose running averages the step updates; a ``.pt2`` file in the mode in which it was exported.
+    A module is traced with batch normalisation on the batch's own statistics, whose running
+    averages the step updates; a ``.pt2`` file in the mode in which it was exported. The hash of a
+    module leaves out the values of its weights, since training changes them.
 
     Args:
         model: a module whose only or first output is a scalar, the loss; or the path of a ``.pt2``
@@ -71,32 +74,40 @@ def read_training(
             outputs.
         example_inputs: positional inputs of the module, targets among them; a file holds its own.
         input_names: names of the graph inputs; empty keeps those of ``forward``.
-        optimizer: see `frameworks.torch.training.optimizers.optimizer_of`.
+        optimizer: see `frameworks.torch.training.optimizers.rule_of`.
         colocate_backward: every backward op shares a device with its forward op.
+        dropout: a module is traced in training mode, and random operators stay.
         name: what the source calls a module; empty takes its class.
 
     Raises:
-        InputError: the step cannot be traced, draws random numbers, or trains nothing.
+        InputError: the step cannot be traced, draws random numbers without `dropout`, or trains
+            nothing.
         FileFormatError: the file is damaged, or holds more than data.
         MissingExtraError: torch is not installed.
     """
     torch = _torch()
-    rule = optimizer_of(optimizer)
-    original = _exported(model, example_inputs)
+    rule = rule_of(optimizer)
+    original = _exported(model, example_inputs, dropout)
     exported = _with_scalar_loss(original)
-    digest = program_hash(exported)
     examples = [example.detach() for example in tensors_in(tuple(example_inputs))]
     names = input_names or FxInterface.of(original).input_names
-    joint = joint_graph(exported, examples, names)
+    joint = joint_graph(exported, examples, names, allow_random=dropout)
     updated = add_updates(joint, rule)
-    program = replace(joint.program, state=updated.state, updates=updated.updates)
+    program = replace(
+        joint.program,
+        state=updated.state,
+        updates=updated.updates,
+        step=_parts(exported, updated, rule, exported is not original),
+    )
     options = {"optimizer": optimizer} | ({"colocate_backward": "yes"} if colocate_backward else {})
+    options |= {"dropout": "yes"} if dropout else {}
     options |= {"loss": SUM_OF_MEANS} if exported is not original else {}
     if isinstance(model, Path | str):
         file = existing_path(model)
         path, digest = str(model), content_hash(file.parent, [file])
     else:
         path = name or f"module:{type(model).__name__}"
+        digest = program_hash(exported, with_values=False)
     source = ModelSource(
         path=path,
         sha256=hashlib.sha256(f"{digest} {rule!r}".encode()).hexdigest(),
@@ -110,10 +121,37 @@ def read_training(
     return ReadProgram(graph, replace(source, signature=signature), program)
 
 
+def _parts(
+    exported: ExportedProgram, updated: Updates, rule: StepRule, is_wrapped: bool
+) -> StepParts:
+    """The meaning of a step's state; a wrapper that adds a loss has the model inside."""
+    signature = exported.graph_signature
+    targets = {**signature.inputs_to_parameters, **signature.inputs_to_buffers}
+    targets = {
+        name: target.removeprefix("model.") if is_wrapped else target
+        for name, target in targets.items()
+    }
+    held = inference_program(exported).state
+    tied: dict[int, list[str]] = {}
+    for name, target in targets.items():
+        tied.setdefault(id(held[name]), []).append(target)
+    paths = {
+        name: tuple(f"model.{target}" for target in tied[id(held[name])])
+        for name in targets
+        if name in updated.state
+    }
+    for name, (parameter, slot) in updated.slots.items():
+        paths[name] = (f"optimizer.{targets[parameter]}.{slot}",)
+    optimizer = rule.optimizer
+    return StepParts(
+        paths, updated.scalars, optimizer.scalars, optimizer.learning_rate, rule.accumulate
+    )
+
+
 def _graph(
     program: FxProgram, joint: JointGraph, updated: Updates, colocate_backward: bool
 ) -> tuple[ComputationGraph, Signature]:
-    phases = dict.fromkeys(joint.backward, BACKWARD)
+    phases = dict.fromkeys([*joint.backward, *updated.backward], BACKWARD)
     phases |= {name: UPDATE for ops in updated.ops.values() for name in ops}
     builder = GraphBuilder()
     of_tensor: dict[int, int] = {}
@@ -145,7 +183,7 @@ def _graph(
 
 
 def _exported(
-    model: torch.nn.Module | Path | str, example_inputs: Sequence[torch.Tensor]
+    model: torch.nn.Module | Path | str, example_inputs: Sequence[torch.Tensor], dropout: bool
 ) -> ExportedProgram:
     torch = _torch()
     if isinstance(model, Path | str):
@@ -153,7 +191,7 @@ def _exported(
     modes = {part: part.training for part in model.modules()}
     try:
         for part in modes:
-            part.training = isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
+            part.training = dropout or isinstance(part, torch.nn.modules.batchnorm._BatchNorm)
         given = where_the_module_is(model, example_inputs)
         exported: ExportedProgram = torch.export.export(model, given)
         return exported

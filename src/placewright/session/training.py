@@ -1,0 +1,176 @@
+"""Training steps that are loaded once and called batch by batch."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from placewright.core.plan import Plan
+from placewright.errors import InputError, RuntimeFailure
+from placewright.execution.runtime import LoadedModel, TrainsSteps
+from placewright.session.loaded_plans import LoadedPlan, TensorInfo
+
+LearningRate = float | Callable[[int], float]
+
+
+class LoadedStep:
+    """A training step ready to be called with one batch after the other. A context manager.
+
+    Parameters, running averages and optimizer state stay on their devices between the steps.
+
+    >>> with pw.load(plan) as step:  # doctest: +SKIP
+    ...     for images, labels in loader:
+    ...         loss = step(images, labels)
+    ...     step.write_back(module)
+
+    Args:
+        plan: of a training step.
+        model: the plan's, loaded by its runtime.
+        learning_rate: of all steps, or a function from the number of updates done to that of the
+            next; None is the optimizer's own.
+        seed: of random operators, such as dropout.
+
+    Attributes:
+        plan: as given.
+        inputs: in the model's own order.
+
+    Raises:
+        InputError: the plan cannot be executed, or the learning rate is no positive number.
+        RuntimeFailure: the runtime refuses a segment.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        model: LoadedModel,
+        *,
+        learning_rate: LearningRate | None = None,
+        seed: int = 0,
+    ) -> None:
+        if not isinstance(model, TrainsSteps):
+            raise InputError(f"runtime '{plan.runtime}' runs no training steps")
+        self.plan = plan
+        with model.step_state(seed) as self._state:
+            self._loaded = LoadedPlan(plan, model)
+        self.inputs: tuple[TensorInfo, ...] = self._loaded.inputs
+        self._schedule: Callable[[int], float] | None = None
+        self._failure: RuntimeFailure | None = None
+        self._lock = threading.Lock()
+        if callable(learning_rate):
+            self._schedule = learning_rate
+        elif learning_rate is not None:
+            self.learning_rate = learning_rate
+
+    def __enter__(self) -> LoadedStep:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __call__(self, *batch: Any, **named: Any) -> float:
+        """Do one step: forward, backward, and the update of the parameters.
+
+        Args:
+            batch: one array or tensor per input in the model's order; or all of them in one list,
+                or in one mapping by name.
+            named: the same by name.
+
+        Returns:
+            The loss of the batch, before the update.
+
+        Raises:
+            InputError: an input is missing or unknown, or has another shape or type.
+            RuntimeFailure: a segment failed; the state is then that of no step.
+        """
+        with self._lock:
+            self._require_whole()
+            if self._schedule is not None:
+                self.learning_rate = self._schedule(self._state.updates)
+            self._state.begin()
+            try:
+                outputs = self._loaded(*batch, **named)
+            except RuntimeFailure as failure:
+                self._failure = failure
+                raise
+            self._state.end()
+        return float(outputs[0].reshape(-1)[0])
+
+    @property
+    def learning_rate(self) -> float:
+        """Of the next step; a schedule sets it anew for each."""
+        return self._state.learning_rate
+
+    @learning_rate.setter
+    def learning_rate(self, value: float) -> None:
+        if not 0 < value < float("inf"):
+            raise InputError(f"learning rate must be > 0, got {value}")
+        self._state.learning_rate = float(value)
+
+    @property
+    def steps(self) -> int:
+        """Steps done so far, those before a checkpoint included."""
+        return self._state.steps
+
+    def state_dict(self) -> dict[str, Any]:
+        """Copies of all state as PyTorch tensors.
+
+        Names are ``model.head.weight``, ``optimizer.head.weight.average``, ``steps`` and ``seed``.
+        """
+        with self._lock:
+            self._require_whole()
+            return self._state.state_dict()
+
+    def load_state_dict(self, values: Mapping[str, Any]) -> None:
+        """Continue from what `state_dict` returned, also of another plan of the same step.
+
+        Raises:
+            InputError: an entry is missing, unknown, or of another shape; nothing has changed.
+        """
+        with self._lock:
+            self._state.load_state_dict(values)
+            self._failure = None
+
+    def write_back(self, module: Any) -> None:
+        """Copy parameters and buffers into the module that the step was made from.
+
+        Raises:
+            InputError: the module lacks one, or has it in another shape.
+        """
+        with self._lock:
+            self._require_whole()
+            self._state.write_back(module)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a checkpoint, a safetensors file with the entries of `state_dict`.
+
+        An earlier file survives every failure.
+
+        Raises:
+            InputError: the file cannot be written.
+        """
+        with self._lock:
+            self._require_whole()
+            self._state.save(Path(path))
+
+    def restore(self, path: str | os.PathLike[str]) -> None:
+        """Continue from a checkpoint.
+
+        Raises:
+            InputError: there is no such file, it is damaged, or it is of another step.
+        """
+        with self._lock:
+            self._state.restore(Path(path))
+            self._failure = None
+
+    def close(self) -> None:
+        """Free everything: threads, compiled segments, state."""
+        self._loaded.close()
+
+    def _require_whole(self) -> None:
+        if self._failure is not None:
+            raise RuntimeFailure(
+                f"a step failed half-way ({self._failure}); call restore or load_state_dict"
+            )

@@ -1,0 +1,216 @@
+"""A loaded plan trains: split loops equal plain PyTorch loops, also after a crash and a resume."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from support.training_loops import Gpt, Residual, batches, loaded, made, plan_of_step
+from torch import nn
+
+import placewright as pw
+from placewright.errors import FieldError, FileFormatError, InputError, RuntimeFailure
+from placewright.session.training import LoadedStep
+
+# A split sums gradients in another order than eager PyTorch does, and AdamW divides small sums by
+# their size, so that rounding grows from step to step.
+LOSS_TOLERANCE, PARAMETER_TOLERANCE = 1e-4, 2e-3
+
+
+def losses_of(step: LoadedStep, kind: type[nn.Module], count: int) -> list[float]:
+    return [step(*batch) for batch in batches(kind, count)]
+
+
+def require_equal(step: LoadedStep, module: nn.Module) -> None:
+    """Parameters and buffers, written back into another module, are those of a plain loop."""
+    other = made(type(module))
+    step.write_back(other)
+    for name, value in module.state_dict().items():
+        found = other.state_dict()[name]
+        torch.testing.assert_close(found, value, rtol=0.0, atol=PARAMETER_TOLERANCE, msg=name)
+
+
+@pytest.mark.parametrize("kind", [Residual, Gpt])
+def test_a_hundred_steps_are_those_of_a_plain_loop(kind: type[nn.Module]) -> None:
+    module = made(kind)
+    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3)
+    with loaded(kind, optimizer="adamw") as step:
+        for batch in batches(kind, 100):
+            optimizer.zero_grad()
+            loss = module(*batch)
+            loss.backward()
+            optimizer.step()
+            assert step(*batch) == pytest.approx(float(loss.detach()), rel=LOSS_TOLERANCE)
+        assert step.steps == 100
+        require_equal(step, module)
+
+
+@pytest.mark.parametrize("kind", [Residual, Gpt])
+def test_schedule_accumulation_and_clipping_are_those_of_a_plain_loop(
+    kind: type[nn.Module],
+) -> None:
+    """The rate falls with each update; a gradient is the mean of three batches, cut to 0.3."""
+    module = made(kind)
+    optimizer = torch.optim.SGD(module.parameters(), lr=1.0, momentum=0.9)
+    falling = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda update: 0.1 / (1 + update))
+    said = "sgd:clip=0.3,accumulate=3"
+    with loaded(kind, optimizer=said, learning_rate=lambda update: 0.1 / (1 + update)) as step:
+        for number, batch in enumerate(batches(kind, 12)):
+            loss = module(*batch)
+            (loss / 3).backward()
+            if number % 3 == 2:
+                nn.utils.clip_grad_norm_(module.parameters(), 0.3)
+                optimizer.step()
+                optimizer.zero_grad()
+                falling.step()
+            assert step(list(batch)) == pytest.approx(float(loss.detach()), rel=LOSS_TOLERANCE)
+        require_equal(step, module)
+
+
+def test_the_learning_rate_can_be_set_between_steps() -> None:
+    module = made(Gpt)
+    optimizer = torch.optim.AdamW(module.parameters(), lr=1e-2)
+    with loaded(Gpt, optimizer="adamw:learning_rate=1e-2") as step:
+        for number, batch in enumerate(batches(Gpt, 6)):
+            if number == 3:
+                step.learning_rate = optimizer.param_groups[0]["lr"] = 1e-3
+            optimizer.zero_grad()
+            module(*batch).backward()
+            optimizer.step()
+            step(*batch)
+        require_equal(step, module)
+        with pytest.raises(InputError, match="learning rate must be > 0, got -1"):
+            step.learning_rate = -1
+
+
+def test_dropout_draws_the_same_masks_in_every_split() -> None:
+    rows = []
+    for seed in (None, 1, 2):
+        with loaded(Gpt, seed=seed, optimizer="adamw", dropout=True) as step:
+            rows.append(losses_of(step, Gpt, 8))
+    with loaded(Gpt, optimizer="adamw") as step:
+        plain = losses_of(step, Gpt, 8)
+    assert rows[0] == pytest.approx(rows[1], rel=1e-5)
+    assert rows[0] == pytest.approx(rows[2], rel=1e-5)
+    assert rows[0] != pytest.approx(plain, rel=1e-3)
+
+
+def test_a_step_without_dropout_is_that_of_the_module_in_evaluation() -> None:
+    """Random operators of a module's own are refused, with the argument that allows them."""
+
+    class Noisy(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.head = nn.Linear(4, 4)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return (self.head(x) * torch.rand_like(x)).sum()
+
+    with pytest.raises(InputError, match="argument `dropout`"):
+        pw.read(Noisy(), (torch.ones(2, 4),), objective="training", runtime="torch")
+
+
+RESUMED = """
+import sys
+sys.path[:0] = sys.argv[1].split(":")
+from support.training_loops import *
+with loaded(Gpt, optimizer="adamw:accumulate=2", dropout=True) as step:
+    for number, batch in enumerate(batches(Gpt, 9)):
+        step(*batch)
+        step.save(sys.argv[2])
+        if number == 4:
+            import os, signal
+            os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+    """Killed between an update and the next: losses, masks and gradients so far are the same."""
+    path = tmp_path / "step.safetensors"
+    folders = ":".join(entry for entry in sys.path if entry)
+    killed = subprocess.run([sys.executable, "-c", RESUMED, folders, str(path)], check=False)
+    assert killed.returncode == -9
+    with loaded(Gpt, seed=2, optimizer="adamw:accumulate=2", dropout=True) as step:
+        whole = losses_of(step, Gpt, 9)
+    with loaded(Gpt, seed=3, optimizer="adamw:accumulate=2", dropout=True) as step:
+        step.restore(path)
+        assert step.steps == 5
+        found = [step(*batch) for number, batch in enumerate(batches(Gpt, 9)) if number >= 5]
+    assert found == pytest.approx(whole[5:], rel=1e-5)
+
+
+def test_a_checkpoint_of_another_step_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "step.safetensors"
+    with loaded(Gpt, optimizer="sgd") as other:
+        other.save(path)
+        values = other.state_dict()
+        assert torch.equal(values["model.embedding.weight"], values["model.head.weight"])
+    with loaded(Gpt, optimizer="adamw") as step:
+        losses = losses_of(step, Gpt, 2)
+        before = step.state_dict()
+        with pytest.raises(InputError, match="the state has no 'optimizer"):
+            step.restore(path)
+        path.write_bytes(path.read_bytes()[:-9])
+        with pytest.raises(FileFormatError, match="is no checkpoint"):
+            step.restore(path)
+        wrong = before | {"model.norms.0.weight": torch.ones(3)}
+        with pytest.raises(InputError, match=r"'model.norms.0.weight' is torch.float32 \[3\]"):
+            step.load_state_dict(wrong)
+        with pytest.raises(InputError, match="this step has no state 'more'"):
+            step.load_state_dict(before | {"more": torch.ones(1)})
+        for name, value in step.state_dict().items():
+            assert torch.equal(value, before[name]), name
+        with pytest.raises(InputError, match="the module has no parameter or buffer"):
+            step.write_back(nn.Linear(2, 2))
+    with loaded(Gpt, optimizer="adamw") as again:
+        assert losses_of(again, Gpt, 2) == losses  # each load starts from the module's values
+
+
+def test_a_step_that_failed_half_way_asks_for_a_state() -> None:
+    with loaded(Gpt, optimizer="sgd") as step:
+        state = step.state_dict()
+        words, labels = next(batches(Gpt, 1))
+        with pytest.raises(InputError, match="input"):
+            step(words[:1], labels)  # refused before anything ran
+        first = step(words, labels)
+        with pytest.raises(RuntimeFailure):
+            step(words + 100, labels)  # outside the embedding
+        with pytest.raises(RuntimeFailure, match="call restore or load_state_dict"):
+            step.save("never")
+        with pytest.raises(RuntimeFailure, match="failed half-way"):
+            step(words, labels)
+        step.load_state_dict(state)
+        assert step(words, labels) == first
+
+
+def test_training_goes_on_from_the_module_that_was_written_back() -> None:
+    """The plan stays that of its module, whose weights are others now."""
+    module = made(Gpt)
+    batch = next(batches(Gpt, 1))
+    plan = plan_of_step(module, batch, seed=1, optimizer="sgd:momentum=0")
+    with pw.load(plan) as step:
+        losses = [step(*batch) for _ in range(4)]
+    with pw.load(plan) as step:
+        found = [step(*batch) for _ in range(2)]
+        step.write_back(module)
+    module.eval()
+    with torch.no_grad():
+        assert float(module(*batch)) == pytest.approx(losses[2], rel=1e-5)  # evaluation in between
+    again = plan_of_step(module, batch, seed=1, optimizer="sgd:momentum=0")
+    with pw.load(again) as step:
+        found += [step(*batch) for _ in range(2)]
+    assert found == pytest.approx(losses, rel=1e-5)
+
+
+def test_arguments_of_load_are_checked() -> None:
+    plan = plan_of_step(made(Gpt), next(batches(Gpt, 1)), seed=1)
+    with pytest.raises(FieldError, match="training step"):
+        pw.load(plan, in_flight=2)
+    with pytest.raises(InputError, match="learning rate must be > 0"):
+        pw.load(plan, learning_rate=0.0)
+    for text in ("sgd:clip=-1", "sgd:accumulate=0", "sgd:accumulate=1.5"):
+        with pytest.raises(InputError, match="optimizer"):
+            pw.read(made(Gpt), next(batches(Gpt, 1)), objective="training", optimizer=text)
