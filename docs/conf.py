@@ -20,6 +20,7 @@ extensions = [
     "sphinx_design",
     "sphinx_copybutton",
     "reference_pages",
+    "dead_links",
 ]
 source_suffix = {".md": "markdown"}
 exclude_patterns = ["extension", "results/*.json"]
