@@ -18,6 +18,13 @@ from placewright.placers.registry import placer_class, placer_names
 
 _ATTRIBUTES = r"\n\s*Attributes(?: \(.*\))?:\n"  # such as "Attributes (besides those of Base):"
 _BENCH = ("auto", "learned", "paper", "suite", "tarnawski")
+_FILES = """The examples read these files:
+
+- `model.onnx`: a small model with input `x` of shape (1, 4) and output `y` of shape (1, 3);
+- `plan.json`: a plan of that model on one device;
+- `problem.json`: a stem of 1 s, two branches of 2 s each (`left`, `right`) and a head of 1 s, on
+  two equal devices without transfer times; `other.json` is twice as slow;
+- `cluster.yaml`: a processor and a GPU with 8 GB."""
 _OPTIONS_HEADER = "| option | default | meaning |\n| --- | --- | --- |\n"
 
 
@@ -25,6 +32,7 @@ def setup(app: Sphinx) -> dict[str, bool]:
     """Register the step that writes the pages before Sphinx reads any."""
     app.connect("builder-inited", _write_pages)
     app.connect("missing-reference", _code_of_unknown_name)
+    app.connect("autodoc-process-signature", _signature_that_parses)
     return {"parallel_read_safe": True}
 
 
@@ -143,7 +151,7 @@ def attribute_descriptions(documented: type[Any]) -> dict[str, str]:
 
 def python_page() -> str:
     """Markdown with the documentation of every public name."""
-    parts = ["# Names in Python", "Everything here is in `import placewright as pw`."]
+    parts = ["# Names in Python", "Everything here is in `import placewright as pw`.", _FILES]
     for name in placewright.__all__:
         value = getattr(placewright, name)
         if isinstance(value, str):
@@ -177,6 +185,14 @@ def _with_spaced_lists(text: str) -> str:
             bullet = depth if begins else -1
         lines.append(line)
     return "\n".join(lines)
+
+
+def _signature_that_parses(
+    app: Sphinx, what: str, name: str, value: Any, options: Any, signature: str | None, result: Any
+) -> tuple[str | None, Any]:
+    """Write `...` for the default that a factory makes: Sphinx shows the rest as raw text else."""
+    del app, what, name, value, options
+    return signature and re.sub(r" ?= ?<factory>", " = ...", signature), result
 
 
 def _code_of_unknown_name(app: Sphinx, env: Any, node: Any, content: Any) -> Any:

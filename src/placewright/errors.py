@@ -16,11 +16,23 @@ Requires = tuple[tuple[str, str], ...]  # optional packages, each with its extra
 
 
 class PlacewrightError(Exception):
-    """Root of all errors raised on purpose."""
+    """Root of all errors raised on purpose.
+
+    >>> try:
+    ...     pw.read("missing.onnx")
+    ... except pw.PlacewrightError as error:
+    ...     print(type(error).__name__)
+    InputError
+    """
 
 
 class InputError(PlacewrightError, ValueError):
-    """An input is wrong; the message names it, its value and a remedy."""
+    """An input is wrong; the message names it, its value and a remedy.
+
+    >>> pw.Budget(evaluations=0)
+    Traceback (most recent call last):
+    placewright.errors.InputError: a budget needs evaluations >= 1, got 0
+    """
 
 
 class FieldError(InputError):
@@ -103,19 +115,48 @@ class MissingExtraError(InputError):
 
 
 class StalePlanError(InputError):
-    """A plan no longer fits its model, problem or devices; the message says what changed."""
+    """A plan no longer fits its model, problem or devices; the message says what changed.
+
+    >>> plan = pw.place("problem.json", placer="heft", evaluations=9)
+    >>> pw.write_plan("stale.json", plan)
+    >>> sha256 = pw.write_problem("stale.problem.json", pw.read_problem("other.json"))
+    >>> pw.read_plan("stale.json")
+    Traceback (most recent call last):
+    placewright.errors.StalePlanError: ...
+    """
 
 
 class AnswerError(PlacewrightError):
-    """The input is valid and the answer is no."""
+    """The input is valid and the answer is no.
+
+    >>> try:
+    ...     pw.place("problem.json", evaluations=9, placer="heft", memory=["cpu=1B", "gpu=1B"])
+    ... except pw.AnswerError as error:
+    ...     print("no placement:", type(error).__name__)
+    no placement: InfeasibleError
+    """
 
 
 class InfeasibleError(AnswerError):
-    """No placement can satisfy the constraints; the message says which one and by how much."""
+    """No placement can satisfy the constraints; the message says which one and by how much.
+
+    >>> pw.place("problem.json", evaluations=9, placer="heft", memory=["cpu=1B", "gpu=1B"])
+    Traceback (most recent call last):
+    placewright.errors.InfeasibleError: ...
+    """
 
 
 class MismatchError(AnswerError):
-    """An executed placement has other outputs than the unsplit model."""
+    """An executed placement has other outputs than the unsplit model.
+
+    >>> def place_or_single(model):
+    ...     try:
+    ...         return pw.place(model)
+    ...     except pw.MismatchError:  # the runtime computes something else when it is split
+    ...         return pw.place(model, placer="single")
+    >>> issubclass(pw.MismatchError, pw.AnswerError)
+    True
+    """
 
 
 class RuntimeFailure(AnswerError):
@@ -141,6 +182,13 @@ class InexpressibleError(AnswerError):
 
 class Interrupted(KeyboardInterrupt):
     """Ctrl-C ended a search; the error holds its incumbent.
+
+    >>> try:
+    ...     plan = pw.place("problem.json", placer="heft", evaluations=9)
+    ... except pw.Interrupted as stopped:  # Ctrl-C
+    ...     plan = stopped.plan
+    >>> plan.value
+    4.0
 
     Attributes:
         solution: the `Solution` so far, with `stop` ``interrupted``; its placement is None without

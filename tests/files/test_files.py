@@ -21,7 +21,12 @@ from placewright.core.placement import Placement
 from placewright.core.plan import Measurement, PlacerRecord, Plan, Searched
 from placewright.core.solution import HistoryPoint
 from placewright.errors import FileFormatError, InputError, StalePlanError
-from placewright.files.cluster_file import cluster_data, read_cluster, write_cluster
+from placewright.files.cluster_file import (
+    cluster_data,
+    read_cluster,
+    read_cluster_and_links,
+    write_cluster,
+)
 from placewright.files.graph_file import read_graph, write_graph
 from placewright.files.plan_file import problem_path_of, read_plan, write_plan
 from placewright.files.problem_file import problem_text, read_problem, write_problem
@@ -81,7 +86,7 @@ def test_a_bare_number_is_itself(value: float) -> None:
 
 def test_cluster_round_trip(tmp_path: Path) -> None:
     write_cluster(tmp_path / "c.yaml", PAIR)
-    cluster, links_given = read_cluster(tmp_path / "c.yaml")
+    cluster, links_given = read_cluster_and_links(tmp_path / "c.yaml")
     assert links_given
     assert cluster_data(cluster) == cluster_data(PAIR)
 
@@ -94,7 +99,7 @@ def test_groups_of_devices_round_trip(tmp_path: Path) -> None:
     for device in (group, inference):
         cluster = replace(PAIR, devices=(device, second))
         write_cluster(tmp_path / "c.yaml", cluster)
-        assert read_cluster(tmp_path / "c.yaml")[0].devices == cluster.devices
+        assert read_cluster(tmp_path / "c.yaml").devices == cluster.devices
     assert "replicas" not in str(cluster_data(PAIR))
 
 
@@ -104,11 +109,11 @@ def test_a_cluster_with_a_card_of_ones_own(tmp_path: Path) -> None:
         "format: placewright.cluster/1\ndevices:\n- {name: card, kind: gpu, memory: 12GiB, "
         "peak: {f16: 101 TFLOPS, f32: 12700GFLOP/s, i8: 203e12}, bandwidth: 360GB/s}\n"
     )
-    cluster, _ = read_cluster(path)
+    cluster = read_cluster(path)
     sheet = DataSheet({"f16": 101e12, "f32": 12.7e12, "i8": 203e12}, 360e9)
     assert cluster.devices[0].data_sheet == sheet
     write_cluster(tmp_path / "again.yaml", cluster)
-    assert read_cluster(tmp_path / "again.yaml")[0].devices == cluster.devices
+    assert read_cluster(tmp_path / "again.yaml").devices == cluster.devices
     assert "peak" not in str(cluster_data(PAIR))
 
 
@@ -119,7 +124,7 @@ def test_cluster_by_hand(tmp_path: Path) -> None:
         "devices:\n- {name: cpu, memory: 16GiB}\n- {name: gpu, kind: gpu, dispatch: 12us}\n"
         "links:\n- {from: cpu, to: gpu, bandwidth: 24GB/s, latency: 10us, both: true}\n"
     )
-    cluster, _ = read_cluster(path)
+    cluster = read_cluster(path)
     assert cluster.devices[1].dispatch_seconds == pytest.approx(12e-6)
     assert cluster.link_seconds_per_byte[1, 0] == pytest.approx(1 / 24e9)
 

@@ -174,6 +174,15 @@ class Cluster:
     An *endpoint* is a device or the host's memory: endpoints 0 .. n_devices - 1 are the devices;
     where the host is no device it is endpoint n_devices.
 
+    >>> from placewright.core.cluster import Device, Link
+    >>> cluster = pw.Cluster(
+    ...     (Device("cpu"), Device("gpu", "gpu", memory_bytes=8e9)),
+    ...     (Link("cpu", "gpu", bandwidth=12e9), Link("gpu", "cpu", bandwidth=12e9)),
+    ...     host="cpu",
+    ... )
+    >>> cluster.device_names
+    ('cpu', 'gpu')
+
     Attributes:
         devices: at least one, unique names.
         links: at most one per ordered pair.

@@ -14,6 +14,11 @@ from placewright.core.arrays import IntArray, frozen_ints
 class Placement:
     """A complete placement of a problem's units.
 
+    >>> pw.Placement.of([0, 1, 0, 0]).device_of
+    array([0, 1, 0, 0])
+    >>> pw.Placement.on_one_device(4, 1).device_of
+    array([1, 1, 1, 1])
+
     Attributes:
         device_of: device of each unit, shape (n_units,), int64.
         order: a topological order of all units, shape (n_units,), int64; None leaves the order

@@ -90,6 +90,10 @@ class Plan:
     A search returns a plan of its best placement. A check on the hardware may recommend a simpler
     placement of the same problem: the plan is then about that one, and `searched` keeps the other.
 
+    >>> plan = pw.place("problem.json", placer="heft", evaluations=9)
+    >>> plan.value, plan.memory
+    (4.0, {'cpu': 12.0, 'gpu': 8.0})
+
     Attributes:
         problem: the problem that was placed.
         placement: devices and order of the problem's units.

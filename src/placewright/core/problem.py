@@ -45,6 +45,20 @@ class Problem:
 
     Searches and the simulator work on *units*: `unit_graph` has one op per unit.
 
+    >>> import numpy as np
+    >>> from placewright.core.builder import GraphBuilder
+    >>> from placewright.core.cluster import Device
+    >>> from placewright.core.costs import CostTable
+    >>> builder = GraphBuilder()
+    >>> read = builder.add_input(4096)
+    >>> left = builder.add_op("left", "MatMul", inputs=[read])
+    >>> right = builder.add_op("right", "MatMul", inputs=[read])
+    >>> cluster = pw.Cluster((Device("cpu"), Device("gpu")), host="cpu")
+    >>> costs = CostTable(np.array([[2.0, 1.0], [2.0, 1.0]]))  # seconds, (n_units, n_devices)
+    >>> problem = pw.Problem.of_ops(builder.build(), cluster, costs)
+    >>> pw.Simulator(problem).value(pw.Placement.of([0, 0]))
+    4.0
+
     Attributes:
         graph: the ops as they were read.
         cluster: devices, links, host.

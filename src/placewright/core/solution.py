@@ -29,6 +29,11 @@ class Stop(Enum):
 class Budget:
     """Limits of a search, which ends at the first limit that it meets.
 
+    >>> pw.Budget(seconds=10, evaluations=500).is_timed
+    True
+    >>> pw.Budget(evaluations=500).is_timed
+    False
+
     Attributes:
         seconds: wall-clock seconds; None is no limit.
         evaluations: queries to the evaluator, intermediate ones included; None is no limit.

@@ -85,13 +85,25 @@ class ClusterDocument(Strict):
     pools: dict[str, Bytes] = Field(default_factory=dict)
 
 
-def read_cluster(path: Path | str) -> tuple[Cluster, bool]:
-    """Read a cluster file; also returns whether it has links.
+def read_cluster(path: Path | str) -> Cluster:
+    """Read a cluster file.
+
+    >>> cluster = pw.read_cluster("cluster.yaml")
+    >>> cluster.device_names, cluster.memory_bytes
+    (('cpu', 'gpu'), array([   inf, 8.e+09]))
 
     Raises:
         InputError: the file cannot be read.
         FileFormatError: it is not YAML, or a field is wrong.
         ClusterError: devices and links do not form a valid cluster.
+    """
+    return read_cluster_and_links(path)[0]
+
+
+def read_cluster_and_links(path: Path | str) -> tuple[Cluster, bool]:
+    """The cluster of a file, and whether the file has an entry for links; errors as `read_cluster`.
+
+    Without the entry the caller chooses links, and an empty list of links stays empty.
     """
     data = yaml_value(read_text(path, limit=MAX_FILE_BYTES), path)
     document = validated(ClusterDocument, data, path, CLUSTER_FORMAT)

@@ -50,6 +50,11 @@ def problem_path_of(plan_path: Path | str) -> Path:
 def write_plan(path: Path | str, plan: Plan, *, problem_path: Path | str | None = None) -> None:
     """Write a plan and the problem beside it, both or none.
 
+    >>> plan = pw.place("problem.json", placer="heft", evaluations=9)
+    >>> pw.write_plan("found.json", plan)  # and found.problem.json
+    >>> pw.read_plan("found.json").value
+    4.0
+
     Args:
         path: of the plan; no problem is written beside a device such as ``/dev/null``.
         plan: the plan.

@@ -120,6 +120,11 @@ def text_sha256(text: str) -> str:
 def write_problem(path: Path | str, problem: Problem) -> str:
     """Write a problem file that `read_problem` reads back, and return its hash.
 
+    >>> problem = pw.read_problem("problem.json")
+    >>> sha256 = pw.write_problem("copy.json", problem)
+    >>> pw.read_problem("copy.json").objective
+    'latency'
+
     Raises:
         InputError: the file cannot be written; an earlier one stays intact.
     """
@@ -131,6 +136,10 @@ def write_problem(path: Path | str, problem: Problem) -> str:
 
 def read_problem(path: Path | str) -> Problem:
     """Read a problem file.
+
+    >>> problem = pw.read_problem("problem.json")
+    >>> problem.n_units, problem.n_devices
+    (4, 2)
 
     Raises:
         InputError: the file cannot be read.

@@ -104,7 +104,11 @@ def reason_against(placer: Placer, problem: Problem) -> str | None:
 
 
 def placer_names() -> tuple[str, ...]:
-    """All names, of this package and of installed ones, in alphabetical order."""
+    """All names, of this package and of installed ones, in alphabetical order.
+
+    >>> "heft" in pw.placer_names()
+    True
+    """
     return tuple(sorted({**entry_points(), **REGISTRY}))
 
 
@@ -146,6 +150,9 @@ def settings_of(name: str) -> tuple[str, ...]:
 
 def make_placer(name: str, settings: Mapping[str, str] | None = None) -> Placer:
     """A placer with hyperparameters given as text (``--set-placer key=value``).
+
+    >>> pw.make_placer("local-search").name
+    'local-search'
 
     Raises:
         UnknownNameError: the name or a hyperparameter is not registered.

@@ -16,7 +16,7 @@ from placewright.execution.framework import (
 )
 from placewright.execution.runtime import Runtime
 from placewright.execution.small_model import SmallModel
-from placewright.files.cluster_file import read_cluster
+from placewright.files.cluster_file import read_cluster, read_cluster_and_links
 from placewright.frameworks.registry import framework_named, framework_names
 from placewright.profiling.catalogue import (
     catalogue_cluster,
@@ -92,7 +92,7 @@ def cluster_for(names: str | None, cluster: Path | Cluster | None, runtime: str 
     if names is not None:
         raise FieldError("devices", "or a cluster, not both")
     if isinstance(cluster, Path):
-        cluster, _ = read_cluster(cluster)
+        cluster = read_cluster(cluster)
     return completed_cluster(cluster, runtime_named(runtime or default_runtime_name()))
 
 
@@ -100,15 +100,18 @@ def catalogue_for(names: str | None, given: Path | Cluster | None) -> Cluster | 
     """The cluster of a request whose costs come from data sheets; None for other requests.
 
     ``catalogue:4gpu`` is a cluster of the catalogue, ``catalogue:cpu-xeon-8480,gpu-t4`` devices of
-    it on PCI Express; the devices of a file have fingerprints ``catalogue:NAME`` or data sheets of
-    their own, all or none, and are on PCI Express, too, if the file has no links.
+    it on PCI Express; the devices of a file or a cluster have fingerprints ``catalogue:NAME`` or
+    data sheets of their own, all or none, and are on PCI Express, too, if it has no links.
 
     Raises:
         InputError: names of the catalogue are mixed with others, or both are given.
         UnknownNameError: the catalogue lacks a name.
     """
     if given is not None:
-        cluster, has_links = read_cluster(given) if isinstance(given, Path) else (given, True)
+        if isinstance(given, Path):
+            cluster, has_links = read_cluster_and_links(given)
+        else:
+            cluster, has_links = given, len(given.links) > 0
         of_catalogue = [has_data_sheet(device) for device in cluster.devices]
         if not any(of_catalogue):
             return None

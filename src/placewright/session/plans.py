@@ -69,6 +69,10 @@ def plan_of(problem: Problem, solution: Solution, record: PlacerRecord, runtime:
 def read_plan(path: Path | str, *, searched: bool = False, model: Path | str | None = None) -> Plan:
     """Read a plan and its problem, and verify everything that follows from its placement.
 
+    >>> plan = pw.read_plan("plan.json")
+    >>> plan.problem.cluster.device_names
+    ('cpu',)
+
     Args:
         path: of the plan.
         searched: take the searched placement if the plan holds a simpler one.

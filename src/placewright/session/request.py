@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -97,6 +97,10 @@ class Request:
     You can give texts in the form of the command line: ``pins=["op=cpu:0"]`` is equal to
     ``pins={"op": "cpu:0"}``, and ``memory={"cpu:0": "2GiB"}`` to that many bytes. The constructor
     converts texts, so that the fields hold values: bytes, seconds, tuples.
+
+    >>> request = pw.Request(model="model.onnx", devices="cpu:0,cpu:1", memory=["cpu:1=1KiB"])
+    >>> request.devices, request.memory
+    ('cpu:0,cpu:1', {'cpu:1': 1024.0})
 
     Attributes:
         model: a path, ``"zoo:NAME"``, a PyTorch module, a model from `placewright.read`, a problem,
@@ -416,6 +420,12 @@ def refuse_unknown(what: str, said: Mapping[str, Any], known: Sequence[str]) -> 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
+def _shown_type(one: Field[Any]) -> str:
+    """The annotation of a field, with None if that is what a caller may leave it at."""
+    text = str(one.type)
+    return f"{text} | None" if one.default is None and "None" not in text else text
+
+
 def takes_fields(*names: str) -> Callable[[Function], Function]:
     """Give a function with ``**said`` the signature of the request's fields; refuse others.
 
@@ -444,7 +454,7 @@ def takes_fields(*names: str) -> Callable[[Function], Function]:
                 one.name,
                 inspect.Parameter.KEYWORD_ONLY,
                 default={} if one.default is MISSING else one.default,
-                annotation=one.type,
+                annotation=_shown_type(one),
             )
             for one in shown
         ]

@@ -42,6 +42,11 @@ class Session:
 
     The model is read once, and loaded once by each runtime.
 
+    >>> session = pw.Session("problem.json", placer="heft", evaluations=9)
+    >>> plan = session.place()
+    >>> session.simulate(plan, {"left": "cpu", "right": "cpu"}).plan.value
+    6.0
+
     Args:
         request: a `Request`, or a model; a plan gives the session of its problem.
         report: receives the progress: the fraction that is done, and the step.
@@ -291,6 +296,10 @@ class Session:
 def read(model: Any, example_inputs: Sequence[Any] = (), **said: Any) -> Model:
     """Read a model as `runtime` sees it; None is OpenVINO, PyTorch for modules and for training.
 
+    >>> model = pw.read("model.onnx")
+    >>> model.graph.op_names[0]
+    'dense/product'
+
     Args:
         model: a path, ``"zoo:NAME"``, or a PyTorch module (one that returns its loss if the
             objective is training).
@@ -305,7 +314,11 @@ def read(model: Any, example_inputs: Sequence[Any] = (), **said: Any) -> Model:
 
 
 def discover(names: str | None = None, *, runtime: str | None = None) -> Cluster:
-    """This machine's devices with measured links; `names` as in ``--devices``."""
+    """This machine's devices with measured links; `names` as in ``--devices``.
+
+    >>> pw.discover("cpu").device_names
+    ('cpu',)
+    """
     return devices.discover(names, runtime=runtime)
 
 
@@ -314,6 +327,10 @@ def profile(model: Any, cluster: Any = None, **said: Any) -> Problem:
     """Measure every unit of a model on every device, and calibrate; results are stored.
 
     The same as `placewright profile`. Costs of cuts, dispatch and contention are included.
+
+    >>> problem = pw.profile("model.onnx", devices="cpu", calibrate=False)
+    >>> problem.costs.seconds.shape  # (n_units, n_devices)
+    (1, 1)
 
     Args:
         model: from `read`, or anything that `read` takes.
@@ -343,6 +360,10 @@ def place(model: Any, **said: Any) -> Plan:
     is only searched, unless ``check=True``. If memory limits hold for weights only, a Python
     warning names the tensors that they leave out.
 
+    >>> plan = pw.place("problem.json", placer="heft", evaluations=9)
+    >>> plan.value, plan.placer.name
+    (4.0, 'heft')
+
     Args:
         model: a path, ``"zoo:NAME"``, a PyTorch module, a model from `read`, or a problem.
         said: fields of a `Request`, such as ``devices="cpu:0,cpu:1"``, ``pins={"op": "cpu:0"}``,
@@ -371,6 +392,10 @@ def compare(
 ) -> ComparisonTable:
     """Several placers under one evaluator and one budget: the same as `placewright compare`.
 
+    >>> table = pw.compare("problem.json", ["single", "heft"], evaluations=100)
+    >>> sorted((row.median, row.placer) for row in table.rows)  # seconds
+    [(4.0, 'heft'), (6.0, 'single')]
+
     Args:
         model: as in `place`.
         placers: names; ``name:key=value:...`` sets hyperparameters of that one.
@@ -391,6 +416,11 @@ def compare(
 def simulate(plan: Plan, changes: Mapping[str, str] | None = None) -> Simulated:
     """Predict a plan with some ops moved; `changes` has op name -> device name.
 
+    >>> plan = pw.place("problem.json", placer="heft", evaluations=9)
+    >>> moved = pw.simulate(plan, {"left": "cpu", "right": "cpu"})
+    >>> moved.before, moved.plan.value
+    (4.0, 6.0)
+
     Raises:
         GraphError, UnknownNameError: there is no such op or device.
         InfeasibleError: the changed placement breaks a constraint; the message says which one.
@@ -408,17 +438,20 @@ def load(
 ) -> Any:
     """Load a plan once, to call it many times.
 
-    >>> with pw.load("plan.json") as model:  # doctest: +SKIP
-    ...     scores = model(image)["scores"]
+    >>> import numpy as np
+    >>> with pw.load("plan.json") as model:
+    ...     outputs = model({"x": np.ones((1, 4), np.float32)})
+    >>> outputs["y"].shape
+    (1, 3)
 
     The plan runs by the contender that was recommended when it was measured. An unsplit model runs
     in the thread that calls it, on whichever core that is. Any thread may call it.
 
-    A training step continues from call to call:
+    A training step continues from call to call::
 
-    >>> with pw.load(plan) as step:  # doctest: +SKIP
-    ...     for images, labels in loader:
-    ...         loss = step(images, labels)
+        with pw.load(plan) as step:
+            for images, labels in loader:
+                loss = step(images, labels)
 
     Args:
         plan: from `place` or `read_plan`, or the path of its file.
@@ -456,7 +489,11 @@ def load(
 
 
 def unload() -> None:
-    """Free the plans that `run` and `stream` keep loaded between calls."""
+    """Free the plans that `run` and `stream` keep loaded between calls.
+
+    >>> outputs = pw.run(pw.read_plan("plan.json"))
+    >>> pw.unload()
+    """
     KEPT.clear()
 
 
@@ -480,6 +517,12 @@ def run(
     The plan stays loaded for the next call, within 1 GiB for all plans or as many bytes as the
     environment variable ``PLACEWRIGHT_KEPT_PLANS`` says; `unload` frees them. A training step is
     loaded for each call.
+
+    >>> import numpy as np
+    >>> plan = pw.read_plan("plan.json")
+    >>> outputs = pw.run(plan, {"x": np.ones((1, 4), np.float32)})
+    >>> {name: array.shape for name, array in outputs.items()}
+    {'y': (1, 3)}
 
     Args:
         plan: from `place` or `read_plan`.
@@ -510,6 +553,14 @@ def stream(
     Outputs come in the order of the samples. With F in flight, sample k + F is taken from `samples`
     only after the caller took the outputs of sample k and asks for the next ones. If outputs are
     fed back, as a recurrent state is, F is 1.
+
+    >>> import numpy as np
+    >>> samples = ({"x": np.full((1, 4), k, np.float32)} for k in range(3))
+    >>> for outputs in pw.stream(pw.read_plan("plan.json"), samples):
+    ...     print(outputs["y"].shape)
+    (1, 3)
+    (1, 3)
+    (1, 3)
 
     Args:
         plan: from `place` or `read_plan`.

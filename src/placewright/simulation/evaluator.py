@@ -54,6 +54,14 @@ class Evaluator:
     Every query counts, intermediate ones included. The incumbent is the best placement ever
     evaluated. Placers let `BudgetSpent` end their search (see `placers.anytime`).
 
+    >>> evaluator = pw.Evaluator(pw.read_problem("problem.json"), pw.Budget(evaluations=2))
+    >>> evaluator.evaluate([0, 0, 0, 0])
+    6.0
+    >>> evaluator.evaluate([0, 0, 1, 0])
+    4.0
+    >>> evaluator.solution().value
+    4.0
+
     Args:
         problem: the problem to place.
         budget: the run ends when one of its limits is met.

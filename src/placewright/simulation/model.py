@@ -28,6 +28,12 @@ class Simulator:
     """Values placements of one problem under the problem's execution model.
 
     Queries do not change its state, so that threads may share an instance.
+
+    >>> simulator = pw.Simulator(pw.read_problem("problem.json"))
+    >>> simulator.value(pw.Placement.of([0, 0, 1, 0]))
+    4.0
+    >>> simulator.values([[0, 0, 0, 0], [0, 0, 1, 0]])
+    array([6., 4.])
     """
 
     def __init__(self, problem: Problem) -> None:
