@@ -188,6 +188,16 @@ def test_version_and_licence_of_the_package_stand_where_they_are_repeated() -> N
     assert f"## {project['version']}" in (ROOT / "CHANGELOG.md").read_text()
 
 
+def test_the_site_has_the_fonts_and_the_blue_of_the_report_page() -> None:
+    page = (ROOT / "src" / "placewright" / "report" / "assets" / "page.css").read_text()
+    site = (ROOT / "docs" / "static" / "site.css").read_text()
+    light, dark = re.findall(r"--mark:(#\w+)", page)
+    assert set(re.findall(r"--color-brand-\w+: (#\w+)", site)) == {light, dark}
+    assert site.index(light) < site.index("prefers-color-scheme: dark") < site.index(dark)
+    [fonts] = re.findall(r"body\{[^}]*font:\S+ ([^;}]+)", page)
+    assert f"--font-stack: {fonts.replace(',', ', ')};" in site
+
+
 def test_result_pages_are_made_from_the_rows() -> None:
     """`python -m benchmarks.result_pages` writes them again."""
     folder = ROOT / "docs" / "results"
