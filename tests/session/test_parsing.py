@@ -28,6 +28,15 @@ def test_what_needs_no_word(given: object, caplog: pytest.LogCaptureFixture) -> 
     assert caplog.records == []
 
 
+@pytest.mark.parametrize(
+    "given",
+    ["cpu:0=1KiB,cpu:1=2KiB", "cpu:0=1KiB, cpu:1=2KiB", ["cpu:0=1KiB", "cpu:1=2KiB"]],
+)
+def test_limits_of_several_devices(given: str | list[str]) -> None:
+    request = pw.Request("m.onnx", memory=given)  # type: ignore[arg-type]
+    assert request.memory == {"cpu:0": 1024.0, "cpu:1": 2048.0}
+
+
 def test_the_command_names_its_option(tmp_path: Path) -> None:
     done = placewright("place", "missing.onnx", "--budget", "30", "--total", "9", cwd=tmp_path)
     first, second = done.stderr.splitlines()[:2]

@@ -179,11 +179,16 @@ def _number(raw: Any) -> Number:
 def parse_memory(raw: Any) -> dict[str, float]:
     """A mapping to bytes or texts, or ``DEVICE=2GiB`` texts, to bytes.
 
+    One text can hold several, separated by commas, as that of the devices does.
+
     Raises:
         InputError: a size is no number of bytes.
     """
-    is_mapping = isinstance(raw, Mapping)
-    pairs = raw if is_mapping else parse_pairs(raw, "memory", "DEVICE=2GiB")
+    pairs = raw
+    if not isinstance(raw, Mapping):
+        texts = names_in(raw, "memory", "DEVICE=2GiB", separator=None)
+        parts = [part.strip() for text in texts for part in text.split(",")]
+        pairs = parse_pairs(parts, "memory", "DEVICE=2GiB")
     sizes: dict[str, float] = {}
     for device, size in pairs.items():
         try:
