@@ -19,12 +19,12 @@ LearningRate = float | Callable[[int], float]
 class LoadedStep:
     """A training step ready to be called with one batch after the other. A context manager.
 
-    Parameters, running averages and optimizer state stay on their devices between the steps.
+    Parameters, running averages and optimizer state stay on their devices between the steps::
 
-    >>> with pw.load(plan) as step:  # doctest: +SKIP
-    ...     for images, labels in loader:
-    ...         loss = step(images, labels)
-    ...     step.write_back(module)
+        with pw.load(plan) as step:
+            for images, labels in loader:
+                loss = step(images, labels)
+            step.write_back(module)
 
     Args:
         plan: of a training step.
