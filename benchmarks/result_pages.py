@@ -17,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from benchmarks import data_sheet_tables as sheets
 from benchmarks import result_tables as tables
 from placewright.report.tables import markdown_table
 
@@ -79,6 +80,7 @@ def _provenance(document: Any) -> list[str]:
     return [" ".join(shown)] if shown else []
 
 
+_DATA_SHEETS = "python -m benchmarks.data_sheets --data FOLDER"
 PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
     "accuracy": ("Predicted and measured time", (
         Section(
@@ -247,6 +249,45 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             "Each row breaks one rule that a bound rests on, and counts problems until the "
             "comparison notices a false claim.",
             tables.mutations,
+        ),
+    )),
+    "data-sheets": ("Costs from data sheets", (
+        Section(
+            "Whole models", "data-sheets", _DATA_SHEETS,
+            "Predicted against measured latency of language models in eager PyTorch, from public "
+            "op tables. Cells are median errors. *Judged* GPUs took no part in a fit. The column "
+            "of assumed efficiencies is the roofline model without fits. The last column takes "
+            "the fit of the other vendor's cards.",
+            sheets.whole_models,
+        ),
+        Section(
+            "Whole models that agree with their ops", "data-sheets", _DATA_SHEETS,
+            "For some models the whole forward pass took more than 1.25 times, or less than 0.8 "
+            "times, the sum of its measured ops. This table leaves them out.",
+            sheets.trusted_models,
+        ),
+        Section(
+            "One or two sequences", "data-sheets", _DATA_SHEETS,
+            "The models of the first table with the smallest batches.",
+            sheets.small_batches,
+        ),
+        Section(
+            "Intervals", "data-sheets", _DATA_SHEETS,
+            "Measured ops of judged GPUs whose seconds lie inside the interval of their "
+            "prediction. Ops of less than 10 us at the peaks have none.",
+            sheets.coverage,
+        ),
+        Section(
+            "Launches and intervals of whole models", "data-sheets", _DATA_SHEETS,
+            "The launch has the least median error over whole models, of several that were "
+            "tried. An op alone includes the time that PyTorch needs for it.",
+            sheets.launches,
+        ),
+        Section(
+            "Efficiencies", "data-sheets", _DATA_SHEETS,
+            "Share of the peak that ops of a class reach, by their time at the peak. These "
+            "constants are in the catalogue.",
+            sheets.constants,
         ),
     )),
     "speed": ("Speed of the program", (

@@ -256,9 +256,9 @@ def test_a_card_of_ones_own_and_a_precision(tmp_path: Path, cli: InProcess) -> N
         result = cli("place", *words, "--cluster", file, *wish, "-o", "p.json", cwd=tmp_path)
         assert result.returncode == 0, result.stderr
         told[precision] = next(line for line in result.stderr.splitlines() if "products" in line)
-    assert told[None].endswith("card: products run in f32")
-    assert told["f16"].endswith("card: products run in f16")
-    assert told["bf16"].endswith("run in f16; its data sheet has no rate for bf16")
+    assert "card: products run in f32; how fast they run is assumed" in told[None]
+    assert "card: products run in f16; how fast they run is assumed" in told["f16"]
+    assert "run in f16; its data sheet has no rate for bf16" in told["bf16"]
     wrong = cli("place", *words, "--cluster", file, "--precision", "f8", cwd=tmp_path)
     assert "unknown precision 'f8'; available: f32, tf32" in the_line(wrong, 2)
     here = cli("place", *words, "--devices", "cpu:0", "--precision", "f16", cwd=tmp_path)

@@ -12,9 +12,9 @@ from placewright.core.cluster import Cluster
 from placewright.core.graph import ComputationGraph
 from placewright.core.resident_inputs import with_resident_inputs
 from placewright.files.graph_file import read_graph, write_graph
-from placewright.profiling.catalogue import catalogue_cluster, with_precision
+from placewright.profiling.catalogue import catalogue_cluster, fit_named, with_precision
 from placewright.profiling.precision import own_precisions
-from placewright.profiling.roofline import precision_lines, roofline_costs
+from placewright.profiling.roofline import roofline_costs, sheet_lines
 
 BYTES = {"f32": 4, "f16": 2, "bf16": 2, "i8": 1, "i32": 4}
 WIDTH, HIDDEN, VOCABULARY, LAYERS = 4096, 11008, 32000, 32
@@ -109,13 +109,13 @@ def test_rate_and_bytes_of_a_product(
     data: str, weights: str, wish: str | None, rate: float, moved: float
 ) -> None:
     graph = product(data, weights)
-    costs = roofline_costs(graph, on("gpu-v100-sxm2-16gb", precision=wish))
+    costs = roofline_costs(graph, on("gpu-v100-sxm2-16gb", precision=wish), fitted=False)
     assert costs.seconds[0, 0] == pytest.approx(seconds_of(graph, rate, moved), rel=1e-12)
 
 
 def test_integers_by_integers_run_at_the_rate_of_integers() -> None:
     graph = product("i8", "i8", out="i32")
-    costs = roofline_costs(graph, on("gpu-t4"))
+    costs = roofline_costs(graph, on("gpu-t4"), fitted=False)
     moved = (1e6 + 1e6 + 4e6) / (300e9 * 0.8)
     assert costs.seconds[0, 0] == pytest.approx(max(2e9 / (130e12 * 0.65), moved) + 5e-6)
 
@@ -147,16 +147,23 @@ def test_the_precision_of_an_op_is_the_widest_of_what_it_reads() -> None:
 def test_what_really_runs_is_said() -> None:
     cluster = with_precision(on("cpu-i9-12900k", "gpu-t4"), "bf16")
     assert [device.options["precision"] for device in cluster.devices] == ["f32", "f16"]
-    assert precision_lines(product("f32", "f32"), cluster, "bf16") == (
-        "cpu: products run in f32; its data sheet has no rate for bf16",
-        "gpu: products run in f16; its data sheet has no rate for bf16",
+    lacking = "its data sheet has no rate for bf16; how fast they run is assumed"
+    assert sheet_lines(product("f32", "f32"), cluster, "bf16") == (
+        f"cpu: products run in f32; {lacking}",
+        f"gpu: products run in f16; {lacking}",
     )
-    assert precision_lines(product("f16", "f16"), on("gpu-t4")) == ("gpu: products run in f16",)
+    (half,) = sheet_lines(product("f16", "f16"), on("gpu-t4"))
+    assert half == "gpu: products run in f16; how fast they run is assumed"
+    (single,) = sheet_lines(product("f32", "f32"), on("gpu-t4"))
+    low, high = fit_named("nvidia-75w").model_interval
+    assert single.endswith(
+        f"nine of ten measured models took {low:.2f} to {high:.2f} times such costs"
+    )
     assert with_precision(cluster, None) is cluster
     builder = GraphBuilder()
     x = builder.add_input(4.0, shape=(1,), dtype="f32")
     builder.add_tensor(builder.add_op("relu", "Relu", inputs=[x]), 4.0, is_output=True)
-    assert precision_lines(builder.build(), on("gpu-t4")) == ()
+    assert sheet_lines(builder.build(), on("gpu-t4")) == ()
 
 
 def test_types_of_weights_survive_files_and_resident_inputs(tmp_path: Path) -> None:

@@ -23,12 +23,20 @@ from placewright.profiling.catalogue import (
     device_entry,
     device_name,
     device_names,
+    fit_named,
+    fit_names,
     is_device_name,
     link_entry,
     link_names,
     with_precision,
 )
-from placewright.profiling.roofline import roofline_costs, roofline_problem
+from placewright.profiling.op_class import (
+    FITTED_CLASSES,
+    narrow_products,
+    traffic_of,
+    work_of,
+)
+from placewright.profiling.roofline import roofline_costs, roofline_interval, roofline_problem
 
 
 def lookup_graph() -> ComputationGraph:
@@ -56,7 +64,7 @@ def three_ops() -> ComputationGraph:
 
 
 def test_costs_are_the_larger_of_arithmetic_and_traffic_plus_the_launch() -> None:
-    costs = roofline_costs(three_ops(), catalogue_cluster(["gpu-v100-sxm2-16gb"]))
+    costs = roofline_costs(three_ops(), catalogue_cluster(["gpu-v100-sxm2-16gb"]), fitted=False)
     # 2e9 / (15.7e12 * 0.65) against 12e6 / (900e9 * 0.8); 8e6 bytes for the activation.
     expected = [2e9 / (15.7e12 * 0.65) + 5e-6, 8e6 / (900e9 * 0.8) + 5e-6, 0.0]
     np.testing.assert_allclose(costs.seconds[:, 0], expected, rtol=1e-12)
@@ -64,7 +72,8 @@ def test_costs_are_the_larger_of_arithmetic_and_traffic_plus_the_launch() -> Non
 
 
 def test_half_precision_uses_tensor_cores_and_half_the_bytes() -> None:
-    costs = roofline_costs(three_ops(), catalogue_cluster(["gpu-v100-sxm2-16gb"], precision="f16"))
+    half = catalogue_cluster(["gpu-v100-sxm2-16gb"], precision="f16")
+    costs = roofline_costs(three_ops(), half, fitted=False)
     expected = [2e9 / (125e12 * 0.65) + 5e-6, 4e6 / (900e9 * 0.8) + 5e-6, 0.0]
     np.testing.assert_allclose(costs.seconds[:, 0], expected, rtol=1e-12)
 
@@ -75,7 +84,8 @@ def test_a_device_without_the_precision_takes_one_that_it_has() -> None:
 
 
 def test_a_lookup_reads_no_more_of_its_table_than_it_returns() -> None:
-    costs = roofline_costs(lookup_graph(), catalogue_cluster(["gpu-v100-sxm2-16gb"]))
+    v100 = catalogue_cluster(["gpu-v100-sxm2-16gb"])
+    costs = roofline_costs(lookup_graph(), v100, fitted=False)
     expected = [(80 + 4000 + 4000) / (900e9 * 0.8) + 5e-6]
     np.testing.assert_allclose(costs.seconds[:, 0], expected, rtol=1e-12)
 
@@ -135,7 +145,8 @@ def test_integers_keep_their_bytes_when_floats_are_halved() -> None:
     for precision, row_bytes in (("f32", 4000), ("f16", 2000)):
         cluster = catalogue_cluster(["gpu-v100-sxm2-16gb"], precision=precision)
         expected = (80 + 2 * row_bytes) / (900e9 * 0.8) + 5e-6
-        assert roofline_costs(graph, cluster).seconds[0, 0] == pytest.approx(expected, rel=1e-12)
+        costs = roofline_costs(graph, cluster, fitted=False)
+        assert costs.seconds[0, 0] == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("name", link_names())
@@ -245,3 +256,94 @@ def test_a_card_of_a_kind_without_assumptions_is_refused() -> None:
 def test_a_device_outside_the_catalogue_is_refused_by_name() -> None:
     with pytest.raises(ClusterError, match="'mine' is not of the catalogue"):
         roofline_costs(three_ops(), Cluster((Device("mine"),)))
+
+
+def test_fitted_efficiencies_follow_class_and_size() -> None:
+    """On a V100 of the catalogue: 2e9 operations and 8e6 bytes, between two sizes each."""
+    fit = device_entry("gpu-v100-sxm2-16gb").fit
+    assert fit is not None
+    costs = roofline_costs(three_ops(), catalogue_cluster(["gpu-v100-sxm2-16gb"])).seconds[:, 0]
+
+    def share(name: str, at_peak: float) -> float:
+        return float(np.interp(math.log(at_peak), np.log(fit.sizes), fit.efficiency[name]))
+
+    product, relu = 2e9 / 15.7e12, 8e6 / 900e9
+    expected = [
+        product / share("matmul", product) + fit.launch_seconds,
+        relu / share("vector", fit.sizes[0]) + fit.launch_seconds,  # smaller than every size
+        0.0,
+    ]
+    np.testing.assert_allclose(costs, expected, rtol=1e-12)
+    assert fit.share("matmul", np.array([1e9]))[0] == fit.efficiency["matmul"][-1]
+
+
+def test_intervals_surround_what_was_fitted_and_nothing_else() -> None:
+    """The activation takes 8.9 us at the peak, less than any op of the fit."""
+    cluster = catalogue_cluster(["gpu-v100-sxm2-16gb", "cpu-xeon-8480"])
+    seconds = roofline_costs(three_ops(), cluster).seconds
+    interval = roofline_interval(three_ops(), cluster)
+    low, high = fit_named("nvidia").interval["matmul"]
+    assert interval.low[0, 0] == pytest.approx(low * seconds[0, 0])
+    assert interval.high[0, 0] == pytest.approx(high * seconds[0, 0])
+    assert interval.low[1, 0] == 0.0
+    assert np.isinf(interval.high[1, 0])
+    assert np.isinf(interval.high[:2, 1]).all()  # assumed
+    assert interval.high[2].tolist() == [0.0, 0.0]  # a reshape takes no time
+    half = catalogue_cluster(["gpu-v100-sxm2-16gb"], precision="f16")
+    assert np.isinf(roofline_interval(three_ops(), half).high[0, 0])
+
+
+@pytest.mark.parametrize("name", fit_names())
+def test_every_fit_is_complete_and_plausible(name: str) -> None:
+    fit = fit_named(name)
+    assert set(fit.efficiency) == set(fit.interval) == set(FITTED_CLASSES)
+    assert all(len(row) == len(fit.sizes) for row in fit.efficiency.values())
+    assert all(0 < share <= 1 for row in fit.efficiency.values() for share in row)
+    assert all(0 < low <= 1 <= high for low, high in fit.interval.values())
+    assert list(fit.sizes) == sorted(fit.sizes)
+    assert "licence" in fit.source
+
+
+def test_a_longer_op_never_takes_less() -> None:
+    """Efficiency grows with size, but not as fast as the size."""
+    at_peak = np.geomspace(1e-6, 1.0, 400)
+    for name in fit_names():
+        fit = fit_named(name)
+        for one in FITTED_CLASSES:
+            assert (np.diff(at_peak / fit.share(one, at_peak)) > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "work", "traffic"),
+    [
+        ("Softmax", "vector", "softmax"),
+        ("_softmax", "vector", "softmax"),
+        ("native_layer_norm", "vector", "normalisation"),
+        ("MVN", "vector", "normalisation"),
+        ("Transpose", "vector", "copy"),
+        ("Gather", "vector", "lookup"),
+        ("Relu", "vector", "vector"),
+        ("MatMul", "matmul", "vector"),
+        ("GroupConvolution", "convolution", "vector"),
+    ],
+)
+def test_kinds_have_classes(kind: str, work: str, traffic: str) -> None:
+    plain = re.sub(r"[^a-z0-9]", "", kind.lower())
+    assert (work_of(plain), traffic_of(plain)) == (work, traffic)
+
+
+def test_products_with_a_short_extent_are_narrow() -> None:
+    builder = GraphBuilder()
+    x = builder.add_input(1.0, shape=(8, 512, 1024), dtype="f32")
+    wide = builder.add_weight(1.0)
+    for name, shape, inner, weights in (
+        ("linear", (8, 512, 1024), 1024, [wide]),
+        ("one token each", (256, 1, 1024), 1024, [wide]),
+        ("scores", (8, 16, 512, 512), 64, []),
+        ("long sums", (8, 16, 512, 512), 512, []),
+        ("few columns", (8, 16, 512, 64), 512, []),
+    ):
+        flops = 2.0 * math.prod(shape) * inner
+        op = builder.add_op(name, "MatMul", inputs=[x], flops=flops, weights=weights)
+        builder.add_tensor(op, 1.0, shape=shape, dtype="f32", is_output=True)
+    assert narrow_products(builder.build()).tolist() == [0, 0, 1, 0, 1]

@@ -10,8 +10,10 @@ from dataclasses import dataclass, replace
 from importlib import resources
 from typing import Any
 
+import numpy as np
 import yaml
 
+from placewright.core.arrays import FloatArray
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.data_sheet import PRECISIONS
 from placewright.errors import ClusterError, UnknownNameError
@@ -21,6 +23,43 @@ _PARTS = ("matmul", "convolution", "vector", "bandwidth")
 _LINK = "pcie-4-x16"  # unless another is named
 _NEAR = 4  # names to suggest
 _INSTEAD = ("f16", "bf16", "f32")  # tried in this order if a device lacks the wanted precision
+
+
+@dataclass(frozen=True)
+class Fit:
+    """Efficiencies that were fitted to measured ops of several devices of a family.
+
+    Attributes:
+        name: of the family.
+        precision: of the products that were measured.
+        least_seconds: at the peak, of the ops that were fitted; smaller ones have no interval.
+        sizes: seconds at the peak at which `efficiency` is known, ascending.
+        efficiency: class of ops (`op_class.FITTED_CLASSES`) -> share of the peak at each size.
+        interval: class -> least and greatest measured seconds over predicted, nine times in ten.
+        model_interval: the same of whole models.
+        launch_seconds: to start a kernel.
+        source: of the measurements.
+    """
+
+    name: str
+    precision: str
+    least_seconds: float
+    sizes: tuple[float, ...]
+    efficiency: Mapping[str, tuple[float, ...]]
+    interval: Mapping[str, tuple[float, float]]
+    model_interval: tuple[float, float]
+    launch_seconds: float
+    source: str
+
+    def share(self, name: str, at_peak: FloatArray) -> FloatArray:
+        """Share of the peak that ops of a class reach, between the sizes by their logarithm.
+
+        Args:
+            name: of the class.
+            at_peak: seconds of the ops at the peak.
+        """
+        logarithm = np.log(np.maximum(at_peak, self.sizes[0]))
+        return np.interp(logarithm, np.log(self.sizes), self.efficiency[name])
 
 
 @dataclass(frozen=True)
@@ -38,6 +77,7 @@ class CatalogueDevice:
             fraction of the peak.
         launch_seconds: to start a kernel, assumed.
         source: of the rates.
+        fit: of the device's family; None if nobody has published measurements of such.
     """
 
     name: str
@@ -49,6 +89,7 @@ class CatalogueDevice:
     efficiency: Mapping[str, float]
     launch_seconds: float
     source: str
+    fit: Fit | None = None
 
     def precision(self, wanted: str) -> str:
         """`wanted` if the device has it, else the most accurate precision that it has."""
@@ -112,6 +153,36 @@ def device_entry(name: str) -> CatalogueDevice:
         peak={precision: rate * 1e12 for precision, rate in entry["peak_tflops"].items()},
         efficiency={part: float(assumed[part]) for part in _PARTS},
         launch_seconds=assumed["launch_us"] * 1e-6,
+        source=entry["source"],
+        fit=fit_named(entry["fit"]) if "fit" in entry else None,
+    )
+
+
+def fit_names() -> tuple[str, ...]:
+    """Names of all families with fitted efficiencies."""
+    return tuple(_document()["fits"])
+
+
+@functools.cache
+def fit_named(name: str) -> Fit:
+    """The fitted efficiencies of a family of devices.
+
+    Raises:
+        UnknownNameError: the catalogue has no such family.
+    """
+    fits = _document()["fits"]
+    if name not in fits:
+        raise UnknownNameError("family of fitted efficiencies", name, fit_names())
+    entry = fits[name]
+    return Fit(
+        name=name,
+        precision=entry["precision"],
+        least_seconds=entry["least_us"] * 1e-6,
+        sizes=tuple(size * 1e-6 for size in entry["sizes_us"]),
+        efficiency={key: tuple(row) for key, row in entry["efficiency"].items()},
+        interval={key: (row[0], row[1]) for key, row in entry["interval"].items()},
+        model_interval=(entry["model_interval"][0], entry["model_interval"][1]),
+        launch_seconds=entry["launch_us"] * 1e-6,
         source=entry["source"],
     )
 

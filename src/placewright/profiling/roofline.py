@@ -2,14 +2,18 @@
 
 Williams, Waterman, Patterson: "Roofline: an insightful visual performance model for multicore
 architectures", CACM 2009. An op takes as long as its arithmetic at the peak rate or its bytes at
-the peak bandwidth, whichever is longer; both rates are scaled by an assumed efficiency, and every
-kernel adds the time to start it. Predictions are too low for small ops, which do not fill a device.
+the peak bandwidth, whichever is longer. Both rates are scaled by an efficiency, and every kernel
+adds the time to start it. Efficiencies are fitted to measured ops, by class and size (`op_class`,
+`catalogue.Fit`), if op tables of such devices are public. If not, they are assumed, one for each
+kind of work, and predictions are too low for small ops, which do not fill a device.
+
 Rates and bytes follow the precision of each op's data (see `profiling.precision`).
 """
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -21,25 +25,20 @@ from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Objective, Problem
 from placewright.core.source import ModelSource
-from placewright.profiling.catalogue import catalogue_cluster, entry_of
+from placewright.profiling.catalogue import CatalogueDevice, Fit, catalogue_cluster, entry_of
+from placewright.profiling.op_class import (
+    MATMUL,
+    NARROW,
+    TRAFFIC_CLASSES,
+    VECTOR,
+    is_free,
+    narrow_products,
+    plain_kinds,
+    reads_table,
+    traffic_of,
+    work_of,
+)
 from placewright.profiling.precision import bytes_on, own_precisions, precisions_on
-
-# Kinds in the spelling of OpenVINO and ATen, lower case and without punctuation.
-_CONVOLUTION = re.compile(
-    r"(group)?conv(olution)?(transpose)?[123]?d?(backprop(data|filter)|backward)?"
-)
-_MATMUL = re.compile(
-    r"b?mm|addb?mm|baddbmm|matmul|gemm|linear|einsum|(scaleddotproduct.*)"
-    r"|(lstm|gru|rnn)(cell|sequence)?|fusedmatmul|innerproduct"
-)
-VECTOR = "vector"  # work that is neither a product nor a convolution
-_FREE = frozenset(
-    {
-        *("constant", "parameter", "result", "shapeof", "reshape", "squeeze", "unsqueeze", "view"),
-        *("unsafeview", "alias", "detach", "expand", "identity", "flatten", "assign", "readvalue"),
-    }
-)
-_LOOKUP = frozenset({"gather", "embedding", "embeddingbag", "indexselect", "index"})
 
 
 def roofline_problem(
@@ -77,24 +76,31 @@ def roofline_problem(
     )
 
 
-def roofline_costs(graph: ComputationGraph, cluster: Cluster) -> CostTable:
+def roofline_costs(
+    graph: ComputationGraph, cluster: Cluster, *, fitted: bool | Fit = True
+) -> CostTable:
     """Seconds of each op on each device of a cluster of catalogue devices.
+
+    Args:
+        graph: with flops and bytes.
+        cluster: of catalogue devices, or of devices with data sheets.
+        fitted: take the efficiencies that the catalogue has from measured ops, if there are any;
+            False takes those that it assumes, a `Fit` is used in place of the catalogue's.
 
     Raises:
         ClusterError: a device is not of the catalogue.
     """
-    kinds = [re.sub(r"[^a-z0-9]", "", kind.lower()) for kind in graph.op_kinds]
-    own = own_precisions(graph)
-    columns = [_seconds_on(graph, kinds, own, device) for device in cluster.devices]
+    sheets = _Ops(graph)
+    columns = [_seconds_on(sheets, device, fitted) for device in cluster.devices]
     return CostTable(frozen_floats(np.stack(columns, axis=1)), source="roofline")
 
 
-def precision_lines(
+def sheet_lines(
     graph: ComputationGraph, cluster: Cluster, wanted: str | None = None
 ) -> tuple[str, ...]:
-    """Say in which precision each device computes matrix products, one line for each device.
+    """Say in which precision each device computes products, and what its costs rest on.
 
-    There is none for a graph without products.
+    There is one line for each device, and none for a graph without products.
 
     Args:
         graph: with flops; the shares are of the flops of its products and convolutions.
@@ -102,8 +108,8 @@ def precision_lines(
         wanted: the precision that the user asked for.
     """
     own = own_precisions(graph)
-    kinds = [re.sub(r"[^a-z0-9]", "", kind.lower()) for kind in graph.op_kinds]
-    flops = np.array([0.0 if _work_of(k) == VECTOR else 1.0 for k in kinds]) * graph.op_flops
+    is_product = np.array([work_of(kind) != VECTOR for kind in plain_kinds(graph)])
+    flops = np.where(is_product, graph.op_flops, 0.0)
     lines = []
     for device in cluster.devices:
         entry, shares = entry_of(device), dict[str, float]()
@@ -118,52 +124,188 @@ def precision_lines(
         lacks = wanted is not None and wanted not in entry.peak
         why = f"; its data sheet has no rate for {wanted}" if lacks else ""
         if told:
-            lines.append(f"{device.name}: products run in {told}{why}")
+            lines.append(f"{device.name}: products run in {told}{why}; {_trust(entry, shares)}")
     return tuple(lines)
 
 
-def _moved(
-    graph: ComputationGraph, kinds: list[str], tensor_bytes: FloatArray, weights: FloatArray
-) -> FloatArray:
+def _trust(entry: CatalogueDevice, shares: Mapping[str, float]) -> str:
+    """What is known of the error of costs whose products run in some precisions."""
+    fit = entry.fit
+    if fit is None or any(share > 0 and used != fit.precision for used, share in shares.items()):
+        return "how fast they run is assumed"
+    low, high = fit.model_interval
+    return f"nine of ten measured models took {low:.2f} to {high:.2f} times such costs"
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Where measured seconds of ops lie, nine times in ten.
+
+    Attributes:
+        low, high: seconds, shape (n_ops, n_devices); 0 and inf if nothing was fitted for an op:
+            for a convolution, a product in half precision, and an op that its launch decides.
+    """
+
+    low: FloatArray
+    high: FloatArray
+
+
+def roofline_interval(graph: ComputationGraph, cluster: Cluster) -> Interval:
+    """The interval of each entry of `roofline_costs`.
+
+    Raises:
+        ClusterError: a device is not of the catalogue.
+    """
+    ops, seconds = _Ops(graph), roofline_costs(graph, cluster).seconds
+    low, high = np.zeros(seconds.shape), np.full(seconds.shape, np.inf)
+    for column, device in enumerate(cluster.devices):
+        fit = entry_of(device).fit
+        if fit is not None:
+            peak = at_peak(graph, device, fit.precision)
+            for op, name in enumerate(peak.classes):
+                if name and peak.seconds[op] >= fit.least_seconds:
+                    least, greatest = fit.interval[name]
+                    low[op, column] = least * seconds[op, column]
+                    high[op, column] = greatest * seconds[op, column]
+    low[ops.free], high[ops.free] = 0.0, 0.0
+    return Interval(frozen_floats(low), frozen_floats(high))
+
+
+@dataclass(frozen=True)
+class AtPeak:
+    """Seconds of ops if a device reached its peaks.
+
+    Attributes:
+        seconds: the larger term of each op's roofline, shape (n_ops,).
+        classes: class of each op whose efficiency decides its seconds, one of
+            `op_class.FITTED_CLASSES`; "" for convolutions, for products in another precision and
+            for products that their bytes decide.
+    """
+
+    seconds: FloatArray
+    classes: tuple[str, ...]
+
+
+def at_peak(graph: ComputationGraph, device: Device, precision: str = "f32") -> AtPeak:
+    """Seconds of each op at the peaks of a device, and its class for fits of products.
+
+    Args:
+        graph: with flops and bytes.
+        device: of the catalogue, or with a data sheet.
+        precision: of the products that are fitted.
+
+    Raises:
+        ClusterError: the device is not of the catalogue.
+    """
+    ops = _Ops(graph)
+    terms = _terms(ops, device)
+    seconds = np.where(ops.free, 0.0, np.maximum(terms.arithmetic, terms.traffic))
+    return AtPeak(frozen_floats(seconds), tuple(_classes(ops, terms, precision)))
+
+
+class _Ops:
+    """What a graph's ops are, once for all devices."""
+
+    def __init__(self, graph: ComputationGraph) -> None:
+        kinds = plain_kinds(graph)
+        self.graph, self.own = graph, own_precisions(graph)
+        self.work = [work_of(kind) for kind in kinds]
+        self.traffic = [traffic_of(kind) for kind in kinds]
+        self.lookup = np.array([reads_table(kind) for kind in kinds])
+        self.free = np.array([is_free(kind) for kind in kinds])
+        self.narrow = narrow_products(graph)
+
+
+@dataclass(frozen=True)
+class _Terms:
+    """Both terms of the roofline of each op on a device, at the peaks; shape (n_ops,) each."""
+
+    arithmetic: FloatArray
+    traffic: FloatArray
+    precisions: tuple[str, ...]
+
+
+def _terms(ops: _Ops, device: Device) -> _Terms:
+    entry = entry_of(device)
+    precisions = precisions_on(ops.own, device, entry)
+    peaks = np.array(
+        [
+            entry.vector_peak if work == VECTOR else entry.peak[precision]
+            for work, precision in zip(ops.work, precisions, strict=True)
+        ]
+    )
+    moved = _moved(ops, *bytes_on(ops.graph, ops.own, device, entry))
+    return _Terms(ops.graph.op_flops / peaks, moved / entry.bandwidth, precisions)
+
+
+def _moved(ops: _Ops, tensor_bytes: FloatArray, weights: FloatArray) -> FloatArray:
     """Bytes that each op reads and writes, shape (n_ops,).
 
     Inputs, weights and outputs count once each; a look-up reads no more of its table than it
     returns.
     """
+    graph = ops.graph
 
-    def per_op(ops: IntArray, tensors: IntArray) -> FloatArray:
-        sums = np.bincount(ops, weights=tensor_bytes[tensors], minlength=graph.n_ops)
+    def per_op(of: IntArray, tensors: IntArray) -> FloatArray:
+        sums = np.bincount(of, weights=tensor_bytes[tensors], minlength=graph.n_ops)
         return np.asarray(sums, dtype=np.float64)
 
     reading = per_op(graph.op_inputs.row_of_each(), graph.op_inputs.indices)
     writing = per_op(graph.op_outputs.row_of_each(), graph.op_outputs.indices)
-    lookup = np.array([kind in _LOOKUP for kind in kinds])
-    return reading + writing + np.where(lookup, np.minimum(weights, writing), weights)
+    return reading + writing + np.where(ops.lookup, np.minimum(weights, writing), weights)
 
 
-def _seconds_on(
-    graph: ComputationGraph, kinds: list[str], own: tuple[str, ...], device: Device
-) -> FloatArray:
+def _seconds_on(ops: _Ops, device: Device, fitted: bool | Fit) -> FloatArray:
     """Column of the cost table for a device, shape (n_ops,)."""
-    entry = entry_of(device)
-    moved = _moved(graph, kinds, *bytes_on(graph, own, device, entry))
-    efficiency = entry.efficiency
-    rates = np.array(
-        [
-            efficiency[work] * (entry.vector_peak if work == VECTOR else entry.peak[precision])
-            for work, precision in zip(
-                map(_work_of, kinds), precisions_on(own, device, entry), strict=True
-            )
-        ]
-    )
-    arithmetic = graph.op_flops / rates
-    traffic = moved / (entry.bandwidth * efficiency["bandwidth"])
-    seconds = np.maximum(arithmetic, traffic) + entry.launch_seconds
-    free = np.array([kind in _FREE for kind in kinds])  # these only rename or describe data
-    return np.where(free, 0.0, seconds)
+    entry, terms = entry_of(device), _terms(ops, device)
+    fit = fitted if isinstance(fitted, Fit) else entry.fit
+    if fit is None or fitted is False:
+        arithmetic, traffic = _assumed(ops, terms, entry)
+        launch = entry.launch_seconds
+    else:
+        arithmetic, traffic = _fitted(ops, terms, entry, fit)
+        launch = fit.launch_seconds
+    return np.where(ops.free, 0.0, np.maximum(arithmetic, traffic) + launch)
 
 
-def _work_of(kind: str) -> str:
-    if _CONVOLUTION.fullmatch(kind):
-        return "convolution"
-    return "matmul" if _MATMUL.fullmatch(kind) else VECTOR
+def _assumed(ops: _Ops, terms: _Terms, entry: CatalogueDevice) -> tuple[FloatArray, FloatArray]:
+    """Both terms with the efficiencies that the catalogue assumes for a kind of device."""
+    shares = np.array([entry.efficiency[work] for work in ops.work])
+    return terms.arithmetic / shares, terms.traffic / entry.efficiency["bandwidth"]
+
+
+def _fitted(
+    ops: _Ops, terms: _Terms, entry: CatalogueDevice, fit: Fit
+) -> tuple[FloatArray, FloatArray]:
+    """Both terms with efficiencies of the ops' classes and sizes, where these were measured."""
+    arithmetic, _ = _assumed(ops, terms, entry)
+    of_products = _product_classes(ops, terms, fit.precision)
+    for name in (MATMUL, NARROW):
+        at = np.flatnonzero(np.array(of_products) == name)
+        arithmetic[at] = terms.arithmetic[at] / fit.share(name, terms.arithmetic[at])
+    traffic = np.zeros(len(arithmetic))
+    classes = np.array(ops.traffic)
+    for name in TRAFFIC_CLASSES:
+        at = np.flatnonzero(classes == name)
+        traffic[at] = terms.traffic[at] / fit.share(name, terms.traffic[at])
+    return arithmetic, traffic
+
+
+def _product_classes(ops: _Ops, terms: _Terms, precision: str) -> list[str]:
+    """Class of each product in a precision; "" for other ops."""
+    return [
+        (NARROW if narrow else MATMUL) if work == MATMUL and used == precision else ""
+        for work, narrow, used in zip(ops.work, ops.narrow, terms.precisions, strict=True)
+    ]
+
+
+def _classes(ops: _Ops, terms: _Terms, precision: str) -> list[str]:
+    """The class whose efficiency decides the seconds of each op; "" if none was fitted."""
+    products = _product_classes(ops, terms, precision)
+    by_arithmetic = (terms.arithmetic > terms.traffic).tolist()
+    return [
+        product if bound else traffic if work == VECTOR else ""
+        for product, traffic, work, bound in zip(
+            products, ops.traffic, ops.work, by_arithmetic, strict=True
+        )
+    ]

@@ -27,7 +27,7 @@ from placewright.files.model_names import model_of
 from placewright.io.opened import shown_name
 from placewright.profiling.catalogue import with_precision
 from placewright.profiling.profile import UnitTimes, last_measured, model_identity
-from placewright.profiling.roofline import precision_lines, roofline_problem
+from placewright.profiling.roofline import roofline_problem, sheet_lines
 from placewright.profiling.store import CostStore
 from placewright.report.time_left import Steps
 from placewright.session.devices import catalogue_for, cluster_for
@@ -235,7 +235,7 @@ def _of_catalogue(
 ) -> Problem:
     _refuse_measuring(request)
     computing = with_precision(catalogue, request.precision)
-    for line in precision_lines(graph, computing, request.precision):
+    for line in sheet_lines(graph, computing, request.precision):
         _log.info(line)
     problem = roofline_problem(
         graph,
