@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
+import networkx as nx
 import numpy as np
+import strategies
+from hypothesis import given, settings
 from support import toys
 
 from placewright.core.arrays import frozen_floats
@@ -16,19 +19,35 @@ from placewright.placers.learned.shared.features import fractal_dimension, group
 from placewright.placers.learned.shared.grouping import (
     ActionSpace,
     chain_grouping,
+    colocation_grouping,
     fixpoint_grouping,
     neighbour_merge,
 )
+from placewright.placers.learned.shared.ordered_groups import (
+    OrderedMerger,
+    first_positions,
+    ordered_edges,
+    ordered_space,
+)
+from placewright.placers.registry import make_placer
 
 
-def problem_of(edges: list[tuple[int, int]], n: int) -> Problem:
+def problem_of(
+    edges: list[tuple[int, int]], n: int, classes: tuple[int, ...] | None = None
+) -> Problem:
     builder = GraphBuilder()
     tensors = []
     for op in range(n):
-        builder.add_op(f"op{op}", "Op", inputs=[tensors[a] for a, b in edges if b == op])
+        reads = [tensors[a] for a, b in edges if b == op]
+        own = -1 if classes is None else classes[op]
+        builder.add_op(f"op{op}", "Op", inputs=reads, colocation=own)
         tensors.append(builder.add_tensor(op, 8.0, shape=(2,), is_output=op == n - 1))
     costs = CostTable(frozen_floats(np.ones((n, 2))))
     return Problem.of_ops(builder.build(), toys.cluster_of(2), costs)
+
+
+def group_graph(problem: Problem, grouping: Grouping) -> nx.DiGraph:
+    return nx.DiGraph(np.argwhere(group_adjacency(problem, grouping) > 0).tolist())
 
 
 DIAMOND = [(0, 1), (0, 2), (1, 3), (2, 3)]
@@ -55,6 +74,84 @@ def test_chains_keep_branches_apart() -> None:
 def test_neighbours_merge_to_the_number_asked_for() -> None:
     problem = problem_of([(i, i + 1) for i in range(9)], 10)
     assert neighbour_merge(problem, Grouping.identity(10), 4).n_groups == 4
+
+
+def layered(seed: int, n: int = 40) -> Problem:
+    rng = np.random.default_rng(seed)
+    edges = {(int(rng.integers(max(0, b - 6), b)), b) for b in range(1, n) for _ in range(2)}
+    return problem_of(sorted(edges), n)
+
+
+@settings(max_examples=60, deadline=None)
+@given(strategies.seeds)
+def test_ordered_groups_close_no_cycle(seed: int) -> None:
+    """Every edge leads to a larger number, and there are no more groups than asked for."""
+    problem, n_groups = layered(seed), 2 + seed % 9
+    space = ordered_space(problem, n_groups)
+    assert space.n_groups <= n_groups
+    graph = group_graph(problem, space.grouping)
+    assert nx.is_directed_acyclic_graph(graph)
+    assert all(first < second for first, second in graph.edges)
+
+
+def test_merging_neighbours_without_the_rule_closes_cycles() -> None:
+    """What the rule is for: of twenty graphs most have groups in cycles without it."""
+    cyclic = 0
+    for seed in range(20):
+        problem = layered(seed)
+        grouping = neighbour_merge(problem, colocation_grouping(problem), 8)
+        cyclic += not nx.is_directed_acyclic_graph(group_graph(problem, grouping))
+    assert cyclic > 10
+
+
+@settings(max_examples=60, deadline=None)
+@given(strategies.seeds)
+def test_ordered_groups_of_any_problem_keep_a_graph_without_cycles(seed: int) -> None:
+    """Colocation and shared weights may close cycles: the edges that are left close none."""
+    problem = strategies.random_problem(np.random.default_rng(seed))
+    edges = ordered_edges(problem, first_positions(problem))
+    grouping = OrderedMerger(problem).grouping(problem)
+    assert grouping.n_groups == problem.colocation.n_groups
+    assert nx.is_directed_acyclic_graph(nx.DiGraph(edges.T.tolist()))
+    grouping = ordered_space(problem, 3).grouping
+    assert np.array_equal(np.unique(grouping.group_of), np.arange(grouping.n_groups))
+    of_class = np.empty(problem.colocation.n_groups, dtype=np.int64)
+    of_class[problem.colocation.group_of] = grouping.group_of
+    assert np.array_equal(of_class[problem.colocation.group_of], grouping.group_of)
+    assert (of_class[edges[0]] <= of_class[edges[1]]).all()
+
+
+def test_a_training_step_has_the_graph_of_its_forward_pass() -> None:
+    """Three layers, each with its backward op: all edges between layers go both ways."""
+    from placewright.placers.learned.placeto.algorithm import PlacetoGraph
+    from placewright.simulation.evaluator import Evaluator
+
+    edges = [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5), (0, 5), (1, 4)]
+    problem = problem_of(edges, 6, classes=(0, 1, 2, 2, 1, 0))
+    space = ordered_space(problem, 64)
+    assert space.grouping.group_of.tolist() == [0, 1, 2, 2, 1, 0]
+    published = PlacetoGraph.of(space, Evaluator(problem), acyclic=True)
+    assert published.adjacency.tolist() == [[0, 1, 0], [0, 0, 1], [0, 0, 0]]
+    assert published.descendants.tolist() == [[0, 1, 1], [0, 0, 1], [0, 0, 0]]
+    both = PlacetoGraph.of(space, Evaluator(problem))
+    assert both.adjacency.tolist() == [[0, 1, 0], [1, 0, 1], [0, 1, 0]]
+
+
+def test_placeto_visits_ordered_groups_if_it_is_told_to() -> None:
+    problem = layered(3)
+    learner = make_placer("placeto", {"acyclic": "true", "groups": "8"})
+    control = make_placer(
+        "random-grouped", {"learner": "placeto", "acyclic": "true", "groups": "8"}
+    )
+    group_of = ordered_space(problem, 8).grouping.group_of
+    assert np.array_equal(learner.actions(problem).grouping.group_of, group_of)  # type: ignore[attr-defined]
+    for placer in (learner, control):
+        recorder = toys.Recorder(problem)
+        evaluations = toys.run(placer, problem, 40, measure=recorder).evaluations
+        assert evaluations == 40
+        first = [int(np.flatnonzero(group_of == group)[0]) for group in range(8)]
+        drawn = np.stack(recorder.placements)
+        assert np.array_equal(drawn, drawn[:, first][:, group_of])
 
 
 def test_a_group_never_fills_more_than_a_quarter_of_a_device() -> None:

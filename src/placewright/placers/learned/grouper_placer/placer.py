@@ -46,8 +46,9 @@ class GrouperPlacer(JointSettings):
     Mirhoseini et al. 2017 (kind embedding, output shapes, neighbours), FC(64, ReLU) to a softmax
     over groups, LSTM encoder with attentional decoder over groups, reward -sqrt(time),
     moving-average baseline, advantages divided by their moving root mean square, entropy bonus on
-    the placer. Times are divided by the problem's reference time, an infeasible placement counts as
-    ten, and the homogeneous placements are evaluated first without learning from them.
+    the placer. What chooses a group is a colocation class, and output shapes enter as log1p. Times
+    are divided by the problem's reference time, an infeasible placement counts as ten, and the
+    homogeneous placements are evaluated first without learning from them.
 
     Variant ``paper`` is that and no more. It has two weaknesses. What is in group number e changes
     from sample to sample, and attention by content can find it only by counting steps: the placer

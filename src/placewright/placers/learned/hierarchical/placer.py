@@ -57,11 +57,14 @@ class Hierarchical(JointSettings):
         * ``__init__``: 40 groups are the code's 20 x devices for two devices, on any number of them
           (the paper has 256, which can be set and takes several times as long). Weights are
           PyTorch's first ones; layers and LSTMs have biases, and no forget bias of 1;
-        * ``create_op_embeddings``: kinds are one-hot, not their number; adjacency has ten places
-          for readers and ten for what is read, as relative positions. The code has ten for both, as
-          indices, and forgets earlier ones where an op is met again;
+        * ``create_op_embeddings``: what chooses a group is a colocation class, not an op; kinds are
+          one-hot, not their number; output shapes enter as log1p, in the code as they are, so that
+          its inputs are far larger; adjacency has ten places for readers and ten for
+          what is read, as relative positions. The code has ten for both, as indices, and forgets
+          earlier ones where an op is met again;
         * ``make_grouping_predictions``: no noise on the grouper's logits;
-        * ``create_group_embeddings``: the code adds kind counts and shapes into the same columns;
+        * ``create_group_embeddings``: the code adds kind counts and shapes into the same columns,
+          and its raw shapes leave a smaller share of a row to adjacency;
         * ``encode``, ``decode``: attention sums the encoder's states, the code's its projections;
         * ``get_placements``: the code repeats its last placement after step 500; left out;
         * ``compute_reward``, ``build_controller``: times are divided by the problem's reference

@@ -68,10 +68,12 @@ class PlacetoGraph:
     starts: Callable[[IntArray], FloatArray]
 
     @classmethod
-    def of(cls, space: ActionSpace, evaluator: Evaluator) -> PlacetoGraph:
-        """Compute the fixed part."""
+    def of(cls, space: ActionSpace, evaluator: Evaluator, *, acyclic: bool = False) -> PlacetoGraph:
+        """Compute the fixed part; `acyclic` leaves out edges to groups with smaller numbers."""
         problem, grouping = space.problem, space.grouping
         links = (group_adjacency(problem, grouping) > 0).astype(np.float32)
+        if acyclic:
+            links = np.triu(links)
         reach = np.isfinite(dijkstra(links, unweighted=True))
         np.fill_diagonal(reach, False)
         rest = ~(reach | reach.T)
@@ -306,7 +308,7 @@ def learn(
         policy = PlacetoPolicy(
             space.problem.n_devices, settings.rounds, settings.embedding, settings.aggregation
         )
-        graph = PlacetoGraph.of(space, evaluator)
+        graph = PlacetoGraph.of(space, evaluator, acyclic=settings.acyclic)
         if settings.homogeneous_starts:
             evaluate_homogeneous(graph.space.problem, evaluator)
         if settings.policy:

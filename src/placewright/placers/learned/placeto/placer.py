@@ -53,7 +53,11 @@ class PlacetoPlacer(SearchSettings):
           relative time that weight keeps the policy uniform: 1.0972 nats of 1.0986 after 5,000
           evaluations (`normalised=false` and `entropy_weight=1` bring it back);
         * at most 64 groups: co-location groups, then neighbours merged (the code merges too, to a
-          number that its users give);
+          number that its users give). By default the merges may close cycles of groups, and the
+          groups are visited in the order of their first ops. The code sorts its groups and fails
+          on a cycle: `acyclic=true` is its rule. On training steps colocation closes cycles before
+          any merge, and then the edges against the order are left out of the policy's graph;
+        * start times are divided by their largest magnitude, by the maximum in the code;
         * times are divided by the problem's reference time; run time has a column per device, since
           costs are a matrix here: d = 4 + 2 n_devices;
         * episodes over which learning rate and entropy weight fall follow from the budget;
@@ -76,6 +80,8 @@ class PlacetoPlacer(SearchSettings):
 
     Attributes (besides those of `SearchSettings`):
         groups: largest number of groups.
+        acyclic: refuse merges that close a cycle of groups, and visit the groups in topological
+            order, as the code requires (`ordered_groups`).
         rounds: of message passing.
         workers: episodes that run side by side and share one update.
         initial: first placement of an episode: ``random`` draws one for all episodes, ``varied``
@@ -103,6 +109,7 @@ class PlacetoPlacer(SearchSettings):
     requires: ClassVar[Requires] = (("torch", "learned"),)
 
     groups: int = 64
+    acyclic: bool = False
     rounds: int = 8
     workers: int = 1
     initial: str = "random"
@@ -137,7 +144,7 @@ class PlacetoPlacer(SearchSettings):
 
     def actions(self, problem: Problem) -> ActionSpace:
         """Groups and their devices: the choices of the policy."""
-        return group_actions(problem, self.groups)
+        return group_actions(problem, self.groups, acyclic=self.acyclic)
 
     @anytime
     def place(self, problem: Problem, evaluator: Evaluator, rng: np.random.Generator) -> Solution:

@@ -48,7 +48,8 @@ class Seq2Seq(ReinforceSettings):
     The paper has no public code. Departures from it, and what it leaves open:
         * hidden 64 (the width is not stated), embedding 32, 10 samples per update, decay 0.9;
         * times are divided by the problem's reference time; an infeasible placement counts as ten;
-        * output shapes are one row of a group, kinds are counted and embedded as their sum;
+        * output shapes are one row of a group, kinds are counted and embedded as their sum; shapes
+          enter as log1p;
         * the rules by hand for LSTM steps and ConvNet branches are left out;
         * forward graphs with one output would collapse to one group: branches are kept then
           (`grouping.colocation_grouping`);

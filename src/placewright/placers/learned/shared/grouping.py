@@ -19,6 +19,7 @@ from placewright.core.grouping import Grouping
 from placewright.core.problem import Problem
 
 LARGEST_SHARE_OF_MEMORY = 0.25
+FEWEST_GROUPS = 16  # that the published fixpoint must leave
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,6 +159,12 @@ def fixpoint_grouping(problem: Problem) -> Grouping:
     graph of a model with a single output always ends as one group: see `colocation_grouping`.
     """
     merger = Merger(problem)
+    merge_to_fixpoint(problem, merger)
+    return merger.grouping(problem)
+
+
+def merge_to_fixpoint(problem: Problem, merger: Merger) -> None:
+    """Merge a group into the only group that reads it, until there is none."""
     producers, consumers, _ = edge_list(problem)
     refused: dict[tuple[int, int], None] = {}
     while True:
@@ -175,21 +182,26 @@ def fixpoint_grouping(problem: Problem) -> Grouping:
             else:
                 refused[producer, consumer] = None
         if not changed:
-            return merger.grouping(problem)
+            return
 
 
 def chain_grouping(problem: Problem) -> Grouping:
     """X joins Y if Y alone reads X's output and reads nothing else: branches stay apart."""
     merger = Merger(problem)
+    merge_chains(problem, merger)
+    return merger.grouping(problem)
+
+
+def merge_chains(problem: Problem, merger: Merger) -> None:
+    """Merge a unit into its only reader if that reads nothing else."""
     graph = problem.unit_graph
     for unit in graph.topological_order.tolist():
         readers = graph.successors.row(unit)
         if len(readers) == 1 and len(graph.predecessors.row(int(readers[0]))) == 1:
             merger.merge(int(merger.class_of[unit]), int(merger.class_of[readers[0]]))
-    return merger.grouping(problem)
 
 
-def colocation_grouping(problem: Problem, at_least: int = 16) -> Grouping:
+def colocation_grouping(problem: Problem, at_least: int = FEWEST_GROUPS) -> Grouping:
     """The published fixpoint if it leaves `at_least` groups, else `chain_grouping`.
 
     The paper places training graphs and adds rules by hand that keep the branches of a ConvNet
@@ -208,6 +220,12 @@ def neighbour_merge(problem: Problem, grouping: Grouping, n_groups: int) -> Grou
     for unit, label in enumerate(grouping.members.indptr[grouping.group_of].tolist()):
         leader = int(grouping.members.indices[label])
         merger.merge(int(merger.class_of[leader]), int(merger.class_of[unit]))
+    merge_neighbours(problem, merger, n_groups)
+    return merger.grouping(problem)
+
+
+def merge_neighbours(problem: Problem, merger: Merger, n_groups: int) -> None:
+    """Merge the cheapest group into a neighbour until there are `n_groups`, or nothing merges."""
     roots = merger.roots()
     total = np.bincount(roots, mean_seconds(problem))
     cost = {root: float(total[root]) for root in np.unique(roots).tolist()}
@@ -225,7 +243,6 @@ def neighbour_merge(problem: Problem, grouping: Grouping, n_groups: int) -> Grou
                 _absorb(cost, shared, merger.root(root), root, other)
                 heapq.heappush(heap, (cost[merger.root(root)], merger.root(root)))
                 break
-    return merger.grouping(problem)
 
 
 def mean_seconds(problem: Problem) -> FloatArray:

@@ -17,6 +17,7 @@ from placewright.errors import InputError, Requires
 from placewright.placers.learned.shared.extra import require_packages
 from placewright.placers.learned.shared.group_inputs import JointSpace
 from placewright.placers.learned.shared.grouping import ActionSpace, merged_space
+from placewright.placers.learned.shared.ordered_groups import ordered_space
 from placewright.placers.shared_weights import with_shared_weights_tied
 from placewright.simulation.evaluator import Evaluator
 
@@ -105,9 +106,16 @@ def require_counts(placer: str, settings: object, *names: str) -> None:
             raise InputError(f"{placer}: {what} must be >= 1, got {getattr(settings, what)}")
 
 
-def group_actions(problem: Problem, groups: int) -> ActionSpace:
-    """At most `groups` co-location groups and their devices; tied where weights are shared."""
-    return merged_space(with_shared_weights_tied(problem), groups)
+def group_actions(problem: Problem, groups: int, *, acyclic: bool = False) -> ActionSpace:
+    """At most `groups` co-location groups and their devices; tied where weights are shared.
+
+    Args:
+        problem: the problem to solve.
+        groups: largest number of groups.
+        acyclic: refuse merges that close a cycle, and number groups in topological order.
+    """
+    space_of = ordered_space if acyclic else merged_space
+    return space_of(with_shared_weights_tied(problem), groups)
 
 
 def joint_actions(problem: Problem, groups: int) -> JointSpace:
