@@ -219,7 +219,8 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             "First policy of Placeto", "placeto-untrained",
             "python -m benchmarks.untrained_placeto docs/results/placeto-untrained.json",
             "Entropy of the policy before any update, as a share of the largest possible "
-            "entropy. Median of ten seeds.",
+            "entropy. Median of ten seeds. The groups are merged without `acyclic=true`, and most "
+            "of them lie in cycles, which the published code refuses.",
             tables.untrained,
         ),
         Section(

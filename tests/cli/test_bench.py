@@ -28,7 +28,8 @@ def test_learned_keeps_every_run_and_goes_on_in_any_folder(tmp_path: Path, cli: 
     here.mkdir()
     there.mkdir()
     first = learned(cli, here, "cem,random")
-    names = ("cem", "cem:updates=false", "random-grouped:learner=cem", "random")
+    controls = ("cooling", "random-grouped:learner=post", "heft", "local-search")
+    names = ("cem", "cem:updates=false", "random-grouped:learner=cem", *controls, "random")
     assert list(first) == [(name, seed) for seed in (0, 1) for name in names]
     kept = json.loads((here / "l.json").read_text())["rows"]
     (there / "l.json").write_text((here / "l.json").read_text())
@@ -36,7 +37,7 @@ def test_learned_keeps_every_run_and_goes_on_in_any_folder(tmp_path: Path, cli: 
     assert {key: again[key] for key in first} == first  # seconds too, which no two runs share
     more = json.loads((there / "l.json").read_text())["rows"]
     assert more[: len(kept)] == kept
-    assert len(more) == 3 * 7
+    assert len(more) == 3 * 10
     assert len(again["cem", 0]["parts"]) == 10  # type: ignore[arg-type]
     report = (there / "l-40.md").read_text()
     assert "### `post`" in report
@@ -49,9 +50,13 @@ def test_homogeneous_starts_are_switched_off_for_all(tmp_path: Path, cli: InProc
         ("cem:homogeneous_starts=false", 0),
         ("cem:updates=false:homogeneous_starts=false", 0),
         ("random-grouped:learner=cem:homogeneous_starts=false", 0),
+        ("cooling", 0),
+        ("random-grouped:learner=post:homogeneous_starts=false", 0),
+        ("heft", 0),
         ("local-search", 0),
     ]
-    assert all(row["samples"] == 40 for (name, _), row in runs.items() if name != "local-search")
+    starts = {"heft": 40, "local-search": 40, "cooling": 3}  # a CPU and two GPUs, each timed
+    assert all(row["samples"] == 40 - starts.get(name, 0) for (name, _), row in runs.items())
 
 
 def test_learned_refuses_what_it_does_not_know(tmp_path: Path, cli: InProcess) -> None:

@@ -42,60 +42,98 @@ def test_uniform_draws_have_as_many_groups_as_the_learner() -> None:
     assert controls_of("hierarchical:groups=256:noise=0:homogeneous_starts=false") == (
         "hierarchical:groups=256:noise=0:homogeneous_starts=false:updates=false",
         "random-grouped:learner=hierarchical:groups=256:homogeneous_starts=false",
+        "cooling",
+        "random-grouped:learner=post:homogeneous_starts=false",
     )
+    uniform = controls_of("placeto:acyclic=true:rounds=4")[1]
+    assert uniform == "random-grouped:learner=placeto:acyclic=true"
 
 
-def test_a_learner_must_beat_both_controls() -> None:
-    off, uniform = controls_of("post")
-    runs = [
-        *runs_of("a", "post", 1.0, 1.0), *runs_of("a", off, 2.0, 2.0),
-        *runs_of("a", uniform, 2.0, 2.0),
-        *runs_of("b", "post", 1.0, 1.0), *runs_of("b", off, 2.0, 2.0),
-        *runs_of("b", uniform, 0.5, 0.5),
-        *runs_of("c", "post", 1.0, 1.0), *runs_of("c", off, 1.0, 1.0),
-        *runs_of("c", uniform, 2.0, 1.0),
-        *runs_of("d", "post", 1.0, 1.0),
-    ]  # fmt: skip
-    a, b, c = verdicts(runs_by_problem(runs), "post")
-    assert [v.problem for v in (a, b, c)] == ["a", "b", "c"]  # d has no controls
-    assert [v.learns for v in (a, b, c)] == [True, False, False]
-    assert [v.use for v in (a, b, c)] == ["better", "worse", "tie"]
+def test_a_learner_must_beat_all_controls() -> None:
+    """Problem f: of (c) only the best placements count, so that its last tenth may be as good."""
+    off, uniform, cooling, common = controls_of("seq2seq")
+    worse = {off: (2.0, 2.0), uniform: (2.0, 2.0), cooling: (2.0, 2.0), common: (2.0, 2.0)}
+    problems = {
+        "a": worse,
+        "b": {**worse, uniform: (0.5, 2.0), common: (0.5, 0.5)},
+        "c": {**worse, off: (1.0, 1.0)},
+        "e": {**worse, cooling: (2.0, 1.0)},
+        "f": {**worse, cooling: (0.5, 2.0)},
+    }
+    runs = [r for p in (*problems, "d") for r in runs_of(p, "seq2seq", 1.0, 1.0)]
+    for problem, controls in problems.items():
+        runs += [r for name, two in controls.items() for r in runs_of(problem, name, *two)]
+    runs += runs_of("a", "heft", 3.0, 3.0)
+    a, b, c, e, f = verdicts(runs_by_problem(runs), "seq2seq")
+    assert [v.problem for v in (a, b, c, e, f)] == ["a", "b", "c", "e", "f"]  # d has no controls
+    assert [v.learns for v in (a, b, c, e, f)] == [True, False, False, False, True]
+    assert [v.is_better_by_samples for v in (a, b, c, e, f)] == [True, False, False, True, True]
+    assert [v.use for v in (a, b, c, e, f)] == ["better", "worse", "tie", "tie", "better"]
     assert a.last == pytest.approx(1.045 / 2.0)
+    assert a.beside[0] == pytest.approx(3.045 / 2.0)
+    assert np.isnan(a.beside[1])
     raw = mannwhitneyu(np.arange(10), np.arange(10) + 100, alternative="less").pvalue
-    assert a.p_off == pytest.approx(3 * raw)  # the smallest of three, by Holm
+    assert a.p_off == pytest.approx(5 * raw)  # the smallest of five, by Holm
+
+
+def test_a_sampler_that_cannot_learn_does_not_learn() -> None:
+    """`cooling` in the place of a learner is better by its samples, and no better than itself."""
+    from support import toys
+
+    from placewright.suites.learned import one_run
+
+    problem = toys.two_cluster_problem()
+    off, uniform, cooling, common = controls_of("seq2seq")
+    runs = [
+        dataclasses.replace(one_run("toy", problem, 200, name, seed), placer=placer)
+        for turn in range(10)
+        for placer, name, seed in (
+            ("seq2seq", "cooling", turn),
+            (cooling, "cooling", 100 + turn),
+            (off, uniform, 200 + turn),
+            (uniform, uniform, turn),
+            (common, common, turn),
+        )
+    ]
+    (verdict,) = verdicts(runs_by_problem(runs), "seq2seq")
+    assert verdict.is_decidable
+    assert verdict.is_better_by_samples
+    assert not verdict.learns
+    assert verdict.use != "better"
+    assert "| `seq2seq` | 1 | 1 | 0 | 0 |" in report_text(runs, 200)
 
 
 def test_five_seeds_cannot_decide_fifteen_problems() -> None:
     """1 / C(10, 5) x 15 = 0.0595, and 0.0476 for twelve problems."""
-    names = ("post", *controls_of("post"))
+    names = ("seq2seq", *controls_of("seq2seq"))
 
     def first_of(problems: int) -> LearnedVerdict:
         runs = [
             one
             for problem in range(problems)
-            for value, name in zip((1.0, 2.0, 3.0), names, strict=True)
+            for value, name in zip((1.0, 2.0, 3.0, 4.0, 5.0), names, strict=True)
             for one in runs_of(str(problem), name, value, value)[:5]
         ]
-        return verdicts(runs_by_problem(runs), "post")[0]
+        return verdicts(runs_by_problem(runs), "seq2seq")[0]
 
     many, few = first_of(15), first_of(12)
     assert (many.is_decidable, many.learns) == (False, False)
     assert (few.is_decidable, few.learns) == (True, True)
     runs = [r for p in range(15) for name in names for r in runs_of(str(p), name, 1.0, 1.0)[:5]]
-    assert "| `post` | 15 | too few runs |" in report_text(runs, 500)
+    assert "| `seq2seq` | 15 | too few runs |" in report_text(runs, 500)
 
 
 def test_a_policy_that_samples_what_never_fits_has_not_learned() -> None:
-    off, uniform = controls_of("post")
-    names = ("post", off, uniform)
+    names = ("seq2seq", *controls_of("seq2seq"))
     runs = [r for name in names for r in runs_of("a", name, float("nan"), 1.0)]
-    (verdict,) = verdicts(runs_by_problem(runs), "post")
+    (verdict,) = verdicts(runs_by_problem(runs), "seq2seq")
     assert not verdict.learns
 
 
 def test_controls_are_run_once_and_for_learners_only() -> None:
     assert with_controls(["post", "random"], controls=True, starts=True) == [
-        "post", "post:updates=false", "random-grouped:learner=post", "random",
+        "post", "post:updates=false", "random-grouped:learner=post", "cooling", "heft",
+        "local-search", "random",
     ]  # fmt: skip
     assert with_controls(["post", "heft"], controls=False, starts=False) == [
         "post:homogeneous_starts=false", "heft",

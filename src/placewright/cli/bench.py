@@ -275,7 +275,7 @@ def learned(
     ] = "",
     controls: Annotated[
         bool,
-        typer.Option(help="Run each learner also with updates off, and random-grouped."),
+        typer.Option(help="Run the controls of each learner too, HEFT and local search."),
     ] = True,
     starts: Annotated[
         bool, typer.Option(help="Let all runs evaluate the homogeneous placements first.")

@@ -27,6 +27,7 @@ REGISTRY: dict[str, str] = {
     "auto": "portfolio.auto:Auto",
     "cem": "search.cem:Cem",
     "cpop": "list_scheduling.cpop:Cpop",
+    "cooling": "learned.cooling:Cooling",
     "cp-sat": "exact.cp_sat:CpSat",
     "dpl": "pipelines.dpl:Dpl",
     "even-split": "baselines.even_split:EvenSplit",

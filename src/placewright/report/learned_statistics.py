@@ -1,8 +1,12 @@
-"""Statistics of learned placers: rank tests against two controls, and of single settings.
+"""Statistics of learned placers: rank tests against four controls, and of single settings.
 
-*Learning* shows in the policy's own samples: the median of their last tenth, over seeds, is tested
-against the same learner with its updates off and against uniform draws over its groups.
-*Usefulness* shows in the best placement of a run, tested against those uniform draws.
+The controls have the same evaluations as the learner: (a) the same learner with its updates off;
+(b) uniform draws over its groups; (c) `cooling`, which reads no value but the single devices';
+(d) uniform draws over one space for all learners, the groups of `post`.
+
+A learner *learns* on a problem if the medians of its samples' last tenths, over seeds, are below
+those of (a) and (b), and the best placements of its runs are better than those of (c). It is *of
+use* if the best placements of its runs are better than those of (a), (c) and (d).
 
 A *change* is a learner with other settings, ``NAME:key=value:...``. Its runs are compared with
 those of ``NAME`` on the same problem by both measures.
@@ -17,8 +21,11 @@ from dataclasses import dataclass, replace
 
 LEVEL = 0.05  # of significance
 STARTS = "homogeneous_starts"
-GROUPS = "groups"
+GROUPS = ("groups", "acyclic")  # settings of a learner that change its groups
 MEASURES = ("last", "best")
+COOLING = "cooling"
+COMMON = "random-grouped:learner=post"
+BESIDE = ("heft", "local-search")  # other methods that stand in every table
 
 
 @dataclass(frozen=True)
@@ -70,12 +77,17 @@ class LearnedVerdict:
         last: median over seeds of the last tenth's median.
         last_off: the same for the learner with updates off.
         last_random: the same for uniform draws over its groups.
-        p_off: one-sided Mann-Whitney test against updates off, adjusted over problems.
+        p_off: one-sided Mann-Whitney test of the last tenths against updates off, adjusted over
+            problems.
         p_random: the same test against the uniform draws.
         best: median over seeds of the best placement.
-        best_random: the same for the uniform draws.
-        use: "better", "tie" or "worse" than the uniform draws by the best placements; both sides
-            are tested and adjusted in the same way.
+        best_off: the same for the learner with updates off.
+        best_cooling: the same for `cooling`.
+        best_common: the same for uniform draws over the common groups.
+        p_cooling: the test of the best placements against those of `cooling`.
+        beside: median best placements of `BESIDE`, NaN without runs.
+        use: "better" than updates off, `cooling` and the common draws by the best placements,
+            "worse" than one of them, or "tie"; both sides are tested and adjusted in the same way.
         is_decidable: this number of runs can reach the level on this number of problems.
     """
 
@@ -87,22 +99,33 @@ class LearnedVerdict:
     p_off: float
     p_random: float
     best: float
-    best_random: float
+    best_off: float
+    best_cooling: float
+    best_common: float
+    p_cooling: float
+    beside: tuple[float, ...]
     use: str
     is_decidable: bool
 
     @property
-    def learns(self) -> bool:
-        """True if the policy's last samples are better than those of both controls."""
+    def is_better_by_samples(self) -> bool:
+        """True if the policy's last samples are better than those of (a) and (b)."""
         return self.p_off <= LEVEL and self.p_random <= LEVEL
 
+    @property
+    def learns(self) -> bool:
+        """True if it is better by its samples, and its best placements than those of `cooling`."""
+        return self.is_better_by_samples and self.p_cooling <= LEVEL
 
-def controls_of(placer: str) -> tuple[str, str]:
-    """The learner with its updates off, and uniform draws over the same groups."""
+
+def controls_of(placer: str) -> tuple[str, str, str, str]:
+    """The four controls: updates off, uniform draws, `cooling`, the common uniform draws."""
     name, *settings = placer.split(":")
-    shared = [text for text in settings if text.partition("=")[0] in (STARTS, GROUPS)]
+    starts = [text for text in settings if text.partition("=")[0] == STARTS]
+    shared = [text for text in settings if text.partition("=")[0] in (STARTS, *GROUPS)]
     uniform = ":".join([f"random-grouped:learner={name}", *shared])
-    return ":".join([name, *settings, "updates=false"]), uniform
+    off = ":".join([name, *settings, "updates=false"])
+    return off, uniform, COOLING, ":".join([COMMON, *starts])
 
 
 def runs_by_problem(runs: Sequence[LearnedRun]) -> dict[tuple[str, str], list[LearnedRun]]:
@@ -114,12 +137,13 @@ def runs_by_problem(runs: Sequence[LearnedRun]) -> dict[tuple[str, str], list[Le
 
 
 def verdicts(runs: Groups, placer: str) -> list[LearnedVerdict]:
-    """A verdict for each problem with runs of the learner and of both controls."""
-    off, uniform = controls_of(placer)
+    """A verdict for each problem with runs of the learner and of all controls."""
+    controls = controls_of(placer)
+    off, uniform, cooling, common = controls
     problems = [
         problem
         for problem in dict.fromkeys(problem for problem, _ in runs)
-        if all((problem, name) in runs for name in (placer, off, uniform))
+        if all((problem, name) in runs for name in (placer, *controls))
     ]
 
     def adjusted(control: str, of: str, *, less: bool = True) -> list[float]:
@@ -130,28 +154,43 @@ def verdicts(runs: Groups, placer: str) -> list[LearnedVerdict]:
         return holm([p_less(*(side if less else side[::-1])) for side in sides])
 
     p_off, p_random = adjusted(off, "last"), adjusted(uniform, "last")
-    better, worse = adjusted(uniform, "best"), adjusted(uniform, "best", less=False)
+    rivals = (off, cooling, common)
+    better = [adjusted(control, "best") for control in rivals]
+    worse = [adjusted(control, "best", less=False) for control in rivals]
     rows = []
     for index, problem in enumerate(problems):
-        counts = [len(runs[problem, name]) for name in (placer, off, uniform)]
-        use = "better" if better[index] <= LEVEL else "worse" if worse[index] <= LEVEL else "tie"
-        mine, random = runs[problem, placer], runs[problem, uniform]
+        counts = [len(runs[problem, name]) for name in (placer, *controls)]
+        use = "better" if all(ps[index] <= LEVEL for ps in better) else "tie"
+        last, last_off, last_random = _medians(runs, problem, (placer, off, uniform), "last")
+        best, best_off, best_cooling, best_common = _medians(
+            runs, problem, (placer, *rivals), "best"
+        )
         rows.append(
             LearnedVerdict(
                 problem=problem,
                 seeds=min(counts),
-                last=statistics.median(values_of(mine, "last")),
-                last_off=statistics.median(values_of(runs[problem, off], "last")),
-                last_random=statistics.median(values_of(random, "last")),
+                last=last,
+                last_off=last_off,
+                last_random=last_random,
                 p_off=p_off[index],
                 p_random=p_random[index],
-                best=statistics.median(values_of(mine, "best")),
-                best_random=statistics.median(values_of(random, "best")),
-                use=use,
+                best=best,
+                best_off=best_off,
+                best_cooling=best_cooling,
+                best_common=best_common,
+                p_cooling=better[1][index],
+                beside=_medians(runs, problem, BESIDE, "best"),
+                use="worse" if any(ps[index] <= LEVEL for ps in worse) else use,
                 is_decidable=smallest_p(counts[0], min(counts[1:])) * len(problems) <= LEVEL,
             )
         )
     return rows
+
+
+def _medians(runs: Groups, problem: str, names: Sequence[str], of: str) -> tuple[float, ...]:
+    """Medians over the seeds of each placer, NaN without runs."""
+    many = [runs.get((problem, name)) for name in names]
+    return tuple(statistics.median(values_of(each, of)) if each else math.nan for each in many)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Callable, Sequence
 
 from placewright.report.learned_statistics import (
+    BESIDE,
     Change,
     Groups,
     LearnedRun,
@@ -19,8 +20,8 @@ from placewright.report.tables import markdown_table
 
 TOO_FEW = "too few runs"  # for the smallest possible adjusted p to reach the level
 COLUMNS = (
-    "problem", "seeds", "last tenth", "updates off", "uniform", "p off", "p uniform", "learns",
-    "best", "uniform's best", "of use",
+    "problem", "seeds", "last tenth", "updates off", "uniform", "p off", "p uniform",
+    "best", "updates off", "cooling", "common", *BESIDE, "p cooling", "learns", "of use",
 )  # fmt: skip
 CHANGE_COLUMNS = (
     "changed", "problems", "seeds", "last tenth", "better", "worse", "p",
@@ -45,16 +46,29 @@ def report_text(runs: Sequence[LearnedRun], evaluations: int) -> str:
         "",
         "## Who learned",
         "",
-        "The samples of a run are the last tenth of its policy's own draws. A learner *learns* on "
-        "a problem if the median of its samples is below that of both controls. These are the "
-        "same learner with its updates off, and uniform draws over its groups "
-        "(`random-grouped`). *Of use* compares the best placements of runs with those of the "
-        "uniform draws. Both use a one-sided Mann-Whitney test at 0.05 over seeds, adjusted over "
-        "problems by Holm's method. *Too few runs*: with so many seeds no difference could reach "
-        "0.05 over so many problems.",
+        "Each learner has four controls with the same evaluations:",
+        "",
+        "- *updates off*: the learner's first policy, sampled as often",
+        "- *uniform*: uniform draws over the learner's groups (`random-grouped`)",
+        "- *cooling*: operators move away from the best single device at random, less and less",
+        "- *common*: uniform draws over the groups of `post`, for all learners",
+        "",
+        "The samples of a run are the last tenth of its policy's own draws. A learner is better "
+        "*by samples alone* on a problem if their median is below those of the first two "
+        "controls. It *learns* if the best placements of its runs are also better than those of "
+        "`cooling`, which reads no value but those of single devices.",
+        "",
+        "It is *of use* if the best placements of its runs are *better* than those with updates "
+        "off, of `cooling` and of the common draws. *Worse* says that one of the three is better. "
+        "HEFT stands in the tables with its one evaluation, and local search with as many as the "
+        "learner.",
+        "",
+        "All use a one-sided Mann-Whitney test at 0.05 over seeds, adjusted over problems by "
+        "Holm's method. *Too few runs*: with so many seeds no difference could reach 0.05 over so "
+        "many problems.",
         "",
         *markdown_table(
-            ["learner", "problems", "learns", "better", "tie", "worse"],
+            ["learner", "problems", "by samples alone", "learns", "better", "tie", "worse"],
             [_summary(name, rows) for name, rows in learners.items()],
         ),
     ]
@@ -67,25 +81,27 @@ def report_text(runs: Sequence[LearnedRun], evaluations: int) -> str:
 
 
 def _cells(verdict: LearnedVerdict) -> list[str]:
+    bests = (verdict.best, verdict.best_off, verdict.best_cooling, verdict.best_common)
     return [
         verdict.problem,
         str(verdict.seeds),
         *(_ratio(v) for v in (verdict.last, verdict.last_off, verdict.last_random)),
         f"{verdict.p_off:.2g}",
         f"{verdict.p_random:.2g}",
+        *(_ratio(value) for value in (*bests, *verdict.beside)),
+        f"{verdict.p_cooling:.2g}",
         "yes" if verdict.learns else "no" if verdict.is_decidable else TOO_FEW,
-        _ratio(verdict.best),
-        _ratio(verdict.best_random),
         verdict.use if verdict.is_decidable else TOO_FEW,
     ]
 
 
 def _summary(name: str, rows: Sequence[LearnedVerdict]) -> list[str]:
     if not any(verdict.is_decidable for verdict in rows):
-        return [f"`{name}`", str(len(rows)), TOO_FEW, "", "", ""]
+        return [f"`{name}`", str(len(rows)), TOO_FEW, "", "", "", ""]
     uses = [verdict.use for verdict in rows]
-    counts = [str(uses.count(use)) for use in ("better", "tie", "worse")]
-    return [f"`{name}`", str(len(rows)), str(sum(v.learns for v in rows)), *counts]
+    counts = [sum(v.is_better_by_samples for v in rows), sum(v.learns for v in rows)]
+    counts += [uses.count(use) for use in ("better", "tie", "worse")]
+    return [f"`{name}`", str(len(rows)), *(str(count) for count in counts)]
 
 
 def _changes_section(groups: Groups, names: Sequence[str]) -> list[str]:

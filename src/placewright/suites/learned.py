@@ -25,7 +25,7 @@ from placewright.placers.anytime import pass_interrupt_on
 from placewright.placers.baselines.single import homogeneous_placements
 from placewright.placers.registry import placer_class, placers_that_learn, reason_against
 from placewright.profiling.roofline import roofline_problem
-from placewright.report.learned_statistics import STARTS, LearnedRun, controls_of
+from placewright.report.learned_statistics import BESIDE, STARTS, LearnedRun, controls_of
 from placewright.session.comparison import named_placer
 from placewright.session.models import load_model
 from placewright.simulation.evaluator import Evaluator
@@ -103,13 +103,13 @@ def with_controls(placers: Sequence[str], *, controls: bool, starts: bool) -> li
 
     Args:
         placers: ``NAME`` or ``NAME:key=value:...``.
-        controls: add both controls of each learner.
+        controls: add the controls of each learner, and the methods that stand in every table.
         starts: False switches off the homogeneous placements of all placers that evaluate them.
     """
     wanted: list[str] = []
     for placer in placers:
         learns = placer.partition(":")[0] in placers_that_learn() and "updates=" not in placer
-        wanted += [placer, *(controls_of(placer) if controls and learns else ())]
+        wanted += [placer, *((*controls_of(placer), *BESIDE) if controls and learns else ())]
     if not starts:
         has = {name: hasattr(placer_class(name.partition(":")[0]), STARTS) for name in wanted}
         wanted = [f"{name}:{STARTS}=false" if has[name] else name for name in wanted]
