@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -82,7 +83,8 @@ def batches(kind: type[nn.Module], count: int) -> Iterator[tuple[torch.Tensor, t
 def plan_of_step(module: nn.Module, batch: Any, *, seed: int | None, **said: Any) -> Plan:
     """A random split over two cores; without a seed all on the first."""
     model = pw.read(module, batch, objective="training", runtime="torch", **said)
-    devices = tuple(d for d in TorchRuntime().discover() if ":" in d.name)[:2]
+    found = [device for device in TorchRuntime().discover() if ":" in device.name]
+    devices = tuple(replace(device, pool=None) for device in found[:2])
     ends = [*(device.name for device in devices), "host"]
     links = tuple(Link(a, b, 1e-6) for a in ends for b in ends if a != b)
     units = light_ops_joined(model.graph)

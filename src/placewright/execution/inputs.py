@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, overload
+from typing import Any, Protocol, overload, runtime_checkable
 
 import numpy as np
 
@@ -16,6 +16,20 @@ from placewright.execution.runtime import HostArray, LoadedModel
 from placewright.io.content import one_line
 
 GivenInputs = Sequence[Any] | Mapping[str, Any]
+
+
+@runtime_checkable
+class TakesOwnTensors(Protocol):
+    """A loaded model whose library has tensors that NumPy cannot always read."""
+
+    def array_of(self, value: Any, dtype: str) -> Any:
+        """The array of one of the library's tensors; other values as they are.
+
+        Args:
+            value: given for an input.
+            dtype: of the input, such as ``"bf16"``, whose arrays are float32.
+        """
+        ...
 
 
 def with_values(signature: Signature, values: Mapping[str, tuple[Number, ...]]) -> Signature:
@@ -125,6 +139,9 @@ def checked_inputs(
             "inputs are a list with one array per input, or a mapping from name to array; got "
             f"{type(inputs).__name__}"
         )
+    if isinstance(model, TakesOwnTensors):
+        pairs = zip(ports, values, strict=True)
+        values = [model.array_of(value, port.dtype) for port, value in pairs]
     dtypes = model.input_dtypes() if dtypes is None else dtypes
     return [_checked(*row) for row in zip(ports, dtypes, values, strict=True)]
 

@@ -89,13 +89,20 @@ def finder(framework: Framework) -> Find:
 
 
 def remember_module(module: Any, example_inputs: Sequence[Any]) -> str:
-    """Keep a module for as long as this process lives; return the name that finds it."""
+    """Keep a module for as long as this process lives; return the name that finds it.
+
+    Args:
+        module: to keep.
+        example_inputs: its positional inputs; a single one may stand alone.
+    """
     name = f"{MODULE_PREFIX}{type(module).__name__}"
     number = 1
     while name in _modules and _modules[name][0] is not module:
         number += 1
         name = f"{MODULE_PREFIX}{type(module).__name__}#{number}"
-    _modules[name] = (module, tuple(example_inputs))
+    # One tensor is the only input. As a sequence it would be its own rows.
+    alone = hasattr(example_inputs, "shape")
+    _modules[name] = (module, (example_inputs,) if alone else tuple(example_inputs))
     _times_remembered[name] = _times_remembered.get(name, 0) + 1  # its weights may be others now
     return name
 

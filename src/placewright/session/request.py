@@ -105,7 +105,7 @@ class Request:
     Attributes:
         model: a path, ``"zoo:NAME"``, a PyTorch module, a model from `placewright.read`, a problem,
             or a plan, which stands for its problem and its runtime.
-        example_inputs: positional inputs of a module.
+        example_inputs: positional inputs of a module; a single one may stand alone.
         devices: names separated by commas, or several; a `Cluster` is taken as `cluster`.
         cluster: a cluster file, or the cluster itself, instead of `devices`.
         runtime: that measures and executes.
@@ -164,7 +164,7 @@ class Request:
     """
 
     model: Any
-    example_inputs: tuple[Any, ...] = ()
+    example_inputs: Any = ()
     devices: str | None = said(
         "Place on these devices, such as cpu:0,cpu:1, cores or catalogue:4gpu.",
         checked=lambda raw: _devices(raw),

@@ -303,14 +303,14 @@ def read(model: Any, example_inputs: Sequence[Any] = (), **said: Any) -> Model:
     Args:
         model: a path, ``"zoo:NAME"``, or a PyTorch module (one that returns its loss if the
             objective is training).
-        example_inputs: positional inputs of a module.
+        example_inputs: positional inputs of a module; a single one may stand alone.
         said: `shapes`, `runtime`, `objective`, `optimizer`, `colocate_backward` or `dropout` of a
             `Request`.
 
     Raises:
         InputError: it is missing or cannot be read.
     """
-    return Session(model, example_inputs=tuple(example_inputs), **said).model
+    return Session(model, example_inputs=example_inputs, **said).model
 
 
 def discover(names: str | None = None, *, runtime: str | None = None) -> Cluster:

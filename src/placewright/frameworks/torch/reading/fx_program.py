@@ -46,7 +46,7 @@ class StepParts:
     accumulate: int
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class FxProgram:
     """A functional graph of one inference or one training step.
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, cast
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -65,6 +66,11 @@ from placewright.frameworks.torch.running.segments import (
     segment_module,
 )
 from placewright.frameworks.torch.running.step_state import TorchStepState
+
+# Functions of segments and the names of the state that they take. A program keeps its own between
+# the calls of `pw.run`, which load a model each: generating code again takes longer than a run.
+_Functions = dict[tuple[object, ...], tuple[SegmentFunction, tuple[str, ...]]]
+_FUNCTIONS: WeakKeyDictionary[FxProgram, _Functions] = WeakKeyDictionary()
 
 _TOLERANCE = {"f32": 2e-4, "f64": 2e-4, "f16": 3e-2, "bf16": 1e-1}
 _ACCELERATOR_TOLERANCE = 1e-2  # convolutions may use 10-bit mantissas (TF32) there
@@ -167,11 +173,14 @@ class TorchModel:
     graph: ComputationGraph
     nodes: NodeMap
     signature: Signature
-    _functions: dict[tuple[object, ...], SegmentFunction] = field(default_factory=dict)
+    _functions: _Functions = field(init=False)
     _lanes: dict[torch.device, Lane] = field(default_factory=dict)
     _on_device: dict[tuple[str, torch.device], torch.Tensor] = field(default_factory=dict)
     _shared: dict[torch.device, dict[int, torch.Tensor]] | None = None
     _draws: Draws | None = None
+
+    def __post_init__(self) -> None:
+        self._functions = _FUNCTIONS.setdefault(self.program, {})
 
     def compile(
         self, segments: Sequence[OpSegment], devices: Sequence[Device]
@@ -191,20 +200,19 @@ class TorchModel:
             device = devices[segment.device]
             native, mode = native_device(device), torch_devices.compile_mode(device)
             ops = tuple(segment.ops)
-            key = (ops, segment.inputs, segment.outputs, writes[number], copies[number], native,
-                   mode)  # fmt: skip
-            part = segment_module(self.nodes, segment, native, writes[number], copies[number])
-            function = self._functions.get(key)
-            if function is None:
-                function = segment_function(part, mode)
-                self._functions[key] = function
+            key = (self.graph.op_names, ops, segment.inputs, segment.outputs, writes[number],
+                   copies[number], native, mode)  # fmt: skip
+            if key not in self._functions:
+                part = segment_module(self.nodes, segment, native, writes[number], copies[number])
+                self._functions[key] = (segment_function(part, mode), part.state)
+            function, state = self._functions[key]
             if segment.device not in states:
                 states[segment.device] = self._state(native, self._changing)
             made.append(
                 TorchSegment(
                     function,
                     states[segment.device],
-                    part.state,
+                    state,
                     writes[number],
                     len(segment.outputs),
                     torch_devices.n_threads(device),
@@ -327,6 +335,14 @@ class TorchModel:
     def from_host(self, array: HostArray) -> NativeTensor:
         """Make a tensor that shares the array's memory."""
         return torch.from_numpy(np.ascontiguousarray(array).reshape(array.shape))
+
+    def array_of(self, value: Any, dtype: str) -> Any:
+        """See `execution.inputs.TakesOwnTensors`."""
+        if not isinstance(value, torch.Tensor):
+            return value
+        if value.dtype == torch.bfloat16 and dtype != "bf16":
+            return value  # which is refused, as any other type that the input does not have
+        return _host_array(value)
 
     def to_host(self, tensor: NativeTensor) -> HostArray:
         """Copy a tensor to an array; bfloat16, which NumPy lacks, becomes float32."""
