@@ -47,6 +47,7 @@ OPTIONS = {
     "--fold-constants": Shown(MODEL),
     "--optimizer": Shown(MODEL, "NAME"),
     "--colocate-backward": Shown(MODEL, is_rare=True),
+    "--dropout": Shown(MODEL, is_rare=True),
     "--model": Shown(MODEL, "FILE", "the path in the plan"),
     "--inputs": Shown(MODEL, "FILE", "random values"),
     "--searched": Shown(MODEL),

@@ -166,11 +166,11 @@ class Request:
     model: Any
     example_inputs: Any = ()
     devices: str | None = said(
-        "Place on these devices, such as cpu:0,cpu:1, cores or catalogue:4gpu.",
+        "Take these devices, such as cpu:0,cpu:1, cores or catalogue:4gpu.",
         checked=lambda raw: _devices(raw),
     )
     cluster: Path | Cluster | None = said("Take devices and links from a YAML file.", kind=Path)
-    runtime: str | None = said("Measure and run with openvino, onnxruntime or torch.")
+    runtime: str | None = said("Use openvino, onnxruntime or torch.")
     objective: Objective = said(
         "Minimise latency, time per sample (throughput) or a training step.",
         checked=_parsing("parse_objective"),
