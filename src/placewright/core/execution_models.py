@@ -105,6 +105,16 @@ ModelName = Literal["event", "max-load", "subgraph", "subgraph-ip", "placeto"]
 EXECUTION_MODELS: tuple[type[ExecutionModel], ...] = get_args(ExecutionModel)
 
 
+def default_model(objective: str, samples_in_flight: int = 1) -> Event | MaxLoad:
+    """The execution model of an objective, if a request names none.
+
+    Args:
+        objective: of `core.problem.OBJECTIVES`.
+        samples_in_flight: of max-load.
+    """
+    return MaxLoad(samples_in_flight) if objective == "throughput" else EVENT
+
+
 def splits_phases(model: ExecutionModel) -> bool:
     """True if the value adds the largest forward and the largest backward load."""
     return isinstance(model, MaxLoad) and model.split_phases

@@ -11,7 +11,7 @@ import numpy as np
 from placewright.core.arrays import FloatArray, frozen_floats, frozen_ints
 from placewright.core.cluster import Cluster, Device
 from placewright.core.costs import CostTable
-from placewright.core.execution_models import EVENT, MaxLoad
+from placewright.core.execution_models import default_model
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Objective, Problem
@@ -110,7 +110,7 @@ def profile(
         costs=CostTable(frozen_floats(seconds), "measured"),
         units=units,
         objective=objective,
-        execution_model=MaxLoad() if objective == "throughput" else EVENT,
+        execution_model=default_model(objective),
         source=source,
         inner_tensors=is_eager,
         op_working_bytes=_working_bytes(loaded, cluster, store, context) if is_eager else None,

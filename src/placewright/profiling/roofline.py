@@ -20,7 +20,7 @@ import numpy as np
 from placewright.core.arrays import FloatArray, IntArray, frozen_floats
 from placewright.core.cluster import Cluster, Device
 from placewright.core.costs import CostTable
-from placewright.core.execution_models import EVENT, ExecutionModel, MaxLoad
+from placewright.core.execution_models import ExecutionModel, default_model
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Objective, Problem
@@ -63,8 +63,7 @@ def roofline_problem(
         UnknownNameError: the catalogue has no cluster of that name.
     """
     devices = catalogue_cluster(cluster) if isinstance(cluster, str) else cluster
-    default: ExecutionModel = MaxLoad() if objective == "throughput" else EVENT
-    chosen = execution_model or default
+    chosen = execution_model or default_model(objective)
     return Problem(
         graph,
         devices,

@@ -229,14 +229,14 @@ def _sibling_edges(
     successors = graph.successors
     rows, readers = successors.row_of_each().tolist(), successors.indices.tolist()
     for producer, reader in zip(rows, readers, strict=True):
-        one, other = node_of[producer], node_of[reader]
-        while depth[one] > depth[other]:
-            one = parent[one]
-        while depth[other] > depth[one]:
-            other = parent[other]
-        while parent[one] != parent[other]:
-            one, other = parent[one], parent[other]
-        siblings[parent[one]][place[one], place[other]] = None
+        source, target = node_of[producer], node_of[reader]
+        while depth[source] > depth[target]:
+            source = parent[source]
+        while depth[target] > depth[source]:
+            target = parent[target]
+        while parent[source] != parent[target]:
+            source, target = parent[source], parent[target]
+        siblings[parent[source]][place[source], place[target]] = None
     return [list(edges) for edges in siblings]
 
 

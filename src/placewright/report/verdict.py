@@ -22,7 +22,7 @@ _OFF = 0.15  # a larger error of a prediction calls for a new measurement
 
 @dataclass(frozen=True)
 class Alternative:
-    """One way to run the model.
+    """A contender, or the searched placement, with its values.
 
     Attributes:
         name: of `core.contender_names`.
@@ -77,7 +77,7 @@ def devices_in_use(plan: Plan) -> list[str]:
 
 @dataclass(frozen=True)
 class PlanVerdict:
-    """The answer for a reader of a plan.
+    """Whether to split the model over devices, why, and what to do next.
 
     Attributes:
         answer: ``"split"``, ``"do not split"`` or ``"no choice"`` (only a split fits).

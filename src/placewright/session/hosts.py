@@ -93,7 +93,7 @@ def profile_on_hosts(request: Request, report: Report = no_report) -> HostsProbl
         }
         results = hosts.values(_profiled, arguments, report, "measuring on")
         ways = hosts.ways(list(results), report)
-    problem = joined_problem({host: one for host, (one, _) in results.items()}, ways)
+    problem = joined_problem({host: part for host, (part, _) in results.items()}, ways)
     problem = resident(problem, request.resident)
     return HostsProblem(
         constrained(problem, request.memory, request.pins),
@@ -142,11 +142,11 @@ class _Hosts:
         if names is None:
             return {host: usual.split(",") for host, (_, usual) in known.items()}
         wanted: dict[str, list[str]] = {}
-        for name in [one.strip() for one in names.split(",") if one.strip()]:
+        for name in filter(None, map(str.strip, names.split(","))):
             host, _, device = name.partition(":")
             here = known.get(host, ((), ""))
             if host not in known or (device and device not in here[0]):
-                listed = [f"{one}:{each}" for one, (own, _) in known.items() for each in own]
+                listed = [f"{own}:{each}" for own, (local, _) in known.items() for each in local]
                 raise UnknownNameError("device", name, listed)
             wanted.setdefault(host, []).extend([device] if device else here[1].split(","))
         if not wanted:
@@ -176,11 +176,13 @@ class _Hosts:
 
     def ways(self, hosts: Sequence[str], report: Report) -> dict[tuple[str, str], Way]:
         """Measure the way between each pair of hosts in both directions, one after the other."""
-        pairs = [(one, other) for one in hosts for other in hosts if one != other]
+        pairs = [(host, other) for host in hosts for other in hosts if host != other]
         ways = {}
-        for one, other in pairs:
-            report(0.95, f"the way from {one} to {other}")
-            ways[one, other] = Way(*way_between(self.ray, self.actors[one], self.actors[other]))
+        for source, target in pairs:
+            report(0.95, f"the way from {source} to {target}")
+            ways[source, target] = Way(
+                *way_between(self.ray, self.actors[source], self.actors[target])
+            )
         return ways
 
 

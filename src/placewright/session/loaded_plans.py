@@ -376,10 +376,10 @@ class KeptPlans:
         self, key: _Key, plan: Plan, load: Callable[[], LoadedModel]
     ) -> tuple[LoadedPlan, bool]:
         """The loaded plan, and whether it stays for the next call."""
-        found = self._plans.pop(key, None)
-        if found is not None:
-            self._plans[key] = found
-            return found, True
+        known = self._plans.pop(key, None)
+        if known is not None:
+            self._plans[key] = known
+            return known, True
         for other in [other for other in self._plans if other[0] == key[0]]:
             self._plans.pop(other).close()  # its model has changed
         model = load()
@@ -393,7 +393,7 @@ class KeptPlans:
 
     def _shrink(self) -> None:
         """Close plans beyond the limit, except for the newest and for those in use."""
-        held = sum(one.weight for one in self._plans.values())
+        held = sum(plan.weight for plan in self._plans.values())
         for key in list(self._plans)[:-1]:
             if held > _limit() and not self._plans[key].is_in_use:
                 loaded = self._plans.pop(key)
@@ -405,8 +405,8 @@ class KeptPlans:
             placement, measured = plan.placement, plan.measured
             order = None if placement.order is None else placement.order.tolist()
             recommended = None if measured is None else measured.recommendation
-            told = (placement.device_of.tolist(), order, plan.runtime, recommended, plan.in_flight)
-            text = f"{content_sha256(plan.problem)} {told!r}"
+            asked = (placement.device_of.tolist(), order, plan.runtime, recommended, plan.in_flight)
+            text = f"{content_sha256(plan.problem)} {asked!r}"
             self._hashes[plan] = hashlib.sha256(text.encode()).hexdigest()
         return self._hashes[plan]
 
@@ -420,10 +420,10 @@ def _stamp(source: ModelSource | None) -> object:
 
 def _status(file: Path) -> tuple[object, ...]:
     try:
-        found = file.stat()
+        status = file.stat()
     except OSError:
         return ()
-    return (found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size)
+    return (status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size)
 
 
 @lru_cache

@@ -9,7 +9,7 @@ import numpy as np
 
 from placewright.core.cluster import Cluster
 from placewright.core.deadline import NEVER, Deadline
-from placewright.core.execution_models import EVENT, ExecutionModel, MaxLoad
+from placewright.core.execution_models import EVENT, ExecutionModel, default_model
 from placewright.core.problem import Objective, Problem
 from placewright.errors import InputError
 from placewright.execution.runtime import LoadedModel, Runtime
@@ -328,7 +328,7 @@ class _Measurement:
         self.steps.expect(seconds, _what(ahead))
 
     def _compiling_seconds(self, will_calibrate: bool) -> float:
-        seconds = seconds_to_compile(self.objective, _model_of(self.objective))
+        seconds = seconds_to_compile(self.objective, default_model(self.objective))
         if will_calibrate and self.extent.is_quick and self.objective == "throughput":
             seconds += seconds_to_compile("latency", EVENT)
         return seconds
@@ -385,7 +385,3 @@ def _check_seconds(ahead: Ahead, objective: Objective) -> float:
         requests = 2 if ahead.request_seconds < LONG_SECONDS else 1
         rounds = _CHECKED_ROUNDS * _CHECKED_WAYS * requests * ahead.request_seconds
     return compilations + min(rounds, _MOST_CHECK_SECONDS)
-
-
-def _model_of(objective: Objective) -> ExecutionModel:
-    return MaxLoad() if objective == "throughput" else EVENT

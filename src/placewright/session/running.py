@@ -45,7 +45,7 @@ _TRACED_RUNS = 9  # of which the trace shows the one of median length
 
 @dataclass(frozen=True)
 class RunResult:
-    """An executed plan, measured beside the best single device.
+    """Outputs and seconds of an executed plan, compared with the best single device.
 
     Attributes:
         comparison: of the outputs with those of the unsplit model.
@@ -81,7 +81,7 @@ class RunResult:
 
     @property
     def equal(self) -> bool:
-        """True when outputs are equal within what precision or the runtime's scatter explains."""
+        """True if outputs differ by no more than rounding, or than runs of the runtime differ."""
         return self.comparison.equal
 
     @property

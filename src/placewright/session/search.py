@@ -333,13 +333,13 @@ def _search_within(
         left_out.append(f"search: {rough_duration(limit.seconds)}{instead}")
     with workers_of(request) as workers:
         by: Placer = placer if workers is None else SpreadAuto(cast(Auto, placer), workers)
-        told = "" if workers is None else f", {workers.name}"
+        taken_by = "" if workers is None else f", {workers.name}"
         if isinstance(placer, Auto) and workers is None:
             with deadline.clock.stopped():
                 steps.tell(KERNELS, "compiling kernels")
                 make_ready(problem.objective, problem.execution_model)
         seconds = None if limit.seconds is None else limit.seconds * (1.0 + BOUND_SHARE)
-        steps.tell(SEARCHING, f"searching with {placer.name}{told}", seconds)
+        steps.tell(SEARCHING, f"searching with {placer.name}{taken_by}", seconds)
         try:
             plan = find_plan(
                 problem,

@@ -110,8 +110,8 @@ def _series_parallel_edges(rng: np.random.Generator, n_ops: int) -> tuple[IntArr
             continue
         before = branch_ends.pop() if piece == _JOIN else [last]
         for _ in range(max(1, piece)):
-            producers += [one for one in before if one >= 0]
-            consumers += [made] * sum(one >= 0 for one in before)
+            producers += [op for op in before if op >= 0]
+            consumers += [made] * sum(op >= 0 for op in before)
             last, before = made, [made]
             made += 1
         if piece == _FORK:

@@ -39,7 +39,7 @@ def check_declaration(framework: Framework) -> None:
     assert framework.library, "the library has a name"
     assert framework.extra, "an extra installs it"
     assert framework.formats, "it knows the ops of one format of sources at least"
-    unknown = [one for one in framework.objectives if one not in OBJECTIVES]
+    unknown = [objective for objective in framework.objectives if objective not in OBJECTIVES]
     assert not unknown, f"no objectives: {unknown}"
     for suffix in framework.suffixes:
         assert suffix.startswith("."), f"'{suffix}' is no suffix"

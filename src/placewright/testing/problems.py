@@ -11,7 +11,7 @@ from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
-from placewright.core.execution_models import EVENT, ExecutionModel, MaxLoad
+from placewright.core.execution_models import ExecutionModel, default_model
 from placewright.core.graph import ComputationGraph
 from placewright.core.grouping import Grouping
 from placewright.core.problem import Objective, Problem
@@ -50,7 +50,7 @@ def random_problem(
         CostTable(frozen_floats(seconds)),
         Grouping.identity(n_ops),
         objective=objective,
-        execution_model=_model_of(objective),
+        execution_model=default_model(objective, samples_in_flight=0),
         pins=pins,
     )
 
@@ -69,7 +69,7 @@ def impossible_problem(*, objective: Objective = "latency") -> Problem:
         CostTable(frozen_floats(np.ones((2, 2)))),
         Grouping.identity(2),
         objective=objective,
-        execution_model=_model_of(objective),
+        execution_model=default_model(objective, samples_in_flight=0),
     )
 
 
@@ -93,7 +93,7 @@ def packing_problem(*, objective: Objective = "latency", n_ops: int = 3) -> Prob
         CostTable(frozen_floats(np.ones((n_ops, 2)))),
         Grouping.identity(n_ops),
         objective=objective,
-        execution_model=_model_of(objective),
+        execution_model=default_model(objective, samples_in_flight=0),
     )
 
 
@@ -126,10 +126,6 @@ def under_subgraphs(problem: Problem, model: ExecutionModel) -> Problem:
         execution_model=model,
         transfer_seconds=frozen_floats(np.full(problem.graph.n_tensors, 2.0)),
     )
-
-
-def _model_of(objective: Objective) -> ExecutionModel:
-    return MaxLoad(samples_in_flight=0) if objective == "throughput" else EVENT
 
 
 def _random_graph(rng: np.random.Generator, n_ops: int, *, constrained: bool) -> ComputationGraph:

@@ -160,7 +160,7 @@ def check_requests_stay_apart(model: LoadedModel, devices: Sequence[Device]) -> 
     requests = [model.random_inputs(rng) for _ in range(4)]
     segments = random_segments(model.graph, len(devices), rng, ops=2)
     with ConcurrentRunner(model, segments, devices, in_flight=3) as runner:
-        together = [one.outputs for one in runner.run_many(requests)]
+        together = [execution.outputs for execution in runner.run_many(requests)]
         alone = [runner.run(request).outputs for request in requests]
     for mine, other in zip(together, alone, strict=True):
         for a, b in zip(mine, other, strict=True):

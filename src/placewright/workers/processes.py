@@ -87,15 +87,15 @@ class Processes(OtherWorkers):
         )
         ended = []
         for process in list(self._busy):
-            found = None
+            end_of_task = None
             if process.connection in ready:
-                found = process.answer()
+                end_of_task = process.answer()
             elif process.deadline < time.monotonic():
-                found = process.overdue()
-            if found is not None:
+                end_of_task = process.overdue()
+            if end_of_task is not None:
                 self._busy.remove(process)
-                ended.append(found)
-                if found.done is None or found.attempt.task.alone:
+                ended.append(end_of_task)
+                if end_of_task.done is None or end_of_task.attempt.task.alone:
                     process.end()
                 else:
                     self._free.append(process)

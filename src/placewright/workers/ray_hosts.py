@@ -54,14 +54,14 @@ def hosts_of(nodes: Sequence[RayNode], first: str) -> list[RayHost]:
     """Name the nodes, the node with the identity `first` before the others."""
     ordered = sorted(nodes, key=lambda node: (node.identity != first, node.host, node.identity))
     seen: Counter[str] = Counter()
-    found = []
+    named = []
     for node in ordered:
         seen[node.host] += 1
         number = seen[node.host]
-        found.append(
+        named.append(
             RayHost(node.host if number == 1 else f"{node.host}-{number}", node.host, node)
         )
-    return found
+    return named
 
 
 class MeasuringActor:
@@ -133,7 +133,7 @@ def answers(
     hosts: Sequence[RayHost],
     function: Callable[..., Any],
     arguments: Mapping[str, tuple[Any, ...]],
-    told: Callable[[str, int], None] = lambda host, done: None,
+    report: Callable[[str, int], None] = lambda host, done: None,
 ) -> dict[str, Answer]:
     """Call a function of this package on each host; machines work at the same time.
 
@@ -143,26 +143,26 @@ def answers(
         hosts: that are asked, in this order on each machine.
         function: of a module.
         arguments: host -> arguments.
-        told: called with the host that begins, and the number of hosts that are done.
+        report: called with the host that begins, and the number of hosts that are done.
     """
     waiting: dict[str, list[RayHost]] = {}
     for host in hosts:
         waiting.setdefault(host.machine, []).append(host)
     busy: dict[Any, RayHost] = {}
-    found: dict[str, Answer] = {}
+    answered: dict[str, Answer] = {}
     while waiting or busy:
         at_work = {host.machine for host in busy.values()}
-        for machine in [one for one in waiting if one not in at_work]:
+        for machine in [name for name in waiting if name not in at_work]:
             host = waiting[machine].pop(0)
             if not waiting[machine]:
                 del waiting[machine]
-            told(host.name, len(found))
+            report(host.name, len(answered))
             call = actors[host.name].call.remote(function, arguments[host.name])
             busy[call] = host
         ready, _ = ray.wait(list(busy), timeout=_LOOKS_EVERY)
         for call in ready:
-            found[busy.pop(call).name] = _answer(ray, call)
-    return {host.name: found[host.name] for host in hosts}
+            answered[busy.pop(call).name] = _answer(ray, call)
+    return {host.name: answered[host.name] for host in hosts}
 
 
 def way_between(ray: Any, source: Any, destination: Any) -> tuple[float, float]:

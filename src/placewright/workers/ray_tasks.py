@@ -97,7 +97,8 @@ class RayWorkers(OtherWorkers):
             attempt, _ = self._busy.pop(reference)
             ended.append(self._ended(reference, attempt))
         now = time.monotonic()
-        for reference in [one for one, (_, deadline) in self._busy.items() if deadline < now]:
+        overdue = [call for call, (_, deadline) in self._busy.items() if deadline < now]
+        for reference in overdue:
             attempt, _ = self._busy.pop(reference)
             self._ray.cancel(reference, force=True)
             ended.append(

@@ -135,8 +135,8 @@ def run_suite(
 def bound_row(name: str, problem: Problem, results: Path) -> LearnedRun:
     """The problem's lower bound as a row, from the file or new."""
     key = content_sha256(problem)
-    kept = read_runs(results)
-    for row in kept:
+    stored = read_runs(results)
+    for row in stored:
         if (row.key, row.placer) == (key, BOUND):
             return row
     bound = lower_bound(problem, BOUND_SECONDS)
@@ -153,7 +153,7 @@ def bound_row(name: str, problem: Problem, results: Path) -> LearnedRun:
         parts=[],
         history=[],
     )
-    write_runs(results, [*kept, row])
+    write_runs(results, [*stored, row])
     return row
 
 

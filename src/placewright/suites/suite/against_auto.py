@@ -64,7 +64,7 @@ class Figure:
 def comparisons(rows: Sequence[SuiteRow]) -> list[RivalComparison]:
     """A comparison for each problem of `auto`, in the order of the rows, over all seeds."""
     of_auto = [row for row in rows if row.placer == AUTO]
-    return [_comparison(row, [one for one in rows if _is_rival(one, row)]) for row in of_auto]
+    return [_comparison(row, [other for other in rows if _is_rival(other, row)]) for row in of_auto]
 
 
 def figures(compared: Sequence[RivalComparison], n_problems: int) -> list[Figure]:
@@ -102,24 +102,24 @@ def figures(compared: Sequence[RivalComparison], n_problems: int) -> list[Figure
     return listed
 
 
-def _is_rival(one: SuiteRow, row: SuiteRow) -> bool:
-    same = (one.problem, one.seed, one.budget) == (row.problem, row.seed, row.budget)
-    return same and one.placer != AUTO
+def _is_rival(other: SuiteRow, row: SuiteRow) -> bool:
+    same = (other.problem, other.seed, other.budget) == (row.problem, row.seed, row.budget)
+    return same and other.placer != AUTO
 
 
 def _comparison(row: SuiteRow, others: Sequence[SuiteRow]) -> RivalComparison:
-    valued = [one for one in others if not math.isnan(one.value)]
-    best = min(valued, key=lambda one: one.value, default=None)
-    everyone = [row, *others]
+    valued = [other for other in others if not math.isnan(other.value)]
+    best = min(valued, key=lambda other: other.value, default=None)
+    all_rows = [row, *others]
     return RivalComparison(
         problem=row.problem,
         value=row.value,
-        bound=max(one.bound for one in everyone),
+        bound=max(each.bound for each in all_rows),
         rival="" if best is None else best.placer,
         rival_value=math.nan if best is None else best.value,
         ratio=0.0 if best is None else ratio(row, best.value),
         rivals=len(others),
-        load=max(one.load for one in everyone),
+        load=max(each.load for each in all_rows),
         work=(row.evaluations, row.processor_seconds),
         rival_work=(0, 0.0) if best is None else (best.evaluations, best.processor_seconds),
     )

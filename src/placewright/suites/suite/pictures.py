@@ -24,8 +24,10 @@ def draw_profiles(rows: Sequence[SuiteRow], path: Path) -> None:
     def draw(module: Any) -> Any:
         figure, axes = module.subplots(figsize=(7.0, 4.5), layout="constrained")
         for profile in profiles(rows):
-            within = sorted({1.0, *(one for one in profile.ratios if one <= _WIDEST), _WIDEST})
-            shares = [profile.share_within(one) for one in within]
+            within = sorted(
+                {1.0, *(ratio for ratio in profile.ratios if ratio <= _WIDEST), _WIDEST}
+            )
+            shares = [profile.share_within(factor) for factor in within]
             axes.step(within, shares, where="post", label=profile.placer)
         axes.set_xscale("log")
         axes.set_ylim(0.0, 1.02)

@@ -127,33 +127,35 @@ def run_suite(
             f"{seconds}, {list(seeds)}"
         )
     file = ResultsFile(results, FORMAT, SuiteRow, lambda row: row.identity)
-    kept = file.rows
+    stored = file.rows
     keys = {
-        one.name: [
-            (SUITE_VERSION, one.name, name, seed, float(seconds))
+        problem.name: [
+            (SUITE_VERSION, problem.name, name, seed, float(seconds))
             for seed in seeds
             for name in placers
         ]
-        for one in problems
+        for problem in problems
     }
-    on_ahead(sum(key not in kept for wanted in keys.values() for key in wanted))
+    on_ahead(sum(key not in stored for wanted in keys.values() for key in wanted))
 
     def keep(row: SuiteRow) -> None:
         file.add([row])
         on_row(row)
 
     def missing() -> Iterator[Task]:
-        for one in problems:
-            yield from _tasks(one, [key for key in keys[one.name] if key not in kept], keep)
+        for problem in problems:
+            yield from _tasks(
+                problem, [key for key in keys[problem.name] if key not in stored], keep
+            )
 
     with open_workers(1, apart=True) if workers is None else nullcontext(workers) as all_workers:
         for done in all_workers.run(missing()):
             keep(_row_of(done))
-    return [kept[key] for one in problems for key in keys[one.name]]
+    return [stored[key] for problem in problems for key in keys[problem.name]]
 
 
 def _tasks(
-    one: SuiteProblem, missing: Sequence[tuple[int, str, str, int, float]], keep: Report
+    case: SuiteProblem, missing: Sequence[tuple[int, str, str, int, float]], keep: Report
 ) -> Iterator[Task]:
     """Each missing run in a process of its own, so that its memory is that of the run.
 
@@ -162,13 +164,13 @@ def _tasks(
     """
     if not missing:
         return
-    problem = one.build()
+    problem = case.build()
     shared = Shared(problem)
     for version, _, placer, seed, seconds in missing:
         row = SuiteRow(
             version=version,
-            problem=one.name,
-            kind=one.kind,
+            problem=case.name,
+            kind=case.kind,
             units=problem.n_units,
             devices=problem.n_devices,
             placer=placer,
