@@ -17,10 +17,9 @@ from placewright.core.placement import Placement
 from placewright.core.problem import Problem
 from placewright.errors import GraphError
 from placewright.report.difference import difference_of
-from placewright.report.explain import explain
+from placewright.report.explain import explain, parts_of_value
 from placewright.report.page import page_text
 from placewright.report.page_document import plans_document
-from placewright.report.parts_of_value import parts_of_value
 from placewright.simulation.model import Simulator
 from tests.report.report_problems import allowed_rows, layered_plan, odd_problem, plan_for
 from tests.simulation.oracle import Reference

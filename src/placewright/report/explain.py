@@ -1,4 +1,10 @@
-"""Explain the device of an op: the value with the op on every other device, and the reason."""
+"""Explain the device of an op: the value with the op on every other device, and the reason.
+
+A difference of two values is shown as the sum of its parts. Under `event`, the steps of the
+critical path follow each other directly or after a wait. The time of a unit is its own seconds, the
+addition of contention, and the overheads of its segment. Under `max-load`, the value is the load of
+the busiest device or channel.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +16,19 @@ from typing import Any
 import numpy as np
 
 from placewright.core.arrays import IntArray
-from placewright.core.execution_models import Event
+from placewright.core.execution_models import Event, MaxLoad
 from placewright.core.op_patterns import op_named
 from placewright.core.placement import Placement
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
 from placewright.core.quantities import format_bytes
-from placewright.report.parts_of_value import parts_of_value
 from placewright.report.values import value_text
 from placewright.simulation.model import Simulator
+from placewright.simulation.timeline import Step, Timeline
 
 _MOST_DETAILED = 3  # devices whose difference is shown part by part
 _SAME = 1e-9  # relative difference of equal values, from rounding
+PARTS = ("compute", "contention", "dispatch", "cuts", "transfers", "waiting")
 
 
 @dataclass(frozen=True)
@@ -35,7 +42,7 @@ class Elsewhere:
             that is infeasible.
         crossing: seconds of the transfers of these units, each tensor once per device.
         decides: the constraint that forbids the device, or the largest part of the difference.
-        parts: parts of the difference from the plan's value, see `report.parts_of_value`. Empty for
+        parts: parts of the difference from the plan's value, see `parts_of_value`. Empty for
             the plan itself, if infeasible, and if the execution model has no parts.
     """
 
@@ -313,3 +320,86 @@ def _waiting(plan: Plan, simulator: Simulator, unit: int) -> tuple[str, bool]:
     kind, _, other = text.partition(" ")
     words = {"input": "waited for its input from", "order": "stood in the order behind"}
     return f"{words.get(kind, 'waited for its device, which ran')} {other}", is_critical
+
+
+def parts_of_value(
+    problem: Problem, simulator: Simulator, placement: Placement
+) -> dict[str, float] | None:
+    """Name of each of `PARTS` -> seconds, which add up to the value.
+
+    Args:
+        problem: the problem.
+        simulator: of the problem.
+        placement: a feasible placement.
+
+    Returns:
+        None if the execution model has no such parts.
+    """
+    if isinstance(problem.execution_model, Event):
+        return _of_path(problem, simulator.timeline(placement))
+    if isinstance(problem.execution_model, MaxLoad) and not problem.execution_model.split_phases:
+        return _of_load(problem, simulator, placement)
+    return None
+
+
+def _of_path(problem: Problem, timeline: Timeline) -> dict[str, float]:
+    parts = dict.fromkeys(PARTS, 0.0)
+    factors = _factors(problem, timeline)
+    begins = {int(timeline.segment_of[unit]): unit for unit in reversed(timeline.order.tolist())}
+    until = 0.0
+    for step in timeline.critical_path:
+        parts["waiting"] += step.start - until
+        until = step.end
+        if not _is_unit(problem, timeline, step):
+            parts["transfers"] += step.end - step.start
+            continue
+        device = int(timeline.device_of[step.index])
+        own = float(problem.costs.seconds[step.index, device])
+        slower = own * (factors[device] - 1.0)
+        is_first = begins[int(timeline.segment_of[step.index])] == step.index
+        dispatch = problem.cluster.devices[device].dispatch_seconds if is_first else 0.0
+        parts["compute"] += own
+        parts["contention"] += slower
+        parts["dispatch"] += dispatch
+        parts["cuts"] += step.end - step.start - own - slower - dispatch
+    parts["waiting"] += timeline.value - until
+    return parts
+
+
+def _is_unit(problem: Problem, timeline: Timeline, step: Step) -> bool:
+    """Whether a step is a unit and not a transfer; an op may have the name of a transfer."""
+    at = step.index
+    return (
+        at < problem.n_units
+        and problem.unit_graph.op_names[at] == step.what
+        and (float(timeline.start[at]), float(timeline.end[at])) == (step.start, step.end)
+    )
+
+
+def _factors(problem: Problem, timeline: Timeline) -> list[float]:
+    """Contention factor of each device."""
+    cluster = problem.cluster
+    used = np.unique(timeline.device_of).tolist()
+    domains = [device.memory_domain for device in cluster.devices]
+    factors = []
+    for domain in domains:
+        shared = cluster.contention.get(domain or "", (1.0,))
+        sharing = sum(domains[device] == domain for device in used)
+        factors.append(shared[min(max(sharing, 1), len(shared)) - 1])
+    return factors
+
+
+def _of_load(problem: Problem, simulator: Simulator, placement: Placement) -> dict[str, float]:
+    """Parts of the load of the busiest device or channel."""
+    loads = simulator.loads(placement.device_of).sum(axis=0)
+    busiest = int(np.argmax(loads))
+    parts = dict.fromkeys(PARTS, 0.0)
+    if busiest < problem.n_devices:
+        device = problem.cluster.devices[busiest]
+        units = np.flatnonzero(placement.device_of == busiest)
+        share = device.streams * device.replicas
+        own = float(problem.costs.seconds[units, busiest].sum()) / share
+        # If transfers overlap with units, the load is the longer of both.
+        parts["compute"] = min(own, float(loads[busiest]))
+    parts["transfers"] = float(loads[busiest]) - parts["compute"]
+    return parts

@@ -19,10 +19,9 @@ from placewright.core.solution import Budget, Stop
 from placewright.errors import BudgetSpent
 from placewright.placers.portfolio import lanes, schedule, turn
 from placewright.placers.portfolio.auto import Auto
-from placewright.placers.portfolio.first import evaluate_first
 from placewright.placers.portfolio.kernels import make_ready
 from placewright.placers.portfolio.lanes import InTurn, Lanes
-from placewright.placers.portfolio.schedule import PortfolioMembers
+from placewright.placers.portfolio.schedule import PortfolioMembers, evaluate_first
 from placewright.placers.portfolio.turn import Turn, Turns, TurnTaker
 from placewright.simulation.evaluator import Evaluator
 from placewright.simulation.interruptible import interruptible
