@@ -37,6 +37,7 @@ EVENT_MODEL = ("event_model", "event_queue", "simulate", "what_if")
 VIEWS = (
     "format",
     "state",
+    "zoom_canvas",
     "timeline_rows",
     "timeline_draw",
     "timeline",

@@ -1,43 +1,26 @@
 // The graph: groups that open and close; zoom, pan, choose by pointer and keys; find by name.
 (function (root) {
   "use strict";
-  const { GraphPicture, deviceCounts, styleColour } = root;
+  const { GraphPicture, ZoomCanvas, deviceCounts, styleColour } = root;
   const d3 = globalThis.d3;
   const MOST_FOUND = 30;
 
-  class Graph {
+  class Graph extends ZoomCanvas {
     constructor(state, holder, tip) {
-      this.state = state;
-      this.holder = holder;
-      this.canvas = holder.querySelector("canvas");
-      this.tip = tip;
+      super(state, holder, tip);
       this.open = new Set([0]);
       this.selected = -1;
-      this.transform = d3.zoomIdentity;
       this.counts = deviceCounts(state);
-      this.frame = 0;
-      this.listen();
+      this.listen([0.5, 1e5]);
+      this.state.onChange((what) => this.changed(what));
       this.resize();
     }
 
-    listen() {
-      const { canvas } = this;
-      this.zoom = d3.zoom().scaleExtent([0.5, 1e5]).on("zoom", (event) => {
-        this.transform = event.transform;
-        this.drawSoon();
-      });
-      d3.select(canvas).call(this.zoom).on("dblclick.zoom", null);
-      canvas.addEventListener("click", (event) => this.click(event));
-      canvas.addEventListener("pointermove", (event) => this.hover(event));
-      canvas.addEventListener("pointerleave", () => { this.tip.hidden = true; });
-      canvas.addEventListener("keydown", (event) => this.key(event));
-      new ResizeObserver(() => this.resize()).observe(this.holder);
-      this.state.onChange((what) => {
-        if (what === "current") this.counts = deviceCounts(this.state);
-        const { selected } = this.state;
-        if (selected?.unit !== undefined && selected.from !== "graph") this.show(this.state.nodeOf[selected.unit], false);
-        this.drawSoon();
-      });
+    changed(what) {
+      if (what === "current") this.counts = deviceCounts(this.state);
+      const { selected } = this.state;
+      if (selected?.unit !== undefined && selected.from !== "graph") this.show(this.state.nodeOf[selected.unit], false);
+      this.drawSoon();
     }
 
     resize() {
@@ -57,14 +40,6 @@
       const { k, x, y } = this.transform;
       const [left, top] = [(this.width - width * fit) / 2, (this.height - height * fit) / 2];
       return { k: k * fit, x: x + k * left, y: y + k * top, fit, left, top };
-    }
-
-    drawSoon() {
-      if (this.frame) return;
-      this.frame = requestAnimationFrame(() => {
-        this.frame = 0;
-        this.draw();
-      });
     }
 
     picture() {
@@ -118,9 +93,7 @@
       this.tip.hidden = node === 0;
       if (node === 0) return;
       const what = unit >= 0 ? this.state.devices[this.state.current.device[unit]].name : `${this.state.unitsOf(node).length} units`;
-      this.tip.textContent = `${this.state.nodeName(node)}\n${what}`;
-      this.tip.style.left = `${Math.max(0, Math.min(event.clientX + 14, globalThis.innerWidth - this.tip.offsetWidth - 8))}px`;
-      this.tip.style.top = `${event.clientY + 16}px`;
+      this.showTip(event, `${this.state.nodeName(node)}\n${what}`);
     }
 
     choose(node) {
@@ -192,10 +165,10 @@
       this.zoomTo(above);
     }
 
-    key(event) {
+    actions(event) {
       const area = d3.select(this.canvas);
       const pan = (x, y) => area.call(this.zoom.translateBy, (x * this.width) / 6 / this.transform.k, (y * this.height) / 6 / this.transform.k);
-      const actions = {
+      return {
         ArrowLeft: () => (event.shiftKey ? pan(1, 0) : this.sibling(-1)),
         ArrowRight: () => (event.shiftKey ? pan(-1, 0) : this.sibling(1)),
         ArrowUp: () => (event.shiftKey ? pan(0, 1) : this.sibling(-1)),
@@ -204,18 +177,6 @@
         "+": () => this.zoomBy(1.5), "=": () => this.zoomBy(1.5), "-": () => this.zoomBy(1 / 1.5),
         0: () => this.all(), Home: () => this.all(),
       };
-      const action = actions[event.key];
-      if (!action || event.ctrlKey || event.metaKey || event.altKey) return;
-      event.preventDefault();
-      action();
-    }
-
-    zoomBy(factor) {
-      d3.select(this.canvas).call(this.zoom.scaleBy, factor);
-    }
-
-    all() {
-      d3.select(this.canvas).call(this.zoom.transform, d3.zoomIdentity);
     }
 
     setAll(isOpen) {

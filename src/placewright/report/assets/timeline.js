@@ -1,21 +1,17 @@
 // The timeline: zoom and pan by wheel, touch, buttons and keys; what is under the pointer.
 (function (root) {
   "use strict";
-  const { timelineRows, drawTimeline, layRows, labelWidth, styleColour, timeText, bytesText } = root;
+  const { ZoomCanvas, timelineRows, drawTimeline, layRows, labelWidth, styleColour, timeText, bytesText } = root;
   const d3 = globalThis.d3;
   const MOST = 1e6; // zoom
 
-  class Timeline {
+  class Timeline extends ZoomCanvas {
     constructor(state, holder, tip) {
-      this.state = state;
-      this.holder = holder;
-      this.canvas = holder.querySelector("canvas");
-      this.tip = tip;
+      super(state, holder, tip);
       this.row = 0;
-      this.transform = d3.zoomIdentity;
-      this.frame = 0;
       this.collect();
-      this.listen();
+      this.listen([1, MOST]);
+      this.state.onChange((what) => this.changed(what));
       this.resize();
     }
 
@@ -34,23 +30,10 @@
       this.height = layRows(this.rows);
     }
 
-    listen() {
-      const { canvas } = this;
-      this.zoom = d3.zoom().scaleExtent([1, MOST]).on("zoom", (event) => {
-        this.transform = event.transform;
-        this.drawSoon();
-      });
-      d3.select(canvas).call(this.zoom).on("dblclick.zoom", null);
-      canvas.addEventListener("pointermove", (event) => this.hover(event));
-      canvas.addEventListener("pointerleave", () => { this.tip.hidden = true; });
-      canvas.addEventListener("click", (event) => this.choose(this.under(event)));
-      canvas.addEventListener("keydown", (event) => this.key(event));
-      new ResizeObserver(() => this.resize()).observe(this.holder);
-      this.state.onChange((what) => {
-        if (what === "current") this.collect();
-        if (what === "current") this.resize();
-        this.drawSoon();
-      });
+    changed(what) {
+      if (what === "current") this.collect();
+      if (what === "current") this.resize();
+      this.drawSoon();
     }
 
     resize() {
@@ -70,14 +53,6 @@
       const left = labelWidth(width);
       const time = (x) => ((this.transform.invertX(x) - left) / (width - left)) * this.value;
       return { from: time(left), to: time(width) };
-    }
-
-    drawSoon() {
-      if (this.frame) return;
-      this.frame = requestAnimationFrame(() => {
-        this.frame = 0;
-        this.draw();
-      });
     }
 
     draw() {
@@ -107,10 +82,11 @@
       const found = this.under(event);
       this.tip.hidden = !found;
       if (!found) return;
-      this.tip.textContent = this.text(found);
-      const right = globalThis.innerWidth - this.tip.offsetWidth - 8;
-      this.tip.style.left = `${Math.max(0, Math.min(event.clientX + 14, right))}px`;
-      this.tip.style.top = `${event.clientY + 16}px`;
+      this.showTip(event, this.text(found));
+    }
+
+    click(event) {
+      this.choose(this.under(event));
     }
 
     text({ row: at, place }) {
@@ -167,10 +143,10 @@
       }
     }
 
-    key(event) {
+    actions() {
       const area = d3.select(this.canvas);
       const by = (this.holder.clientWidth / 6) / this.transform.k;
-      const actions = {
+      return {
         ArrowLeft: () => area.call(this.zoom.translateBy, by, 0),
         ArrowRight: () => area.call(this.zoom.translateBy, -by, 0),
         ArrowUp: () => this.changeRow(-1), ArrowDown: () => this.changeRow(1),
@@ -178,18 +154,6 @@
         "+": () => this.zoomBy(1.6), "=": () => this.zoomBy(1.6), "-": () => this.zoomBy(1 / 1.6),
         0: () => this.all(), Home: () => this.all(),
       };
-      const action = actions[event.key];
-      if (!action || event.ctrlKey || event.metaKey || event.altKey) return;
-      event.preventDefault();
-      action();
-    }
-
-    zoomBy(factor) {
-      d3.select(this.canvas).call(this.zoom.scaleBy, factor);
-    }
-
-    all() {
-      d3.select(this.canvas).call(this.zoom.transform, d3.zoomIdentity);
     }
   }
 
