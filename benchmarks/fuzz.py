@@ -80,6 +80,16 @@ def corpus(folder: Path) -> dict[str, tuple[Callable[[], list[bytes]], str]]:
     def held(*contents: bytes) -> Callable[[], list[bytes]]:
         return lambda: list(contents)
 
+    def make_gguf(folder: Path) -> Path:
+        from dataclasses import replace
+
+        import numpy as np
+        from support.gguf_files import MADE, write_gguf
+
+        made = replace(MADE["latent"], dtype="Q8_0")
+        write_gguf(folder / "m.gguf", made, np.random.default_rng(0), vocabulary=64)
+        return folder / "m.gguf"
+
     plans = ROOT / "tests" / "data" / "plans"
     cluster = b"format: placewright.cluster/1\ndevices:\n- {name: cpu:0, memory: 2GiB}\n"
     cluster += b"- {name: cpu:1, streams: 2}\nlinks:\n- {from: cpu:0, to: cpu:1, both: true}\n"
@@ -90,6 +100,7 @@ def corpus(folder: Path) -> dict[str, tuple[Callable[[], list[bytes]], str]]:
         "tflite": (bytes_of(make_tflite), ".tflite"),
         "pb": (bytes_of(make_pb), ".pb"),
         "pt2": (bytes_of(make_pt2), ".pt2"),
+        "gguf": (bytes_of(make_gguf), ".gguf"),
         "workload": (held(json.dumps(CHAIN).encode()), ".json"),
         "problem": (held((plans / "pinned.problem.json").read_bytes()), ".json"),
         "plan": (held(*((plans / f"{n}.json").read_bytes() for n in ("pinned", "lost"))), ".json"),

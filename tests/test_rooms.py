@@ -12,7 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from placewright.frameworks.registry import framework_named, framework_names, frameworks
+from placewright.frameworks.registry import (
+    READERS,
+    framework_named,
+    framework_names,
+    frameworks,
+    readers,
+)
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "placewright"
@@ -40,7 +46,15 @@ MAY_IMPORT = {
     "__main__": {"cli"},
 }
 HEAVY = ("torch", "openvino", "onnxruntime", "onnx", "ortools", "ray", "transformers", "highspy")
-HEAVY += ("gymnasium", "accelerate", "torch_geometric", "pymetis", "mtkahypar", "matplotlib")
+HEAVY += (
+    "gymnasium",
+    "accelerate",
+    "torch_geometric",
+    "pymetis",
+    "mtkahypar",
+    "matplotlib",
+    "gguf",
+)
 FILES = sorted(SOURCE.rglob("*.py"))
 
 
@@ -101,7 +115,7 @@ def named_frameworks(path: Path, texts: set[str]) -> list[str]:
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and id(node) not in of_packages and node.value in texts
     ]
-    folders = {f"{FRAMEWORKS}.{name}" for name in framework_names()}
+    folders = {f"{FRAMEWORKS}.{name}" for name in (*framework_names(), *READERS)}
     found += [
         module
         for module in imported_modules(tree)
@@ -112,8 +126,9 @@ def named_frameworks(path: Path, texts: set[str]) -> list[str]:
 
 def test_no_other_room_names_a_framework() -> None:
     """Neither its name, nor a format or suffix of its models, nor its folder."""
-    texts = {text for one in frameworks() for text in (one.name, *one.formats, *one.suffixes)}
-    assert {"torch", "openvino", "onnx", ".pt2", ".xml"} <= texts
+    every = (*frameworks(), *readers())
+    texts = {text for one in every for text in (one.name, *one.formats, *one.suffixes)}
+    assert {"torch", "openvino", "onnx", ".pt2", ".xml", ".gguf"} <= texts
     naming: set[str] = set()
     for path in FILES:
         own = str(path.relative_to(SOURCE))
@@ -126,16 +141,18 @@ def test_frameworks_do_not_import_each_other() -> None:
     for path in FILES:
         room, *folders = path.relative_to(SOURCE).parent.parts or ("",)
         if room == "frameworks":
-            others = {f"{FRAMEWORKS}.{name}" for name in framework_names() if name not in folders}
+            named = (*framework_names(), *READERS)
+            others = {f"{FRAMEWORKS}.{name}" for name in named if name not in folders}
             for module in imported_modules(ast.parse(path.read_text())):
                 assert ".".join(module.split(".")[:3]) not in others, f"{path} imports {module}"
 
 
 def test_every_folder_of_frameworks_is_listed() -> None:
     folders = {path.parent.name for path in SOURCE.glob("frameworks/*/__init__.py")}
-    assert folders == set(framework_names())
-    for one in frameworks():
-        assert framework_named(one.name) is one
+    assert folders == {*framework_names(), *READERS}
+    assert tuple(one.name for one in readers()) == READERS
+    for one in (*frameworks(), *readers()):
+        assert one.name in READERS or framework_named(one.name) is one
         extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
         assert one.extra in extras["optional-dependencies"]
 

@@ -211,6 +211,8 @@ def graph(
         "phases": {name: int((read.op_phases == at).sum()) for at, name in enumerate(PHASE_NAMES)},
         "kinds": dict(Counter(read.op_kinds).most_common()),
     }
+    if loaded.facts:
+        summary["facts"] = dict(loaded.facts)
     if as_json:
         print_json(summary)
         return
@@ -219,7 +221,7 @@ def graph(
         print_line(largest.text)
     if read.op_phases.any():
         print_line(", ".join(f"{count} {name}" for name, count in summary["phases"].items()))
-    for line in loss_lines(loaded.source):
+    for line in (*loaded.lines, *loss_lines(loaded.source)):
         print_line(line)
     print_line(
         f"{summary['flops'] / 1e9:.2f} GFLOP, {format_bytes(summary['weight_bytes'])} of weights, "

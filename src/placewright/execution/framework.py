@@ -148,6 +148,41 @@ class Framework(Protocol):
         ...
 
 
+@dataclass(frozen=True)
+class ModelRead:
+    """A model that nothing here runs.
+
+    Attributes:
+        graph: its modules.
+        source: where they came from.
+        facts: what users ask of such a model, by name.
+        lines: the same as sentences.
+    """
+
+    graph: ComputationGraph
+    source: ModelSource
+    facts: Mapping[str, int | float | str]
+    lines: tuple[str, ...]
+
+
+class ModelReader(Protocol):
+    """A folder of `frameworks/` that reads models and has no runtime."""
+
+    name: ClassVar[str]  # equal to the folder's
+    extra: ClassVar[str]  # pip install placewright[extra]
+    suffixes: ClassVar[tuple[str, ...]]
+    formats: ClassVar[tuple[str, ...]]  # of sources
+
+    def read(self, name: str, options: ReadOptions) -> ModelRead:
+        """Read a model; `options.shapes` has the sizes that the reader knows.
+
+        Raises:
+            InputError: there is no such model, it cannot be read, or a size does not fit it.
+            MissingExtraError: a library is not installed.
+        """
+        ...
+
+
 @runtime_checkable
 class HandsOverPrograms(Protocol):
     """A framework that loads PyTorch programs for frameworks that convert them."""

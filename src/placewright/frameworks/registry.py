@@ -7,7 +7,13 @@ from functools import cache
 from typing import TYPE_CHECKING, cast
 
 from placewright.errors import UnknownNameError
-from placewright.execution.framework import Find, Framework, PreparesProcess, found_path
+from placewright.execution.framework import (
+    Find,
+    Framework,
+    ModelReader,
+    PreparesProcess,
+    found_path,
+)
 
 if TYPE_CHECKING:
     from placewright.core.source import ModelSource
@@ -20,6 +26,9 @@ FRAMEWORKS: tuple[str, ...] = (
     "onnxruntime",
     "torch",
 )
+
+# Folders whose declaration.py has READER: they read models that no framework here runs.
+READERS: tuple[str, ...] = ("language",)
 
 
 def framework_names() -> tuple[str, ...]:
@@ -48,6 +57,16 @@ def framework_of(source: ModelSource) -> Framework | None:
     return next((x for x in frameworks() if source.format in x.formats), None)
 
 
+def readers() -> tuple[ModelReader, ...]:
+    """All readers of models that no framework runs."""
+    return tuple(_declared_reader(name) for name in READERS)
+
+
+def reader_of_file(name: str) -> ModelReader | None:
+    """The reader of files with the suffix of a name; None if there is none."""
+    return next((one for one in readers() if name.lower().endswith(one.suffixes)), None)
+
+
 def make_runtime(name: str, find: Find = found_path) -> Runtime:
     """The runtime of the framework called `name`.
 
@@ -73,3 +92,9 @@ def prepare_process() -> None:
 def _declared(name: str) -> Framework:
     module = importlib.import_module(f"placewright.frameworks.{name}.declaration")
     return cast(Framework, module.FRAMEWORK)
+
+
+@cache
+def _declared_reader(name: str) -> ModelReader:
+    module = importlib.import_module(f"placewright.frameworks.{name}.declaration")
+    return cast(ModelReader, module.READER)

@@ -6,7 +6,7 @@ A name is a path, ``zoo:NAME``, or a PyTorch module in the memory of this proces
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,7 @@ from placewright.frameworks.registry import (
     framework_of,
     frameworks,
     make_runtime,
+    reader_of_file,
 )
 from placewright.io.json_text import read_json_object
 from placewright.io.opened import shown_name
@@ -270,11 +271,15 @@ class Model:
         graph: the operators.
         source: where they came from; None for a graph saved without one.
         problem: if the file carries costs (a saved problem, a Tarnawski workload).
+        facts: of a model that is read and not run, by name.
+        lines: the facts as sentences.
     """
 
     graph: ComputationGraph
     source: ModelSource | None
     problem: Problem | None = None
+    facts: Mapping[str, int | float | str] = field(default_factory=dict)
+    lines: tuple[str, ...] = ()
 
     @property
     def n_units(self) -> int:
@@ -343,6 +348,9 @@ def load_model(
         colocate_backward,
         dropout,
     )
+    if reader := reader_of_file(name):
+        read = reader.read(name, options)
+        return Model(read.graph, read.source, facts=read.facts, lines=read.lines)
     return Model(*framework.read(name, finder(framework), options))
 
 

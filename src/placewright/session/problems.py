@@ -24,6 +24,7 @@ from placewright.core.source import ModelSource
 from placewright.errors import AnswerError, FieldError, InputError
 from placewright.execution.runtime import Runtime
 from placewright.files.model_names import model_of
+from placewright.frameworks.registry import reader_of_file
 from placewright.io.opened import shown_name
 from placewright.profiling.catalogue import with_precision
 from placewright.profiling.profile import UnitTimes, last_measured, model_identity
@@ -62,6 +63,7 @@ def build(model: ModelOfRequest, steps: Steps, deadline: Deadline = NEVER) -> Me
         OutOfTime: the deadline passed before each device had run the model once.
     """
     request = model.request
+    _require_costs(request)
     is_measured = _is_measured(request)
     if request.precision is not None and (is_measured or not _has_data_sheets(request)):
         raise FieldError(
@@ -93,6 +95,21 @@ def build(model: ModelOfRequest, steps: Steps, deadline: Deadline = NEVER) -> Me
         measured = _measure(model, cluster, runtime, steps, deadline)
     problem = resident(measured.problem, request.resident)
     return replace(measured, problem=constrained(problem, request.memory, request.pins))
+
+
+def _require_costs(request: Request) -> None:
+    """Refuse a model that is only read, before any long work.
+
+    Raises:
+        InputError: there are no costs for it.
+    """
+    given = request.model
+    is_file = isinstance(given, str) and reader_of_file(given) is not None
+    if is_file or (isinstance(given, Model) and given.facts):
+        raise InputError(
+            f"model '{request.name}' is read and not placed: there are no costs for it; "
+            "`placewright graph` shows its modules"
+        )
 
 
 def _measure(

@@ -1,0 +1,1 @@
+"""Language models: reads their files as graphs of modules; nothing here runs them."""

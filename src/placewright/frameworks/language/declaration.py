@@ -1,0 +1,57 @@
+"""Declaration of the reader of language models: `.gguf` files become graphs of modules."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from placewright.execution.framework import ModelRead, ReadOptions
+
+if TYPE_CHECKING:
+    from placewright.frameworks.language.modules import LanguageModel, ModelStep
+
+
+class LanguageReader:
+    """Files of language models, as `execution.framework.ModelReader` describes it."""
+
+    name: ClassVar[str] = "language"
+    extra: ClassVar[str] = "language"
+    suffixes: ClassVar[tuple[str, ...]] = (".gguf",)
+    formats: ClassVar[tuple[str, ...]] = ("gguf",)
+
+    def read(self, name: str, options: ReadOptions) -> ModelRead:
+        """Read header and tensor table; sizes `tokens` and `context` choose the step."""
+        from placewright.core.source import ModelSource
+        from placewright.frameworks.language.gguf_model import read_gguf
+        from placewright.frameworks.language.modules import modules_graph, step_of
+
+        model, sha256 = read_gguf(Path(name))
+        step = step_of(options.shapes, model.trained_context)
+        sizes = {"tokens": (step.tokens,), "context": (step.context,)}
+        source = ModelSource(name, sha256, "gguf", sizes)
+        return ModelRead(modules_graph(model, step), source, model.facts(step), _lines(model, step))
+
+
+def _lines(model: LanguageModel, step: ModelStep) -> tuple[str, ...]:
+    """The facts as sentences."""
+    from placewright.core.quantities import format_bytes
+
+    facts: Mapping[str, float | str] = model.facts(step)
+    experts = f", {model.experts_used} of {model.n_experts} experts" if model.n_experts else ""
+    active = model.n_active_parameters
+    computing = f", {active / 1e9:.3g} billion for a token" if model.n_experts else ""
+    cache = [
+        f"{format_bytes(float(facts[f'cache_bytes_per_token_{dtype}']))} as {dtype}"
+        for dtype in ("f16", "q8_0", "q4_0")
+    ]
+    return (
+        f"architecture {model.architecture}: {len(model.layers)} layers{experts}, "
+        f"{model.n_parameters / 1e9:.3g} billion parameters{computing}",
+        f"weights take {format_bytes(float(facts['model_bytes']))}; the cache takes "
+        f"{format_bytes(float(facts['cache_bytes']))} for {step.context} tokens as f16",
+        f"each token adds {', '.join(cache)} to the cache of layers without a window",
+    )
+
+
+READER = LanguageReader()

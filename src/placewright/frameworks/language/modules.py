@@ -1,0 +1,308 @@
+"""A language model as modules, whatever file it came from, and their graph for one step."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from placewright.core.builder import GraphBuilder
+from placewright.core.graph import ComputationGraph
+from placewright.errors import InputError
+
+Part = Literal[
+    "embedding", "attention", "feed-forward", "router", "experts", "shared-experts", "head"
+]
+_KINDS: Mapping[Part, str] = {
+    "embedding": "Embedding",
+    "attention": "Attention",
+    "feed-forward": "FeedForward",
+    "router": "Router",
+    "experts": "Experts",
+    "shared-experts": "SharedExperts",
+    "head": "Head",
+}
+_HIDDEN_BYTES = 4  # of an element between modules, which engines keep in f32
+CACHE_FORMATS: Mapping[str, tuple[int, int]] = {  # elements and bytes of a block
+    "f32": (1, 4),
+    "f16": (1, 2),
+    "bf16": (1, 2),
+    "q8_0": (32, 34),
+    "q4_0": (32, 18),
+}
+
+
+@dataclass(frozen=True)
+class Weight:
+    """One tensor of weights.
+
+    Attributes:
+        n_elements: parameters.
+        n_bytes: as they rest in memory.
+        dtype: for example ``"q4_k"``.
+        multiplies: a matrix, which multiplies every token; norms and biases are added to it.
+    """
+
+    n_elements: int
+    n_bytes: int
+    dtype: str
+    multiplies: bool
+
+
+@dataclass(frozen=True)
+class Cache:
+    """What a layer remembers of a sequence.
+
+    Attributes:
+        elements_per_token: keys and values of one token; 0 without a cache.
+        window: tokens that the layer looks back; 0 is all of them.
+        score_flops: operations of attention for a token and a token that it looks at.
+        state_bytes: of a recurrent state, which does not grow with the context.
+    """
+
+    elements_per_token: int = 0
+    window: int = 0
+    score_flops: float = 0.0
+    state_bytes: int = 0
+
+    def tokens(self, context: int) -> int:
+        """Number of tokens that are kept of a context."""
+        return min(context, self.window) if self.window else context
+
+    def looked_at(self, tokens: int, context: int) -> int:
+        """Tokens that the last `tokens` of a context look at, themselves too, summed.
+
+        The last one looks at ``context`` tokens or its window, the one before it at one token less.
+        """
+        first = context - tokens + 1
+        full = max(0, min(context, self.window or context) - first + 1)  # that see all before them
+        return full * first + full * (full - 1) // 2 + (tokens - full) * self.tokens(context)
+
+    def n_bytes(self, context: int, dtype: str) -> float:
+        """Bytes for a context of one sequence.
+
+        Args:
+            context: tokens.
+            dtype: one of `CACHE_FORMATS`.
+        """
+        block, size = CACHE_FORMATS[dtype]
+        return self.elements_per_token * self.tokens(context) * size / block + self.state_bytes
+
+
+@dataclass(frozen=True)
+class LanguageModel:
+    """A decoder, by layers and modules.
+
+    Attributes:
+        architecture: as the file names it.
+        hidden: elements of the state that modules hand on.
+        vocabulary: number of tokens.
+        trained_context: tokens; 0 if unknown.
+        experts_used: of each layer with experts, for a token.
+        n_experts: of such a layer.
+        layers: modules of each layer, with their weights.
+        caches: of each layer.
+        embedding: weights.
+        head: weights of the last norm and of the output matrix.
+        tied: the head multiplies with the embedding's first weight.
+    """
+
+    architecture: str
+    hidden: int
+    vocabulary: int
+    trained_context: int
+    experts_used: int
+    n_experts: int
+    layers: tuple[Mapping[Part, Sequence[Weight]], ...]
+    caches: tuple[Cache, ...]
+    embedding: tuple[Weight, ...]
+    head: tuple[Weight, ...]
+    tied: bool
+
+    def all_weights(self) -> list[Weight]:
+        """Each weight once."""
+        of_layers = [weight for layer in self.layers for part in layer.values() for weight in part]
+        return [*self.embedding, *of_layers, *self.head]
+
+    @property
+    def n_parameters(self) -> int:
+        """All parameters, a tied embedding once."""
+        return sum(weight.n_elements for weight in self.all_weights())
+
+    @property
+    def n_active_parameters(self) -> float:
+        """Parameters that compute one token: of routed experts only the chosen ones."""
+        total = float(self.n_parameters)
+        for layer in self.layers:
+            of_experts = sum(weight.n_elements for weight in layer.get("experts", ()))
+            total -= of_experts * (1 - self.share_of_experts)
+        return total
+
+    @property
+    def share_of_experts(self) -> float:
+        """Part of the experts that a token passes."""
+        return self.experts_used / self.n_experts if self.n_experts else 1.0
+
+    def cache_bytes(self, context: int, dtype: str) -> float:
+        """Bytes that one sequence of a context needs in all layers."""
+        return sum(cache.n_bytes(context, dtype) for cache in self.caches)
+
+    def facts(self, step: ModelStep) -> dict[str, int | float | str]:
+        """What users ask of a language model, for one step."""
+        growing = sum(cache.elements_per_token for cache in self.caches)
+        per_format = {
+            f"cache_bytes_per_token_{name}": growing * size / block
+            for name, (block, size) in CACHE_FORMATS.items()
+        }
+        return {
+            "architecture": self.architecture,
+            "layers": len(self.layers),
+            "parameters": self.n_parameters,
+            "active_parameters": self.n_active_parameters,
+            "vocabulary": self.vocabulary,
+            "experts": self.n_experts,
+            "experts_used": self.experts_used,
+            "trained_context": self.trained_context,
+            "model_bytes": sum(weight.n_bytes for weight in self.all_weights()),
+            **per_format,
+            "tokens": step.tokens,
+            "context": step.context,
+            "cache_bytes": self.cache_bytes(step.context, "f16"),
+            "state_bytes": sum(cache.state_bytes for cache in self.caches),
+        }
+
+
+@dataclass(frozen=True)
+class ModelStep:
+    """Which step of a model a graph shows.
+
+    Attributes:
+        tokens: that are computed at once; 1 is a step of decoding.
+        context: tokens of the sequence, those among them.
+    """
+
+    tokens: int
+    context: int
+
+
+_DEFAULT_CONTEXT = 4096
+_INPUTS = ("tokens", "context")
+_MOST_TOKENS = 1 << 24
+
+
+def step_of(shapes: Mapping[str, tuple[int, ...]], trained_context: int) -> ModelStep:
+    """The step that shapes ask for: one token, after 4096 tokens or what the model was trained for.
+
+    Raises:
+        InputError: another name, no single number, or a context beyond the model's.
+    """
+    longest = trained_context or _MOST_TOKENS
+    values = {"tokens": 1, "context": min(_DEFAULT_CONTEXT, longest)}
+    for name, shape in shapes.items():
+        if name not in _INPUTS:
+            raise InputError(f"a language model has sizes 'tokens' and 'context', not '{name}'")
+        if len(shape) != 1 or not 0 < shape[0] <= _MOST_TOKENS:
+            raise InputError(f"'{name}' must be one number from 1 to {_MOST_TOKENS}, got {shape}")
+        values[name] = shape[0]
+    step = ModelStep(**values)
+    if step.context > longest:
+        raise InputError(
+            f"a context of {step.context} tokens is beyond the {longest} of the model; give fewer"
+        )
+    if step.tokens > step.context:
+        raise InputError(f"{step.tokens} tokens do not fit into a context of {step.context}")
+    return step
+
+
+def modules_graph(model: LanguageModel, step: ModelStep) -> ComputationGraph:
+    """The modules of one step, which hand on the hidden state.
+
+    A cache is a weight of its attention (format f16): it rests where the layer is.
+    """
+    return _Graph(model, step).build()
+
+
+class _Graph:
+    def __init__(self, model: LanguageModel, step: ModelStep) -> None:
+        self._model, self._step = model, step
+        self._builder = GraphBuilder()
+        self._first_weight = -1
+
+    def build(self) -> ComputationGraph:
+        model, step, builder = self._model, self._step, self._builder
+        tokens = builder.add_input(4 * step.tokens, shape=(step.tokens,), dtype="i32")
+        embedding = builder.add_op(
+            "embedding", _KINDS["embedding"], inputs=[tokens], weights=self._add(model.embedding)
+        )
+        self._first_weight = 0
+        state = [self._hidden(embedding)]
+        for number, layer in enumerate(model.layers):
+            state = self._layer(number, layer, model.caches[number], state)
+        head = [*self._add(model.head), *([self._first_weight] if model.tied else [])]
+        matrices = [*model.head, *(model.embedding[:1] if model.tied else ())]
+        op = builder.add_op(
+            "head",
+            _KINDS["head"],
+            inputs=state,
+            flops=sum(2.0 * each.n_elements for each in matrices if each.multiplies),
+            module="head",
+            weights=head,
+        )  # engines compute the last token's logits only
+        size = model.vocabulary
+        builder.add_tensor(op, 4 * size, shape=(1, size), dtype="f32", is_output=True)
+        return builder.build()
+
+    def _layer(
+        self, number: int, layer: Mapping[Part, Sequence[Weight]], cache: Cache, state: list[int]
+    ) -> list[int]:
+        """Add the modules of a layer; the tensors that the next one reads."""
+        place = f"layers.{number}"
+        if "attention" in layer:
+            state = [self._hidden(self._op(place, "attention", layer, cache, state))]
+        if "feed-forward" in layer:
+            state = [self._hidden(self._op(place, "feed-forward", layer, Cache(), state))]
+        if "experts" in layer:
+            router = self._op(place, "router", layer, Cache(), state)
+            chosen = self._step.tokens * self._model.experts_used
+            choice = self._builder.add_tensor(
+                router, 8 * chosen, shape=(self._step.tokens, self._model.experts_used), dtype="f32"
+            )  # an index and a factor for each expert of a token
+            experts = self._op(place, "experts", layer, Cache(), [*state, choice])
+            after = [self._hidden(experts)]
+            if "shared-experts" in layer:
+                after.append(self._hidden(self._op(place, "shared-experts", layer, Cache(), state)))
+            state = after
+        return state
+
+    def _op(
+        self,
+        place: str,
+        part: Part,
+        layer: Mapping[Part, Sequence[Weight]],
+        cache: Cache,
+        inputs: list[int],
+    ) -> int:
+        weights = self._add(layer[part])
+        n_bytes = cache.n_bytes(self._step.context, "f16")
+        if n_bytes:
+            weights.append(self._builder.add_weight(n_bytes, dtype="f16"))
+        each = sum((2.0 if w.multiplies else 1.0) * w.n_elements for w in layer[part])
+        if part == "experts":
+            each *= self._model.share_of_experts
+        scores = cache.score_flops * cache.looked_at(self._step.tokens, self._step.context)
+        return self._builder.add_op(
+            f"{place}.{part}",
+            _KINDS[part],
+            inputs=inputs,
+            flops=self._step.tokens * each + scores,
+            module=place,
+            weights=weights,
+        )
+
+    def _add(self, weights: Sequence[Weight]) -> list[int]:
+        return [self._builder.add_weight(each.n_bytes, dtype=each.dtype) for each in weights]
+
+    def _hidden(self, op: int) -> int:
+        shape = (self._step.tokens, self._model.hidden)
+        size = _HIDDEN_BYTES * shape[0] * shape[1]
+        return self._builder.add_tensor(op, size, shape=shape, dtype="f32")
