@@ -34,6 +34,14 @@ def odd_problem(seed: int) -> Problem:
         links = [link for link in links if "host" in (link.source, link.destination)]
     if seed % 3 == 1:
         links = [replace(link, channel=None, queues=i % 2 == 0) for i, link in enumerate(links)]
+    if seed % 6 == 1:  # no device has several streams
+        who = ("receiver", "sender", "both", "nobody")
+        links = [
+            replace(link, occupies=who[i // 2 % 4])
+            if link.queues and "host" not in (link.source, link.destination)
+            else link
+            for i, link in enumerate(links)
+        ]
     devices = tuple(
         replace(
             device,

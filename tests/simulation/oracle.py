@@ -66,6 +66,7 @@ class Reference:
         self.open_segment: dict[int, int] = {}
         self.n_segments = 0
         self.paid: set[tuple[int, int]] = set()
+        self.read_on: set[tuple[int, int]] = set()  # tensor, device
         self.is_cut_off = False
         self.rank = self.ranks()
         given = self.placement.order
@@ -126,9 +127,39 @@ class Reference:
         own = self.problem.unit_transfer_seconds
         if own is not None:
             return float(own[tensor])
+        return (
+            0.0
+            if self.occupant(source, target) != "nobody"
+            else self.copied(tensor, source, target)
+        )
+
+    def occupant(self, source: int, target: int) -> str:
+        names = list(self.cluster.endpoint_index)
+        ends = names[source], names[target]
+        found = [one for one in self.cluster.links if (one.source, one.destination) == ends]
+        return found[0].occupies if found else "nobody"
+
+    def copied(self, tensor: int, source: int, target: int) -> float:
         size = float(self.graph.tensor_bytes[tensor])
         per_byte = float(self.cluster.link_seconds_per_byte[source, target])
         return float(self.cluster.link_latency[source, target]) + size * per_byte
+
+    def copies_of(self, unit: int, device: int) -> float:
+        """Seconds in which the device copies what the unit reads first there, and what it makes."""
+        seconds, graph = 0.0, self.graph
+        for tensor in graph.op_inputs.row(unit).tolist():
+            producer = int(graph.tensor_producers[tensor])
+            home = self.device_of[producer] if producer >= 0 else device
+            is_first = (tensor, device) not in self.read_on
+            self.read_on.add((tensor, device))
+            if home != device and is_first and self.occupant(home, device) in ("receiver", "both"):
+                seconds += self.copied(tensor, home, device)
+        for tensor in graph.op_outputs.row(unit).tolist():
+            readers = graph.tensor_consumers.row(tensor).tolist()
+            for target in sorted({self.device_of[reader] for reader in readers} - {device}):
+                if self.occupant(device, target) in ("sender", "both"):
+                    seconds += self.copied(tensor, device, target)
+        return seconds
 
     def play(self) -> float:
         for tensor in range(self.graph.n_tensors):
@@ -189,6 +220,7 @@ class Reference:
                 seconds += spec.cut_seconds + size * spec.cut_seconds_per_byte
                 if graph.op_flops[producer] >= max(20 * size, 1e-300):
                     seconds += spec.layout_seconds + size * spec.layout_seconds_per_byte
+        seconds += self.copies_of(unit, device)
         if any(self.device_of[r] != device for r in after):
             del self.open_segment[device]
         self.start[unit] = now

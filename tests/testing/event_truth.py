@@ -34,7 +34,9 @@ class Told(NamedTuple):
     pool_bytes: np.ndarray  # (n_pools,)
     domain: np.ndarray  # (D,), -1 without
     factors: np.ndarray  # (n_domains, D): for so many devices in use, less one
-    hop: np.ndarray  # (T, E, E): seconds; inf without a link
+    hop: np.ndarray  # (T, E, E): seconds; inf without a link, 0 if a unit makes the copy
+    given: np.ndarray  # (T, E, E): seconds of copies that the sender makes
+    taken: np.ndarray  # (T, E, E): and the receiver
     channel: np.ndarray  # (E, E), -1 without a link
     queues: np.ndarray
     size: np.ndarray
@@ -59,11 +61,16 @@ def told(problem: Problem) -> Told:
         for used in range(len(devices)):
             factors[row, used] = given[min(used, len(given) - 1)]
     hop = np.full((n_tensors, cluster.n_endpoints, cluster.n_endpoints), np.inf)
+    given, taken = np.zeros(hop.shape), np.zeros(hop.shape)
     own, ends = problem.unit_transfer_seconds, cluster.endpoint_index
     for link, tensor in itertools.product(cluster.links, range(n_tensors)):
         seconds = link.latency_seconds + float(graph.tensor_bytes[tensor]) / link.bandwidth
         a, b = ends[link.source], ends[link.destination]
         hop[tensor, a, b] = seconds if own is None else own[tensor]
+        if link.occupies != "nobody":
+            hop[tensor, a, b] = 0.0
+            given[tensor, a, b] = seconds * (link.occupies in ("sender", "both"))
+            taken[tensor, a, b] = seconds * (link.occupies in ("receiver", "both"))
     reads = np.zeros((n_units, n_tensors), dtype=np.bool_)
     edge = np.zeros((n_units, n_units), dtype=np.bool_)
     keeps = np.zeros((n_units, max(1, len(graph.weight_bytes))), dtype=np.bool_)
@@ -97,6 +104,8 @@ def told(problem: Problem) -> Told:
         ),
         factors,
         hop,
+        given,
+        taken,
         np.array(cluster.link_channel),
         np.array(cluster.link_queues),
         size,
@@ -287,6 +296,7 @@ class _State(NamedTuple):
     segment: np.ndarray  # (U,)
     open_segment: np.ndarray  # (D,), -1 without
     paid: np.ndarray  # (T, U): tensor, segment
+    is_read: np.ndarray  # (T, E): by a unit that has begun there
     busy_until: np.ndarray  # by channel
     start: np.ndarray  # (T, E)
     stop: np.ndarray
@@ -314,6 +324,7 @@ def _begun(n_units: int, n_devices: int, n_tensors: int, n_ends: int, most: int)
         np.zeros(n_units, ints),
         np.full(n_devices, -1, ints),
         np.zeros((n_tensors, n_units), np.bool_),
+        np.zeros((n_tensors, n_ends), np.bool_),
         np.zeros(n_ends * n_ends),
         np.full((n_tensors, n_ends), np.inf),
         np.full((n_tensors, n_ends), np.inf),
@@ -479,10 +490,28 @@ def _begin_units(
         state.running[device] += 1
         seconds = model.seconds[unit, device] * factor[device]
         seconds += _overheads(model, state, device_of, unit, device)
+        seconds += _copies(model, state, device_of, unit, device)
         for tensor in range(len(model.size)):
             if model.producer[tensor] == unit:
                 state.start[tensor, device] = now
         _add_event(state, now + seconds, unit, _UNIT_ENDS, 0, 0)
+
+
+@numba.njit(cache=True, nogil=True)
+def _copies(model: Told, state: _State, device_of: np.ndarray, unit: int, device: int) -> float:
+    """Seconds in which the device copies what the unit is first to read there, and its outputs."""
+    seconds = 0.0
+    for tensor in range(len(model.size)):
+        producer = model.producer[tensor]
+        if model.reads[unit, tensor] and not state.is_read[tensor, device]:
+            state.is_read[tensor, device] = True
+            if producer >= 0 and device_of[producer] != device:
+                seconds += model.taken[tensor, device_of[producer], device]
+        for target in range(len(model.memory)):
+            is_read = _readers_on(model, device_of, tensor, target) > 0
+            if producer == unit and target != device and is_read:
+                seconds += model.given[tensor, device, target]
+    return seconds
 
 
 @numba.njit(cache=True, nogil=True)

@@ -7,6 +7,7 @@ at one instant in one simulator does so in another.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -44,12 +45,13 @@ class Feature:
     Attributes:
         chance: that a problem has it.
         models: execution models under which it may change a value.
-        is_later: added to a problem of a seed that was there before, drawn with numbers of its own.
+        later: 0, or the number of the generator of a feature that was added later, so that problems
+            of a seed are as before in all else.
     """
 
     chance: float
     models: tuple[str, ...]
-    is_later: bool = False
+    later: int = 0
 
 
 # What docs/reference/simulation.md knows, by name. `without` takes these names.
@@ -87,7 +89,8 @@ FEATURES: dict[str, Feature] = {
     "overlap": Feature(0.5, (LOAD,)),
     "devices that pay no transfers": Feature(0.3, (LOAD, PIECES, SERIAL)),
     "several subgraphs": Feature(0.97, (SERIAL,)),
-    "memory pools": Feature(0.5, (EVENT, LOAD, PIECES, SERIAL), is_later=True),
+    "memory pools": Feature(0.5, (EVENT, LOAD, PIECES, SERIAL), later=1),
+    "occupying copies": Feature(0.4, (EVENT,), later=2),
 }
 
 # Programs in which a device's load depends on nothing but what it runs take problems without these.
@@ -121,9 +124,9 @@ class _Draw:
     def __init__(self, seed: int, model: str, without: Collection[str]) -> None:
         rng = self.rng = np.random.default_rng([seed, MODELS.index(model)])
         self.model = model
-        later = np.random.default_rng([seed, MODELS.index(model), 1])
+        later = [np.random.default_rng([seed, MODELS.index(model), at]) for at in (1, 2)]
         drawn = {
-            name: bool((later if one.is_later else rng).random() < one.chance)
+            name: bool((later[one.later - 1] if one.later else rng).random() < one.chance)
             for name, one in FEATURES.items()
         }
         absent = {*without, *(_NOT_SEPARABLE if rng.random() < 0.3 and model == LOAD else ())}
@@ -158,14 +161,25 @@ class _Draw:
         self.wish = rng.random(shape)
         self.is_shuffled, self.number = rng.random() < 0.5, rng.random(MOST_OPS)
         self.draw_cluster(rng)
-        self.pool = later.choice(["left", "left", "right", ""], MOST_DEVICES)
-        self.pool_room = later.uniform(0.5, 1.1, 2)
+        self.pool = later[0].choice(["left", "left", "right", ""], MOST_DEVICES)
+        self.pool_room = later[0].uniform(0.5, 1.1, 2)
         if model in (PIECES, SERIAL):  # tensors take no memory
             self.pool_room *= 0.7
+        ends = (MOST_DEVICES + 1, MOST_DEVICES + 1)
+        self.occupant = later[1].choice(["receiver", "receiver", "sender", "both", "nobody"], ends)
         if not self.has["unlike links"]:
             self.latency[:], self.bandwidth[:] = self.latency[0, 1], self.bandwidth[0, 1]
         if self.has["alike devices"]:
             self.make_alike(*((0, 1) if self.n_devices == 2 else (1, 2)))
+        # Links that may occupy wait for no channel, and occupied devices have one stream, even if
+        # the feature is left out.
+        has_own = drawn["own transfer seconds"]
+        self.copies = drawn["occupying copies"] and model == EVENT and not has_own
+        if self.copies and "host that is no device" not in without:
+            self.has["host that is no device"] = True
+        for ends in itertools.permutations(range(MOST_DEVICES), 2) if self.copies else ():
+            for end in self.occupied_ends(*ends):
+                self.streams[end] = 1
         if model == PLACETO:  # overheads of some microseconds, 7600 bytes in each
             self.seconds, self.sizes = self.seconds * 2.0**-14, self.sizes * 2.0**18
 
@@ -181,7 +195,7 @@ class _Draw:
         for array in (self.seconds, self.unsupported, self.is_zero):
             array[:, other] = array[:, one]
         links = (self.latency, self.bandwidth, self.is_missing, self.host_is_missing)
-        for array in (*links, self.queues, self.shares):
+        for array in (*links, self.queues, self.shares, self.occupant):
             array[other, :], array[:, other] = array[one, :], array[:, one]
             array[other, one] = array[one, other]
 
@@ -408,10 +422,13 @@ class _Draw:
         for a, source in ends:
             for b, target in ends:
                 missing = self.host_is_missing if host in (source, target) else self.is_missing
-                if a == b or (has["routes through the host"] and missing[a, b]):
+                may_occupy = self.may_occupy(a, b, host)
+                is_missing = has["routes through the host"] and missing[a, b] and not may_occupy
+                if a == b or is_missing:
                     continue
-                channel = self.channel(a, b) if has["shared channels"] else None
+                channel = self.channel(a, b) if has["shared channels"] and not may_occupy else None
                 queues = not has["links that do not queue"] or bool(self.queues[a, b])
+                occupies = str(self.occupant[a, b]) if may_occupy else "nobody"
                 links.append(
                     Link(
                         source,
@@ -419,10 +436,21 @@ class _Draw:
                         self.latency[a, b],
                         self.bandwidth[a, b],
                         channel,
-                        queues or channel is not None,
+                        queues or channel is not None or may_occupy,
+                        occupies if has["occupying copies"] else "nobody",
                     )
                 )
         return tuple(links)
+
+    def occupied_ends(self, source: int, target: int) -> tuple[int, ...]:
+        """Devices that work while bytes move between two of them."""
+        ends = {"receiver": (target,), "sender": (source,), "both": (source, target), "nobody": ()}
+        return ends[str(self.occupant[source, target])]
+
+    def may_occupy(self, source: int, target: int, host: str) -> bool:
+        """Links between devices that are not the host."""
+        is_at_host = MOST_DEVICES in (source, target) or (host == "d0" and 0 in (source, target))
+        return self.copies and not is_at_host
 
     def channel(self, source: int, target: int) -> str | None:
         """One bus; cards of senders, or of receivers; two names, some links apart."""

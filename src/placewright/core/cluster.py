@@ -28,6 +28,8 @@ _NOT_NEGATIVE = (
     "layout_seconds",
     "layout_seconds_per_byte",
 )
+OCCUPIES = ("nobody", "receiver", "sender", "both")
+SENDER, RECEIVER = 1, 2  # bits of `Cluster.occupied`
 _LARGEST_FACTOR = 1e6
 UNIT_SHARE = 0.05  # of units' seconds, as far as they are off beside what cuts and contention add
 
@@ -144,6 +146,8 @@ class Link:
         bandwidth: bytes per second; inf where the two share memory.
         channel: links that name the same channel wait for each other; None is a channel of its own.
         queues: False where transfers never wait for each other, as list-scheduling papers assume.
+        occupies: who computes nothing while bytes move, one of `OCCUPIES`: ``"nobody"``, or the
+            ``"receiver"``, the ``"sender"``, or ``"both"``, one after the other.
     """
 
     source: str
@@ -152,9 +156,17 @@ class Link:
     bandwidth: float = math.inf
     channel: str | None = None
     queues: bool = True
+    occupies: str = "nobody"
 
     def __post_init__(self) -> None:
         name = f"link {self.source} -> {self.destination}"
+        if self.occupies not in OCCUPIES:
+            raise UnknownNameError("occupant of a link", self.occupies, OCCUPIES)
+        if self.occupies != "nobody" and (self.channel is not None or not self.queues):
+            raise ClusterError(
+                f"{name}: it occupies {self.occupies}, so that it waits for no channel; leave out "
+                "its channel and queues"
+            )
         if self.source == self.destination:
             raise ClusterError(f"{name}: source and destination must differ")
         if not (self.latency_seconds >= 0 and math.isfinite(self.latency_seconds)):
@@ -230,6 +242,7 @@ class Cluster:
             if (link.source, link.destination) in seen:
                 raise ClusterError(f"link {link.source} -> {link.destination} is given twice")
             seen.add((link.source, link.destination))
+            self._check_occupied(link)
         for domain, factors in self.contention.items():
             if not factors or any(not 1 <= f <= _LARGEST_FACTOR for f in factors):
                 raise ClusterError(
@@ -240,6 +253,25 @@ class Cluster:
         if error is not None and not 0 <= error < math.inf:
             raise ClusterError(f"prediction_error must be >= 0, got {error}")
         self._check_pools()
+
+    def _check_occupied(self, link: Link) -> None:
+        """Refuse occupying copies that are part of no unit, or that leave a device free."""
+        if link.occupies == "nobody":
+            return
+        name = f"link {link.source} -> {link.destination} occupies {link.occupies}"
+        if self.host in (link.source, link.destination):
+            raise ClusterError(
+                f"{name}, and '{self.host}' is the host, where no unit makes or reads graph inputs "
+                "and outputs; give the host a memory of its own, or leave `occupies` out"
+            )
+        ends = {"receiver": (link.destination,), "sender": (link.source,)}
+        for end in ends.get(link.occupies, (link.source, link.destination)):
+            device = self.devices[self.device_index[end]]
+            if device.streams > 1 or device.overlaps_transfers:
+                raise ClusterError(
+                    f"{name}, and device '{end}' has several streams or overlaps transfers with "
+                    "compute, so that it could go on; leave one of the two out"
+                )
 
     def _check_pools(self) -> None:
         for name, size in self.pools.items():
@@ -328,6 +360,16 @@ class Cluster:
             ends = self.endpoint_index[link.source], self.endpoint_index[link.destination]
             matrix[ends] = link.queues
         return frozen_bools(matrix)
+
+    @cached_property
+    def occupied(self) -> IntArray:
+        """Who is occupied by copies, bits `SENDER` and `RECEIVER`, (n_endpoints, n_endpoints)."""
+        matrix = np.zeros((self.n_endpoints, self.n_endpoints), dtype=np.int64)
+        bits = {"nobody": 0, "sender": SENDER, "receiver": RECEIVER, "both": SENDER | RECEIVER}
+        for link in self.links:
+            ends = self.endpoint_index[link.source], self.endpoint_index[link.destination]
+            matrix[ends] = bits[link.occupies]
+        return frozen_ints(matrix)
 
     @property
     def n_channels(self) -> int:

@@ -360,6 +360,11 @@ class Problem:
             )
         if np.any(~np.isfinite(seconds) | (seconds < 0)):
             raise CostError("transfer_seconds must be finite and >= 0")
+        if self.cluster.occupied.any():
+            raise CostError(
+                "transfer_seconds are those of any link, so that no link can occupy a device; "
+                "leave out one of the two"
+            )
 
     def _check_transfers_end(self) -> None:
         """Refuse transfers of infinite time, whose readers would seem never to become ready."""

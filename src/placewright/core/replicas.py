@@ -171,5 +171,8 @@ def _alike(problem: Problem, one: int, other: int) -> bool:
         return False
     swapped = np.arange(cluster.n_endpoints)
     swapped[[one, other]] = other, one
-    links = (cluster.link_latency, cluster.link_seconds_per_byte, cluster.link_queues)
+    links = (
+        *(cluster.link_latency, cluster.link_seconds_per_byte),
+        *(cluster.link_queues, cluster.occupied),
+    )
     return all(np.array_equal(matrix, matrix[swapped][:, swapped]) for matrix in links)

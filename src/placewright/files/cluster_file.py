@@ -71,6 +71,7 @@ class LinkEntry(Strict):
     channel: str | None = None
     queues: bool = True
     both: bool = False
+    occupies: Literal["nobody", "receiver", "sender", "both"] = "nobody"
 
 
 class ClusterDocument(Strict):
@@ -128,7 +129,8 @@ def cluster_of(document: ClusterDocument) -> Cluster:
         if entry.both:
             ends.append((entry.destination, entry.source))
         links += [
-            Link(a, b, entry.latency, entry.bandwidth, entry.channel, entry.queues) for a, b in ends
+            Link(a, b, entry.latency, entry.bandwidth, entry.channel, entry.queues, entry.occupies)
+            for a, b in ends
         ]
     devices = tuple(_device(entry) for entry in document.devices)
     contention = {domain: tuple(factors) for domain, factors in document.contention.items()}
@@ -194,6 +196,7 @@ def cluster_data(cluster: Cluster) -> dict[str, Any]:
             "bandwidth": _number(link.bandwidth),
             "channel": link.channel,
             **({} if link.queues else {"queues": False}),
+            **({} if link.occupies == "nobody" else {"occupies": link.occupies}),
         }
         for link in cluster.links
     ]

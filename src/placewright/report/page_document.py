@@ -266,6 +266,7 @@ def event_data(problem: Problem, placement: Placement) -> dict[str, Any]:
     graph, cluster, model = problem.unit_graph, problem.cluster, problem.execution_model
     assert isinstance(model, Event)
     own = problem.unit_transfer_seconds
+    by_unit = cluster.occupied > 0
     members = [problem.colocation.members.row(at) for at in range(problem.colocation.n_groups)]
     pinned = np.flatnonzero(problem.pinned_device >= 0)
     return {
@@ -296,8 +297,11 @@ def event_data(problem: Problem, placement: Placement) -> dict[str, Any]:
             "bytes": numbers(problem.kept.sizes),
         },
         "links": {
-            "latency": numbers(cluster.link_latency),
-            "seconds_per_byte": numbers(cluster.link_seconds_per_byte),
+            "latency": numbers(np.where(by_unit, 0.0, cluster.link_latency)),
+            "seconds_per_byte": numbers(np.where(by_unit, 0.0, cluster.link_seconds_per_byte)),
+            "occupied": cluster.occupied.ravel().tolist() if by_unit.any() else None,
+            "copy_latency": numbers(np.where(by_unit, cluster.link_latency, 0.0)),
+            "copy_per_byte": numbers(np.where(by_unit, cluster.link_seconds_per_byte, 0.0)),
             "channel": cluster.link_channel.ravel().tolist(),
             "queues": cluster.link_queues.ravel().astype(int).tolist(),
             "n_channels": cluster.n_channels,

@@ -9,6 +9,7 @@ import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
 from placewright.core.cluster import Cluster
+from placewright.core.execution_models import Event
 from placewright.core.graph import compute_bound_tensors
 from placewright.core.problem import Problem
 from placewright.simulation.compiled import compiled, inlined, read_only
@@ -38,8 +39,11 @@ class ProblemArrays(NamedTuple):
     is_output: BoolArray  # (n_tensors,)
     own_transfer: FloatArray  # (n_tensors,) seconds, or empty: from the links
     route: IntArray  # (M, M): NO_ROUTE, LOCAL, DIRECT or VIA_HOST
-    latency: FloatArray  # (M, M) seconds
+    latency: FloatArray  # (M, M) seconds; 0 under `event` if the copy is part of a unit
     seconds_per_byte: FloatArray  # (M, M)
+    occupied: IntArray  # (M, M): bits of devices that work while bytes move, 0 but under `event`
+    copy_latency: FloatArray  # (M, M) seconds that each occupied device adds to a unit, else 0
+    copy_per_byte: FloatArray  # (M, M)
     channel: IntArray  # (M, M)
     queues: BoolArray  # (M, M): transfers wait for each other
     n_channels: int
@@ -101,8 +105,7 @@ def _laid_out(problem: Problem) -> ProblemArrays:
         is_output=graph.tensor_is_output,
         own_transfer=np.empty(0) if own is None else own,
         route=routes(problem),
-        latency=cluster.link_latency,
-        seconds_per_byte=cluster.link_seconds_per_byte,
+        **_link_times(problem),
         channel=cluster.link_channel,
         queues=cluster.link_queues,
         n_channels=cluster.n_channels,
@@ -132,6 +135,27 @@ def _limits(cluster: Cluster) -> dict[str, Any]:
         "pool_of": cluster.pool_of,
         "pool_share": cluster.replicas.astype(np.float64),
         "pool_bytes": cluster.pool_bytes,
+    }
+
+
+def _link_times(problem: Problem) -> dict[str, Any]:
+    """Seconds of hops, and of copies that are parts of units.
+
+    Under `event` a copy that occupies a device is an overhead of a unit, and the hop takes no time,
+    so that bounds on plain costs hold. Under other models devices pay for hops in any case.
+    """
+    cluster = problem.cluster
+    latency, per_byte = cluster.link_latency, cluster.link_seconds_per_byte
+    occupied = cluster.occupied
+    if not isinstance(problem.execution_model, Event):
+        occupied = np.zeros_like(occupied)
+    by_unit = occupied > 0
+    return {
+        "latency": np.where(by_unit, 0.0, latency) if by_unit.any() else latency,
+        "seconds_per_byte": np.where(by_unit, 0.0, per_byte) if by_unit.any() else per_byte,
+        "occupied": occupied,
+        "copy_latency": np.where(by_unit, latency, 0.0),
+        "copy_per_byte": np.where(by_unit, per_byte, 0.0),
     }
 
 

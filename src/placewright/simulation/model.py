@@ -119,8 +119,13 @@ class Simulator:
             nothing = np.zeros(self.problem.n_devices)
             violation = violation_of(self.problem, placement, fault, at, nothing)
             raise InfeasibleError(violation.message)
+        # A stream pays for hops as `max-load` does, whoever they occupy.
+        cluster = self.problem.cluster
+        arrays = self.arrays._replace(
+            latency=cluster.link_latency, seconds_per_byte=cluster.link_seconds_per_byte
+        )
         return play_stream(
-            self.problem, self.arrays, placement.device_of, samples=samples, in_flight=in_flight
+            self.problem, arrays, placement.device_of, samples=samples, in_flight=in_flight
         )
 
     @property

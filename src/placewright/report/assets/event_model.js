@@ -98,6 +98,9 @@
       link: {
         latency: floats(data.links.latency),
         perByte: floats(data.links.seconds_per_byte),
+        occupied: data.links.occupied,
+        copyLatency: floats(data.links.copy_latency),
+        copyPerByte: floats(data.links.copy_per_byte),
         channel,
         queues: Uint8Array.from(data.links.queues),
         nChannels: data.links.n_channels,
@@ -111,6 +114,14 @@
     if (model.tensors.own) return model.tensors.own[tensor];
     const pair = from * model.nEndpoints + to;
     return model.link.latency[pair] + model.tensors.bytes[tensor] * model.link.perByte[pair];
+  }
+
+  /** Seconds in which the sender (1) or receiver (2) of a tensor copies it; 0 if it need not. */
+  function copySeconds(model, tensor, from, to, who) {
+    const { occupied, copyLatency, copyPerByte } = model.link;
+    const pair = from * model.nEndpoints + to;
+    if (!occupied || !(occupied[pair] & who)) return 0;
+    return copyLatency[pair] + model.tensors.bytes[tensor] * copyPerByte[pair];
   }
 
   /** Seconds of all hops of a tensor between two endpoints. */
@@ -156,5 +167,5 @@
     });
   }
 
-  Object.assign(root, { eventModel, hopSeconds, ranksOf, contentionOf });
+  Object.assign(root, { eventModel, hopSeconds, copySeconds, ranksOf, contentionOf });
 })((globalThis.placewright = globalThis.placewright || {}));

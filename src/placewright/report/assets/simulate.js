@@ -1,7 +1,7 @@
 // Execution model `event`, time: one placement played from its first unit to its last output.
 (function (root) {
   "use strict";
-  const { Heap, eventPrecedes, hopSeconds, ranksOf, contentionOf } = root;
+  const { Heap, eventPrecedes, hopSeconds, copySeconds, ranksOf, contentionOf } = root;
 
   /** One placement through time; `play` fills start, end, hops and copies. */
   class Run {
@@ -132,6 +132,22 @@
         seconds += this.cutSeconds(inputsOf.indices[at], device, segment);
       }
       if (this.isReadElsewhere(unit, device)) this.openSegment[device] = -1;
+      return seconds + this.sentSeconds(unit, device);
+    }
+
+    /** Seconds in which a device copies the outputs of a unit, once to each other device. */
+    sentSeconds(unit, device) {
+      const { outputsOf, readers } = this.model.tensors;
+      let seconds = 0;
+      if (!this.model.link.occupied) return seconds;
+      for (let at = outputsOf.start[unit]; at < outputsOf.start[unit + 1]; at += 1) {
+        const tensor = outputsOf.indices[at];
+        const targets = new Set();
+        for (let i = readers.start[tensor]; i < readers.start[tensor + 1]; i += 1) {
+          targets.add(this.deviceOf[readers.indices[i]]);
+        }
+        for (const target of targets) seconds += copySeconds(this.model, tensor, device, target, 1);
+      }
       return seconds;
     }
 
@@ -141,10 +157,12 @@
       const source = producer[tensor];
       if (source < 0 || this.segment[source] === segment) return 0;
       if (this.paidIn.get(key) === segment) return 0;
+      const copied = this.paidIn.has(key) ? 0
+        : copySeconds(this.model, tensor, this.deviceOf[source], device, 2);
       this.paidIn.set(key, segment);
       const table = this.model.devices[device];
       const cut = table.cut + bytes[tensor] * table.cut_per_byte;
-      return cut + (hasLayout[tensor] ? table.layout + bytes[tensor] * table.layout_per_byte : 0);
+      return copied + cut + (hasLayout[tensor] ? table.layout + bytes[tensor] * table.layout_per_byte : 0);
     }
 
     isReadElsewhere(unit, device) {

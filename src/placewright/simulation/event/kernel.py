@@ -396,9 +396,40 @@ def _overhead_seconds(tables: EventTables, state: State, index: int, number: int
             continue
         copy = U(state.copy_of_edge[edge])
         if state.charged[copy] != unit.segment:
+            if len(tables.occupied) > 0 and state.charged[copy] == NO_INDEX:
+                seconds += _received_seconds(tables, state, index, edge)
             state.charged[copy] = unit.segment
             table = tables.devices[index]
             seconds += table.cut + tensor.bytes * table.cut_per_byte
             layout = table.layout + tensor.bytes * table.layout_per_byte
             seconds += layout * tensor.has_layout
+    if len(tables.occupied) > 0:
+        seconds += _sent_seconds(tables, state, index, number)
+    return seconds
+
+
+@uncounted
+def _received_seconds(tables: EventTables, state: State, index: int, edge: int) -> float:
+    """Seconds in which a device copies a tensor for its first reader there."""
+    tensor = tables.origins[tables.edge_tensors[edge]]
+    source = U(state.units[tensor.producer].device)
+    pair = tables.occupied[source * U(len(state.endpoints)) + index]
+    return float(pair.of_receiver * (pair.latency + tensor.bytes * pair.per_byte))
+
+
+@uncounted
+def _sent_seconds(tables: EventTables, state: State, index: int, number: int) -> float:
+    """Seconds in which a device copies the outputs of a unit, once to each other device."""
+    seconds, row = 0.0, index * U(len(state.endpoints))
+    for tensor in range(U(tables.units[number].tensor), U(tables.units[number + ONE].tensor)):
+        first, stop = U(tables.tensors[tensor].edge), U(tables.tensors[tensor + ONE].edge)
+        for edge in range(first, stop):
+            target = U(state.units[tables.readers[edge]].device)
+            pair = tables.occupied[row + target]
+            is_new = U(pair.of_sender)
+            for before in range(first, edge):
+                if is_new > ZERO and state.units[tables.readers[before]].device == target:
+                    is_new = ZERO
+            if is_new > ZERO:
+                seconds += pair.latency + tables.origins[tensor].bytes * pair.per_byte
     return seconds

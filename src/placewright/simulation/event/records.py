@@ -71,6 +71,16 @@ DEVICE_TABLE = np.dtype(
     ],
     align=True,
 )
+# A copy from one endpoint to another that occupies devices.
+OCCUPIED = np.dtype(
+    [
+        ("latency", _SECONDS),
+        ("per_byte", _SECONDS),
+        ("of_sender", _INDEX),  # 1 if the sender works, else 0
+        ("of_receiver", _INDEX),
+    ],
+    align=True,
+)
 # A device of a shared memory pool.
 POOL_MEMBER = np.dtype(
     [

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from placewright.core.arrays import BoolArray, FloatArray, IntArray
+from placewright.core.cluster import RECEIVER, SENDER
 from placewright.core.execution_models import Event
 from placewright.core.problem import Problem
 from placewright.simulation.compiled import compiled, substituted
@@ -28,6 +29,7 @@ from placewright.simulation.event.records import (
     IN_ONE_HOP,
     NO_INDEX,
     NOWHERE,
+    OCCUPIED,
     ORIGIN,
     PAIR,
     POOL_MEMBER,
@@ -80,6 +82,7 @@ class EventTables(NamedTuple):
     # host, has_overheads, is_plain: one hop, one stream, none of these and by rank; dispatch rule
     scalars: IntArray
     pools: Records  # (n_members,) POOL_MEMBER by pool, empty without shared pools
+    occupied: Records  # (M * M,) OCCUPIED, empty where no copy occupies a device
 
 
 # Entries of EventTables.scalars.
@@ -124,6 +127,7 @@ def tables_in(
         part(block, places, 11, np.uint32),
         part(block, places, 12, np.int64),
         part(block, places, 13, POOL_MEMBER),
+        part(block, places, 14, OCCUPIED),
     )
 
 
@@ -143,7 +147,7 @@ def packed_tables(problem: Problem, arrays: ProblemArrays) -> tuple[PackedTables
     edge_tensors = np.repeat(np.arange(len(number)), counts)
     readers = arrays.consumers[old_edges]
     tensors, origins = _tensors(arrays, number, edge_ptr, n_units)
-    has_overheads = bool(arrays.dispatch.any()) or arrays.has_cuts
+    has_overheads = bool(arrays.dispatch.any()) or arrays.has_cuts or bool(arrays.occupied.any())
     is_direct = bool(np.isin(arrays.route, (LOCAL, DIRECT)).all())
     model = problem.execution_model
     rule = IN_TURN if isinstance(model, Event) and model.dispatch == "fifo" else BY_RANK
@@ -164,6 +168,7 @@ def packed_tables(problem: Problem, arrays: ProblemArrays) -> tuple[PackedTables
             arrays.kept_units.astype(np.uint32),
             np.array([arrays.host, has_overheads, is_plain, rule]),
             _pools(arrays),
+            _occupied(arrays),
         ]
     )
     tables = PackedTables(
@@ -202,6 +207,17 @@ def _devices(arrays: ProblemArrays, n_units: int) -> Records:
     devices["layout_per_byte"] = arrays.layout_per_byte
     devices["domain"] = np.where(arrays.domain < 0, NO_INDEX, arrays.domain)
     return padded
+
+
+def _occupied(arrays: ProblemArrays) -> Records:
+    """Copies that occupy devices, by source and target."""
+    pairs = np.zeros(arrays.occupied.size if arrays.occupied.any() else 0, OCCUPIED)
+    if len(pairs):
+        pairs["latency"] = arrays.copy_latency.ravel()
+        pairs["per_byte"] = arrays.copy_per_byte.ravel()
+        pairs["of_sender"] = (arrays.occupied.ravel() & SENDER) > 0
+        pairs["of_receiver"] = (arrays.occupied.ravel() & RECEIVER) > 0
+    return pairs
 
 
 def _pools(arrays: ProblemArrays) -> Records:
