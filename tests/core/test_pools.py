@@ -204,7 +204,7 @@ def test_a_cluster_file_keeps_pools(tmp_path: Path) -> None:
     assert found.devices == cluster.devices
     assert found.pools == {"ram": 8.0}
     path.write_text(path.read_text().replace("ram: 8.0", "ram: 2KiB"))
-    assert read_cluster(path)[0].pools == {"ram": 2048.0}
+    assert read_cluster(path).pools == {"ram": 2048.0}
     plain = replace(cluster, devices=(Device("a"), Device("b")), pools={})
     write_cluster(path, plain)
     assert "pool" not in path.read_text()  # files of earlier versions keep their hashes
