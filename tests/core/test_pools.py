@@ -200,7 +200,7 @@ def test_a_cluster_file_keeps_pools(tmp_path: Path) -> None:
         pools={"ram": 8.0},
     )
     write_cluster(path, cluster)
-    found, _ = read_cluster(path)
+    found = read_cluster(path)
     assert found.devices == cluster.devices
     assert found.pools == {"ram": 8.0}
     path.write_text(path.read_text().replace("ram: 8.0", "ram: 2KiB"))
