@@ -74,5 +74,5 @@ def test_random_grouped_needs_a_learner() -> None:
     with pytest.raises(InputError, match="groups must be >= 0, got -1"):
         make_placer("random-grouped", {"groups": "-1"})
     # hsdag's groups follow from the graph
-    with pytest.raises(InputError, match="no setting 'groups'"):
+    with pytest.raises(InputError, match="unknown setting of placer hsdag 'groups'"):
         make_placer("random-grouped", {"learner": "hsdag", "groups": "5"})
