@@ -50,11 +50,12 @@ def placewright(
 def the_line(result: subprocess.CompletedProcess[str], code: int) -> str:
     """The one line of an error, after checking that it is one and no traceback.
 
-    Before it, a command that has begun to measure has said what is ahead.
+    Before it, a command may have said what is ahead, and in which precision devices compute.
     """
     assert result.returncode == code, (result.stdout, result.stderr)
     assert result.stdout == ""
-    lines = [x for x in result.stderr.splitlines(keepends=True) if ": about " not in x]
+    written = result.stderr.splitlines(keepends=True)
+    lines = [x for x in written if ": about " not in x and ": products run in " not in x]
     assert len(lines) == 1, result.stderr
     assert "Traceback" not in result.stderr
     return lines[0]

@@ -60,7 +60,10 @@ def test_a_stored_problem_takes_another_rule(tmp_path: Path, cli: InProcess) -> 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("--dispatch", "lifo"), "unknown dispatch 'lifo'; available: rank, fifo"),
+        (
+            ("--dispatch", "lifo"),
+            "unknown dispatch 'lifo'; did you mean fifo? available: rank, fifo",
+        ),
         (
             ("--objective", "throughput", "--dispatch", "fifo"),
             "--dispatch fifo: execution model 'max-load' dispatches no ops",

@@ -78,10 +78,10 @@ class TestRefusals:
 
     @pytest.mark.parametrize("name", ["depth", "img*"])
     def test_what_names_nothing(self, name: str) -> None:
-        known = f"unknown model input '{name}'; available: image, batch, height, width"
         with pytest.raises(UnknownNameError) as caught:
             fixed_shapes([IMAGE], {name: (8,)})
-        assert str(caught.value) == known.replace(f"'{name}'", repr(name))
+        assert str(caught.value).startswith(f"unknown model input '{name}'; did you mean ")
+        assert str(caught.value).endswith("? available: image, batch, height, width")
 
 
 class TestWhatIsAsked:

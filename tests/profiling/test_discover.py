@@ -65,7 +65,7 @@ def test_overlapping_devices_are_refused(names: list[str]) -> None:
 
 
 def test_an_unknown_device_is_named_with_the_known_ones() -> None:
-    with pytest.raises(UnknownNameError, match="'cpu:9'; available: cpu, cpu:0"):
+    with pytest.raises(UnknownNameError, match="'cpu:9'; .*available: cpu, cpu:0"):
         discover("cpu:9", RUNTIME)
 
 
@@ -88,7 +88,9 @@ def test_a_cluster_file_gets_the_memory_of_the_machine() -> None:
         Device("GPU.0", "gpu"),
     )
     cluster = completed_cluster(Cluster(mine), SyntheticRuntime((whole, gpu)))
-    assert [device.memory_bytes for device in cluster.devices] == [1e9, 5.0, 2e9]
+    assert [device.memory_bytes for device in cluster.devices] == [math.inf, 5.0, 2e9]
+    assert cluster.pools == {"ram": 1e9}
+    assert [device.pool for device in cluster.devices] == ["ram", "ram", None]
     assert [device.memory_domain for device in cluster.devices] == ["cpu", "socket 1", None]
 
 

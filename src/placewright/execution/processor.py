@@ -11,7 +11,6 @@ from pathlib import Path
 
 from placewright.core.cluster import Device
 
-RAM = "ram"  # memory pool of this machine's processor
 _LOG = logging.getLogger(__name__)
 _CPU_INFO_KEYS = ("model name", "cpu family", "model\t", "stepping", "cache size")
 
@@ -41,14 +40,14 @@ def _total_memory_bytes() -> float:
 
 
 def processor_devices(whole: Mapping[str, str], core: Mapping[str, str]) -> tuple[Device, ...]:
-    """``cpu``, and ``cpu:N``, the N-th core that this process may use; they share pool ``ram``.
+    """``cpu``, and ``cpu:N``, the N-th core that this process may use.
 
     Args:
         whole: options of ``cpu``.
         core: options of every ``cpu:N``; option ``core`` with the core's number is added.
     """
     memory = _total_memory_bytes()
-    cpu = Device("cpu", memory_bytes=memory, memory_domain="cpu", options=whole, pool=RAM)
+    cpu = Device("cpu", memory_bytes=memory, memory_domain="cpu", options=whole)
     return (
         cpu,
         *(

@@ -19,6 +19,7 @@ from placewright.execution.runtime import MeasuresTransfers, Runtime
 
 _SMALL, _LARGE = 4 * 1024, 16 * 1024 * 1024
 _NO_OPTIONS: Mapping[str, str] = {}
+_RAM = "ram"  # memory pool of this machine's processor
 
 
 def discover(
@@ -42,7 +43,7 @@ def discover(
         UnknownNameError: there is no such device; the message lists the known ones.
         ClusterError: two devices overlap: a core, or the whole CPU, would be used twice.
     """
-    known = {device.name: device for device in runtime.discover()}
+    known = _devices_in_ram(runtime)
     chosen = [_named(known, name) for name in _names(devices, known)]
     chosen = [
         runtime.completed(replace(device, options={**device.options, **options}, fingerprint=""))
@@ -64,7 +65,7 @@ def completed_cluster(cluster: Cluster, runtime: Runtime) -> Cluster:
         UnknownNameError: the runtime has no such device here.
         ClusterError: two devices overlap.
     """
-    known = {device.name: device for device in runtime.discover()}
+    known = _devices_in_ram(runtime)
     devices = tuple(
         _with_memory(runtime.completed(device), known.get(device.name, known.get(device.kind)))
         for device in cluster.devices
@@ -73,6 +74,14 @@ def completed_cluster(cluster: Cluster, runtime: Runtime) -> Cluster:
     links = cluster.links or tuple(measure_links(devices, runtime, host=cluster.host))
     pooled, pools = _in_pools(devices, _pools_of(known.values()), cluster.pools)
     return replace(cluster, devices=pooled, links=links, pools=pools)
+
+
+def _devices_in_ram(runtime: Runtime) -> dict[str, Device]:
+    """Name -> device of a runtime; the processor and its cores take their bytes from one pool."""
+    return {
+        device.name: replace(device, pool=_RAM) if device.memory_domain == "cpu" else device
+        for device in runtime.discover()
+    }
 
 
 def _pools_of(machine: Iterable[Device]) -> dict[str, float]:

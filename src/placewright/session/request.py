@@ -14,7 +14,7 @@ from dataclasses import Field, dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from placewright.errors import FieldError, InputError, UnknownNameError, near_names
+from placewright.errors import FieldError, InputError, near_names
 from placewright.workers.opened import require_processes
 
 if TYPE_CHECKING:
@@ -391,7 +391,9 @@ def _execution_model(raw: Any) -> Any:
 
 def _evaluator(raw: Any) -> str:
     if raw not in EVALUATORS:
-        raise FieldError("evaluator", str(UnknownNameError("value", str(raw), EVALUATORS)))
+        near = near_names(str(raw), EVALUATORS)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        raise FieldError("evaluator", f"is simulated or measured, got '{raw}'{meant}")
     return str(raw)
 
 
