@@ -110,7 +110,7 @@ def test_a_coarsened_problem_is_a_problem_again() -> None:
 
 
 def test_unknown_names_list_what_is_known() -> None:
-    with pytest.raises(UnknownNameError, match="unknown device 'gpu'; .*available: cpu:0, cpu:1"):
+    with pytest.raises(UnknownNameError, match=r"unknown device 'gpu'; .*available: cpu:0, cpu:1"):
         PAIR.device("gpu")
     with pytest.raises(GraphError, match="no op 'RIGH'; did you mean right"):
         op_named(diamond(), "RIGH")

@@ -89,7 +89,7 @@ def test_names_are_stored_and_read_again(tmp_path: Path) -> None:
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
-    with pytest.raises(UnknownNameError, match="input 'cash'; .*available: input_0, input_1"):
+    with pytest.raises(UnknownNameError, match=r"input 'cash'; .*available: input_0, input_1"):
         resident(problem_of(graph_of()), ["cash"])
 
 

@@ -65,7 +65,7 @@ def test_overlapping_devices_are_refused(names: list[str]) -> None:
 
 
 def test_an_unknown_device_is_named_with_the_known_ones() -> None:
-    with pytest.raises(UnknownNameError, match="'cpu:9'; .*available: cpu, cpu:0"):
+    with pytest.raises(UnknownNameError, match=r"'cpu:9'; .*available: cpu, cpu:0"):
         discover("cpu:9", RUNTIME)
 
 

@@ -148,5 +148,5 @@ def test_a_wrong_value_is_one_line(tmp_path: Path, values: object, told: str) ->
 
 def test_a_value_for_nothing_is_refused(tmp_path: Path) -> None:
     name = branched(tmp_path / "branched.onnx")
-    with pytest.raises(UnknownNameError, match="unknown model input 'r'; .*available: x, rate"):
+    with pytest.raises(UnknownNameError, match=r"unknown model input 'r'; .*available: x, rate"):
         pw.read(name, runtime="onnxruntime", values={"r": 1})

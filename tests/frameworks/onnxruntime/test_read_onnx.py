@@ -192,7 +192,7 @@ def test_shapes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     graph, source = read_onnx(path, shapes={"x": (5, 4)})
     assert source.shapes == {"x": (5, 4)}
     assert graph.op_flops[0] == 5 * 24
-    with pytest.raises(UnknownNameError, match="unknown model input 'z'; .*available: x"):
+    with pytest.raises(UnknownNameError, match=r"unknown model input 'z'; .*available: x"):
         read_onnx(path, shapes={"z": (1,)})
     with pytest.raises(InputError, match="do not fit") as caught:
         read_onnx(path, shapes={"x": (2, 9)})

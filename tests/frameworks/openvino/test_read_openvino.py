@@ -265,7 +265,7 @@ class TestShapes:
         assert graph.tensor_bytes[0] == 5 * 16
 
     def test_wrong_shapes_are_refused(self, onnx_file: Path) -> None:
-        with pytest.raises(UnknownNameError, match="unknown model input 'z'; .*available: x"):
+        with pytest.raises(UnknownNameError, match=r"unknown model input 'z'; .*available: x"):
             read_openvino(onnx_file, shapes={"z": (1,)})
         with pytest.raises(InputError, match=r"x=\[2, 9\]") as caught:
             read_openvino(onnx_file, shapes={"x": (2, 9)})
