@@ -123,10 +123,10 @@ def _in_pools(
 
 
 def _with_memory(device: Device, machine: Device | None) -> Device:
-    """Give a device of a file the memory of the machine's device, if the file has none."""
+    """Give a device of a file the memory of the machine's device, if it has none, and no pool."""
     if machine is None:
         return device
-    is_open = math.isinf(device.memory_bytes)
+    is_open = math.isinf(device.memory_bytes) and device.pool is None
     return replace(
         device,
         memory_bytes=machine.memory_bytes if is_open else device.memory_bytes,
