@@ -7,6 +7,7 @@ A framework that converts programs gets a `ProgramFile` from the framework that 
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -81,17 +82,60 @@ class ProgramFile:
     load: Callable[[Path], tuple[ExportedProgram, Interface]]
 
 
+class OwnClasses:
+    """Dataclasses in the result of a module that PyTorch does not know.
+
+    Attributes:
+        result: of the module, as it returned it, without its tensors.
+    """
+
+    result: Any = None
+
+    def restored(self, plain: Any) -> Any:
+        """Put values of dictionaries back into the module's own classes."""
+        return _restored(self.result, plain)
+
+
 @contextmanager
-def plain_results(module: Any) -> Iterator[None]:
+def plain_results(module: Any, own: OwnClasses | None = None) -> Iterator[None]:
     """Let a module return dictionaries for dataclasses that PyTorch does not know.
 
-    Hugging Face's models return such classes. Fields that are None are left out.
+    Hugging Face's models may return such classes. Fields that are None are left out.
+
+    Args:
+        module: whose results change inside.
+        own: is told the module's own result.
     """
-    handle = module.register_forward_hook(lambda _module, _inputs, result: _plain(result))
+    told = own or OwnClasses()
+
+    from torch.utils._pytree import tree_map
+
+    def noted(_module: Any, _inputs: Any, result: Any) -> Any:
+        plain = _plain(result)
+        told.result = _restored(result, tree_map(lambda _: None, plain))
+        return plain
+
+    handle = module.register_forward_hook(noted)
     try:
         yield
     finally:
         handle.remove()
+
+
+def _restored(model: Any, plain: Any) -> Any:
+    if type(model) in (tuple, list):
+        return type(model)(map(_restored, model, plain))
+    if not isinstance(plain, dict):
+        return plain
+    if type(model) is dict:
+        return {key: _restored(model[key], part) for key, part in plain.items()}
+    if not is_dataclass(model) or isinstance(model, type):
+        return plain
+    own = copy.copy(model)  # without its constructor, which may check or compute
+    for field in fields(model):
+        value = getattr(model, field.name)
+        object.__setattr__(own, field.name, _restored(value, plain.get(field.name)))
+    return own
 
 
 def _plain(value: Any) -> Any:

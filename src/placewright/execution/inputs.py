@@ -20,7 +20,11 @@ GivenInputs = Sequence[Any] | Mapping[str, Any]
 
 @runtime_checkable
 class TakesOwnTensors(Protocol):
-    """A loaded model whose library has tensors that NumPy cannot always read."""
+    """A loaded model whose library has tensors of its own, which NumPy cannot always read."""
+
+    def flattened(self, inputs: GivenInputs) -> tuple[GivenInputs, bool]:
+        """Inputs without nesting, and whether any of them is one of the library's tensors."""
+        ...
 
     def array_of(self, value: Any, dtype: str) -> Any:
         """The array of one of the library's tensors; other values as they are.
@@ -28,6 +32,14 @@ class TakesOwnTensors(Protocol):
         Args:
             value: given for an input.
             dtype: of the input, such as ``"bf16"``, whose arrays are float32.
+        """
+        ...
+
+    def own_result(self, arrays: Sequence[HostArray]) -> Any:
+        """The library's tensors in the structure of the model's own result.
+
+        Args:
+            arrays: values of all outputs, in the model's order.
         """
         ...
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import os
 import threading
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -25,7 +26,7 @@ from placewright.core.source import ModelSource
 from placewright.errors import InfeasibleError, InputError, PlacewrightError, RuntimeFailure
 from placewright.execution.allocator import give_back_freed_memory
 from placewright.execution.direct import DirectRunner, KeepsState
-from placewright.execution.inputs import GivenInputs, Outputs, checked_inputs
+from placewright.execution.inputs import GivenInputs, Outputs, TakesOwnTensors, checked_inputs
 from placewright.execution.members import Members
 from placewright.execution.placements import placement_runner, whole_model_runner
 from placewright.execution.processor import usable_cores
@@ -113,7 +114,7 @@ class LoadedPlan:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def __call__(self, *given: Any, **named: Any) -> Outputs:
+    def __call__(self, *given: Any, **named: Any) -> Any:
         """Run the model once.
 
         Args:
@@ -122,7 +123,9 @@ class LoadedPlan:
             named: the same by name, where the names are Python's.
 
         Returns:
-            All outputs, by position and by name; they belong to the caller.
+            All outputs as `Outputs`, arrays by position and by name. If the runtime's library gave
+            the inputs as tensors of its own: tensors in the structure of the model's own result,
+            such as a tuple, dictionary or dataclass. They belong to the caller.
 
         Raises:
             InputError: an input is missing or unknown, or has another shape or type.
@@ -130,11 +133,12 @@ class LoadedPlan:
         """
         return self.run(_inputs(given, named))
 
-    def run(self, inputs: GivenInputs) -> Outputs:
+    def run(self, inputs: GivenInputs) -> Any:
         """Run the model once; inputs are a sequence in the model's order, or a mapping by name."""
         with self.in_use() as model:
+            inputs, has_tensors = _flattened(model, inputs)
             values = checked_inputs(model, inputs, self._dtypes)
-            return Outputs(model.signature, self._runner.run(values).outputs)
+            return _result(model, self._runner.run(values).outputs, has_tensors)
 
     def stream(
         self,
@@ -142,7 +146,7 @@ class LoadedPlan:
         *,
         in_flight: int | None = None,
         errors: Literal["raise", "yield"] = "raise",
-    ) -> Generator[Outputs | RuntimeFailure, None, None]:
+    ) -> Generator[Any, None, None]:
         """Run a stream of samples, several of them in flight.
 
         Segments and threads stay for the next stream. With F in flight, sample k + F is taken
@@ -153,6 +157,9 @@ class LoadedPlan:
             in_flight: samples taken whose outputs were not, at most; None is as many as pay.
             errors: ``"raise"`` ends with the first sample that fails; ``"yield"`` gives its error
                 in place of its outputs and goes on.
+
+        Yields:
+            Results of each sample, as a call returns them.
 
         Raises:
             InputError: a sample's inputs are wrong; the message names the sample and the input.
@@ -221,12 +228,15 @@ class LoadedPlan:
 
     def _streamed(
         self, samples: Iterable[GivenInputs], in_flight: int | None, *, keeps_going: bool
-    ) -> Generator[Outputs | RuntimeFailure, None, None]:
+    ) -> Generator[Any, None, None]:
         server, model = self._taken_server(in_flight)
+        tensors: deque[bool] = deque()  # of samples under way, whether they came as tensors
+        checked = self._checked(model, samples, tensors)
         try:
-            for number, answer in enumerate(server.server.outcomes(self._checked(model, samples))):
+            for number, answer in enumerate(server.server.outcomes(checked)):
+                has_tensors = tensors.popleft()
                 if isinstance(answer, Execution):
-                    yield Outputs(model.signature, answer.outputs)
+                    yield _result(model, answer.outputs, has_tensors)
                     continue
                 self._require_open()
                 failure = RuntimeFailure(f"sample {number}: {answer}")
@@ -242,13 +252,16 @@ class LoadedPlan:
             self._given_back(server, in_flight)
 
     def _checked(
-        self, model: LoadedModel, samples: Iterable[GivenInputs]
+        self, model: LoadedModel, samples: Iterable[GivenInputs], tensors: deque[bool]
     ) -> Iterator[list[HostArray]]:
         for number, given in enumerate(samples):
             try:
-                yield checked_inputs(model, _inputs((given,), {}), self._dtypes)
+                inputs, has_tensors = _flattened(model, _inputs((given,), {}))
+                values = checked_inputs(model, inputs, self._dtypes)
             except PlacewrightError as error:
                 raise type(error)(f"sample {number}: {error}") from None
+            tensors.append(has_tensors)
+            yield values
 
     def _taken_server(self, in_flight: int | None) -> tuple[_Server, LoadedModel]:
         """A server that no other stream has; made where none is idle."""
@@ -314,6 +327,18 @@ def _inputs(given: tuple[Any, ...], named: Mapping[str, Any]) -> GivenInputs:
     if len(given) == 1 and isinstance(given[0], Mapping | list | tuple | Outputs):
         return given[0]
     return given
+
+
+def _flattened(model: LoadedModel, inputs: GivenInputs) -> tuple[GivenInputs, bool]:
+    """Inputs without nesting, and whether tensors of the runtime's library are among them."""
+    return model.flattened(inputs) if isinstance(model, TakesOwnTensors) else (inputs, False)
+
+
+def _result(model: LoadedModel, outputs: Sequence[HostArray], has_tensors: bool) -> Any:
+    """Outputs as arrays, or as the model's own result if its inputs were tensors."""
+    if has_tensors and isinstance(model, TakesOwnTensors):
+        return model.own_result(outputs)
+    return Outputs(model.signature, outputs)
 
 
 def _output_info(port: Port) -> TensorInfo:

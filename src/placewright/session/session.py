@@ -11,15 +11,15 @@ from contextlib import closing
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, overload
+from typing import Any, Literal
 
 from placewright.core.cluster import Cluster
 from placewright.core.deadline import NEVER, Deadline
 from placewright.core.plan import Plan
 from placewright.core.problem import Problem
-from placewright.errors import FieldError, RuntimeFailure
+from placewright.errors import FieldError
 from placewright.execution.allocator import give_back_freed_memory
-from placewright.execution.inputs import GivenInputs
+from placewright.execution.inputs import GivenInputs, Outputs
 from placewright.execution.runtime import LoadedModel
 from placewright.report.comparison_table import ComparisonTable
 from placewright.report.contender_table import ContenderTable
@@ -160,15 +160,12 @@ class Session:
         """
         return simulated(plan, changes or {})
 
-    def run(
-        self, plan: Plan, inputs: Sequence[Any] | Mapping[str, Any] | None = None
-    ) -> list[Any] | dict[str, Any]:
+    def run(self, plan: Plan, inputs: Sequence[Any] | Mapping[str, Any] | None = None) -> Any:
         """Execute a plan once; see `placewright.run`."""
         running.require_here(plan.problem)
         with KEPT.using(plan, lambda: self._model.loaded(plan.runtime)) as loaded:
             given = loaded.random_inputs() if inputs is None else inputs
-            outputs = loaded.run(given)
-        return outputs.by_name if isinstance(inputs, Mapping) else list(outputs)
+            return _as_given(loaded.run(given), is_named=isinstance(inputs, Mapping))
 
     def stream(
         self,
@@ -177,7 +174,7 @@ class Session:
         *,
         in_flight: int | None = None,
         errors: Literal["raise", "yield"] = "raise",
-    ) -> Iterator[list[Any] | dict[str, Any] | RuntimeFailure]:
+    ) -> Iterator[Any]:
         """Run a stream of samples; see `placewright.stream`."""
         require_stream(plan, in_flight, errors)
         return self._streamed(plan, samples, in_flight, errors)
@@ -188,7 +185,7 @@ class Session:
         samples: Iterable[GivenInputs],
         in_flight: int | None,
         errors: Literal["raise", "yield"],
-    ) -> Iterator[list[Any] | dict[str, Any] | RuntimeFailure]:
+    ) -> Iterator[Any]:
         by_name: deque[bool] = deque()
 
         def noted() -> Iterator[GivenInputs]:
@@ -200,11 +197,7 @@ class Session:
             answers = loaded.stream(noted(), in_flight=in_flight, errors=errors)
             with closing(answers):
                 for answer in answers:
-                    is_named = by_name.popleft()
-                    if isinstance(answer, RuntimeFailure):
-                        yield answer
-                    else:
-                        yield answer.by_name if is_named else list(answer)
+                    yield _as_given(answer, is_named=by_name.popleft())
 
     def measure(
         self,
@@ -290,6 +283,13 @@ class Session:
         if self._measured is None:
             self._measured = build(self._model, steps, deadline)
         return self._measured
+
+
+def _as_given(outputs: Any, *, is_named: bool) -> Any:
+    """Arrays as the inputs came, in a list or by name; the model's own result as it is."""
+    if not isinstance(outputs, Outputs):
+        return outputs
+    return outputs.by_name if is_named else list(outputs)
 
 
 @takes_fields(*READ)
@@ -497,17 +497,7 @@ def unload() -> None:
     KEPT.clear()
 
 
-@overload
-def run(plan: Plan, inputs: Sequence[Any] | None = None) -> list[Any]: ...
-
-
-@overload
-def run(plan: Plan, inputs: Mapping[str, Any]) -> dict[str, Any]: ...
-
-
-def run(
-    plan: Plan, inputs: Sequence[Any] | Mapping[str, Any] | None = None
-) -> list[Any] | dict[str, Any]:
+def run(plan: Plan, inputs: Sequence[Any] | Mapping[str, Any] | None = None) -> Any:
     """Execute a plan once; return the model's outputs as NumPy arrays.
 
     Inputs and outputs have the model's own order and names: those of ``compile_model(path)``, of
@@ -529,7 +519,8 @@ def run(
         inputs: one array per input in the model's order, or name -> array; None takes random ones.
 
     Returns:
-        All outputs in the model's order; name -> output if the inputs came by name.
+        All outputs in the model's order; name -> output if the inputs came by name. A PyTorch model
+        that gets tensors returns tensors, in the structure of its own result.
 
     Raises:
         InputError: an input is missing or unknown, or has another shape or type; the message names
@@ -544,7 +535,7 @@ def stream(
     *,
     in_flight: int | None = None,
     errors: Literal["raise", "yield"] = "raise",
-) -> Iterator[list[Any] | dict[str, Any] | RuntimeFailure]:
+) -> Iterator[Any]:
     """Run a stream of samples through a plan, several of them in flight.
 
     If a measurement recommended a contender that no placement expresses (a copy of the model per
@@ -572,8 +563,7 @@ def stream(
             place of its outputs and goes on.
 
     Yields:
-        Outputs of each sample: a list if its inputs were a sequence, a mapping by name if they were
-        a mapping.
+        Outputs of each sample, as `run` returns them.
 
     Raises:
         InputError: the plan cannot be streamed, or a sample's inputs are wrong; the message names

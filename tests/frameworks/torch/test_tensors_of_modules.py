@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from support.training_loops import Gpt, batches, made, plan_of_step
@@ -25,7 +28,8 @@ def test_a_module_takes_its_own_tensors(dtype: torch.dtype) -> None:
     x = torch.randn(3, 8, dtype=dtype, requires_grad=True)
     plan = pw.place(module, example_inputs=x, **QUICK)
     with pw.load(plan) as model:
-        found = torch.from_numpy(model(x)[0])
+        found = model(x)
+        assert found.dtype == dtype
         wrong = torch.float32 if dtype == torch.bfloat16 else torch.bfloat16
         if dtype != torch.bfloat16:  # whose arrays are float32
             with pytest.raises(InputError, match="input 'input'"):
@@ -59,3 +63,89 @@ def test_calls_of_run_generate_the_code_of_segments_once(
     assert count > 1
     assert pw.run(plan, list(batch)) == first  # each call starts from the module's values
     assert len(made_modules) == count
+
+
+@dataclasses.dataclass
+class Scored:
+    """What a module of Hugging Face's kind returns: fields, some of them None or nested."""
+
+    scores: torch.Tensor
+    cache: torch.Tensor | None
+    pair: tuple[torch.Tensor, dict[str, torch.Tensor]]
+
+    def __post_init__(self) -> None:
+        assert self.scores is not None
+
+
+class OfAll(torch.nn.Module):
+    """Nested inputs of several types, and a result of several containers."""
+
+    def __init__(self, dtype: torch.dtype) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(8, 4).to(dtype)
+        self.dtype = dtype
+
+    def forward(self, x: torch.Tensor, state: tuple[torch.Tensor, torch.Tensor]) -> Any:
+        small, words = state
+        y = self.layer(x) + words.to(self.dtype).sum()
+        return Scored(y, None, (small + 1, {"a": y.argmax(-1), "b": y > 0}))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
+def test_tensors_give_the_result_of_the_module_itself(dtype: torch.dtype) -> None:
+    """Types, classes, names and nesting are the module's own; arrays still give arrays."""
+    module = OfAll(dtype)
+    given = (
+        torch.randn(3, 8).to(dtype),
+        (torch.randint(-100, 100, (5,), dtype=torch.int8), torch.arange(4)),
+    )
+    plan = pw.place(module, example_inputs=given, **QUICK)
+    expected = module(*given)
+    with pw.load(plan) as model:
+        called = model(*given)
+        streamed = list(model.stream([given, given]))
+        arrays = [value.float().numpy() if value.dtype == torch.bfloat16 else value.numpy()
+                  for value in (given[0], *given[1])]  # fmt: skip
+        assert [type(value) for value in model(arrays)] == [np.ndarray] * 4
+        assert [info.name for info in model.outputs] == ["scores", "pair_0", "pair_1_a", "pair_1_b"]
+    for found in (called, *streamed, pw.run(plan, given)):
+        assert type(found) is Scored
+        assert found.cache is None
+        assert type(found.pair) is tuple
+        assert list(found.pair[1]) == ["a", "b"]
+        assert found.scores.dtype == dtype
+        assert found.pair[0].dtype == torch.int8
+        assert found.pair[1]["b"].dtype == torch.bool
+        torch.testing.assert_close(found.scores, expected.scores.detach(), rtol=2e-2, atol=2e-2)
+        assert torch.equal(found.pair[0], expected.pair[0])
+
+
+def test_one_tensor_and_a_list_stay_what_they_are() -> None:
+    x = torch.randn(3, 8)
+    plan = pw.place(torch.nn.Linear(8, 4), example_inputs=x, **QUICK)
+    found = pw.run(plan, [x])
+    assert isinstance(found, torch.Tensor)
+    assert found.shape == (3, 4)
+    by_name = pw.run(plan, {"input": x})
+    assert torch.equal(by_name, found)
+
+
+def test_files_of_one_model_have_one_hash(tmp_path: Path) -> None:
+    """Written again it is the same model; other weights, or another shape, make another one."""
+    torch.manual_seed(0)
+    module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 4))
+
+    def written(rows: int, **said: Any) -> str:
+        file = tmp_path / f"{len(list(tmp_path.iterdir()))}.pt2"
+        torch.export.save(torch.export.export(module, (torch.randn(rows, 8),)), file)
+        source = pw.read(file, runtime="torch", **said).source
+        assert source is not None
+        return source.sha256
+
+    first, step = written(3), written(3, objective="training")
+    assert written(3) == first
+    assert written(4) != first
+    with torch.no_grad():
+        module[0].weight[0, 0] += 1
+    assert written(3) != first
+    assert written(3, objective="training") == step, "training changes the values itself"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from placewright.core.source import ModelSource
 from placewright.errors import InputError
-from placewright.execution.exported_program import tensor_inputs
+from placewright.execution.exported_program import OwnClasses, tensor_inputs
 
 if TYPE_CHECKING:
     import torch
@@ -62,6 +62,7 @@ class FxProgram:
         updates: state placeholder -> node that holds its value after the step; empty for inference.
         example_inputs: graph input placeholder -> a valid value.
         step: of a training step; None for inference.
+        result: puts values of all outputs into the structure of the model's own result.
         plain: runs the model as PyTorch does, without this graph: values of all inputs -> all
             outputs, in the order of `inputs` and of the model's own result; state does not change.
     """
@@ -74,6 +75,7 @@ class FxProgram:
     example_inputs: Mapping[str, torch.Tensor] = field(default_factory=dict)
     plain: Callable[[Sequence[torch.Tensor]], list[torch.Tensor]] = no_plain_call
     step: StepParts | None = None
+    result: Callable[[Sequence[torch.Tensor]], Any] = tuple
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,10 @@ class ReadProgram:
 
 
 def inference_program(
-    program: ExportedProgram, examples: Any = (), original: ExportedProgram | None = None
+    program: ExportedProgram,
+    examples: Any = (),
+    original: ExportedProgram | None = None,
+    own: OwnClasses | None = None,
 ) -> FxProgram:
     """Make the program of one inference from a functional exported program.
 
@@ -101,9 +106,11 @@ def inference_program(
         examples: arguments with one tensor per input; without any the program's own examples are
             taken, else made-up ones.
         original: the program before it was made functional.
+        own: classes of the module's result that the program does not have.
     """
     import torch
 
+    own = own or OwnClasses()
     interface = FxInterface.of(program)
     nodes = {node.name: node for node in program.graph.nodes}
     inputs = [nodes[name] for name in interface.inputs]
@@ -118,6 +125,7 @@ def inference_program(
         {},
         {node.name: value for node, value in zip(inputs, values, strict=True)},
         plain_call(program if original is None else original),
+        result=lambda values: own.restored(structured(program, values)),
     )
 
 
@@ -234,6 +242,23 @@ def called(program: ExportedProgram, module: Any, values: Sequence[torch.Tensor]
     in_spec = program.call_spec.in_spec
     positional, named = pytree.tree_unflatten(leaves, in_spec)
     return tensors_in(module(*positional, **named))
+
+
+def structured(program: ExportedProgram, values: Sequence[torch.Tensor]) -> Any:
+    """The result of a program as it returns it, from the values of all outputs."""
+    import torch
+    from torch.export.graph_signature import OutputKind, TensorArgument
+
+    left = iter(values)
+    leaves = [
+        next(left) if isinstance(spec.arg, TensorArgument) else getattr(spec.arg, "value", None)
+        for spec in program.graph_signature.output_specs
+        if spec.kind == OutputKind.USER_OUTPUT
+    ]
+    spec = program.call_spec.out_spec
+    if spec is None or spec.num_leaves != len(leaves):
+        return tuple(values)
+    return torch.utils._pytree.tree_unflatten(leaves, spec)
 
 
 def plain_call(program: ExportedProgram) -> Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]:

@@ -15,7 +15,7 @@ from placewright.core.graph import ComputationGraph
 from placewright.core.signature import Signature
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, MissingExtraError
-from placewright.execution.exported_program import plain_results, tensor_inputs
+from placewright.execution.exported_program import OwnClasses, plain_results, tensor_inputs
 from placewright.frameworks.torch.pt2.file import load_program
 from placewright.frameworks.torch.reading.fx_graph import (
     FxRules,
@@ -29,7 +29,7 @@ from placewright.frameworks.torch.reading.fx_program import (
     ReadProgram,
     inference_program,
 )
-from placewright.io.content import content_hash, existing_path, one_line
+from placewright.io.content import existing_path, one_line
 
 if TYPE_CHECKING:
     import torch
@@ -78,13 +78,13 @@ def read_inference(
     `shapes` fixes open dimensions of a file's program; others are those of its example inputs.
     """
     torch = _torch()
-    exported = _exported(model, example_inputs)
+    own = OwnClasses()
+    exported = _exported(model, example_inputs, own)
     original = fixed_program(exported, shapes)
     program = _functional(original)
     graph, signature = _read(program, fold_constants, FxInterface.of(original))
     if isinstance(model, Path | str):
-        file = existing_path(model)
-        path, digest = str(model), content_hash(file.parent, [file])
+        path, digest = str(model), program_hash(exported)
     else:
         path, digest = name or f"module:{type(model).__name__}", program_hash(program)
     source = ModelSource(
@@ -100,7 +100,7 @@ def read_inference(
         signature=signature,
         state=FxInterface.of(original).state,
     )
-    return ReadProgram(graph, source, inference_program(program, example_inputs, original))
+    return ReadProgram(graph, source, inference_program(program, example_inputs, original, own))
 
 
 def functional_program(
@@ -112,17 +112,17 @@ def functional_program(
         InputError: the module cannot be exported.
         FileFormatError: the file is damaged, or holds more than data.
     """
-    return _functional(_exported(model, example_inputs))
+    return _functional(_exported(model, example_inputs, OwnClasses()))
 
 
 def _exported(
-    model: torch.nn.Module | Path | str, example_inputs: Sequence[torch.Tensor]
+    model: torch.nn.Module | Path | str, example_inputs: Sequence[torch.Tensor], own: OwnClasses
 ) -> ExportedProgram:
     torch = _torch()
     if isinstance(model, Path | str):
         return load_program(existing_path(model))
     try:
-        with torch.no_grad(), plain_results(model):
+        with torch.no_grad(), plain_results(model, own):
             given = where_the_module_is(model, example_inputs)
             exported: ExportedProgram = torch.export.export(model, given)
             return exported
@@ -198,13 +198,18 @@ def _program_weights(builder: GraphBuilder, program: ExportedProgram) -> dict[st
 
 
 def program_hash(program: ExportedProgram, *, with_values: bool = True) -> str:
-    """SHA-256 of a program's calls with their arguments, and of all weights.
+    """SHA-256 of a program's calls with their arguments, of shapes of its inputs, and of weights.
 
-    Without values, only shapes and types of the weights count.
+    Files of the same model thus have one hash, whenever they were written. Without values, only
+    shapes and types of the weights count.
     """
     digest = hashlib.sha256()
-    for node in program.graph.nodes:
-        digest.update(f"{node.op} {node.name} {node.target} {node.args} {node.kwargs}\n".encode())
+    for part in program.graph_module.modules():  # the program, and bodies of branches and loops
+        for node in part.graph.nodes if hasattr(part, "graph") else ():
+            text = f"{node.op} {node.name} {node.target} {node.args} {node.kwargs}"
+            value: Any = node.meta.get("val") if node.op == "placeholder" else None
+            shape = f"{tuple(value.shape)} {value.dtype}" if hasattr(value, "shape") else ""
+            digest.update(f"{text} {shape}\n".encode())
     for name, tensor in sorted({**program.constants, **program.state_dict}.items()):
         if hasattr(tensor, "untyped_storage"):
             digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}\n".encode())

@@ -25,7 +25,7 @@ from placewright.core.signature import Signature
 from placewright.core.source import ModelSource
 from placewright.errors import InputError, MissingExtraError
 from placewright.execution.allocator import give_back_freed_memory
-from placewright.execution.inputs import with_fixed_values
+from placewright.execution.inputs import GivenInputs, with_fixed_values
 from placewright.execution.runtime import (
     CompiledSegment,
     HostArray,
@@ -36,7 +36,7 @@ from placewright.execution.runtime import (
     unit_labels,
     whole_segment,
 )
-from placewright.frameworks.torch.reading.fx_program import FxProgram
+from placewright.frameworks.torch.reading.fx_program import FxProgram, tensors_in
 
 try:
     import torch
@@ -335,6 +335,24 @@ class TorchModel:
     def from_host(self, array: HostArray) -> NativeTensor:
         """Make a tensor that shares the array's memory."""
         return torch.from_numpy(np.ascontiguousarray(array).reshape(array.shape))
+
+    def flattened(self, inputs: GivenInputs) -> tuple[GivenInputs, bool]:
+        """See `execution.inputs.TakesOwnTensors`."""
+        if isinstance(inputs, Mapping):
+            return inputs, any(isinstance(value, torch.Tensor) for value in inputs.values())
+        rows = [(value, tensors_in(value)) for value in inputs]
+        flat = [part for value, tensors in rows for part in tensors or [value]]
+        return flat, any(tensors for _, tensors in rows)
+
+    def own_result(self, arrays: Sequence[HostArray]) -> Any:
+        """See `execution.inputs.TakesOwnTensors`."""
+        pairs = zip(arrays, self.signature.outputs, strict=True)
+        return self.program.result(
+            [
+                torch.from_numpy(array).to(torch.bfloat16 if port.dtype == "bf16" else None)
+                for array, port in pairs
+            ]
+        )
 
     def array_of(self, value: Any, dtype: str) -> Any:
         """See `execution.inputs.TakesOwnTensors`."""

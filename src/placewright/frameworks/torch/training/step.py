@@ -41,7 +41,7 @@ from placewright.frameworks.torch.reading.reader import program_hash, where_the_
 from placewright.frameworks.torch.training.joint import JointGraph, joint_graph
 from placewright.frameworks.torch.training.optimizers import StepRule, rule_of
 from placewright.frameworks.torch.training.update import Updates, add_updates
-from placewright.io.content import content_hash, existing_path, one_line
+from placewright.io.content import existing_path, one_line
 
 if TYPE_CHECKING:
     import torch
@@ -65,8 +65,8 @@ def read_training(
     """Read the training step of a module that returns its loss.
 
     A module is traced with batch normalisation on the batch's own statistics, whose running
-    averages the step updates; a ``.pt2`` file in the mode in which it was exported. The hash of a
-    module leaves out the values of its weights, since training changes them.
+    averages the step updates; a ``.pt2`` file in the mode in which it was exported. The hash
+    leaves out the values of the weights, since training changes them.
 
     Args:
         model: a module whose only or first output is a scalar, the loss; or the path of a ``.pt2``
@@ -102,12 +102,9 @@ def read_training(
     options = {"optimizer": optimizer} | ({"colocate_backward": "yes"} if colocate_backward else {})
     options |= {"dropout": "yes"} if dropout else {}
     options |= {"loss": SUM_OF_MEANS} if exported is not original else {}
-    if isinstance(model, Path | str):
-        file = existing_path(model)
-        path, digest = str(model), content_hash(file.parent, [file])
-    else:
-        path = name or f"module:{type(model).__name__}"
-        digest = program_hash(exported, with_values=False)
+    is_file = isinstance(model, Path | str)
+    path = str(model) if is_file else name or f"module:{type(model).__name__}"
+    digest = program_hash(exported, with_values=False)
     source = ModelSource(
         path=path,
         sha256=hashlib.sha256(f"{digest} {rule!r}".encode()).hexdigest(),
