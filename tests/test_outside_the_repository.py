@@ -32,7 +32,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built from a copy so that nothing is left in the repository."""
     folder = tmp_path_factory.mktemp("wheel")
     names = _run("git", "ls-files", "-co", "--exclude-standard", cwd=ROOT).splitlines()
-    wanted = [n for n in names if n.startswith(("src/", "README", "LICENSE", "pyproject"))]
+    wanted = [
+        n for n in names if n.startswith(("src/", "README", "LICENSE", "pyproject", "setup.py"))
+    ]
     for name in wanted:
         if (ROOT / name).is_file():
             (folder / "copy" / name).parent.mkdir(parents=True, exist_ok=True)

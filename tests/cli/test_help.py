@@ -76,6 +76,17 @@ def test_a_help_page_has_panels_and_examples(name: str, cli: InProcess, tmp_path
     assert max(map(len, page.splitlines())) <= 100
 
 
+def test_the_first_page_leads_to_commands_and_to_all_options(
+    cli: InProcess, tmp_path: Path
+) -> None:
+    page = cli("--help", cwd=tmp_path).stdout
+    for line in EXAMPLES["placewright"]:
+        assert f"\n  placewright {line}\n" in page
+        words = shlex.split(line)
+        command_named(words[0]).make_context(words[0], words[1:])
+    assert "placewright COMMAND --help-all" in page
+
+
 @pytest.mark.parametrize("name", COMMANDS)
 def test_each_example_can_be_read(name: str) -> None:
     for line in EXAMPLES[name.split()[-1]]:

@@ -13,7 +13,7 @@ from typing import Annotated, NoReturn
 import typer
 from typer.exceptions import TyperException
 
-from placewright.cli.help import Application
+from placewright.cli.help import Application, ListOfCommands
 from placewright.cli.output import (
     drop_results,
     error_line,
@@ -33,7 +33,8 @@ _VALUE = re.compile(rf"{ANY}|{HERE}|{ADDRESS}")  # of --ray
 
 app = Application(
     name="placewright",
-    help="Decide which device runs each operator of a neural network, prove it, run it.",
+    cls=ListOfCommands,
+    help="Find a device for each operator of a neural network, prove how good that is, and run it.",
     add_completion=False,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -58,7 +59,7 @@ def _options(
         ),
     ] = False,
 ) -> None:
-    """Decide which device runs each operator of a neural network, prove it, run it."""
+    """Find a device for each operator of a neural network, prove how good that is, and run it."""
     del version
 
 

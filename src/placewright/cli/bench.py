@@ -195,7 +195,7 @@ def auto(
     results: Results = Path("auto.json"),
     as_json: opt.Json = False,
 ) -> None:
-    """Run `auto` beside the best of the others on 24 problems.
+    """Compare `auto` with the best of the others on 24 problems.
 
     The second table has the figures that are promised of `auto`.
     """
@@ -288,7 +288,7 @@ def learned(
     as_json: opt.Json = False,
     quiet: opt.Quiet = False,
 ) -> None:
-    """Run learned placers beside their controls.
+    """Compare learned placers with their controls.
 
     Writes a report beside --results.
     """

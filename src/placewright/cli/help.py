@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand
+from typer.core import TyperCommand, TyperGroup
 
 MODEL, LIMITS, GOAL, SEARCH, MEASURING, OUTPUT, ISOLATION, OTHER = PANELS = (
     "Model",
@@ -102,9 +102,19 @@ OPTIONS = {
     "--isolate": Shown(ISOLATION, is_rare=True),
     "--isolation-limits": Shown(ISOLATION, "LIMITS", is_rare=True),
 }
+_MORE_HELP = [
+    ("placewright COMMAND --help", "Show the options, defaults and examples of a command."),
+    ("placewright COMMAND --help-all", "Show its rarely used options, too."),
+]
 _PLACEHOLDERS = {"int": "N", "float": "NUMBER", "Path": "FILE"}
 
 EXAMPLES = {
+    "placewright": (
+        "devices",
+        "graph model.onnx",
+        "place model.onnx --devices cpu:0,cpu:1 --report plan.html",
+        "run plan.json",
+    ),
     "devices": ("devices --runtime openvino", "devices --devices cpu:0,cpu:1 -o cluster.yaml"),
     "graph": ("graph model.onnx", "graph model.onnx --ops 'layers.0.*'"),
     "profile": ("profile model.onnx --devices cpu:0,cpu:1",),
@@ -154,11 +164,7 @@ class PanelledCommand(TyperCommand):
 
     def format_epilog(self, ctx: Any, formatter: Any) -> None:
         """Write the examples."""
-        examples = EXAMPLES.get(self.name or "", ())
-        if examples:
-            with formatter.section("Examples"):
-                for line in examples:
-                    formatter.write(f"{' ' * formatter.current_indent}placewright {line}\n")
+        _write_examples(formatter, EXAMPLES.get(self.name or "", ()))
 
     def _helps(self) -> list[tuple[str, str]]:
         rows = [("--help", "Show this page.")]
@@ -166,6 +172,17 @@ class PanelledCommand(TyperCommand):
         if n_more and not self.shows_all:
             rows.append(("--help-all", f"Show {n_more} rarely used options, too."))
         return rows
+
+
+class ListOfCommands(TyperGroup):
+    """The program itself: its commands, and how to go on from here."""
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        """Write the first steps, and where each command's options are."""
+        _write_examples(formatter, EXAMPLES.get(self.name or "", ()))
+        if self.name in EXAMPLES:
+            with formatter.section("More help"):
+                formatter.write_dl(_MORE_HELP)
 
 
 class Application(typer.Typer):
@@ -252,6 +269,13 @@ def has_rare(flags: Sequence[str]) -> bool:
 def example_words(name: str) -> list[list[str]]:
     """The arguments of each example of a command."""
     return [shlex.split(line) for line in EXAMPLES[name]]
+
+
+def _write_examples(formatter: Any, examples: Sequence[str]) -> None:
+    if examples:
+        with formatter.section("Examples"):
+            for line in examples:
+                formatter.write(f"{' ' * formatter.current_indent}placewright {line}\n")
 
 
 def _options(command: Any) -> list[Any]:
