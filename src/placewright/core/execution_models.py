@@ -99,9 +99,17 @@ class Placeto:
     memory_counts: ClassVar[str] = "peak"
 
 
+@dataclass(frozen=True)
+class Sequential:
+    """Ops run one after the other, on whichever device: seconds and messages add up."""
+
+    name: ClassVar[str] = "sequential"
+    memory_counts: ClassVar[str] = "resident bytes"
+
+
 EVENT = Event()
-ExecutionModel = Event | MaxLoad | Subgraph | SubgraphIP | Placeto
-ModelName = Literal["event", "max-load", "subgraph", "subgraph-ip", "placeto"]
+ExecutionModel = Event | MaxLoad | Subgraph | SubgraphIP | Placeto | Sequential
+ModelName = Literal["event", "max-load", "subgraph", "subgraph-ip", "placeto", "sequential"]
 EXECUTION_MODELS: tuple[type[ExecutionModel], ...] = get_args(ExecutionModel)
 
 

@@ -58,6 +58,7 @@ REGISTRY: dict[str, str] = {
     "round-robin": "baselines.round_robin:RoundRobin",
     "scotch": "partitioning.scotch:Scotch",
     "seq2seq": "learned.seq2seq.placer:Seq2Seq",
+    "sequential-ip": "exact.sequential_ip:SequentialIp",
     "single": "baselines.single:Single",
     "zero-shot": "learned.zero_shot.placer:ZeroShot",
 }

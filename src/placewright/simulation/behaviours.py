@@ -17,6 +17,7 @@ from placewright.core.execution_models import (
     ExecutionModel,
     MaxLoad,
     Placeto,
+    Sequential,
     Subgraph,
     SubgraphIP,
 )
@@ -34,6 +35,7 @@ BEHAVIOURS: Mapping[type[ExecutionModel], str] = {
     Subgraph: "published.subgraph:Latency",
     SubgraphIP: "published.subgraph:Latency",
     Placeto: "published.placeto:PlacetoModel",
+    Sequential: "sequential.model:Sums",
 }
 
 

@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from placewright.core.arrays import BoolArray
-from placewright.core.execution_models import Event, ExecutionModel, MaxLoad, Subgraph, SubgraphIP
+from placewright.core.execution_models import (
+    Event,
+    ExecutionModel,
+    MaxLoad,
+    Sequential,
+    Subgraph,
+    SubgraphIP,
+)
 from placewright.core.problem import Objective, Problem
 from placewright.core.solution import Budget, Solution
 from placewright.placers.registry import Placer, reason_against
@@ -84,11 +92,12 @@ def contract_problems(placer: Placer, n_problems: int = 6) -> list[Problem]:
 
 
 def _as_supported(placer: Placer, problem: Problem, index: int = 0) -> list[Problem]:
-    """The problem, or under a published model if the placer refuses it; None if it refuses all."""
+    """The problem, or under another model if the placer refuses it; none if it refuses all."""
     variants = [problem]
     if problem.objective == "latency":
         models: tuple[ExecutionModel, ...] = (SubgraphIP(per_accelerator=2), Subgraph())
         variants.append(under_subgraphs(problem, models[index % 2]))
+        variants.append(replace(problem, execution_model=Sequential()))
     reasons = [reason_against(placer, variant) for variant in variants]
     assert "" not in reasons, "why_not gives a reason, or None where the placer applies"
     return [one for one, reason in zip(variants, reasons, strict=True) if reason is None][:1]

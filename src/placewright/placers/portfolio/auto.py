@@ -14,7 +14,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from placewright.core.execution_models import Subgraph, SubgraphIP
+from placewright.core.execution_models import Sequential, Subgraph, SubgraphIP
 from placewright.core.problem import Problem
 from placewright.core.solution import Solution
 from placewright.errors import InputError
@@ -50,6 +50,7 @@ _QUICK = {
     },
 }
 _PIECES = "pieces"  # latency of atomic subgraphs
+_SUMS = "sums"  # latency of units that run one after the other
 # Before all exact methods. Without a limit in seconds the relaxation has none, so that it repeats.
 _PROOFS = {BOUND: (0.2, _ANY), PARTS: (0.3, _ANY)}
 # Name -> share of the remaining budget, most units that it is tried on.
@@ -62,6 +63,7 @@ _EXACT = {
         "latency-ip": (0.7, 1000),
         "cp-sat": (0.9, 1000),
     },
+    _SUMS: {"sequential-ip": (0.7, _ANY), SEARCHES: (0.5, _ANY)},
     "throughput": {
         "ideal-dp": (0.3, 2000),
         SEARCHES: (0.3, _ANY),
@@ -74,6 +76,7 @@ _SEARCHES = {
     "latency": {"problem-space": _ANY, "local-search": _ANY, "multilevel": 200_000},
     "training": {"problem-space": _ANY, "multilevel": 200_000, "local-search": _ANY},
     "throughput": {"local-search": _ANY, "multilevel": 200_000},
+    _SUMS: {"local-search": 20_000},
 }
 _BATCHES = 10  # of `multilevel` for each descent of local search
 
@@ -113,16 +116,20 @@ class Auto:
     def members(self, problem: Problem) -> PortfolioMembers:
         """The members that suit the size of a problem."""
         size, objective = problem.n_units, problem.objective
-        is_pieces = isinstance(problem.execution_model, Subgraph | SubgraphIP)
-        exact = _EXACT[_PIECES if is_pieces else objective]
+        model = problem.execution_model
+        special = _PIECES if isinstance(model, Subgraph | SubgraphIP) else None
+        special = _SUMS if isinstance(model, Sequential) else special
+        quick, searches = _QUICK[objective], _SEARCHES[objective]
+        if special == _SUMS:
+            quick, searches = _BASELINES, _SEARCHES[_SUMS]
 
         def fitting(table: Mapping[str, tuple[float, int]]) -> tuple[tuple[str, float], ...]:
             return tuple((name, share) for name, (share, most) in table.items() if size <= most)
 
         return PortfolioMembers(
-            quick=fitting(_QUICK[objective]),
-            steps=(*fitting(_PROOFS), *fitting(exact)),
-            searches=tuple(name for name, most in _SEARCHES[objective].items() if size <= most),
+            quick=fitting(quick),
+            steps=(*fitting(_PROOFS), *fitting(_EXACT[special or objective])),
+            searches=tuple(name for name, most in searches.items() if size <= most),
         )
 
     def settings_of(self, name: str) -> dict[str, str]:

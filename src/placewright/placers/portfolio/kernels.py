@@ -16,7 +16,7 @@ from placewright.core.arrays import frozen_floats
 from placewright.core.builder import GraphBuilder
 from placewright.core.cluster import Cluster, Device, Link
 from placewright.core.costs import CostTable
-from placewright.core.execution_models import Event, ExecutionModel, MaxLoad
+from placewright.core.execution_models import Event, ExecutionModel, MaxLoad, Sequential
 from placewright.core.problem import Objective, Problem
 from placewright.core.solution import Budget
 from placewright.placers.anytime import pass_interrupt_on
@@ -36,6 +36,8 @@ _EVENT = (
 )
 _SMALL = {"multilevel": {"groups": "2"}}  # the small problem has few units to join
 _LOADS = ("single", "m-topo", "local-search", "multilevel")
+_SUMS = ("single", "local-search")
+_MODELS = Event | MaxLoad | Sequential  # whose placers have many kernels
 
 
 @functools.cache
@@ -45,12 +47,14 @@ def make_ready(objective: Objective, model: ExecutionModel) -> None:
     The first run after an installation or an update compiles for a minute, which is no part of a
     search's budget.
     """
-    if not isinstance(model, Event | MaxLoad):
+    if not isinstance(model, _MODELS):
         return  # their placers' kernels are few
+    members = _LOADS if isinstance(model, MaxLoad) else _SUMS
+    members = _EVENT if isinstance(model, Event) else members
     began = time.perf_counter()
     for memory in (np.inf, 44.0):
         problem = _small_problem(objective, model, memory)
-        for name in _EVENT if isinstance(model, Event) else _LOADS:
+        for name in members:
             evaluator = Evaluator(problem, Budget(evaluations=400))
             placer = make_placer(name, _SMALL.get(name))
             solution = placer.place(problem, evaluator, np.random.default_rng(0))
@@ -79,7 +83,7 @@ def seconds_to_compile(
         objective, model: of the problem.
         folder: of this version's kernels; those of other versions are next to it. None is Numba's.
     """
-    if not isinstance(model, Event | MaxLoad):
+    if not isinstance(model, _MODELS):
         return 0.0
     mark = _mark(objective, model, folder)
     if mark.exists():

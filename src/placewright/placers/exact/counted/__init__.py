@@ -1,0 +1,1 @@
+"""The integer program of `sequential-ip`, which counts items that are alike."""

@@ -1,0 +1,1 @@
+"""Execution model `sequential`: one op at a time over all devices, as a language model runs."""

@@ -1,0 +1,223 @@
+"""Execution model `sequential` and the program that counts alike items.
+
+The independent side is `plain_value`, which adds up a placement from dictionaries and the links of
+the cluster, and shares no code with the package.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from placewright.core.arrays import frozen_floats
+from placewright.core.builder import GraphBuilder
+from placewright.core.cluster import Cluster, Device, Link
+from placewright.core.costs import CostTable
+from placewright.core.execution_models import EVENT, Sequential
+from placewright.core.grouping import Grouping
+from placewright.core.placement import Placement
+from placewright.core.problem import Problem
+from placewright.core.solution import Budget, Solution
+from placewright.errors import InputError
+from placewright.placers.exact.sequential_ip import SequentialIp
+from placewright.placers.registry import make_placer
+from placewright.simulation.evaluator import Evaluator
+from placewright.simulation.model import Simulator
+from placewright.testing.problems import random_problem, with_pool
+
+
+def solved(problem: Problem, name: str = "sequential-ip", **budget: float) -> Solution:
+    evaluator = Evaluator(problem, Budget(**(budget or {"evaluations": 40})))
+    return make_placer(name).place(problem, evaluator, np.random.default_rng(0))
+
+
+def hop(problem: Problem, tensor: int, source: str, target: str) -> float:
+    """Seconds on the way from one name to another, through the host if there is no link."""
+    if source == target:
+        return 0.0
+    links = {(link.source, link.destination): link for link in problem.cluster.links}
+    host = problem.cluster.host
+    ways = [(source, target)] if (source, target) in links else [(source, host), (host, target)]
+    if not all(way in links for way in ways):
+        return math.inf
+    if problem.transfer_seconds is not None:
+        return float(problem.transfer_seconds[tensor]) * len(ways)
+    size = float(problem.graph.tensor_bytes[tensor])
+    return sum(links[way].latency_seconds + size / links[way].bandwidth for way in ways)
+
+
+def plain_value(problem: Problem, chosen: tuple[int, ...]) -> float:
+    """The value of a placement of ops (each a unit), inf if it breaks a constraint."""
+    graph, devices, host = problem.graph, problem.cluster.devices, problem.cluster.host
+    of_class: dict[int, int] = {}
+    for op, at in enumerate(chosen):
+        if problem.pins.get(op, at) != at:
+            return math.inf
+        group = int(graph.op_colocation[op])
+        if group >= 0 and of_class.setdefault(group, at) != at:
+            return math.inf
+    total = sum(float(problem.costs.seconds[op, at]) for op, at in enumerate(chosen))
+    for tensor in range(graph.n_tensors):
+        producer = int(graph.tensor_producers[tensor])
+        home = host if producer < 0 else devices[chosen[producer]].name
+        size = float(graph.tensor_bytes[tensor])
+        readers = {chosen[op] for op in graph.tensor_consumers.row(tensor).tolist()}
+        for at in readers:
+            to = devices[at]
+            if to.name != home:
+                total += hop(problem, tensor, home, to.name) + to.dispatch_seconds
+                total += to.cut_seconds + to.cut_seconds_per_byte * size
+        if graph.tensor_is_output[tensor] and producer >= 0:
+            total += hop(problem, tensor, home, host)
+    kept: dict[str, set[int]] = {device.name: set() for device in devices}
+    for op, at in enumerate(chosen):
+        kept[devices[at].name] |= set(graph.op_weights.row(op).tolist())
+    pools: dict[str, float] = {}
+    for device in devices:
+        size = sum(float(graph.weight_bytes[weight]) for weight in kept[device.name])
+        if size > device.memory_bytes:
+            return math.inf
+        if device.pool is not None:
+            pools[device.pool] = pools.get(device.pool, 0.0) + size
+    fits = all(size <= problem.cluster.pools[name] for name, size in pools.items())
+    return total if fits else math.inf
+
+
+def plain_best(problem: Problem) -> float:
+    every = itertools.product(range(problem.n_devices), repeat=problem.graph.n_ops)
+    return min(plain_value(problem, chosen) for chosen in every)
+
+
+def drawn(seed: int) -> Problem:
+    """Pins, classes, support, shared weights, limits, pools, cuts, own transfers, missing links."""
+    rng = np.random.default_rng(seed)
+    problem = random_problem(rng, n_ops=5, n_devices=2 + seed % 2)
+    if seed % 3 == 0:
+        problem = with_pool(problem)
+    if seed % 4 == 1:
+        own = frozen_floats(rng.integers(0, 5, problem.graph.n_tensors))
+        problem = replace(problem, transfer_seconds=own)
+    if seed % 5 == 2:  # from d0 to d1 through the host
+        links = [x for x in problem.cluster.links if (x.source, x.destination) != ("d0", "d1")]
+        problem = replace(problem, cluster=replace(problem.cluster, links=tuple(links)))
+    if seed % 2:
+        devices = tuple(replace(each, cut_seconds_per_byte=0.5) for each in problem.cluster.devices)
+        problem = replace(problem, cluster=replace(problem.cluster, devices=devices))
+    return replace(problem, execution_model=Sequential())
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_values_and_the_best_one_are_those_of_plain_sums(seed: int) -> None:
+    problem = drawn(seed)
+    simulator = Simulator(problem)
+    for chosen in itertools.islice(itertools.product(range(problem.n_devices), repeat=5), 32):
+        value = simulator.value(Placement.of(chosen))
+        assert value == pytest.approx(plain_value(problem, chosen))
+    best, found = plain_best(problem), solved(problem)
+    assert found.value == pytest.approx(best)
+    assert found.lower_bound <= best * (1 + 1e-9)
+    assert found.placement is None or found.status == "optimal"
+
+
+def layered(
+    layers: int, experts: int, shares: list[float], *, latency: float = 0.001, seed: int = 0
+) -> Problem:
+    """Layers of attention and experts, alike, on devices of different speed and memory.
+
+    Args:
+        layers, experts: in all, and of each layer.
+        shares: bytes of each device, as parts of what the model keeps.
+        latency: of each link, seconds.
+        seed: of the speeds.
+    """
+    speed = np.random.default_rng(seed).uniform(1.0, 10.0, len(shares))
+    builder, rows = GraphBuilder(), []
+    state = [builder.add_input(16.0)]
+    for layer in range(layers):
+        attention = builder.add_op(
+            f"attention{layer}", "A", inputs=state, weights=[builder.add_weight(50.0)]
+        )
+        rows.append(20.0 / speed)
+        hidden, state = builder.add_tensor(attention, 4096.0), []
+        for number in range(experts):
+            name, weight = f"expert{layer}.{number}", builder.add_weight(10.0)
+            expert = builder.add_op(name, "E", inputs=[hidden], weights=[weight])
+            rows.append(1.0 / speed)
+            state.append(builder.add_tensor(expert, 64.0))
+    head = builder.add_op("head", "H", inputs=state, weights=[builder.add_weight(300.0)])
+    rows.append(50.0 / speed)
+    builder.add_tensor(head, 100.0, is_output=True)
+    graph = builder.build()
+    total = float(graph.weight_bytes.sum())
+    names = [f"d{at}" for at in range(len(shares))]
+    ends = [*names, "host"]
+    links = tuple(Link(x, y, latency, 1e6) for x in ends for y in ends if x != y)
+    devices = tuple(
+        Device(name, memory_bytes=total * share) for name, share in zip(names, shares, strict=True)
+    )
+    costs = CostTable(frozen_floats(np.array(rows)))
+    units = Grouping.identity(graph.n_ops)
+    return Problem(graph, Cluster(devices, links), costs, units, execution_model=Sequential())
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_counted_items_are_as_good_as_listed_ones(seed: int) -> None:
+    """Three layers with one expert, or two with two, so that items are alike; dear messages."""
+    rng = np.random.default_rng(seed)
+    layers, experts = ((3, 1), (2, 2))[seed % 2]
+    shares = (rng.dirichlet(np.ones(3)) * 1.5).tolist()
+    problem = layered(layers, experts, shares, latency=float(rng.uniform(0, 3)), seed=seed)
+    best, found = plain_best(problem), solved(problem, seconds=20.0)
+    assert found.lower_bound <= best * (1 + 1e-9)
+    if math.isfinite(best):
+        assert best <= found.value * (1 + 1e-9)
+        assert found.value <= 1.01 * best
+    else:
+        assert found.placement is None
+
+
+def test_a_hundred_layers_of_256_experts_on_six_devices() -> None:
+    """Each of 25,701 ops is a unit. The proof is counted, so that it is nearly the value."""
+    shares = [0.3, 0.25, 0.2, 0.15, 0.1, 0.1]
+    found = solved(layered(100, 256, shares), seconds=60.0)
+    assert found.placement is not None
+    assert found.gap <= 0.01
+
+
+def test_by_hand() -> None:
+    """Two layers; the fast device keeps 60 bytes, that is one attention and one expert.
+
+    Attention takes 20 / s and an expert 1 / s on a device of speed s; all on d0 (speed 1) would
+    take 20 + 1 + 20 + 1 + 50 = 92 seconds there and 0 elsewhere. The head keeps 300 bytes.
+    """
+    problem = layered(2, 1, [1.0, 60.0 / 420.0], latency=0.0)
+    seconds = problem.costs.seconds.copy()
+    seconds[:, 0] = [20, 1, 20, 1, 50]
+    seconds[:, 1] = [2, 0.1, 2, 0.1, 5]
+    problem = replace(problem, costs=CostTable(frozen_floats(seconds)))
+    found = solved(problem)
+    # attention0 and expert0 on d1: 2 + 0.1 + 20 + 1 + 50, the input of 16 bytes to d1, 64 bytes
+    # from d1 to d0, 100 bytes of output to the host, at a million bytes per second
+    assert found.value == pytest.approx(73.1 + 16e-6 + 64e-6 + 100e-6)
+    assert found.placement is not None
+    assert found.placement.device_of.tolist() == [1, 1, 0, 0, 0]
+    assert found.status == "optimal"
+    loads = Simulator(problem).explain(found.placement).loads
+    assert loads is not None
+    assert loads.sum() == pytest.approx(found.value)
+
+
+def test_auto_asks_it_and_it_refuses_other_models() -> None:
+    problem = layered(94, 1, [0.3, 0.4, 0.5])
+    found = solved(problem, "auto", seconds=10.0)
+    assert found.gap <= 1e-4
+    assert found.bound_method == "counted integer program"
+    reason = SequentialIp().why_not(replace(problem, execution_model=EVENT))
+    assert reason is not None
+    assert "use execution model sequential" in reason
+    with pytest.raises(InputError, match="max_nodes must be >= 1, got 0"):
+        SequentialIp(max_nodes=0)
