@@ -147,6 +147,30 @@ def parts_file(path: Path, made: Any, count: int, *, has_ends: bool = True) -> P
     )
 
 
+@pytest.mark.parametrize(
+    ("architecture", "stated", "with_window"),
+    [
+        ("gemma2", {}, [0]),  # 4096 tokens unless stated
+        ("gemma3n", {"attention.sliding_window": 9}, [0, 1, 2, 3, 5]),
+        ("olmo2", {"attention.sliding_window": 9}, [0, 1, 2, 4, 5]),
+        ("cohere2moe", {"attention.sliding_window": 9}, [1, 2, 3, 5]),
+        ("exaone4", {"attention.sliding_window": 9}, []),  # only the size of 64 layers has them
+        ("phi3", {"attention.sliding_window": 9}, []),
+    ],
+)
+def test_windows_are_in_the_layers_where_the_engine_has_them(
+    architecture: str, stated: dict[str, int], with_window: list[int], tmp_path: Path
+) -> None:
+    """The layers are those of src/models of llama.cpp, worked out by hand."""
+    n_layers = 2 if architecture == "gemma2" else 6
+    layers = ({**ATTENTION, **DENSE},) * n_layers
+    path = written(tmp_path, architecture=architecture, layers=layers, numbers=stated)
+    model, _ = read_gguf(path)
+    found = [number for number, cache in enumerate(model.caches) if cache.window]
+    assert found == with_window
+    assert {cache.window for cache in model.caches} <= {0, 9, 4096}
+
+
 # ---- files of strangers ----
 
 

@@ -22,9 +22,17 @@ _ATTENTION = ("attn_", "ssm_", "shortconv", "post_attention_norm", "indexer", "t
 _EXPERTS = re.compile(r"ffn_\w+_exps")
 _SHARED = re.compile(r"ffn_\w+_(shexp|chexps)")
 _OF_EXPERT_LAYERS = ("ffn_gate_inp", "exp_probs_b", "ffn_norm", "post_ffw_norm")
-# Architectures whose files state a window without the layers that have it, and the period of the
-# layers without one, as llama.cpp sets them. Others have no window there.
-_PERIOD = {"gemma2": 2, "gemma3": 6, "gpt-oss": 2, "cohere2": 4, "exaone4": 4}
+# Architectures whose files may state a window without the layers that have it: the period of the
+# layers without one, as the hyperparameters of llama.cpp 0.25 set them (src/models, function
+# load_swa_pattern). Others have no window there. The layer without one is the last of its period.
+_PERIOD = {
+    "afmoe": 4, "cohere2": 4, "cohere2moe": 4, "exaone-moe": 4, "exaone4": 4, "gemma2": 2,
+    "gemma3": 6, "gemma3n": 5, "gpt-oss": 2, "laguna": 4, "llama4": 4, "mellum": 4,
+    "muse-glimmer": 4, "olmo2": 4, "plamo3": 8, "smallthinker": 4,
+}  # fmt: skip
+_FULL_FIRST = ("cohere2moe", "laguna", "smallthinker")  # it is the first of its period
+_WITH_WINDOWS = {"exaone4": 64}  # numbers of layers of the only size that has them
+_WINDOW = {"exaone-moe": 128, "exaone4": 4096, "gemma2": 4096, "llama4": 8192}  # if not stated
 
 
 def read_gguf(path: Path) -> tuple[LanguageModel, str]:
@@ -184,13 +192,17 @@ class _Model:
         return 0
 
     def _window(self, number: int) -> int:
-        window = self._number("attention.sliding_window", 0)
-        pattern = self._metadata.get(f"{self._architecture}.attention.sliding_window_pattern")
+        name = str(self._architecture)
+        window = self._number("attention.sliding_window", _WINDOW.get(name, 0))
+        pattern = self._metadata.get(f"{name}.attention.sliding_window_pattern")
         if isinstance(pattern, tuple):
             return window if number < len(pattern) and pattern[number] else 0
         if not isinstance(pattern, int) or isinstance(pattern, bool):
-            pattern = _PERIOD.get(str(self._architecture), 1)
-        return window if pattern > 1 and number % pattern < pattern - 1 else 0
+            layers = self._number("block_count", 0)
+            has_any = _WITH_WINDOWS.get(name, layers) == layers
+            pattern = _PERIOD.get(name, 1) if has_any else 1
+        full = 0 if name in _FULL_FIRST else pattern - 1
+        return window if pattern > 1 and number % pattern != full else 0
 
     def _width(self) -> int:
         return self._tensors["token_embd.weight"].shape[0]

@@ -49,7 +49,7 @@ def make_ready(objective: Objective, model: ExecutionModel) -> None:
     """
     if not isinstance(model, _MODELS):
         return  # their placers' kernels are few
-    members = _LOADS if isinstance(model, MaxLoad) else _SUMS
+    members: tuple[str, ...] = _LOADS if isinstance(model, MaxLoad) else _SUMS
     members = _EVENT if isinstance(model, Event) else members
     began = time.perf_counter()
     for memory in (np.inf, 44.0):
