@@ -25,6 +25,7 @@ from placewright.core.costs import CostTable
 from placewright.core.execution_models import EXECUTION_MODELS, ExecutionModel, Subgraph, SubgraphIP
 from placewright.core.placement import Placement
 from placewright.core.problem import Problem
+from placewright.placers import list_scheduling, partitioning, portfolio, search
 from placewright.simulation.evaluator import compile_kernels
 from placewright.simulation.model import Simulator
 from placewright.testing.problems import random_problem, under_subgraphs
@@ -38,6 +39,21 @@ def compiled_kernels() -> dict[str, int]:
             if isinstance(value, Dispatcher):
                 found[f"{value.py_func.__module__}.{name}"] = len(value.signatures)
     return found
+
+
+def test_no_kernel_stalls_other_threads() -> None:
+    """Python's lock is free while a kernel runs, in whichever room the kernel is."""
+    rooms = [simulation, list_scheduling, partitioning, portfolio, search]
+    stalling, count = [], 0
+    for room in rooms:
+        for module in pkgutil.walk_packages(room.__path__, f"{room.__name__}."):
+            for name, value in vars(importlib.import_module(module.name)).items():
+                if isinstance(value, Dispatcher):
+                    count += 1
+                    if not value.targetoptions.get("nogil"):
+                        stalling.append(f"{module.name}.{name}")
+    assert count > 20
+    assert stalling == []
 
 
 def problem_under(model: ExecutionModel, rng: np.random.Generator, *, constrained: bool) -> Problem:
