@@ -167,7 +167,8 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             "Causes of gaps", "gap-causes", "python -m benchmarks.gap_causes",
             "The linear relaxation with the placement that was found separates two causes. It "
             "cannot see order and waiting. Its fractions hide transfers, because a unit that is "
-            "half on each device pays none.",
+            "half on each device pays none. The gaps are those of this command and its budget, and "
+            "differ from those of the longer and shorter runs above.",
             tables.gap_causes,
         ),
         Section(

@@ -30,6 +30,17 @@ SYNONYMS = {
 }
 """Words not to use, and the glossary's term or plainer English for them."""
 
+_IRREGULAR = (
+    "built|bound|broken|brought|bought|chosen|cut|done|drawn|driven|fed|found|given|gone|held|hidden"
+    "|kept|known|laid|left|lent|lost|made|meant|met|overwritten|paid|put|read|rewritten|run|said|seen"
+    "|sent|set|shown|shut|split|spent|stored|sought|taken|taught|thrown|told|understood|won|written"
+)
+_PASSIVE = re.compile(
+    r"\b(?:is|are|was|were|be|been|being)"
+    r"(?: (?:not|never|also|then|only|thus|first|always|often|still|now|again|already|\w+ly))*"
+    rf" (?:\w+ed|{_IRREGULAR})\b",
+    re.I,
+)
 _FENCE = re.compile(r"^(```|~~~).*?^\1\s*$", re.M | re.S)
 _NOT_PROSE = re.compile(r"^\s*(?:#|\||:::|:[\w-]+:|<!--|!\[|\([\w-]+\)=|---\s*$|\[[^\]]+\]:)")
 _ITEM = re.compile(r"^\s*(?:[-*+]|\d+\.)\s+")
@@ -65,6 +76,11 @@ class Prose:
         return self._share(
             lambda sentence: re.search(r"\byou(r|rs)?\b", sentence, re.I) is not None
         )
+
+    @property
+    def passive(self) -> float:
+        """Share of sentences with a form of "be" before a participle."""
+        return self._share(lambda sentence: _PASSIVE.search(sentence) is not None)
 
     @property
     def openings(self) -> tuple[str, ...]:
@@ -147,7 +163,8 @@ def main(paths: Sequence[str]) -> None:
         f"{len(prose.sentences)} sentences of {prose.mean_words:.1f} words in the mean, "
         f"{prose.long:.1%} above {LONG_SENTENCE} words, {prose.semicolons:.1%} with a semicolon, "
         f"{len(prose.openings)} openings with What or Where, "
-        f"{prose.addressed:.1%} with 'you', words: {dict(prose.synonyms)}\n"
+        f"{prose.addressed:.1%} with 'you', {prose.passive:.1%} in the passive, "
+        f"words: {dict(prose.synonyms)}\n"
     )
 
 

@@ -234,6 +234,8 @@ def test_our_counts_stand_next_to_those_of_other_projects() -> None:
     assert rows["words per sentence, mean"] == pytest.approx(prose.mean_words, abs=0.5)
     assert rows["sentences above 30 words"] == pytest.approx(100 * prose.long, abs=1)
     assert rows["sentences with a semicolon"] == pytest.approx(100 * prose.semicolons, abs=1)
+    assert rows["sentences in the passive"] == pytest.approx(100 * prose.passive, abs=1)
+    assert rows["openings with what, where, who"] == len(prose.openings)
     assert rows['sentences with "you"'] == pytest.approx(100 * prose.addressed, abs=1)
 
 
@@ -312,6 +314,12 @@ def test_the_table_of_rules_and_examples_names_no_sentence_that_is_gone() -> Non
         sentences = prose_of([(ROOT / name).read_text()]).figures
         gone = [part for part in parts if not any(part in sentence for sentence in sentences)]
         assert gone == [], name
+
+
+def test_the_passive_is_found() -> None:
+    passive = ["It is not read.", "Rows were written by a command.", "Each file is first checked."]
+    assert prose_of(passive).passive == 1.0
+    assert prose_of(["It is fast.", "You read it.", "The answer is no."]).passive == 0.0
 
 
 def test_figures_are_found() -> None:

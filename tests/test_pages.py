@@ -27,10 +27,13 @@ PAGES = {
     "how-to/serve.md": ("model.onnx", "plan.json"),
     "how-to/streams.md": ("model.onnx",),
     "how-to/untrusted-models.md": ("model.onnx", "plan.json"),
+    "how-to/python.md": ("model.onnx",),
+    "how-to/training.md": (),
 }
 FILE = re.compile(r"[Ww]rite this file as `([^`]+)`")
 BLOCK = re.compile(r"```(console|python|yaml)\n(.*?)```", re.S)
 QUICK = ("--quick", "--budget", "1s")  # for commands that the page leaves at their defaults
+ZOO = re.compile(r"\b(zoo:\w+)(?= |$)")  # a model at its full size, which a test makes smaller
 
 
 @pytest.fixture
@@ -74,7 +77,7 @@ def run(words: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
 def run_command(line: str, folder: Path) -> None:
     """One line after ``$``; ``# exit code N`` behind it says how it ends."""
     wanted = re.search(r"# exit code (\d+)", line)
-    words = shlex.split(line, comments=True)
+    words = shlex.split(ZOO.sub(r"\1/tiny", line), comments=True)
     if words[1] == "place" and not {"--budget", "--quick", "--total"} & set(words):
         words += QUICK
     result = run(words, folder)
@@ -83,7 +86,11 @@ def run_command(line: str, folder: Path) -> None:
 
 
 def run_page(text: str, folder: Path) -> None:
-    """All blocks in turn; a block of a file is written, other YAML is left alone."""
+    """All blocks in turn; a block of a file is written, other YAML is left alone.
+
+    The Python of a page is one program, with the names of its earlier blocks.
+    """
+    names: dict[str, object] = {"__name__": "page"}
     for block in BLOCK.finditer(text):
         kind, body = block.groups()
         before = text[: block.start()].rstrip().rsplit("\n\n", 1)[-1]
@@ -95,17 +102,23 @@ def run_page(text: str, folder: Path) -> None:
                 if line.startswith("$ placewright"):
                     run_command(line[2:], folder)
         elif kind == "python":
-            result = run([sys.executable, "-c", body], folder)
-            assert result.returncode == 0, f"{body}\n{result.stderr}"
+            exec(compile(body, "page", "exec"), names)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("page", PAGES)
-def test_a_page_runs_as_it_is_written(page: str, folder: Path) -> None:
+def test_a_page_runs_as_it_is_written(
+    page: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(folder)
+    monkeypatch.syspath_prepend(folder)
     if "model.onnx" in PAGES[page]:
         write_model(folder / "model.onnx")
     if "plan.json" in PAGES[page]:
         run_command("placewright place model.onnx --devices cpu:0,cpu:1 --placer single", folder)
+    if "other.json" in PAGES[page]:
+        moved = "--pin 'layers.*=cpu:1' -o other.json"
+        run_command(f"placewright place model.onnx --devices cpu:0,cpu:1 {moved}", folder)
     if page == "how-to/untrusted-models.md":
         why_not = lacks_file_rules() or lacks_call_filter()
         if why_not is not None:
@@ -114,13 +127,16 @@ def test_a_page_runs_as_it_is_written(page: str, folder: Path) -> None:
 
 
 def test_pages_with_commands_are_tried() -> None:
-    """Each page of Start, Tutorials and How-to that shows a command, but for older pages."""
-    older = {"costs-without-hardware", "export", "python", "report", "training", "workers-and-ray"}
+    """Each page of Start, Tutorials and How-to that shows a command or Python, but for some."""
+    untried = {"costs-without-hardware", "export", "report", "train-a-policy", "workers-and-ray"}
     for part in ("start", "tutorials", "how-to"):
         for path in sorted((DOCS / part).glob("*.md")):
-            if re.search(r"^\$ placewright (?!--version)", path.read_text(), re.M):
-                name = f"{part}/{path.name}"
-                assert (name in PAGES) is (path.stem not in older), name
+            text = path.read_text()
+            shown = re.search(r"^\$ placewright |^```python", text, re.M) is not None
+            assert (f"{part}/{path.name}" in PAGES) is (shown and path.stem not in untried), (
+                path.name
+            )
+            assert not re.search(r"^```\w*\nplacewright ", text, re.M), f"{path.name}: no prompt"
 
 
 def test_messages_of_the_page_of_errors_exist() -> None:
