@@ -181,6 +181,14 @@ PAGES: dict[str, tuple[str, tuple[Section, ...]]] = {
             "The same runs with one worker and with two, median of three.",
             tables.workers,
         ),
+        Section(
+            "`auto` with workers", "auto-with-workers",
+            "python -m benchmarks.auto_with_workers --seconds 6 "
+            "--results docs/results/auto-with-workers.json",
+            "Values of `auto` with two workers and in one process. Each run may use 2,000 "
+            "evaluations and 6 seconds. A ratio below 1 is a better value with workers.",
+            tables.auto_with_workers,
+        ),
     )),
     "workloads": ("Workloads of Tarnawski et al.", (
         Section(

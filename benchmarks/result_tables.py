@@ -313,6 +313,28 @@ def workers(document: Any) -> Table:
     ]
 
 
+def auto_with_workers(document: Any) -> Table:
+    """Values of `auto` in one process and with workers, and their ratio."""
+    values: dict[str, dict[int, Any]] = {}
+    for row in document["rows"]:
+        values.setdefault(row["problem"], {})[row["workers"]] = row
+    lines, ratios = [], []
+    for problem, rows in values.items():
+        alone, spread = rows[0], rows[max(rows)]
+        ratios.append(spread["value"] / alone["value"])
+        lines.append(
+            [
+                problem,
+                f"{alone['value'] * 1e3:.4g} ms ({alone['status']})",
+                f"{spread['value'] * 1e3:.4g} ms ({spread['status']})",
+                f"{ratios[-1]:.4f}",
+            ]
+        )
+    lines.append(["median", "", "", f"{statistics.median(ratios):.4f}"])
+    lines.append(["largest", "", "", f"{max(ratios):.4f}"])
+    return ["problem", "one process", "two workers", "ratio"], lines
+
+
 def hosts(document: Any) -> Table:
     """Costs of one model that two hosts measured."""
     columns = ["model", "runtime", "units", "here", "there", "scatter here", "apart"]
