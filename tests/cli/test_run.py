@@ -136,3 +136,23 @@ def test_given_inputs_are_what_is_compared_and_measured(
     for (seen,) in (compared, measured):
         for value, right in zip(seen, given, strict=True):
             np.testing.assert_array_equal(value, right)
+
+
+def test_no_time_is_announced_before_a_round_was_measured(
+    tmp_path: Path,
+) -> None:
+    """How long a runtime loads and compiles is unknown; measured rounds have a pace."""
+    onnx.save(branching_model(), str(tmp_path / "m.onnx"))
+    reports: list[tuple[float, str]] = []
+    model = str(tmp_path / "m.onnx")
+    options = {"devices": "cpu:0,cpu:1", "evaluations": 20, "quick": True}
+    session = pw.Session(model, lambda *report: reports.append(report), **options)
+    plan = session.place()
+    reports.clear()
+    session.measure(plan, runs=2)
+    assert reports[0] == (0.0, "comparing outputs")
+    measuring = reports[1:]
+    assert [fraction for fraction, _ in measuring] == [0.0, 0.5, 1.0]
+    for _, text in measuring:
+        assert text.startswith("measuring, about ")
+        assert text.endswith(" s left")

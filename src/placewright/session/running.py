@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from typing import Any
@@ -31,7 +32,7 @@ from placewright.profiling.verdict import LEAST_FOR_INTERVAL, median_interval
 from placewright.report.machine_speed import drifted
 from placewright.report.recommendation import is_all_on
 from placewright.report.run_text import run_lines, run_verdict
-from placewright.report.time_left import Report, no_report
+from placewright.report.time_left import Report, TimeLeft, no_report, rough_duration
 from placewright.report.trace import SegmentRun, run_trace_text
 from placewright.session.contenders import alone_contender, split_contender
 from placewright.session.models import default_runtime, loaded_model, runtime_named
@@ -252,7 +253,7 @@ def execute(
     problem = plan.problem
     model = model or loaded_model(problem, plan.runtime)
     given = None if inputs is None else checked_inputs(model, inputs)
-    report(0.1, "comparing outputs")
+    report(0.0, "comparing outputs")  # nobody knows how long a runtime loads and compiles
     comparison = compare_outputs(
         problem, plan.placement, model, inputs=given, boundaries=boundaries
     )
@@ -270,7 +271,9 @@ def execute(
     with ExitStack() as stack:
         with taking_turns(model):
             runners = {contender.name: contender.open(stack, None) for contender in contenders}
-        samples = measure_interleaved(runners, values, rounds=runs)
+        seconds = runs * sum(contender.predicted or math.inf for contender in contenders)
+        progress = _measuring_left(report, seconds)
+        samples = measure_interleaved(runners, values, rounds=runs, progress=progress)
     alone_name = contenders[1].name
     return RunResult(
         comparison,
@@ -288,6 +291,20 @@ def execute(
         _ratio(samples[PLAN], samples[alone_name], is_same=is_all_on(plan, index)),
         len(np.unique(plan.placement.device_of)) > 1,
     )
+
+
+def _measuring_left(report: Report, seconds: float) -> Callable[[float], None]:
+    """Report the time left of the measured rounds, by their pace or the predicted `seconds`."""
+    pace = TimeLeft()
+
+    def progress(part: float) -> None:
+        left = pace.seconds(part)
+        left = seconds * (1.0 - part) if math.isnan(left) else left
+        is_known = math.isfinite(left)
+        report(part, f"measuring, about {rough_duration(left)} left" if is_known else "measuring")
+
+    progress(0.0)
+    return progress
 
 
 def _ratio(
