@@ -61,7 +61,7 @@ def test_value_values_and_evaluate_agree(model: ExecutionModel) -> None:
 
 
 def check_explained(simulator: Simulator, placement: Placement, value: float) -> None:
-    """A timeline ends at the value, the largest load is the value, and a fault is named."""
+    """A timeline ends at the value, the largest load or the sum is it, and a fault is named."""
     if simulator.value_and_peaks(placement)[0] == math.inf:
         assert simulator.violation(placement) is not None
         return
@@ -72,6 +72,8 @@ def check_explained(simulator: Simulator, placement: Placement, value: float) ->
         assert found.timeline.value == value
     if found.loads is not None:
         assert found.loads.max(axis=1).sum() == pytest.approx(value)
+    if found.sums is not None:
+        assert found.sums.sum() == pytest.approx(value)
 
 
 @pytest.mark.parametrize("model", ALL)

@@ -46,11 +46,13 @@ class Explanation:
     Attributes:
         timeline: start and end of all units and transfers.
         loads: seconds of each device, then of each channel, shape (n_phases, n).
+        sums: seconds of each device, which add up to the value, shape (n_devices,).
         broken: why the value is infinite although devices, order and memory are legal.
     """
 
     timeline: Timeline | None = None
     loads: FloatArray | None = None
+    sums: FloatArray | None = None
     broken: str | None = None
 
 

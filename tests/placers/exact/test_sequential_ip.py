@@ -206,9 +206,9 @@ def test_by_hand() -> None:
     assert found.placement is not None
     assert found.placement.device_of.tolist() == [1, 1, 0, 0, 0]
     assert found.status == "optimal"
-    loads = Simulator(problem).explain(found.placement).loads
-    assert loads is not None
-    assert loads.sum() == pytest.approx(found.value)
+    sums = Simulator(problem).explain(found.placement).sums
+    assert sums is not None  # what arrives at d0, and what leaves it, is d0's
+    assert sums.tolist() == pytest.approx([71.0 + 64e-6 + 100e-6, 2.1 + 16e-6])
 
 
 def test_auto_asks_it_and_it_refuses_other_models() -> None:

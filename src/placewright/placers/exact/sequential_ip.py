@@ -39,7 +39,7 @@ _METHOD = "counted integer program"
 _SCALE = 1000.0  # of the bound without messages: tolerances of the solver are absolute
 _TOLERANCE = 1e-6  # of the solver, relative
 _SLACK = 1e-5  # of memory, if a solution of the program is over a limit by its tolerance
-_SHARE = 0.7  # of the budget's seconds, for the solver
+_SHARE = 0.5  # of the seconds that are left, for the solver
 
 
 @dataclass(frozen=True)

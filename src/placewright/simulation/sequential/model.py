@@ -132,13 +132,13 @@ class Sums:
         """Seconds of each device with its arrivals and exits, whose sum is the value."""
         del order
         device_of = np.asarray(device_of, dtype=np.int64)
-        loads = self._of_units(device_of)
+        sums = self._of_units(device_of)
         tensors, source, target = self._messages(device_of)
         arrivals = self._ways.arrivals(self._arrays, tensors, source, target)
-        np.add.at(loads, target, arrivals)
+        np.add.at(sums, target, arrivals)
         from_devices = device_of[self._arrays.producer[self._outputs]]
-        np.add.at(loads, from_devices, self._exits(device_of))
-        return Explanation(loads=loads[None, :])
+        np.add.at(sums, from_devices, self._exits(device_of))
+        return Explanation(sums=sums)
 
     @staticmethod
     def why_nothing_fits(problem: Problem) -> str | None:

@@ -67,7 +67,9 @@ def constructed(
     pairs: dict[tuple[int, int], FloatArray],
     is_over: Callable[[], bool],
 ) -> Iterator[IntArray]:
-    """Placements of the items with the given counts, the best last; improved by swaps.
+    """Placements of the items with the given counts: each better than the one before it.
+
+    The first one comes before other orders of devices are tried, and the last one after swaps.
 
     Args:
         symmetry: of the problem.
@@ -76,17 +78,21 @@ def constructed(
         pairs: tensors between devices that the program found, which are followed.
         is_over: asked whether to end soon.
     """
-    best, best_value = None, math.inf
+    best, best_value, first_value = None, math.inf, math.inf
     for order in _orders(symmetry, counts):
         device_of = _in_turn(symmetry, messages, counts, pairs, order)
         value = messages.total(device_of)
+        if best is None:
+            yield np.array(device_of, dtype=np.int64)
+            first_value = value
         if value < best_value:
             best, best_value = device_of, value
         if is_over():
             break
     if best is None:
         return
-    yield np.array(best, dtype=np.int64)
+    if best_value < first_value:
+        yield np.array(best, dtype=np.int64)
     if len(symmetry.kind_of) <= _MANY_ITEMS:
         _swap(symmetry, messages, best, is_over)
         yield np.array(best, dtype=np.int64)
